@@ -1,0 +1,1 @@
+//! The Python face of loom.
