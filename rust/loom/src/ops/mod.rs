@@ -1,1 +1,117 @@
-//! (see the module's items)
+//! The primitive operations: one folder each, holding what it computes, its CPU
+//! kernel and its tests.
+//!
+//! The set is closed but for [`Custom`]; layers lower to these and nothing else.
+
+pub mod bias;
+pub mod convolution;
+pub mod custom;
+pub mod dropout;
+pub mod encode;
+pub mod gradient_clip;
+pub mod loss;
+pub mod pointwise;
+pub mod pool;
+pub mod product;
+pub mod softmax;
+pub mod sum;
+pub mod update;
+
+pub use bias::{BiasAdd, BiasGradient};
+pub use convolution::{Convolution, Geometry2D};
+pub use custom::{Custom, CustomOperation};
+pub use dropout::Dropout;
+pub use encode::Encode;
+pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
+pub use loss::Loss;
+pub use pointwise::Pointwise;
+pub use pool::Pool;
+pub use product::Product;
+pub use softmax::Softmax;
+pub use sum::Sum;
+pub use update::Update;
+
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// Which way an operation runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Input to output.
+    Forward,
+    /// Gradient of the output to gradient of the input.
+    InputGradient,
+    /// Gradient of the output to gradient of the weight.
+    WeightGradient,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Forward => "forward",
+            Direction::InputGradient => "input_gradient",
+            Direction::WeightGradient => "weight_gradient",
+        })
+    }
+}
+
+/// What every operation provides.
+pub trait Operation: fmt::Debug + fmt::Display {
+    /// Computes on the CPU. Operands and results come in the order the operation documents.
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()>;
+}
+
+macro_rules! operations {
+    ($($name:ident),* $(,)?) => {
+        /// Any operation.
+        #[derive(Clone, Debug)]
+        #[allow(missing_docs, reason = "each variant is the operation of that name")]
+        pub enum Op {
+            $($name($name),)*
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Self {
+                Op::$name(op)
+            }
+        })*
+
+        impl Op {
+            /// Computes on the CPU.
+            pub fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+                match self {
+                    $(Op::$name(op) => op.run::<T>(args),)*
+                }
+            }
+        }
+
+        impl fmt::Display for Op {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Op::$name(op) => fmt::Display::fmt(op, f),)*
+                }
+            }
+        }
+    };
+}
+
+operations!(
+    Product,
+    BiasAdd,
+    BiasGradient,
+    Convolution,
+    Pool,
+    Pointwise,
+    Softmax,
+    Dropout,
+    Sum,
+    Loss,
+    SquaredSum,
+    ClipFactor,
+    ScaleGradient,
+    ClampGradient,
+    Update,
+    Encode,
+    Custom,
+);

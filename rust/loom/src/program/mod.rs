@@ -1,1 +1,282 @@
-//! (see the module's items)
+//! A network, a batch capacity and a mode, lowered to a list of steps over
+//! planned buffers: immutable, printable, run by an engine.
+//!
+//! Every value has one writer and any number of readers. What persists beyond a
+//! run (masters, gradients, optimizer moments, running statistics) stands in the
+//! network's registry; a step names it by [`Place`].
+
+mod builder;
+mod dump;
+mod plan;
+mod rewrite;
+mod run;
+
+pub use builder::Builder;
+pub use rewrite::Rewrites;
+pub use run::Run;
+
+use crate::dtype::DType;
+use crate::ops::Op;
+use crate::tensor::{Precision, Shape};
+
+/// One value of a program: an index into [`Program::values`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub(crate) u32);
+
+impl Value {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One weight store's parameter, or the whole store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ParameterRef {
+    /// Index of the weight store in the registry.
+    pub store: usize,
+    /// Index of the parameter in the store; `None` names the whole flat store.
+    pub parameter: Option<usize>,
+}
+
+/// What the elements of a value are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Numbers in the network's precision.
+    Real,
+    /// 32-bit signed integers: class labels, indices of maxima.
+    Index,
+}
+
+/// Where the elements of a value are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// In the run's buffer of this number, which other values may use at other times.
+    Buffer(usize),
+    /// In a master, full precision.
+    Master(ParameterRef),
+    /// In a packed version of a parameter.
+    Version(ParameterRef, DType),
+    /// In a store's accumulated gradient.
+    Gradient(ParameterRef),
+    /// In an optimizer's moment `slot` for a whole store.
+    Moment {
+        /// Index of the weight store in the registry.
+        store: usize,
+        /// Which of the optimizer's moments.
+        slot: usize,
+    },
+    /// The same memory as another value (a reshape).
+    Alias(Value),
+}
+
+/// What is known of a value when the program is built.
+#[derive(Clone, Debug)]
+pub struct ValueInfo {
+    /// What it is, for dumps: `input`, `weight`, `z`, `a`, `dx`...
+    pub label: &'static str,
+    /// Extents of one row; of the whole where `per_row` is false.
+    pub shape: Shape,
+    /// Whether there is one such shape for each row of the batch.
+    pub per_row: bool,
+    /// What its elements are.
+    pub kind: Kind,
+    /// Where its elements are.
+    pub place: Place,
+    /// Whether it must keep its content until the run ends.
+    pub pinned: bool,
+}
+
+impl ValueInfo {
+    /// Elements for a batch of `rows`.
+    pub fn len(&self, rows: usize) -> usize {
+        self.shape.len() * if self.per_row { rows } else { 1 }
+    }
+
+    /// Whether a row holds no element.
+    pub fn is_empty(&self) -> bool {
+        self.shape.is_empty()
+    }
+}
+
+/// The parts of a program, in the order they run; an engine can stop between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Input to output.
+    Forward,
+    /// The loss and its gradient.
+    Loss,
+    /// Gradients of inputs and parameters.
+    Backward,
+    /// Where gradients may be exchanged between machines.
+    Exchange,
+    /// Norms, clipping factors, permission to update.
+    Verdict,
+    /// Optimizers write the masters.
+    Update,
+    /// Versions are encoded anew.
+    Commit,
+}
+
+/// How a step writes to its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Write {
+    /// Overwrites.
+    #[default]
+    Set,
+    /// Adds to what is there.
+    Add,
+    /// Overwrites a gradient that is zeroed, adds to one that is not: known when it runs.
+    First,
+}
+
+/// Which layer a step belongs to: cell coordinates and the place in the cell,
+/// then places inside composite layers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct LayerPath(Vec<usize>);
+
+impl LayerPath {
+    /// The path of layer `layer` of cell (`depth`, `row`, `column`).
+    pub fn new(depth: usize, row: usize, column: usize, layer: usize) -> Self {
+        Self(vec![depth, row, column, layer])
+    }
+
+    /// The path of a layer inside this one.
+    pub fn inner(&self, index: usize) -> Self {
+        let mut path = self.0.clone();
+        path.push(index);
+        Self(path)
+    }
+
+    /// The indices, outermost first.
+    pub fn indices(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// A number that tells paths apart, for keying random draws (32-bit FNV-1a).
+    pub fn hash32(&self) -> u32 {
+        let mut hash = 0x811c_9dc5u32;
+        for index in &self.0 {
+            for byte in (*index as u32).to_le_bytes() {
+                hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+            }
+        }
+        hash
+    }
+}
+
+/// `0.0.1.2`
+impl std::fmt::Display for LayerPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, index) in self.0.iter().enumerate() {
+            write!(f, "{}{index}", if i > 0 { "." } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// One operation with what it reads and writes.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is computed.
+    pub op: Op,
+    /// Its operands, in the order the operation documents.
+    pub reads: Vec<Value>,
+    /// Its results, in the order the operation documents.
+    pub writes: Vec<Value>,
+    /// How the results are written.
+    pub write: Write,
+    /// When it runs.
+    pub phase: Phase,
+    /// The layer it belongs to; `None` for the trainer's own steps.
+    pub at: Option<LayerPath>,
+}
+
+/// A layer's part of the history, for looking at it after a forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerValues {
+    /// What the layer read.
+    pub input: Value,
+    /// Before the activation, where the layer has one.
+    pub preactivation: Option<Value>,
+    /// What it handed on.
+    pub output: Value,
+}
+
+/// The values that callers hand in and read out.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// The batch.
+    pub input: Option<Value>,
+    /// The network's output.
+    pub output: Option<Value>,
+    /// Class indices or real targets.
+    pub target: Option<Value>,
+    /// One factor a row.
+    pub sample_weight: Option<Value>,
+    /// The loss of each row, times its weight.
+    pub row_losses: Option<Value>,
+    /// The gradient of the loss with respect to the output.
+    pub output_gradient: Option<Value>,
+    /// The gradient with respect to the input.
+    pub input_gradient: Option<Value>,
+    /// The global norm of the gradients.
+    pub gradient_norm: Option<Value>,
+    /// What each layer read and made, by path; filled where the program pins them.
+    pub layers: Vec<(LayerPath, LayerValues)>,
+}
+
+/// A network lowered for one mode and any number of rows up to `capacity`.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) values: Vec<ValueInfo>,
+    pub(crate) steps: Vec<Step>,
+    /// Bytes of each planned buffer at full capacity.
+    pub(crate) buffers: Vec<usize>,
+    pub(crate) capacity: usize,
+    pub(crate) precision: Precision,
+    pub(crate) ports: Ports,
+}
+
+impl Program {
+    /// The steps, in the order they run.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// What is known of a value.
+    pub fn value(&self, value: Value) -> &ValueInfo {
+        &self.values[value.index()]
+    }
+
+    /// The values that callers hand in and read out.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// The most rows a run may hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The arithmetic of its real values.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes that a run of this program allocates.
+    pub fn run_bytes(&self) -> usize {
+        self.buffers.iter().sum()
+    }
+
+    /// Follows aliases to the value that owns the memory.
+    pub(crate) fn owner(&self, value: Value) -> Value {
+        owner(&self.values, value)
+    }
+}
+
+fn owner(values: &[ValueInfo], mut value: Value) -> Value {
+    while let Place::Alias(of) = values[value.index()].place {
+        value = of;
+    }
+    value
+}

@@ -1,0 +1,44 @@
+//! Adding one number a channel, and the gradient of doing so.
+
+use super::Operation;
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// `z = x + bias[channel]`: reads x (rows x outer, channels, inner) and bias
+/// (channels,), writes z like x.
+#[derive(Clone, Debug)]
+pub struct BiasAdd {
+    /// Repetitions of the channel axis for each row of the batch.
+    pub outer: usize,
+    /// Extent of the bias.
+    pub channels: usize,
+    /// Elements that share a channel: 1 for features, height x width for images.
+    pub inner: usize,
+}
+
+/// The sum of dz over everything but the channel: reads dz (rows x outer,
+/// channels, inner), writes db (channels,), adding to it where the step says so.
+///
+/// Order of sums: `inner` by the 16-lane rule, then rows in order.
+#[derive(Clone, Debug)]
+pub struct BiasGradient {
+    /// Repetitions of the channel axis for each row of the batch.
+    pub outer: usize,
+    /// Extent of the bias.
+    pub channels: usize,
+    /// Elements that share a channel.
+    pub inner: usize,
+}
+
+impl fmt::Display for BiasAdd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bias_add {}x{}x{}", self.outer, self.channels, self.inner)
+    }
+}
+
+impl fmt::Display for BiasGradient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bias_gradient {}x{}x{}", self.outer, self.channels, self.inner)
+    }
+}

@@ -1,0 +1,25 @@
+//! Inverted dropout with masks that are drawn anew, not kept.
+
+use super::Operation;
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// Zeroes each element with probability `rate` and divides the others by `1 - rate`.
+///
+/// Reads x (rows, features), writes y like x. The mask is drawn from the
+/// counter-based generator keyed by (seed, committed step, layer path, dropout,
+/// row x features + element), so the backward pass is the same operation on dy.
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    /// Probability of zeroing, in 0..1.
+    pub rate: f64,
+    /// Elements of one row of the batch.
+    pub features: usize,
+}
+
+impl fmt::Display for Dropout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "dropout {} x{}", self.rate, self.features)
+    }
+}

@@ -1,0 +1,62 @@
+//! The global norm of all gradients and what is done with it.
+
+use super::Operation;
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// Adds one store's sum of squared gradients to a running total: reads the flat
+/// gradient and, unless it is the first, the total so far (1,); writes the new total (1,).
+///
+/// Chunks of 4,096 elements by the 16-lane rule, chunk totals in order in `f64`.
+#[derive(Clone, Debug)]
+pub struct SquaredSum {
+    /// Elements of the flat gradient.
+    pub len: usize,
+    /// Whether there is no total to add to.
+    pub first: bool,
+}
+
+/// Reads the total of squares (1,), writes (norm, factor): factor is
+/// `max_norm / norm` where the norm exceeds the step's `max_norm`, and 1 otherwise.
+#[derive(Clone, Debug)]
+pub struct ClipFactor;
+
+/// Multiplies a store's flat gradient by the factor: reads (norm, factor), changes the
+/// gradient in place. A factor of 1 leaves the memory untouched.
+#[derive(Clone, Debug)]
+pub struct ScaleGradient {
+    /// Elements of the flat gradient.
+    pub len: usize,
+}
+
+/// Clamps a store's flat gradient to plus or minus the step's `clip_value`, in place.
+#[derive(Clone, Debug)]
+pub struct ClampGradient {
+    /// Elements of the flat gradient.
+    pub len: usize,
+}
+
+impl fmt::Display for SquaredSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "squared_sum {}", self.len)
+    }
+}
+
+impl fmt::Display for ClipFactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clip_factor")
+    }
+}
+
+impl fmt::Display for ScaleGradient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scale_gradient {}", self.len)
+    }
+}
+
+impl fmt::Display for ClampGradient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clamp_gradient {}", self.len)
+    }
+}

@@ -1,0 +1,50 @@
+//! Maximum and mean over sliding windows of images in NCHW layout.
+
+use super::{Direction, Geometry2D, Operation};
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// What a window is reduced to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PoolKind {
+    /// The largest element; ties go to the first. Padding never wins.
+    Max,
+    /// The mean; padding counts as zeros if `count_padding`, and not at all otherwise.
+    Average {
+        /// Whether the divisor is the whole window's size.
+        count_padding: bool,
+    },
+}
+
+/// Pooling over (channels, H, W) per row.
+///
+/// - forward reads x, writes y, and for `Max` also the flat index within the
+///   channel's H x W plane of each maximum (`i32`);
+/// - input gradient reads dy, and for `Max` those indices, and writes dx.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Forward or input gradient.
+    pub direction: Direction,
+    /// What a window is reduced to.
+    pub kind: PoolKind,
+    /// Extents of the window.
+    pub geometry: Geometry2D,
+    /// Channels, each pooled by itself.
+    pub channels: usize,
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            PoolKind::Max => "max",
+            PoolKind::Average { .. } => "average",
+        };
+        let g = &self.geometry;
+        write!(
+            f,
+            "pool.{kind}.{} {} kernel {:?} stride {:?} padding {:?}",
+            self.direction, self.channels, g.kernel, g.stride, g.padding
+        )
+    }
+}

@@ -1,0 +1,54 @@
+//! Matrix products of a dense layer: rows of the batch against one weight.
+
+use super::{Direction, Operation, pointwise::Activation};
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// `y = activation(x W + bias)` and its gradients, W stored (inputs, outputs).
+///
+/// With M = rows x `multiplier`:
+/// - forward reads x (M, inputs), W, and bias (outputs,) if there is one, and
+///   writes y (M, outputs);
+/// - input gradient reads dy (M, outputs) and W, and writes dx (M, inputs);
+/// - weight gradient reads x (M, inputs) and dy (M, outputs), and writes dW (inputs, outputs).
+///
+/// W may be a packed version in the first two.
+#[derive(Clone, Debug)]
+pub struct Product {
+    /// Which of the three.
+    pub direction: Direction,
+    /// Product rows for each row of the batch: 1, or the length of a sequence.
+    pub multiplier: usize,
+    /// Features of x.
+    pub inputs: usize,
+    /// Features of y.
+    pub outputs: usize,
+    /// Whether a bias is read and added; set by fusion.
+    pub bias: bool,
+    /// Applied to the result; set by fusion.
+    pub activation: Option<Activation>,
+}
+
+impl Product {
+    /// The unfused product in this direction.
+    pub fn new(direction: Direction, multiplier: usize, inputs: usize, outputs: usize) -> Self {
+        Self { direction, multiplier, inputs, outputs, bias: false, activation: None }
+    }
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "product.{} {}x{}", self.direction, self.inputs, self.outputs)?;
+        if self.multiplier != 1 {
+            write!(f, " x{}", self.multiplier)?;
+        }
+        if self.bias {
+            write!(f, " +bias")?;
+        }
+        if let Some(activation) = &self.activation {
+            write!(f, " {activation}")?;
+        }
+        Ok(())
+    }
+}

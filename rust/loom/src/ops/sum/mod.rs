@@ -1,0 +1,19 @@
+//! The sum of several values.
+
+use super::Operation;
+use crate::Result;
+use crate::cpu::{Args, Real};
+use std::fmt;
+
+/// `y = x0 + x1 + ...`, added from left to right; all operands have the result's shape.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    /// How many operands are read.
+    pub operands: usize,
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sum {}", self.operands)
+    }
+}

@@ -1,0 +1,28 @@
+//! Optimizer updates: one pass over a store's master, gradient and moments.
+
+use super::Operation;
+use crate::Result;
+use crate::cpu::{Args, Real};
+use crate::train::Optimizer;
+use std::fmt;
+use std::ops::Range;
+
+/// Updates one store: reads its flat gradient, changes the flat master and the
+/// optimizer's moments in place.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The rule.
+    pub optimizer: Optimizer,
+    /// Multiplies the step's rate.
+    pub rate_factor: f64,
+    /// Elements of the flat master.
+    pub len: usize,
+    /// Parts of the master that weight decay leaves out.
+    pub exempt: Vec<Range<usize>>,
+}
+
+impl fmt::Display for Update {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "update.{} {}", self.optimizer.name(), self.len)
+    }
+}

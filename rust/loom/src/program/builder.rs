@@ -1,0 +1,183 @@
+//! Collects the steps of a program while layers and trainers lower themselves.
+
+use super::{
+    Kind, LayerPath, ParameterRef, Phase, Place, Ports, Program, Rewrites, Step, Value, ValueInfo, Write,
+    plan, rewrite,
+};
+use crate::dtype::DType;
+use crate::ops::{Op, Sum};
+use crate::tensor::{Precision, Shape};
+use std::collections::{HashMap, HashSet};
+
+/// Lowering target: layers and trainers push operations, the builder keeps track
+/// of values and of who writes them.
+pub struct Builder {
+    values: Vec<ValueInfo>,
+    steps: Vec<Step>,
+    phase: Phase,
+    at: Option<LayerPath>,
+    stored: HashMap<Place, Value>,
+    written_gradients: HashSet<ParameterRef>,
+    precision: Precision,
+    /// The values that callers will hand in and read out.
+    pub ports: Ports,
+}
+
+impl Builder {
+    /// An empty program in this precision.
+    pub fn new(precision: Precision) -> Self {
+        Self {
+            values: Vec::new(),
+            steps: Vec::new(),
+            phase: Phase::Forward,
+            at: None,
+            stored: HashMap::new(),
+            written_gradients: HashSet::new(),
+            precision,
+            ports: Ports::default(),
+        }
+    }
+
+    /// Steps pushed from here on belong to `phase`.
+    pub fn set_phase(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// Steps pushed from here on belong to the layer at `path`.
+    pub fn set_layer(&mut self, path: Option<LayerPath>) {
+        self.at = path;
+    }
+
+    /// What is known of a value.
+    pub fn info(&self, value: Value) -> &ValueInfo {
+        &self.values[value.index()]
+    }
+
+    /// One row's extents of a value.
+    pub fn shape(&self, value: Value) -> &Shape {
+        &self.values[value.index()].shape
+    }
+
+    fn define(&mut self, info: ValueInfo) -> Value {
+        self.values.push(info);
+        Value((self.values.len() - 1) as u32)
+    }
+
+    fn temporary(&mut self, label: &'static str, shape: Shape, per_row: bool, kind: Kind) -> Value {
+        self.define(ValueInfo { label, shape, per_row, kind, place: Place::Buffer(usize::MAX), pinned: false })
+    }
+
+    /// A value the caller fills before the run: one `shape` a row.
+    pub fn input(&mut self, label: &'static str, shape: Shape, kind: Kind) -> Value {
+        let value = self.temporary(label, shape, true, kind);
+        self.pin(value);
+        value
+    }
+
+    /// Something that persists: a master, a version, a gradient, a moment.
+    pub fn stored(&mut self, label: &'static str, shape: Shape, place: Place) -> Value {
+        if let Some(value) = self.stored.get(&place) {
+            return *value;
+        }
+        let value = self.define(ValueInfo { label, shape, per_row: false, kind: Kind::Real, place, pinned: true });
+        self.stored.insert(place, value);
+        value
+    }
+
+    /// A parameter as the forward pass reads it: its master, or the packed version of `active`.
+    pub fn parameter(&mut self, parameter: ParameterRef, shape: Shape, active: Option<DType>) -> Value {
+        match active {
+            Some(dtype) => self.stored("version", shape, Place::Version(parameter, dtype)),
+            None => self.stored("master", shape, Place::Master(parameter)),
+        }
+    }
+
+    /// The same elements seen with other extents.
+    pub fn reshape(&mut self, value: Value, shape: Shape) -> Value {
+        let info = self.values[value.index()].clone();
+        debug_assert_eq!(info.shape.len(), shape.len());
+        self.define(ValueInfo { shape, place: Place::Alias(value), ..info })
+    }
+
+    /// Keeps a value's content until the run ends.
+    pub fn pin(&mut self, value: Value) {
+        let owner = super::owner(&self.values, value);
+        self.values[owner.index()].pinned = true;
+    }
+
+    fn push(&mut self, op: Op, reads: &[Value], writes: Vec<Value>, write: Write) {
+        let (phase, at) = (self.phase, self.at.clone());
+        self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at });
+    }
+
+    /// Pushes an operation with one result, of one `shape` a row.
+    pub fn apply(&mut self, op: impl Into<Op>, reads: &[Value], label: &'static str, shape: Shape) -> Value {
+        let out = self.temporary(label, shape, true, Kind::Real);
+        self.push(op.into(), reads, vec![out], Write::Set);
+        out
+    }
+
+    /// Pushes an operation with a real result and indices beside it, one of each `shape` a row.
+    pub fn apply_indexed(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        label: &'static str,
+        shape: Shape,
+    ) -> (Value, Value) {
+        let out = self.temporary(label, shape.clone(), true, Kind::Real);
+        let indices = self.temporary("indices", shape, true, Kind::Index);
+        self.push(op.into(), reads, vec![out, indices], Write::Set);
+        (out, indices)
+    }
+
+    /// Pushes an operation whose result has no batch axis.
+    pub fn apply_fixed(&mut self, op: impl Into<Op>, reads: &[Value], label: &'static str, shape: Shape) -> Value {
+        let out = self.temporary(label, shape, false, Kind::Real);
+        self.push(op.into(), reads, vec![out], Write::Set);
+        out
+    }
+
+    /// Pushes an operation that writes given values (an update, an encoding).
+    pub fn effect(&mut self, op: impl Into<Op>, reads: &[Value], writes: &[Value]) {
+        self.push(op.into(), reads, writes.to_vec(), Write::Set);
+    }
+
+    /// Pushes an operation whose result is a contribution to a parameter's gradient.
+    ///
+    /// The first contribution of a program replaces a zeroed gradient and adds to
+    /// another; later ones (tied weights) always add.
+    pub fn contribute(&mut self, op: impl Into<Op>, reads: &[Value], parameter: ParameterRef, shape: Shape) {
+        let gradient = self.stored("gradient", shape, Place::Gradient(parameter));
+        let write = if self.written_gradients.insert(parameter) { Write::First } else { Write::Add };
+        self.push(op.into(), reads, vec![gradient], write);
+    }
+
+    /// The sum of the contributions to one value's gradient; `None` where nothing contributes.
+    pub fn sum(&mut self, contributions: &[Value]) -> Option<Value> {
+        let (first, rest) = contributions.split_first()?;
+        let mut total = *first;
+        for group in rest.chunks(3) {
+            let mut reads = vec![total];
+            reads.extend_from_slice(group);
+            let shape = self.shape(total).clone();
+            total = self.apply(Sum { operands: reads.len() }, &reads, "sum", shape);
+        }
+        Some(total)
+    }
+
+    /// Rewrites, plans buffers and closes the program.
+    pub fn finish(self, capacity: usize, rewrites: &Rewrites) -> Program {
+        let mut program = Program {
+            values: self.values,
+            steps: self.steps,
+            buffers: Vec::new(),
+            capacity,
+            precision: self.precision,
+            ports: self.ports,
+        };
+        rewrite::apply(&mut program, rewrites);
+        plan::assign_buffers(&mut program);
+        program
+    }
+}
