@@ -73,3 +73,15 @@ pub(crate) fn unknown<'a>(what: &str, given: &str, known: impl IntoIterator<Item
     let list: Vec<&str> = known.into_iter().collect();
     Error::Value(format!("unknown {what} \"{given}\"{hint} Known: {}", list.join(", ")))
 }
+
+/// The same error, its message led by the place it happened.
+pub(crate) fn in_context(place: &str, error: Error) -> Error {
+    match error {
+        Error::Shape(message) => Error::Shape(format!("{place}: {message}")),
+        Error::DType(message) => Error::DType(format!("{place}: {message}")),
+        Error::Value(message) => Error::Value(format!("{place}: {message}")),
+        Error::State(message) => Error::State(format!("{place}: {message}")),
+        Error::NonFinite(message) => Error::NonFinite(format!("{place}: {message}")),
+        other => other,
+    }
+}

@@ -1,5 +1,7 @@
 //! Shapes and contiguous storage.
 
+use crate::cpu::Real;
+use crate::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -164,4 +166,201 @@ impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer({} bytes)", self.bytes)
     }
+}
+
+/// Real elements in one of the two precisions.
+#[derive(Clone, Copy, Debug)]
+pub enum Elements<'a> {
+    /// `f32` elements.
+    Float32(&'a [f32]),
+    /// `f64` elements.
+    Float64(&'a [f64]),
+}
+
+impl Elements<'_> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Elements::Float32(elements) => elements.len(),
+            Elements::Float64(elements) => elements.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A borrowed array in row-major order, the batch axis first.
+#[derive(Clone, Debug)]
+pub struct TensorView<'a> {
+    shape: Vec<usize>,
+    elements: Elements<'a>,
+}
+
+impl<'a> TensorView<'a> {
+    /// Sees `elements` as an array of this shape.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the shape's product is the number of elements.
+    pub fn new(shape: impl Into<Vec<usize>>, elements: Elements<'a>) -> Result<Self> {
+        let shape = shape.into();
+        let expected = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
+        if expected != Some(elements.len()) {
+            return Err(Error::Shape(format!(
+                "an array of shape {} does not hold {} elements",
+                Shape::new(shape),
+                elements.len()
+            )));
+        }
+        Ok(Self { shape, elements })
+    }
+
+    /// The extents, the batch axis first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The extent of the batch axis; 0 for an array without axes.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(0)
+    }
+
+    /// The elements in row-major order.
+    pub fn elements(&self) -> Elements<'a> {
+        self.elements
+    }
+
+    /// Rows `range` of this array.
+    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> TensorView<'a> {
+        let row: usize = self.shape[1..].iter().product();
+        let part = range.start * row..range.end * row;
+        let mut shape = self.shape.clone();
+        shape[0] = range.len();
+        let elements = match self.elements {
+            Elements::Float32(elements) => Elements::Float32(&elements[part]),
+            Elements::Float64(elements) => Elements::Float64(&elements[part]),
+        };
+        Self { shape, elements }
+    }
+
+    /// Copies the elements, converted to `T` where they are not yet.
+    pub(crate) fn copy_to<T: Real>(&self, out: &mut [T]) {
+        match self.elements {
+            Elements::Float32(elements) => convert(elements, out),
+            Elements::Float64(elements) => convert(elements, out),
+        }
+    }
+
+    /// The flat index of the first element that is infinite or NaN.
+    pub fn first_non_finite(&self) -> Option<usize> {
+        match self.elements {
+            Elements::Float32(elements) => first_non_finite(elements),
+            Elements::Float64(elements) => first_non_finite(elements),
+        }
+    }
+}
+
+fn convert<S: Real, T: Real>(from: &[S], to: &mut [T]) {
+    if S::PRECISION == T::PRECISION {
+        to.copy_from_slice(bytemuck::cast_slice(from));
+    } else {
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = T::from_f64(from.to_f64());
+        }
+    }
+}
+
+fn first_non_finite<T: Real>(elements: &[T]) -> Option<usize> {
+    // Whole chunks first: the compiler turns the inner loop into vector code.
+    const CHUNK: usize = 4096;
+    for (number, chunk) in elements.chunks(CHUNK).enumerate() {
+        if !chunk.iter().fold(true, |finite, x| finite & x.is_finite()) {
+            return chunk.iter().position(|x| !x.is_finite()).map(|i| number * CHUNK + i);
+        }
+    }
+    None
+}
+
+/// An owned array in row-major order, the batch axis first.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tensor {
+    /// `f32` elements with their extents.
+    Float32(Vec<usize>, Vec<f32>),
+    /// `f64` elements with their extents.
+    Float64(Vec<usize>, Vec<f64>),
+}
+
+impl Tensor {
+    /// An array from elements in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the shape's product is the number of elements.
+    pub fn new<T: Real>(shape: impl Into<Vec<usize>>, elements: Vec<T>) -> Result<Self> {
+        let shape = shape.into();
+        TensorView::new(shape.clone(), T::elements(&elements))?;
+        Ok(T::into_tensor(shape, elements))
+    }
+
+    /// The extents, the batch axis first.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Tensor::Float32(shape, _) | Tensor::Float64(shape, _) => shape,
+        }
+    }
+
+    /// The array, borrowed.
+    pub fn view(&self) -> TensorView<'_> {
+        match self {
+            Tensor::Float32(shape, elements) => {
+                TensorView { shape: shape.clone(), elements: Elements::Float32(elements) }
+            }
+            Tensor::Float64(shape, elements) => {
+                TensorView { shape: shape.clone(), elements: Elements::Float64(elements) }
+            }
+        }
+    }
+
+    /// The elements as `f32`, converted where they are `f64`.
+    pub fn to_f32(&self) -> Vec<f32> {
+        let view = self.view();
+        let mut out = vec![0.0; view.elements.len()];
+        view.copy_to(&mut out);
+        out
+    }
+
+    /// The elements as `f64`.
+    pub fn to_f64(&self) -> Vec<f64> {
+        let view = self.view();
+        let mut out = vec![0.0; view.elements.len()];
+        view.copy_to(&mut out);
+        out
+    }
+}
+
+impl<'a> TryFrom<ndarray::ArrayViewD<'a, f32>> for TensorView<'a> {
+    type Error = Error;
+
+    /// Sees an array in standard (row-major, contiguous) layout; others must be copied first.
+    fn try_from(array: ndarray::ArrayViewD<'a, f32>) -> Result<Self> {
+        let shape = array.shape().to_vec();
+        let elements = array.to_slice().ok_or_else(not_contiguous)?;
+        Self::new(shape, Elements::Float32(elements))
+    }
+}
+
+impl<'a> TryFrom<ndarray::ArrayViewD<'a, f64>> for TensorView<'a> {
+    type Error = Error;
+
+    /// Sees an array in standard (row-major, contiguous) layout; others must be copied first.
+    fn try_from(array: ndarray::ArrayViewD<'a, f64>) -> Result<Self> {
+        let shape = array.shape().to_vec();
+        let elements = array.to_slice().ok_or_else(not_contiguous)?;
+        Self::new(shape, Elements::Float64(elements))
+    }
+}
+
+fn not_contiguous() -> Error {
+    Error::Shape("the array is not in standard layout; call `as_standard_layout` first".into())
 }

@@ -17,6 +17,8 @@ pub struct StepValues {
     pub seed: u64,
     /// Committed training steps so far: keys random draws.
     pub step: u64,
+    /// Rows of this step's global batch that came before this run's: keys random draws when gradients accumulate.
+    pub row_offset: u64,
     /// Updates the optimizer has made, this one counted: 1, 2, ...
     pub optimizer_step: u64,
     /// The learning rate of this step.
@@ -36,6 +38,7 @@ impl Default for StepValues {
         Self {
             seed: 0,
             step: 0,
+            row_offset: 0,
             optimizer_step: 1,
             rate: 0.0,
             loss_divisor: 1.0,

@@ -1,1 +1,302 @@
-//! (see the module's items)
+//! The grid: cells that hold layers, in the order data flows through them.
+//!
+//! Data enters cell (0, 0, 0) and flows depth, then row, then column, then layer;
+//! backwards each runs from high to low. An empty cell hands its input on.
+
+mod build;
+mod config;
+mod inspect;
+mod lower;
+mod manual;
+mod predict;
+mod registry;
+mod summary;
+
+pub use config::{CellConfig, LayerSettings, NetworkConfig};
+pub use inspect::{LayerStatistics, LayerValue};
+pub use lower::{Lowered, Mode};
+pub use manual::{GradientStatistics, ManualStep};
+pub(crate) use predict::{check_finite, check_rows};
+pub use predict::Programs;
+pub use registry::Registry;
+pub use summary::SummaryRow;
+
+use crate::dtype::DType;
+use crate::layers::Layer;
+use crate::program::{LayerPath, Run};
+use crate::tensor::{Precision, Shape};
+use crate::train::OptimizerState;
+use crate::{Error, Result, error};
+use std::sync::Arc;
+
+/// Coordinates of a cell: depth, row, column.
+pub type Coordinates = [usize; 3];
+
+/// A layer in its place, with what training may do to it.
+#[derive(Debug, Clone)]
+pub struct PlacedLayer {
+    pub(crate) layer: Arc<dyn Layer>,
+    pub(crate) path: LayerPath,
+    /// Whether an optimizer may move its parameters.
+    pub(crate) trainable: bool,
+    /// Multiplies the learning rate.
+    pub(crate) rate_factor: f64,
+    /// The numeric type it computes from; `None` for the masters.
+    pub(crate) dtype: Option<DType>,
+    /// Its weight store in the registry, once built; `None` also for layers without parameters.
+    pub(crate) store: Option<usize>,
+    pub(crate) input_shape: Option<Shape>,
+    pub(crate) output_shape: Option<Shape>,
+}
+
+/// A network: a grid of cells, their layers, and everything that persists.
+///
+/// ```
+/// use loom::{Network, layers::Dense, tensor_view};
+///
+/// let mut network = Network::new([4], [1, 1, 2])?;
+/// network.add([0, 0, 0], Dense::new(8))?;
+/// network.add([0, 0, 1], Dense::new(3))?;
+/// network.build()?;
+/// let output = network.predict(tensor_view(&[2, 4], &[0.5f32; 8])?)?;
+/// assert_eq!(output.shape(), [2, 3]);
+/// # Ok::<(), loom::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Network {
+    pub(crate) input_shape: Shape,
+    pub(crate) grid: Coordinates,
+    pub(crate) precision: Precision,
+    pub(crate) seed: u64,
+    /// Cells in the order data flows.
+    pub(crate) cells: Vec<Vec<PlacedLayer>>,
+    pub(crate) registry: Registry,
+    pub(crate) programs: Programs,
+    pub(crate) built: bool,
+    /// The newest training forward pass, kept for `backward`.
+    pub(crate) history: Option<Run>,
+    /// Moments, counters and the data cursor of the last training.
+    pub(crate) optimizer_state: OptimizerState,
+}
+
+impl Network {
+    /// An empty float32 network: `input_shape` without the batch axis, `grid` as (depth, rows, columns).
+    ///
+    /// # Errors
+    /// [`Error::Value`] where an extent is zero.
+    pub fn new(input_shape: impl Into<Shape>, grid: Coordinates) -> Result<Self> {
+        Self::with_options(input_shape, grid, Precision::Float32, 0)
+    }
+
+    /// A 1x1x1 grid: layers in a row.
+    ///
+    /// # Errors
+    /// [`Error::Value`] where an extent is zero.
+    pub fn sequential(input_shape: impl Into<Shape>) -> Result<Self> {
+        Self::new(input_shape, [1, 1, 1])
+    }
+
+    /// An empty network in this precision, whose initial weights and random draws come from `seed`.
+    ///
+    /// # Errors
+    /// [`Error::Value`] where an extent is zero.
+    pub fn with_options(
+        input_shape: impl Into<Shape>,
+        grid: Coordinates,
+        precision: Precision,
+        seed: u64,
+    ) -> Result<Self> {
+        let input_shape = input_shape.into();
+        if input_shape.is_empty() {
+            return Err(Error::Value(format!("input_shape {input_shape} has an empty axis")));
+        }
+        let cells = grid.iter().try_fold(1usize, |cells, extent| cells.checked_mul(*extent));
+        let Some(cells) = cells.filter(|cells| (1..=1 << 20).contains(cells)) else {
+            return Err(Error::Value(format!("grid {} must have 1 to 1,048,576 cells", Shape::from(grid))));
+        };
+        Ok(Self {
+            input_shape,
+            grid,
+            precision,
+            seed,
+            cells: vec![Vec::new(); cells],
+            registry: Registry::default(),
+            programs: Programs::default(),
+            built: false,
+            history: None,
+            optimizer_state: OptimizerState::default(),
+        })
+    }
+
+    /// Adds a layer at the end of a cell.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a cell that is not there.
+    pub fn add(&mut self, cell: Coordinates, layer: impl Layer + 'static) -> Result<()> {
+        self.add_arc(cell, Arc::new(layer))
+    }
+
+    /// Adds a layer that is behind a pointer already.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a cell that is not there.
+    pub fn add_arc(&mut self, cell: Coordinates, layer: Arc<dyn Layer>) -> Result<()> {
+        let index = self.cell_index(cell)?;
+        let path = LayerPath::new(cell[0], cell[1], cell[2], self.cells[index].len());
+        self.cells[index].push(PlacedLayer {
+            layer,
+            path,
+            trainable: true,
+            rate_factor: 1.0,
+            dtype: None,
+            store: None,
+            input_shape: None,
+            output_shape: None,
+        });
+        self.built = false;
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Extents of the input, without the batch axis.
+    pub fn input_shape(&self) -> &Shape {
+        &self.input_shape
+    }
+
+    /// Extents of the output, without the batch axis; known once built.
+    pub fn output_shape(&self) -> &Shape {
+        self.layers().filter_map(|layer| layer.output_shape.as_ref()).next_back().unwrap_or(&self.input_shape)
+    }
+
+    /// Depth, rows and columns of the grid.
+    pub fn grid(&self) -> Coordinates {
+        self.grid
+    }
+
+    /// The arithmetic of masters and activations.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The seed of initial weights and random draws.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many layers a cell holds.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a cell that is not there.
+    pub fn cell_len(&self, cell: Coordinates) -> Result<usize> {
+        Ok(self.cells[self.cell_index(cell)?].len())
+    }
+
+    /// The layers in the order data flows.
+    pub fn layers(&self) -> impl DoubleEndedIterator<Item = &PlacedLayer> {
+        self.cells.iter().flatten()
+    }
+
+    /// One layer, by cell and place in the cell.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a cell or layer that is not there.
+    pub fn layer(&self, cell: Coordinates, layer: usize) -> Result<&PlacedLayer> {
+        let index = self.cell_index(cell)?;
+        let count = self.cells[index].len();
+        self.cells[index].get(layer).ok_or_else(|| no_layer(cell, layer, count))
+    }
+
+    pub(crate) fn layer_mut(&mut self, cell: Coordinates, layer: usize) -> Result<&mut PlacedLayer> {
+        let index = self.cell_index(cell)?;
+        let count = self.cells[index].len();
+        self.cells[index].get_mut(layer).ok_or_else(|| no_layer(cell, layer, count))
+    }
+
+    fn cell_index(&self, cell: Coordinates) -> Result<usize> {
+        let [depth, rows, columns] = self.grid;
+        if cell[0] >= depth || cell[1] >= rows || cell[2] >= columns {
+            return Err(Error::Index(format!(
+                "no cell {} in a grid of {depth} x {rows} x {columns} (depth, rows, columns)",
+                Shape::from(cell)
+            )));
+        }
+        Ok((cell[0] * rows + cell[1]) * columns + cell[2])
+    }
+
+    /// Lets an optimizer move a layer's parameters, or keeps it from doing so.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn set_trainable(&mut self, cell: Coordinates, layer: usize, trainable: bool) -> Result<()> {
+        self.layer_mut(cell, layer)?.trainable = trainable;
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Multiplies the learning rate of one layer.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a factor that is negative or not finite, [`Error::Index`]
+    /// for a layer that is not there.
+    pub fn set_rate_factor(&mut self, cell: Coordinates, layer: usize, factor: f64) -> Result<()> {
+        if !(factor.is_finite() && factor >= 0.0) {
+            return Err(Error::Value(format!("a rate factor must be finite and at least 0, got {factor}")));
+        }
+        self.layer_mut(cell, layer)?.rate_factor = factor;
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Drops compiled programs and the history, after a change they depend on.
+    pub(crate) fn invalidate(&mut self) {
+        self.programs.clear();
+        self.history = None;
+    }
+}
+
+fn no_layer(cell: Coordinates, layer: usize, count: usize) -> Error {
+    Error::Index(format!("cell {} has {count} layers, there is no layer {layer}", Shape::from(cell)))
+}
+
+impl PlacedLayer {
+    /// The layer's description.
+    pub fn layer(&self) -> &dyn Layer {
+        &*self.layer
+    }
+
+    /// Where it stands.
+    pub fn path(&self) -> &LayerPath {
+        &self.path
+    }
+
+    /// Whether an optimizer may move its parameters.
+    pub fn trainable(&self) -> bool {
+        self.trainable
+    }
+
+    /// What the learning rate is multiplied by.
+    pub fn rate_factor(&self) -> f64 {
+        self.rate_factor
+    }
+
+    /// Extents of its input, once built.
+    pub fn input_shape(&self) -> Option<&Shape> {
+        self.input_shape.as_ref()
+    }
+
+    /// Extents of its output, once built.
+    pub fn output_shape(&self) -> Option<&Shape> {
+        self.output_shape.as_ref()
+    }
+}
+
+/// `cell (0, 0, 1), layer 2 (dense)`
+pub(crate) fn describe_path(placed: &PlacedLayer) -> String {
+    let indices = placed.path.indices();
+    format!("cell ({}, {}, {}), layer {} ({})", indices[0], indices[1], indices[2], indices[3], placed.layer.kind())
+}
+
+/// Adds where a layer stands to what it says is wrong.
+pub(crate) fn at_layer(placed: &PlacedLayer, error: Error) -> Error {
+    error::in_context(&describe_path(placed), error)
+}

@@ -23,7 +23,7 @@ pub use custom::{Custom, CustomOperation};
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
-pub use loss::Loss;
+pub use loss::{Loss, LossFunction};
 pub use pointwise::Pointwise;
 pub use pool::Pool;
 pub use product::Product;

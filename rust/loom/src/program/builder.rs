@@ -5,7 +5,7 @@ use super::{
     plan, rewrite,
 };
 use crate::dtype::DType;
-use crate::ops::{Op, Sum};
+use crate::ops::{Loss, Op, Sum};
 use crate::tensor::{Precision, Shape};
 use std::collections::{HashMap, HashSet};
 
@@ -136,6 +136,14 @@ impl Builder {
         let out = self.temporary(label, shape, false, Kind::Real);
         self.push(op.into(), reads, vec![out], Write::Set);
         out
+    }
+
+    /// Pushes a loss: one number a row, and the gradient of `shape` where the operation makes one.
+    pub fn apply_loss(&mut self, op: Loss, reads: &[Value], shape: Shape) -> (Value, Option<Value>) {
+        let row_losses = self.temporary("row losses", Shape::from(1), true, Kind::Real);
+        let gradient = op.gradient.then(|| self.temporary("gradient", shape, true, Kind::Real));
+        self.push(op.into(), reads, [Some(row_losses), gradient].into_iter().flatten().collect(), Write::Set);
+        (row_losses, gradient)
     }
 
     /// Pushes an operation that writes given values (an update, an encoding).

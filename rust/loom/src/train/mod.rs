@@ -1,1 +1,29 @@
-//! (see the module's items)
+//! Learning: losses, optimizers, schedules, and the trainers that compose them over programs.
+
+mod backprop;
+mod clip;
+mod config;
+mod data;
+mod diagnose;
+mod evaluate;
+mod fit;
+mod initializer;
+mod loss;
+mod metrics;
+mod optimizer;
+mod schedule;
+mod state;
+
+pub use backprop::{StepReport, Trainer};
+pub use config::{DepthScale, OnNonFinite, TrainingConfig};
+pub use data::{Examples, Rows, Targets};
+pub use evaluate::{Evaluation, Evaluator, evaluate};
+pub use fit::{Callback, Epoch, EpochReport, TrainingResult, train, train_with};
+pub use initializer::Initializer;
+pub use loss::{LossConfig, LossOptions, loss_and_gradient};
+pub use metrics::{Metric, MetricState};
+pub use optimizer::Optimizer;
+pub use schedule::Schedule;
+pub use state::OptimizerState;
+
+pub(crate) use clip::{lower_clip, lower_update};

@@ -1,0 +1,206 @@
+//! Runs a program's steps in place on the CPU.
+
+use super::args::{Args, MAX_READS, MAX_WRITES, StepValues, View, part};
+use super::{Cpu, Real};
+use crate::network::Registry;
+use crate::ops::Op;
+use crate::program::{Kind, ParameterRef, Phase, Place, Program, Run, Step, Value, Write};
+use crate::tensor::Buffer;
+use crate::{Error, Result};
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// The registry as a run sees it: inference shares it, training owns it.
+pub enum Access<'a> {
+    /// Masters and versions are only read.
+    Shared(&'a Registry),
+    /// Steps may write masters, gradients and moments.
+    Exclusive(&'a mut Registry),
+}
+
+impl Access<'_> {
+    fn get(&self) -> &Registry {
+        match self {
+            Access::Shared(registry) => registry,
+            Access::Exclusive(registry) => registry,
+        }
+    }
+
+    fn get_mut(&mut self) -> Result<&mut Registry> {
+        match self {
+            Access::Shared(_) => Err(Error::Internal("an inference program writes the registry".into())),
+            Access::Exclusive(registry) => Ok(registry),
+        }
+    }
+}
+
+/// Runs the steps of these phases, in order.
+///
+/// Nothing is allocated. When a kernel panics, every buffer is back in its place
+/// before the panic goes on.
+pub fn execute<T: Real>(
+    cpu: &Cpu,
+    run: &mut Run,
+    mut access: Access<'_>,
+    phases: RangeInclusive<Phase>,
+    values: &StepValues,
+) -> Result<()> {
+    debug_assert_eq!(T::PRECISION, run.program.precision);
+    let program = run.program.clone();
+    for step in &program.steps {
+        if phases.contains(&step.phase) {
+            execute_step::<T>(cpu, &program, step, run, &mut access, values)?;
+        }
+    }
+    Ok(())
+}
+
+/// A result's buffer, out of its table while a kernel writes it.
+struct Taken {
+    place: Place,
+    buffer: Buffer,
+}
+
+fn execute_step<T: Real>(
+    cpu: &Cpu,
+    program: &Program,
+    step: &Step,
+    run: &mut Run,
+    access: &mut Access<'_>,
+    values: &StepValues,
+) -> Result<()> {
+    if let Op::Encode(encode) = &step.op {
+        return access.get_mut()?.stores[encode.store].refresh();
+    }
+    let rows = run.rows;
+    let mut taken: [Option<Taken>; MAX_WRITES] = [const { None }; MAX_WRITES];
+    let mut outcome = Ok(());
+    for (slot, value) in taken.iter_mut().zip(&step.writes) {
+        let place = program.value(program.owner(*value)).place;
+        match take(place, run, access) {
+            Ok(buffer) => *slot = Some(Taken { place, buffer }),
+            Err(error) => outcome = Err(error),
+        }
+    }
+    let finished = outcome.and_then(|()| {
+        let mut args = Args::new(cpu, rows, values);
+        args.path = step.at.as_ref().map_or(0, |path| path.hash32());
+        args.accumulate = match step.write {
+            Write::Set => false,
+            Write::Add => true,
+            Write::First => !values.gradients_zeroed,
+        };
+        debug_assert!(step.reads.len() <= MAX_READS && step.writes.len() <= MAX_WRITES);
+        for (view, value) in args.reads.iter_mut().zip(&step.reads) {
+            *view = resolve::<T>(program, *value, run, access.get())?;
+        }
+        for ((slice, taken), value) in args.writes.iter_mut().zip(taken.iter_mut().flatten()).zip(&step.writes) {
+            *slice = destination::<T>(program, *value, taken, rows, access.get());
+        }
+        Ok(catch_unwind(AssertUnwindSafe(|| step.op.run::<T>(&mut args))))
+    });
+    for taken in taken.into_iter().flatten() {
+        put_back(taken, run, access);
+    }
+    match finished? {
+        Ok(result) => result,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+fn take(place: Place, run: &mut Run, access: &mut Access<'_>) -> Result<Buffer> {
+    Ok(match place {
+        Place::Buffer(buffer) => std::mem::take(&mut run.buffers[buffer]),
+        Place::Alias(_) => unreachable!("owners are no aliases"),
+        stored => std::mem::take(stored_buffer(stored, access.get_mut()?)?),
+    })
+}
+
+fn put_back(taken: Taken, run: &mut Run, access: &mut Access<'_>) {
+    match taken.place {
+        Place::Buffer(buffer) => run.buffers[buffer] = taken.buffer,
+        stored => {
+            if let Some(buffer) = access.get_mut().ok().and_then(|registry| stored_buffer(stored, registry).ok()) {
+                *buffer = taken.buffer;
+            }
+        }
+    }
+}
+
+fn stored_buffer(place: Place, registry: &mut Registry) -> Result<&mut Buffer> {
+    match place {
+        Place::Master(parameter) => registry.stores[parameter.store].master_buffer_mut(),
+        Place::Gradient(parameter) => Ok(&mut registry.gradients[parameter.store]),
+        Place::Moment { store, slot } => Ok(&mut registry.moments[store][slot]),
+        Place::Version(..) | Place::Buffer(_) | Place::Alias(_) => {
+            Err(Error::Internal(format!("{place:?} is not written by steps")))
+        }
+    }
+}
+
+/// Offset and length, in elements, of a parameter in its flat store.
+fn extent(parameter: ParameterRef, registry: &Registry) -> (usize, usize) {
+    let store = &registry.stores[parameter.store];
+    match parameter.parameter {
+        Some(index) => {
+            let info = &store.parameters()[index];
+            (info.offset, info.len())
+        }
+        None => (0, store.len()),
+    }
+}
+
+fn resolve<'a, T: Real>(program: &Program, value: Value, run: &'a Run, registry: &'a Registry) -> Result<View<'a>> {
+    let info = program.value(value);
+    let bytes = match program.value(program.owner(value)).place {
+        Place::Buffer(buffer) => {
+            let size = match info.kind {
+                Kind::Real => size_of::<T>(),
+                Kind::Index => size_of::<i32>(),
+            };
+            &run.buffers[buffer].bytes()[..info.len(run.rows) * size]
+        }
+        Place::Master(parameter) => {
+            let (offset, len) = extent(parameter, registry);
+            part::<T>(registry.stores[parameter.store].master_buffer()?, offset, len)
+        }
+        Place::Gradient(parameter) => {
+            let (offset, len) = extent(parameter, registry);
+            part::<T>(&registry.gradients[parameter.store], offset, len)
+        }
+        Place::Moment { store, slot } => registry.moments[store][slot].bytes(),
+        Place::Version(parameter, dtype) => {
+            let index = parameter
+                .parameter
+                .ok_or_else(|| Error::Internal("a version is read parameter by parameter".into()))?;
+            let (bytes, scales) = registry.stores[parameter.store].version(dtype, index)?;
+            return Ok(View { bytes, packed: Some(dtype), scales });
+        }
+        Place::Alias(_) => unreachable!("owners are no aliases"),
+    };
+    Ok(View { bytes, ..View::default() })
+}
+
+fn destination<'a, T: Real>(
+    program: &Program,
+    value: Value,
+    taken: &'a mut Taken,
+    rows: usize,
+    registry: &Registry,
+) -> &'a mut [u8] {
+    let info = program.value(value);
+    match taken.place {
+        Place::Master(parameter) | Place::Gradient(parameter) => {
+            let (offset, len) = extent(parameter, registry);
+            &mut taken.buffer.bytes_mut()[offset * size_of::<T>()..(offset + len) * size_of::<T>()]
+        }
+        Place::Buffer(_) => {
+            let size = match info.kind {
+                Kind::Real => size_of::<T>(),
+                Kind::Index => size_of::<i32>(),
+            };
+            &mut taken.buffer.bytes_mut()[..info.len(rows) * size]
+        }
+        _ => taken.buffer.bytes_mut(),
+    }
+}

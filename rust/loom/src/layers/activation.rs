@@ -1,0 +1,75 @@
+//! An activation as a layer, and the lowering that layers with an activation share.
+
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, Want, single};
+use crate::Result;
+use crate::ops::Pointwise;
+use crate::ops::pointwise::{Activation, Saved};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use serde::{Deserialize, Serialize};
+
+/// Applies `function` to every element; the shape stays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActivationLayer {
+    /// What is applied.
+    pub function: Activation,
+}
+
+impl Configured for ActivationLayer {}
+
+impl Layer for ActivationLayer {
+    fn kind(&self) -> &'static str {
+        "activation"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        single(self.kind(), inputs).cloned()
+    }
+
+    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        Ok(activate(b, self.function, *single(self.kind(), inputs)?))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        _inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        Ok(vec![want.inputs.then(|| activate_backward(b, self.function, forward, gradient))])
+    }
+}
+
+/// Lowers `a = activation(z)`, saving whichever of the two the derivative is made from.
+pub(super) fn activate(b: &mut Builder, activation: Activation, z: Value) -> Forward {
+    if activation == Activation::Linear {
+        return Forward { preactivation: Some(z), ..Forward::new(z) };
+    }
+    let shape = b.shape(z).clone();
+    let a = b.apply(Pointwise::forward(activation), &[z], "a", shape);
+    let saved = match activation.saved() {
+        Saved::Output => a,
+        Saved::Input => z,
+    };
+    Forward { preactivation: Some(z), ..Forward::saving(a, vec![saved]) }
+}
+
+/// Lowers `dz = da activation'(z)` from what [`activate`] saved.
+pub(super) fn activate_backward(b: &mut Builder, activation: Activation, forward: &Forward, da: Value) -> Value {
+    match forward.saved[..] {
+        [saved, ..] if activation != Activation::Linear => {
+            let shape = b.shape(da).clone();
+            b.apply(Pointwise::backward(activation), &[saved, da], "dz", shape)
+        }
+        _ => da,
+    }
+}

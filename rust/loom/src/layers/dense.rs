@@ -1,0 +1,170 @@
+//! Fully connected layer.
+
+use super::activation::{activate, activate_backward};
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
+use crate::ops::pointwise::Activation;
+use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// `activation(x W^T + b)` over the last axis: (..., features) to (..., units).
+///
+/// The outside sees the weight as (units, features), the bias as (units,).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dense {
+    /// Extent of the output's last axis.
+    pub units: usize,
+    /// Applied to every output.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whether a trained number is added to every unit.
+    #[serde(default = "yes")]
+    pub bias: bool,
+    /// How the weight starts; Xavier normal unless named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_initializer: Option<Initializer>,
+    /// How the bias starts; zeros unless named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias_initializer: Option<Initializer>,
+}
+
+pub(super) fn yes() -> bool {
+    true
+}
+
+impl Dense {
+    /// A linear layer with a bias.
+    pub fn new(units: usize) -> Self {
+        Self {
+            units,
+            activation: Activation::default(),
+            bias: true,
+            weight_initializer: None,
+            bias_initializer: None,
+        }
+    }
+
+    /// With this activation.
+    pub fn activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
+    }
+
+    /// Without a bias.
+    pub fn without_bias(self) -> Self {
+        Self { bias: false, ..self }
+    }
+}
+
+impl Configured for Dense {
+    fn validate(&self) -> Result<()> {
+        if self.units == 0 {
+            return Err(Error::Value("units must be at least 1".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Layer for Dense {
+    fn kind(&self) -> &'static str {
+        "dense"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        let (features, outer) =
+            input.split_last().ok_or_else(|| shape_error("Dense", "at least one axis, (..., features)", input))?;
+        if *features == 0 {
+            return Err(shape_error("Dense", "at least one feature", input));
+        }
+        Ok(Shape::new([outer, &[self.units]].concat()))
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let features = inputs[0].last().copied().unwrap_or(1);
+        let (fan_in, fan_out) = (features, self.units);
+        let mut specs = vec![ParameterSpec {
+            name: "weight",
+            layout: Layout::input_major([self.units, features]),
+            initializer: self.weight_initializer.clone().unwrap_or(Initializer::XavierNormal),
+            fan_in,
+            fan_out,
+            morphable: true,
+        }];
+        if self.bias {
+            specs.push(ParameterSpec {
+                name: "bias",
+                layout: Layout::plain([self.units]),
+                initializer: self.bias_initializer.clone().unwrap_or(Initializer::Zeros),
+                fan_in,
+                fan_out,
+                morphable: false,
+            });
+        }
+        specs
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = self.output_shape(&[b.shape(x).clone()])?;
+        let (multiplier, features) = self.extents(b, x);
+        let weight = cx.read(b, "weight")?;
+        let product = Product::new(Direction::Forward, multiplier, features, self.units);
+        let mut z = b.apply(product, &[x, weight], "z", shape.clone());
+        if self.bias {
+            let bias = cx.read(b, "bias")?;
+            let add = BiasAdd { outer: multiplier, channels: self.units, inner: 1 };
+            z = b.apply(add, &[z, bias], "z", shape);
+        }
+        Ok(activate(b, self.activation, z))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let (multiplier, features) = self.extents(b, x);
+        let dz = activate_backward(b, self.activation, forward, gradient);
+        if want.parameters {
+            if self.bias {
+                let bias = cx.parameter("bias")?;
+                let op = BiasGradient { outer: multiplier, channels: self.units, inner: 1 };
+                b.contribute(op, &[dz], bias.reference, bias.shape.clone());
+            }
+            let weight = cx.parameter("weight")?;
+            let op = Product::new(Direction::WeightGradient, multiplier, features, self.units);
+            b.contribute(op, &[x, dz], weight.reference, weight.shape.clone());
+        }
+        if !want.inputs {
+            return Ok(vec![None]);
+        }
+        let weight = cx.read(b, "weight")?;
+        let shape = b.shape(x).clone();
+        let op = Product::new(Direction::InputGradient, multiplier, features, self.units);
+        Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+}
+
+impl Dense {
+    /// Product rows for each row of the batch, and features.
+    fn extents(&self, b: &Builder, x: Value) -> (usize, usize) {
+        let shape = b.shape(x);
+        let features = shape.last().copied().unwrap_or(1);
+        (shape.len() / features, features)
+    }
+}

@@ -1,0 +1,48 @@
+//! All axes of a row made one.
+
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, Want, single};
+use crate::Result;
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use serde::{Deserialize, Serialize};
+
+/// (a, b, ...) to (a b ...,): the same memory, no work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flatten {}
+
+impl Configured for Flatten {}
+
+impl Layer for Flatten {
+    fn kind(&self) -> &'static str {
+        "flatten"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        Ok(Shape::from([single(self.kind(), inputs)?.len()]))
+    }
+
+    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = Shape::from([b.shape(x).len()]);
+        Ok(Forward::new(b.reshape(x, shape)))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let shape = b.shape(*single(self.kind(), inputs)?).clone();
+        Ok(vec![want.inputs.then(|| b.reshape(gradient, shape))])
+    }
+}

@@ -1,0 +1,79 @@
+//! A row's elements seen with other extents.
+
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, Want, shape_error, single};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Gives a row the extents `shape`; one of them may be -1, to be worked out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reshape {
+    /// Extents of one row, without the batch axis.
+    pub shape: Vec<i64>,
+}
+
+impl Reshape {
+    /// To these extents.
+    pub fn new(shape: impl Into<Vec<i64>>) -> Self {
+        Self { shape: shape.into() }
+    }
+}
+
+impl Configured for Reshape {
+    fn validate(&self) -> Result<()> {
+        let open = self.shape.iter().filter(|extent| **extent == -1).count();
+        if open > 1 || self.shape.iter().any(|extent| *extent == 0 || *extent < -1) {
+            return Err(Error::Value(format!(
+                "shape {:?} must have extents of at least 1, but for one that may be -1",
+                self.shape
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Layer for Reshape {
+    fn kind(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        let known: usize = self.shape.iter().filter(|extent| **extent > 0).map(|extent| *extent as usize).product();
+        let open = if known > 0 && input.len() % known == 0 { input.len() / known } else { 0 };
+        let extents: Vec<usize> =
+            self.shape.iter().map(|extent| if *extent < 0 { open } else { *extent as usize }).collect();
+        let shape = Shape::new(extents);
+        if shape.len() != input.len() || shape.is_empty() {
+            let expected = format!("as many elements as {:?} has", self.shape);
+            return Err(shape_error("Reshape", &expected, input));
+        }
+        Ok(shape)
+    }
+
+    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = self.output_shape(&[b.shape(x).clone()])?;
+        Ok(Forward::new(b.reshape(x, shape)))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let shape = b.shape(*single(self.kind(), inputs)?).clone();
+        Ok(vec![want.inputs.then(|| b.reshape(gradient, shape))])
+    }
+}

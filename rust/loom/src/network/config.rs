@@ -1,0 +1,150 @@
+//! A network as plain data: to JSON and back.
+
+use super::{Coordinates, Network};
+use crate::dtype::DType;
+use crate::layers;
+use crate::tensor::{Precision, Shape};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Everything that tells one network from another but its weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkConfig {
+    /// Extents of the input, without the batch axis.
+    pub input_shape: Shape,
+    /// Depth, rows, columns.
+    #[serde(default = "single_cell")]
+    pub grid: Coordinates,
+    /// The arithmetic of masters and activations.
+    #[serde(default)]
+    pub precision: Precision,
+    /// Keys initial weights and random draws.
+    #[serde(default)]
+    pub seed: u64,
+    /// Cells that hold layers.
+    pub cells: Vec<CellConfig>,
+    /// Layers that differ from the usual in how they are trained or stored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<LayerSettings>,
+}
+
+fn single_cell() -> Coordinates {
+    [1, 1, 1]
+}
+
+/// A cell with its layers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellConfig {
+    /// Depth, row, column.
+    pub at: Coordinates,
+    /// The layers' configs, in order.
+    pub layers: Vec<Value>,
+}
+
+/// How one layer is trained and stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerSettings {
+    /// Depth, row, column and place in the cell.
+    pub at: [usize; 4],
+    /// Whether an optimizer may move it.
+    #[serde(default = "trainable")]
+    pub trainable: bool,
+    /// Multiplies the learning rate.
+    #[serde(default = "one")]
+    pub rate_factor: f64,
+    /// The numeric type it computes from; the master's unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+}
+
+fn trainable() -> bool {
+    true
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl Network {
+    /// Describes the network.
+    pub fn config(&self) -> NetworkConfig {
+        let [_, rows, columns] = self.grid;
+        let cells = self
+            .cells
+            .iter()
+            .enumerate()
+            .filter(|(_, layers)| !layers.is_empty())
+            .map(|(index, layers)| CellConfig {
+                at: [index / (rows * columns), index / columns % rows, index % columns],
+                layers: layers.iter().map(|placed| placed.layer.config()).collect(),
+            })
+            .collect();
+        let settings = self
+            .layers()
+            .filter(|placed| !placed.trainable || placed.rate_factor != 1.0 || placed.dtype.is_some())
+            .map(|placed| {
+                let path = placed.path.indices();
+                LayerSettings {
+                    at: [path[0], path[1], path[2], path[3]],
+                    trainable: placed.trainable,
+                    rate_factor: placed.rate_factor,
+                    dtype: placed.dtype,
+                }
+            })
+            .collect();
+        NetworkConfig {
+            input_shape: self.input_shape.clone(),
+            grid: self.grid,
+            precision: self.precision,
+            seed: self.seed,
+            cells,
+            settings,
+        }
+    }
+
+    /// Makes the network that a config describes, with initial weights once built.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for unknown layers or keys and values out of range, [`Error::Index`]
+    /// for cells or layers that the grid does not have.
+    pub fn from_config(config: &NetworkConfig) -> Result<Self> {
+        let mut network =
+            Self::with_options(config.input_shape.clone(), config.grid, config.precision, config.seed)?;
+        for cell in &config.cells {
+            for layer in &cell.layers {
+                network.add_arc(cell.at, Arc::from(layers::from_config(layer)?))?;
+            }
+        }
+        for settings in &config.settings {
+            let [depth, row, column, layer] = settings.at;
+            let cell = [depth, row, column];
+            network.set_trainable(cell, layer, settings.trainable)?;
+            network.set_rate_factor(cell, layer, settings.rate_factor)?;
+            network.layer_mut(cell, layer)?.dtype = settings.dtype;
+        }
+        Ok(network)
+    }
+
+    /// The config as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] where a layer's own config cannot be written.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(&self.config()).map_err(|error| Error::Serialization(error.to_string()))
+    }
+
+    /// Makes the network that JSON describes.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] for what is not JSON or has unknown keys; else as [`from_config`](Self::from_config).
+    pub fn from_json(json: &str) -> Result<Self> {
+        let config: NetworkConfig = serde_json::from_str(json)
+            .map_err(|error| Error::Serialization(format!("this is not a network's config: {error}")))?;
+        Self::from_config(&config)
+    }
+}

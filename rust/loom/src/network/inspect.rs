@@ -1,0 +1,314 @@
+//! Looking into a network: parameters, gradients, what layers read and made, numeric types.
+
+use super::{Coordinates, Network, PlacedLayer, at_layer};
+use crate::cpu::Real;
+use crate::dtype::DType;
+use crate::program::{LayerPath, LayerValues, Run, Value};
+use crate::tensor::{Precision, Tensor, TensorView};
+use crate::{Error, Result, error};
+
+/// A layer's output in figures, over all rows and elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerStatistics {
+    /// The layer.
+    pub path: LayerPath,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Extents of one row of the output.
+    pub shape: Vec<usize>,
+    /// How many rows there were.
+    pub rows: usize,
+    /// The mean of all elements.
+    pub mean: f64,
+    /// Their standard deviation.
+    pub standard_deviation: f64,
+    /// The smallest element.
+    pub min: f64,
+    /// The largest element.
+    pub max: f64,
+    /// The L2 norm of all elements.
+    pub norm: f64,
+    /// The share of elements that are exactly zero.
+    pub zeros: f64,
+    /// How many elements are infinite or NaN.
+    pub non_finite: usize,
+}
+
+/// Which of a layer's values to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerValue {
+    /// What it read.
+    Input,
+    /// Before its activation; the output where it has none.
+    Preactivation,
+    /// What it handed on.
+    Output,
+}
+
+impl Network {
+    /// Computes from weights packed as `dtype` in every layer that has weights which can be; from the
+    /// masters again for the network's own precision.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] naming the layer and parameter
+    /// for weights that the type cannot hold, [`Error::State`] where a master was dropped. The
+    /// network is then as before.
+    pub fn morph(&mut self, dtype: DType) -> Result<()> {
+        self.morph_where(dtype, |_| true)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks.
+    ///
+    /// # Errors
+    /// As `morph`.
+    pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
+        self.build()?;
+        let active = (dtype != self.precision.dtype()).then_some(dtype);
+        let chosen: Vec<(usize, usize)> = self
+            .layers()
+            .enumerate()
+            .filter(|(_, placed)| choose(placed))
+            .filter_map(|(number, placed)| Some((number, placed.store?)))
+            .collect();
+        // Every store is encoded before any layer changes over, so that a refusal changes nothing.
+        if let Some(dtype) = active {
+            for &(number, store) in &chosen {
+                let encoded = self.registry.stores[store].encode(dtype);
+                if let Err(error) = encoded {
+                    let placed = self.layers().nth(number);
+                    return Err(placed.map_or(Error::Internal("a layer was lost".into()), |p| at_layer(p, error)));
+                }
+            }
+        }
+        for (number, store) in chosen {
+            self.registry.stores[store].activate(active)?;
+            if let Some(placed) = self.cells.iter_mut().flatten().nth(number) {
+                placed.dtype = active;
+            }
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Bytes of the weights that the forward pass reads.
+    pub fn weight_bytes(&self) -> usize {
+        self.registry.stores.iter().map(|store| store.active_bytes()).sum()
+    }
+
+    /// The names of a layer's parameters.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn parameter_names(&mut self, cell: Coordinates, layer: usize) -> Result<Vec<&'static str>> {
+        self.build()?;
+        let placed = self.layer(cell, layer)?;
+        Ok(match placed.store {
+            Some(store) => self.registry.stores[store].parameters().iter().map(|info| info.name).collect(),
+            None => Vec::new(),
+        })
+    }
+
+    /// Store and index of a parameter.
+    fn find_parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<(usize, usize)> {
+        let placed = self.layer(cell, layer)?;
+        let store = placed.store.ok_or_else(|| {
+            at_layer(placed, Error::Value(format!("the layer has no parameters, so none named \"{name}\"")))
+        })?;
+        let parameters = self.registry.stores[store].parameters();
+        let index = parameters.iter().position(|info| info.name == name).ok_or_else(|| {
+            let names: Vec<&str> = parameters.iter().map(|info| info.name).collect();
+            at_layer(placed, error::unknown("parameter", name, names.iter().copied()))
+        })?;
+        Ok((store, index))
+    }
+
+    /// A parameter's master in the outside layout, such as (units, features) for a dense weight.
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there,
+    /// [`Error::State`] where the master was dropped.
+    pub fn parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
+        let (store, index) = self.find_parameter(cell, layer, name)?;
+        self.registry.stores[store].get(index)
+    }
+
+    /// A parameter as the forward pass reads it, decoded where it is packed, in the outside layout.
+    ///
+    /// # Errors
+    /// As [`parameter`](Network::parameter).
+    pub fn active_parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
+        let (store, index) = self.find_parameter(cell, layer, name)?;
+        self.registry.stores[store].decoded(index)
+    }
+
+    /// Sets a parameter's master from the outside layout; packed versions follow.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, and as
+    /// [`parameter`](Network::parameter). The network is then as before.
+    pub fn set_parameter(
+        &mut self,
+        cell: Coordinates,
+        layer: usize,
+        name: &str,
+        values: TensorView<'_>,
+    ) -> Result<()> {
+        self.build()?;
+        let (store, index) = self.find_parameter(cell, layer, name)?;
+        let placed = self.layer(cell, layer)?;
+        let before = self.registry.stores[store].get(index)?;
+        let context = super::describe_path(placed);
+        let in_place = |error| error::in_context(&context, error);
+        self.registry.stores[store].set(index, &values).map_err(in_place)?;
+        if let Err(error) = self.refresh_versions() {
+            // A value that the packed type cannot hold: put the old one back.
+            self.registry.stores[store].set(index, &before.view()).map_err(in_place)?;
+            self.refresh_versions()?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// A parameter's gradient in the outside layout; zeros before any backward pass.
+    ///
+    /// # Errors
+    /// As [`parameter`](Network::parameter).
+    pub fn gradient(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
+        let (store, index) = self.find_parameter(cell, layer, name)?;
+        let info = &self.registry.stores[store].parameters()[index];
+        let zeroed = self.registry.gradients_zeroed || self.registry.gradients.is_empty();
+        match self.precision {
+            Precision::Float32 => {
+                let flat = if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index) };
+                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
+            }
+            Precision::Float64 => {
+                let flat = if zeroed { vec![0.0f64; info.len()] } else { self.gradient_part::<f64>(store, index) };
+                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
+            }
+        }
+    }
+
+    fn gradient_part<T: Real>(&self, store: usize, index: usize) -> Vec<T> {
+        let info = &self.registry.stores[store].parameters()[index];
+        self.registry.gradients[store].as_slice::<T>()[info.offset..info.offset + info.len()].to_vec()
+    }
+
+    /// What a layer read or made in the newest training forward pass, the batch axis first.
+    ///
+    /// # Errors
+    /// [`Error::State`] without such a pass, [`Error::Index`] for a layer that is not there.
+    pub fn layer_value(&self, cell: Coordinates, layer: usize, which: LayerValue) -> Result<Tensor> {
+        let placed = self.layer(cell, layer)?;
+        let run = self.history.as_ref().ok_or_else(|| {
+            Error::State("there is no forward pass to look at; call forward with training on first".into())
+        })?;
+        let values = run.program().ports().layers.iter().find(|(path, _)| *path == placed.path);
+        let (_, values) = values.ok_or_else(|| Error::Internal("a layer is missing from the history".into()))?;
+        let value = match which {
+            LayerValue::Input => values.input,
+            LayerValue::Preactivation => values.preactivation.unwrap_or(values.output),
+            LayerValue::Output => values.output,
+        };
+        match self.precision {
+            Precision::Float32 => tensor_of::<f32>(run, value),
+            Precision::Float64 => tensor_of::<f64>(run, value),
+        }
+    }
+
+    /// Each layer's output in figures, in the newest training forward pass.
+    ///
+    /// # Errors
+    /// [`Error::State`] without such a pass.
+    pub fn layer_statistics(&self) -> Result<Vec<LayerStatistics>> {
+        let run = self.history.as_ref().ok_or_else(|| {
+            Error::State("there is no forward pass to look at; call forward with training on first".into())
+        })?;
+        Ok(self.statistics_of(run))
+    }
+
+    /// Each layer's output in figures, in inference over these rows; and the output itself.
+    ///
+    /// # Errors
+    /// As [`predict`](Network::predict).
+    pub fn predict_observed(
+        &self,
+        input: TensorView<'_>,
+        batch_size: usize,
+        mut observe: impl FnMut(Vec<LayerStatistics>),
+    ) -> Result<Tensor> {
+        match self.precision {
+            Precision::Float32 => self.predict_observed_in::<f32>(input, batch_size, &mut observe),
+            Precision::Float64 => self.predict_observed_in::<f64>(input, batch_size, &mut observe),
+        }
+    }
+
+    fn predict_observed_in<T: Real>(
+        &self,
+        input: TensorView<'_>,
+        batch_size: usize,
+        observe: &mut dyn FnMut(Vec<LayerStatistics>),
+    ) -> Result<Tensor> {
+        let mut shape = vec![input.rows()];
+        shape.extend_from_slice(self.output_shape());
+        let mut elements: Vec<T> = Vec::with_capacity(shape.iter().product());
+        self.for_each_output::<T>(input, batch_size, true, |run| {
+            if let Some(output) = run.program().ports().output {
+                elements.extend_from_slice(run.read::<T>(output));
+            }
+            observe(self.statistics_of(run));
+            Ok(())
+        })?;
+        Tensor::new(shape, elements)
+    }
+
+    /// Each layer's output in figures, from a run that pins them.
+    pub fn statistics_of(&self, run: &Run) -> Vec<LayerStatistics> {
+        let layers = &run.program().ports().layers;
+        self.layers()
+            .zip(layers)
+            .map(|(placed, (_, values))| match self.precision {
+                Precision::Float32 => statistics::<f32>(placed, run, values),
+                Precision::Float64 => statistics::<f64>(placed, run, values),
+            })
+            .collect()
+    }
+}
+
+fn tensor_of<T: Real>(run: &Run, value: Value) -> Result<Tensor> {
+    let mut shape = vec![run.rows];
+    shape.extend_from_slice(&run.program().value(value).shape);
+    Tensor::new(shape, run.read::<T>(value).to_vec())
+}
+
+fn statistics<T: Real>(placed: &PlacedLayer, run: &Run, values: &LayerValues) -> LayerStatistics {
+    let elements = run.read::<T>(values.output);
+    let count = elements.len().max(1) as f64;
+    let (mut sum, mut squares, mut zeros, mut non_finite) = (0.0, 0.0, 0usize, 0usize);
+    let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+    for x in elements {
+        let x = x.to_f64();
+        sum += x;
+        squares += x * x;
+        min = min.min(x);
+        max = max.max(x);
+        zeros += usize::from(x == 0.0);
+        non_finite += usize::from(!x.is_finite());
+    }
+    let mean = sum / count;
+    // A second pass, so that a large mean does not swallow the spread.
+    let spread: f64 = elements.iter().map(|x| (x.to_f64() - mean) * (x.to_f64() - mean)).sum();
+    LayerStatistics {
+        path: placed.path.clone(),
+        kind: placed.layer.kind(),
+        shape: run.program().value(values.output).shape.to_vec(),
+        rows: run.rows,
+        mean,
+        standard_deviation: (spread / count).sqrt(),
+        min,
+        max,
+        norm: squares.sqrt(),
+        zeros: zeros as f64 / count,
+        non_finite,
+    }
+}

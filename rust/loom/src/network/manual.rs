@@ -1,0 +1,293 @@
+//! The manual loop: forward with history, backward, clip, apply.
+
+use super::predict::{ProgramKey, check_finite, check_rows};
+use super::{Mode, Network};
+use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::program::{Builder, LayerPath, Phase, Rewrites, Run};
+use crate::tensor::{Precision, Tensor, TensorView};
+use crate::train::{Optimizer, lower_clip, lower_update};
+use crate::{Error, Result};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a training forward pass returns.
+#[derive(Clone, Debug)]
+pub struct ManualStep {
+    /// The network's output.
+    pub output: Tensor,
+    /// How long the pass took.
+    pub duration: Duration,
+}
+
+/// A layer's gradient in figures, over all its parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientStatistics {
+    /// The layer.
+    pub path: LayerPath,
+    /// Its kind.
+    pub kind: &'static str,
+    /// The smallest element.
+    pub min: f64,
+    /// The largest element.
+    pub max: f64,
+    /// The mean of all elements.
+    pub mean: f64,
+    /// The L2 norm.
+    pub norm: f64,
+    /// The norm is below 1e-7.
+    pub vanishing: bool,
+    /// The norm is above 1e3 or not finite.
+    pub exploding: bool,
+}
+
+/// Below this norm a layer's gradient counts as vanishing.
+const VANISHING_NORM: f64 = 1e-7;
+/// Above this norm a layer's gradient counts as exploding.
+const EXPLODING_NORM: f64 = 1e3;
+
+impl Network {
+    /// A training forward pass: dropout on, history kept for [`backward`](Network::backward).
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for input that does not fit.
+    pub fn forward(&mut self, input: TensorView<'_>) -> Result<ManualStep> {
+        self.build()?;
+        self.check_input(&input)?;
+        match self.precision {
+            Precision::Float32 => self.forward_rows::<f32>(&input),
+            Precision::Float64 => self.forward_rows::<f64>(&input),
+        }
+    }
+
+    fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>) -> Result<ManualStep> {
+        let key = ProgramKey {
+            mode: Mode { training: true, pin_layers: true },
+            capacity: input.rows().next_power_of_two(),
+            backward: true,
+        };
+        let started = Instant::now();
+        let mut run = match self.history.take() {
+            Some(run) if run.program.capacity() == key.capacity => run,
+            _ => self.programs.lease(&key, || self.compile(&key))?,
+        };
+        run.rows = input.rows();
+        run.epoch = self.registry.epoch();
+        if let Some(port) = run.program().ports().input {
+            input.copy_to(run.write::<T>(port));
+        }
+        let values = self.manual_values();
+        let access = Access::Shared(&self.registry);
+        execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Forward, &values)?;
+        let mut shape = vec![input.rows()];
+        shape.extend_from_slice(self.output_shape());
+        let output = match run.program().ports().output {
+            Some(port) => run.read::<T>(port).to_vec(),
+            None => Vec::new(),
+        };
+        self.history = Some(run);
+        Ok(ManualStep { output: Tensor::new(shape, output)?, duration: started.elapsed() })
+    }
+
+    fn manual_values(&self) -> StepValues {
+        let state = &self.optimizer_state;
+        StepValues {
+            seed: self.seed,
+            step: state.step,
+            row_offset: state.manual_rows,
+            optimizer_step: state.updates + 1,
+            gradients_zeroed: self.registry.gradients_zeroed,
+            ..StepValues::default()
+        }
+    }
+
+    /// Gradients of a loss whose gradient with respect to the newest forward pass's output is
+    /// given: adds to the parameters' gradients and returns that of the input.
+    ///
+    /// # Errors
+    /// [`Error::State`] without a forward pass, or when weights have moved since;
+    /// [`Error::Shape`] and [`Error::NonFinite`] for a gradient that does not fit.
+    pub fn backward(&mut self, gradient: TensorView<'_>) -> Result<Tensor> {
+        let Some(run) = self.history.as_ref() else {
+            return Err(Error::State("backward needs a forward pass in training mode before it".into()));
+        };
+        if run.epoch != self.registry.epoch() {
+            return Err(Error::State(
+                "the weights have moved since the forward pass; run forward again before backward".into(),
+            ));
+        }
+        check_rows(&gradient, self.output_shape(), "gradient")?;
+        if gradient.rows() != run.rows {
+            return Err(Error::Shape(format!(
+                "gradient has {} rows, the forward pass had {}",
+                gradient.rows(),
+                run.rows
+            )));
+        }
+        check_finite(&gradient, "gradient")?;
+        match self.precision {
+            Precision::Float32 => self.backward_rows::<f32>(&gradient),
+            Precision::Float64 => self.backward_rows::<f64>(&gradient),
+        }
+    }
+
+    fn backward_rows<T: Real>(&mut self, gradient: &TensorView<'_>) -> Result<Tensor> {
+        self.registry.prepare_gradients(size_of::<T>());
+        let values = self.manual_values();
+        let Some(run) = self.history.as_mut() else {
+            return Err(Error::State("backward needs a forward pass in training mode before it".into()));
+        };
+        let ports = run.program().ports().clone();
+        if let Some(port) = ports.output_gradient {
+            gradient.copy_to(run.write::<T>(port));
+        }
+        let access = Access::Exclusive(&mut self.registry);
+        execute::<T>(Cpu::global()?, run, access, Phase::Loss..=Phase::Exchange, &values)?;
+        self.registry.gradients_zeroed = false;
+        let mut shape = vec![gradient.rows()];
+        shape.extend_from_slice(&self.input_shape);
+        let elements = match ports.input_gradient {
+            Some(port) => run.read::<T>(port).to_vec(),
+            None => vec![T::ZERO; shape.iter().product()],
+        };
+        self.optimizer_state.manual_rows += gradient.rows() as u64;
+        Tensor::new(shape, elements)
+    }
+
+    /// Chooses the rule that [`apply_gradients`](Network::apply_gradients) follows, with fresh moments.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for parameters out of range.
+    pub fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<()> {
+        optimizer.validate()?;
+        self.registry.clear_moments();
+        self.optimizer_state.optimizer = optimizer;
+        self.optimizer_state.updates = 0;
+        Ok(())
+    }
+
+    /// Scales all gradients together by `max_norm` / norm where their global L2 norm exceeds
+    /// `max_norm`; returns the norm before.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a limit that is not above zero, [`Error::State`] without gradients,
+    /// [`Error::NonFinite`] where the norm is infinite or NaN (gradients stay as they are).
+    pub fn clip_gradients(&mut self, max_norm: f64) -> Result<f64> {
+        if max_norm.is_nan() || max_norm <= 0.0 {
+            return Err(Error::Value(format!("max_norm must be above 0, got {max_norm}")));
+        }
+        self.check_gradients("clip_gradients")?;
+        let values = StepValues { max_norm, ..self.manual_values() };
+        let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
+            lower_clip(network, b, true, false)
+        })?;
+        match norm {
+            Some(norm) if norm.is_finite() => Ok(norm),
+            Some(norm) => Err(Error::NonFinite(format!(
+                "the global gradient norm is {norm}; call gradient_stats() for the layer, then zero_gradients()"
+            ))),
+            None => Ok(0.0),
+        }
+    }
+
+    /// Updates every trainable parameter from its gradient at this learning rate, then clears the gradients.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a rate that is negative or not finite, [`Error::State`] without
+    /// gradients or where a master was dropped.
+    pub fn apply_gradients(&mut self, rate: f64) -> Result<()> {
+        if !(rate.is_finite() && rate >= 0.0) {
+            return Err(Error::Value(format!("the learning rate must be finite and at least 0, got {rate}")));
+        }
+        self.check_gradients("apply_gradients")?;
+        let optimizer = self.optimizer_state.optimizer.clone();
+        self.registry.prepare_moments(optimizer.slots().len(), self.precision.size());
+        let values = StepValues { rate, ..self.manual_values() };
+        self.run_trainer_steps(Phase::Update..=Phase::Commit, &values, |network, b| {
+            lower_update(network, b, &optimizer)
+        })?;
+        self.registry.gradients_zeroed = true;
+        self.optimizer_state.updates += 1;
+        self.optimizer_state.step += 1;
+        self.optimizer_state.manual_rows = 0;
+        Ok(())
+    }
+
+    /// Forgets all gradients.
+    pub fn zero_gradients(&mut self) {
+        self.registry.gradients_zeroed = true;
+        self.optimizer_state.manual_rows = 0;
+    }
+
+    fn check_gradients(&self, call: &str) -> Result<()> {
+        if self.registry.gradients_zeroed || self.registry.gradients.is_empty() {
+            return Err(Error::State(format!("{call} needs gradients; call backward first")));
+        }
+        Ok(())
+    }
+
+    /// Runs a program made of a trainer's own steps; returns the gradient norm where they compute it.
+    fn run_trainer_steps(
+        &mut self,
+        phases: RangeInclusive<Phase>,
+        values: &StepValues,
+        lower: impl FnOnce(&Network, &mut Builder) -> Result<()>,
+    ) -> Result<Option<f64>> {
+        let mut b = Builder::new(self.precision);
+        lower(self, &mut b)?;
+        let mut run = Run::new(Arc::new(b.finish(1, &Rewrites::default())));
+        let access = Access::Exclusive(&mut self.registry);
+        let norm = run.program().ports().gradient_norm;
+        let cpu = Cpu::global()?;
+        Ok(match self.precision {
+            Precision::Float32 => {
+                execute::<f32>(cpu, &mut run, access, phases, values)?;
+                norm.map(|port| f64::from(run.read::<f32>(port)[0]))
+            }
+            Precision::Float64 => {
+                execute::<f64>(cpu, &mut run, access, phases, values)?;
+                norm.map(|port| run.read::<f64>(port)[0])
+            }
+        })
+    }
+
+    /// Each trainable layer's gradient in figures.
+    ///
+    /// # Errors
+    /// [`Error::State`] without gradients.
+    pub fn gradient_statistics(&self) -> Result<Vec<GradientStatistics>> {
+        self.check_gradients("gradient_stats")?;
+        self.trained_stores()
+            .map(|(store, placed)| {
+                let gradient = self.gradient_elements(store);
+                let count = gradient.len().max(1) as f64;
+                let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+                Ok(GradientStatistics {
+                    path: placed.path.clone(),
+                    kind: placed.layer.kind(),
+                    min: gradient.iter().copied().fold(f64::INFINITY, f64::min),
+                    max: gradient.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    mean: gradient.iter().sum::<f64>() / count,
+                    norm,
+                    vanishing: norm < VANISHING_NORM,
+                    exploding: !norm.is_finite() || norm > EXPLODING_NORM,
+                })
+            })
+            .collect()
+    }
+
+    /// A store's gradient without the padding between parameters.
+    fn gradient_elements(&self, store: usize) -> Vec<f64> {
+        let flat: Vec<f64> = match self.precision {
+            Precision::Float32 => {
+                self.registry.gradients[store].as_slice::<f32>().iter().map(|g| f64::from(*g)).collect()
+            }
+            Precision::Float64 => self.registry.gradients[store].as_slice::<f64>().to_vec(),
+        };
+        self.registry.stores[store]
+            .parameters()
+            .iter()
+            .flat_map(|info| flat[info.offset..info.offset + info.len()].iter().copied())
+            .collect()
+    }
+}

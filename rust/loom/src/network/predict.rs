@@ -1,0 +1,209 @@
+//! Compiled programs, leased runs, and inference.
+
+use super::{Mode, Network};
+use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::program::{Builder, Phase, Program, Rewrites, Run};
+use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Rows that inference takes at a time unless told otherwise.
+pub const DEFAULT_BATCH: usize = 256;
+
+/// What tells cached programs of one network apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProgramKey {
+    pub mode: Mode,
+    pub capacity: usize,
+    /// Whether a backward pass from a given output gradient follows.
+    pub backward: bool,
+}
+
+/// The most programs kept; past that the cache starts anew.
+const MAX_PROGRAMS: usize = 16;
+
+/// A network's compiled programs and their idle runs, shared by concurrent callers.
+#[derive(Debug, Default)]
+pub struct Programs {
+    entries: Mutex<HashMap<ProgramKey, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: Arc<Program>,
+    idle: Vec<Run>,
+}
+
+impl Programs {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ProgramKey, Entry>> {
+        // A panic elsewhere cannot leave the map half changed.
+        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A run of the program of this key, compiled if need be.
+    pub(crate) fn lease(&self, key: &ProgramKey, compile: impl FnOnce() -> Result<Program>) -> Result<Run> {
+        let program = {
+            let mut entries = self.lock();
+            match entries.get_mut(key) {
+                Some(entry) => match entry.idle.pop() {
+                    Some(run) => return Ok(run),
+                    None => entry.program.clone(),
+                },
+                None => {
+                    let program = Arc::new(compile()?);
+                    if entries.len() >= MAX_PROGRAMS {
+                        entries.clear();
+                    }
+                    entries.insert(key.clone(), Entry { program: program.clone(), idle: Vec::new() });
+                    program
+                }
+            }
+        };
+        Ok(Run::new(program))
+    }
+
+    /// Hands a run back for the next caller.
+    pub(crate) fn give_back(&self, key: &ProgramKey, run: Run) {
+        if let Some(entry) = self.lock().get_mut(key)
+            && Arc::ptr_eq(&entry.program, &run.program)
+        {
+            entry.idle.push(run);
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+}
+
+impl Network {
+    /// The output for each row of `input`, dropout off.
+    ///
+    /// Each row's result is the same bits whatever the other rows are. Concurrent calls are fine.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where rows do not have the network's input shape, [`Error::Value`] for
+    /// no rows or non-finite input, [`Error::State`] for a network that is not built.
+    pub fn predict(&self, input: TensorView<'_>) -> Result<Tensor> {
+        self.predict_batched(input, DEFAULT_BATCH)
+    }
+
+    /// [`predict`](Network::predict) with at most `batch_size` rows at a time.
+    ///
+    /// # Errors
+    /// As `predict`, and [`Error::Value`] for a batch size of zero.
+    pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
+        match self.precision {
+            Precision::Float32 => self.predict_rows::<f32>(input, batch_size),
+            Precision::Float64 => self.predict_rows::<f64>(input, batch_size),
+        }
+    }
+
+    fn predict_rows<T: Real>(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
+        let mut shape = vec![input.rows()];
+        shape.extend_from_slice(self.output_shape());
+        let mut elements: Vec<T> = Vec::with_capacity(shape.iter().product());
+        self.for_each_output::<T>(input, batch_size, false, |run| {
+            if let Some(output) = run.program().ports().output {
+                elements.extend_from_slice(run.read::<T>(output));
+            }
+            Ok(())
+        })?;
+        Tensor::new(shape, elements)
+    }
+
+    /// Runs inference batch by batch and shows each finished run.
+    pub(crate) fn for_each_output<T: Real>(
+        &self,
+        input: TensorView<'_>,
+        batch_size: usize,
+        pin_layers: bool,
+        mut show: impl FnMut(&Run) -> Result<()>,
+    ) -> Result<()> {
+        self.check_built()?;
+        self.check_input(&input)?;
+        if batch_size == 0 {
+            return Err(Error::Value("batch_size must be at least 1".into()));
+        }
+        let rows = input.rows();
+        let mode = Mode { training: false, pin_layers };
+        let mut start = 0;
+        while start < rows {
+            let end = rows.min(start + batch_size);
+            let key = ProgramKey { mode, capacity: (end - start).next_power_of_two(), backward: false };
+            let mut run = self.programs.lease(&key, || self.compile(&key))?;
+            run.rows = end - start;
+            if let Some(port) = run.program().ports().input {
+                input.slice_rows(start..end).copy_to(run.write::<T>(port));
+            }
+            let values = StepValues { seed: self.seed, ..StepValues::default() };
+            let access = Access::Shared(&self.registry);
+            execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Forward, &values)?;
+            show(&run)?;
+            self.programs.give_back(&key, run);
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Lowers a forward program, and, if asked, the backward one from a given output gradient.
+    pub(crate) fn compile(&self, key: &ProgramKey) -> Result<Program> {
+        let mut b = Builder::new(self.precision);
+        let lowered = self.lower_forward(&mut b, key.mode)?;
+        if key.backward {
+            let shape = b.shape(lowered.output).clone();
+            let gradient = b.input("output gradient", shape, crate::program::Kind::Real);
+            b.ports.output_gradient = Some(gradient);
+            b.ports.input_gradient = self.lower_backward(&mut b, &lowered, gradient, false, true)?;
+        }
+        Ok(b.finish(key.capacity, &Rewrites::default()))
+    }
+
+    pub(crate) fn check_built(&self) -> Result<()> {
+        if self.built {
+            return Ok(());
+        }
+        Err(Error::State("the network is not built yet; call build() once its layers are added".into()))
+    }
+
+    /// Checks an input's extents and that all of it is finite.
+    pub(crate) fn check_input(&self, input: &TensorView<'_>) -> Result<()> {
+        check_rows(input, &self.input_shape, "input")?;
+        check_finite(input, "input")
+    }
+}
+
+/// Checks that an array holds at least one row of this shape.
+pub(crate) fn check_rows(array: &TensorView<'_>, row: &Shape, what: &str) -> Result<()> {
+    let shape = array.shape();
+    if shape.is_empty() || shape[1..] != row[..] {
+        let mut message = format!(
+            "{what} has shape {}, expected (batch, {}",
+            Shape::from(shape),
+            row.to_string().trim_start_matches('(')
+        );
+        if *shape == row[..] {
+            message += "; for one sample add a batch axis, as in x[None]";
+        }
+        return Err(Error::Shape(message));
+    }
+    if shape[0] == 0 {
+        return Err(Error::Value(format!("{what} is empty: it has no rows")));
+    }
+    Ok(())
+}
+
+/// Checks that an array holds no infinity and no NaN.
+pub(crate) fn check_finite(array: &TensorView<'_>, what: &str) -> Result<()> {
+    match array.first_non_finite() {
+        None => Ok(()),
+        Some(index) => {
+            let row = index / array.shape()[1..].iter().product::<usize>().max(1);
+            Err(Error::NonFinite(format!(
+                "{what} holds NaN or infinity, first in row {row}; clean the data before using it"
+            )))
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Refreshing a packed version after its master has moved.
+
+use super::Operation;
+use crate::cpu::{Args, Real};
+use crate::dtype::DType;
+use crate::{Error, Result};
+use std::fmt;
+
+/// Encodes every morphable parameter of a store anew from its master.
+///
+/// The destination is the store's own version, whose packed bytes and scales are no
+/// plain values; an engine runs this on the registry.
+#[derive(Clone, Debug)]
+pub struct Encode {
+    /// Index of the weight store in the registry.
+    pub store: usize,
+    /// The type of the version.
+    pub dtype: DType,
+}
+
+impl Operation for Encode {
+    fn run<T: Real>(&self, _args: &mut Args<'_>) -> Result<()> {
+        Err(Error::Internal("encoding runs on the registry, not on plain operands".into()))
+    }
+}
+
+impl fmt::Display for Encode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "encode.{} {}", self.dtype, self.store)
+    }
+}

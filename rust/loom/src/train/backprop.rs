@@ -1,0 +1,390 @@
+//! Backpropagation: forward, loss, backward, clip, update, step after step.
+
+use super::clip::{lower_clip, lower_update_scaled};
+use super::data::gather;
+use super::loss::{LossConfig, LossOptions, loss_op};
+use super::metrics::{ClassAxis, MetricState, Truth};
+use super::{Examples, OnNonFinite, OptimizerState, Rows, TrainingConfig, diagnose};
+use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::layers::class_extents;
+use crate::network::{Lowered, Mode, Network};
+use crate::ops::loss::{divisor, validate_targets};
+use crate::ops::{Loss, LossFunction};
+use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
+use crate::tensor::{Precision, Shape};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// The loss over the step's rows.
+    pub loss: f64,
+    /// What the summed losses were divided by: the weight of this loss in a mean.
+    pub weight: f64,
+    /// How many rows there were.
+    pub rows: usize,
+    /// The learning rate.
+    pub rate: f64,
+    /// The global gradient norm before clipping, where it was computed.
+    pub gradient_norm: Option<f64>,
+    /// Whether the step was left out because it was not finite.
+    pub skipped: bool,
+}
+
+/// What a compiled training program depends on beside network and config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    capacity: usize,
+    class_targets: bool,
+    weighted: bool,
+}
+
+/// Trains a network by backpropagation, one step at a time.
+///
+/// [`train`](super::train) drives it over whole data sets.
+#[derive(Debug)]
+pub struct Trainer {
+    config: TrainingConfig,
+    plan: Plan,
+    op: Loss,
+    run: Run,
+    total_steps: u64,
+    pin_layers: bool,
+    axis: ClassAxis,
+    /// Metrics gathered since they were last reset.
+    pub metrics: Vec<MetricState>,
+}
+
+impl Trainer {
+    /// Prepares training on examples like these.
+    ///
+    /// `total_steps` is the length of the whole run, for schedules. With `resume`, moments,
+    /// counters and the place in the data go on from the network's last training; otherwise
+    /// they start afresh. With `pin_layers`, every layer's values can be read after each step.
+    ///
+    /// # Errors
+    /// Whatever [`TrainingConfig::validate`] and [`Network::build`] refuse; [`Error::Shape`] where
+    /// examples do not fit the network; [`Error::State`] where a master was dropped, or where
+    /// the moments to resume from belong to another optimizer.
+    pub fn new(
+        network: &mut Network,
+        config: &TrainingConfig,
+        like: &Examples<'_>,
+        total_steps: u64,
+        resume: bool,
+        pin_layers: bool,
+    ) -> Result<Self> {
+        config.validate()?;
+        network.build()?;
+        let output = network.output_shape().clone();
+        let plan = Plan {
+            capacity: config.batch_size.min(like.rows().max(1)),
+            class_targets: like.target.are_classes_for(&config.loss, &output)?,
+            weighted: like.weight.is_some(),
+        };
+        let (program, op) = compile(network, config, plan, pin_layers)?;
+        prepare_state(network, config, resume)?;
+        let (_, classes, inner) = class_extents(&output);
+        let threshold = if config.loss.0 == LossFunction::BinaryCrossEntropy { 0.0 } else { 0.5 };
+        Ok(Self {
+            config: config.clone(),
+            plan,
+            op,
+            run: Run::new(Arc::new(program)),
+            total_steps,
+            pin_layers,
+            axis: ClassAxis { classes, inner, threshold },
+            metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
+        })
+    }
+
+    /// The settings this trainer follows.
+    pub fn config(&self) -> &TrainingConfig {
+        &self.config
+    }
+
+    /// The run of the newest step, for looking at its values.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// One update from these batches, whose gradients add up; each goes through the network by itself.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::Value`] for batches that do not fit; [`Error::NonFinite`],
+    /// naming the first layer concerned, unless such steps are skipped. The weights are then as before.
+    pub fn step(&mut self, network: &mut Network, batches: &[(&Examples<'_>, Rows<'_>)]) -> Result<StepReport> {
+        match network.precision() {
+            Precision::Float32 => self.step_in::<f32>(network, batches),
+            Precision::Float64 => self.step_in::<f64>(network, batches),
+        }
+    }
+
+    fn step_in<T: Real>(
+        &mut self,
+        network: &mut Network,
+        batches: &[(&Examples<'_>, Rows<'_>)],
+    ) -> Result<StepReport> {
+        let cpu = Cpu::global()?;
+        let state = &network.optimizer_state;
+        let mut values = StepValues {
+            seed: self.config.seed,
+            step: state.step,
+            optimizer_step: state.updates + 1,
+            rate: self.config.schedule.rate(self.config.learning_rate, state.step, self.total_steps),
+            max_norm: self.config.gradient_clip.unwrap_or(f64::INFINITY),
+            clip_value: self.config.clip_value.unwrap_or(f64::INFINITY),
+            gradients_zeroed: true,
+            ..StepValues::default()
+        };
+        self.fit_plan(network, batches)?;
+        // A single batch is filled once; several are filled again after their weights are summed.
+        let mut total = 0.0;
+        for &(examples, rows) in batches {
+            total += self.fill::<T>(examples, rows)?;
+        }
+        values.loss_divisor = total;
+        let mut report =
+            StepReport { loss: 0.0, weight: total, rows: 0, rate: values.rate, gradient_norm: None, skipped: false };
+        network.registry.gradients_zeroed = true;
+        for &(examples, rows) in batches {
+            if batches.len() > 1 {
+                self.fill::<T>(examples, rows)?;
+            }
+            let access = Access::Exclusive(&mut network.registry);
+            execute::<T>(cpu, &mut self.run, access, Phase::Forward..=Phase::Loss, &values)?;
+            let loss = self.summed_loss::<T>();
+            if !loss.is_finite() {
+                return self.non_finite::<T>(network, report, &values);
+            }
+            report.loss += loss / total;
+            report.rows += rows.len();
+            self.update_metrics::<T>();
+            let access = Access::Exclusive(&mut network.registry);
+            execute::<T>(cpu, &mut self.run, access, Phase::Backward..=Phase::Exchange, &values)?;
+            values.gradients_zeroed = false;
+            values.row_offset += rows.len() as u64;
+        }
+        let access = Access::Exclusive(&mut network.registry);
+        execute::<T>(cpu, &mut self.run, access, Phase::Verdict..=Phase::Verdict, &values)?;
+        if let Some(port) = self.run.program().ports().gradient_norm {
+            let norm = self.run.read::<T>(port)[0].to_f64();
+            report.gradient_norm = Some(norm);
+            if !norm.is_finite() {
+                return self.non_finite::<T>(network, report, &values);
+            }
+        }
+        let access = Access::Exclusive(&mut network.registry);
+        execute::<T>(cpu, &mut self.run, access, Phase::Update..=Phase::Commit, &values)?;
+        network.optimizer_state.updates += 1;
+        network.optimizer_state.step += 1;
+        Ok(report)
+    }
+
+    /// Compiles anew where these batches are larger than any before, or bring weights.
+    fn fit_plan(&mut self, network: &Network, batches: &[(&Examples<'_>, Rows<'_>)]) -> Result<()> {
+        let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
+        let weighted = self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some());
+        if rows <= self.plan.capacity && weighted == self.plan.weighted {
+            return Ok(());
+        }
+        self.plan.weighted = weighted;
+        if rows > self.plan.capacity {
+            self.plan.capacity = rows.next_power_of_two();
+        }
+        let (program, op) = compile(network, &self.config, self.plan, self.pin_layers)?;
+        self.op = op;
+        self.run = Run::new(Arc::new(program));
+        Ok(())
+    }
+
+    /// Copies a batch into the run; returns what its summed losses are to be divided by.
+    fn fill<T: Real>(&mut self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<f64> {
+        let ports = self.run.program().ports().clone_values();
+        self.run.rows = rows.len();
+        if rows.is_empty() {
+            return Err(Error::Value("a batch is empty: it has no rows".into()));
+        }
+        gather(&examples.input, Some(rows), self.run.write::<T>(ports.input));
+        if self.plan.class_targets {
+            examples.target.copy_labels(rows, self.run.write_indices(ports.target));
+        } else {
+            examples.target.copy_real(Some(rows), self.run.write::<T>(ports.target));
+        }
+        if let Some(port) = ports.sample_weight {
+            match &examples.weight {
+                Some(weight) => gather(weight, Some(rows), self.run.write::<T>(port)),
+                None => self.run.write::<T>(port).fill(T::ONE),
+            }
+        }
+        let labels: &[i32] = if self.plan.class_targets { self.run.read_indices(ports.target) } else { &[] };
+        let weights: &[T] = match ports.sample_weight {
+            Some(port) => self.run.read(port),
+            None => &[],
+        };
+        Ok(divisor(&self.op, rows.len(), labels, weights))
+    }
+
+    fn summed_loss<T: Real>(&self) -> f64 {
+        match self.run.program().ports().row_losses {
+            Some(port) => self.run.read::<T>(port).iter().map(|loss| loss.to_f64()).sum(),
+            None => 0.0,
+        }
+    }
+
+    fn update_metrics<T: Real>(&mut self) {
+        let ports = self.run.program().ports();
+        let (Some(output), Some(target)) = (ports.output, ports.target) else { return };
+        let output = self.run.read::<T>(output);
+        let truth = if self.plan.class_targets {
+            Truth::Classes(self.run.read_indices(target))
+        } else {
+            Truth::Real(self.run.read::<T>(target))
+        };
+        for metric in &mut self.metrics {
+            metric.update(output, truth, self.axis);
+        }
+    }
+
+    /// Leaves the step out, or says where it went wrong.
+    fn non_finite<T: Real>(
+        &self,
+        network: &mut Network,
+        report: StepReport,
+        values: &StepValues,
+    ) -> Result<StepReport> {
+        network.registry.gradients_zeroed = true;
+        if self.config.on_nonfinite == OnNonFinite::Raise {
+            return Err(diagnose::explain::<T>(network, &self.run, report.gradient_norm, values));
+        }
+        // The step counts, so that the next one draws anew; the optimizer's counter stays.
+        network.optimizer_state.step += 1;
+        Ok(StepReport { loss: f64::NAN, weight: 0.0, skipped: true, ..report })
+    }
+}
+
+/// The values a batch is copied to.
+struct BatchPorts {
+    input: Value,
+    target: Value,
+    sample_weight: Option<Value>,
+}
+
+impl Ports {
+    fn clone_values(&self) -> BatchPorts {
+        // A training program always has both.
+        let missing = Value(0);
+        BatchPorts {
+            input: self.input.unwrap_or(missing),
+            target: self.target.unwrap_or(missing),
+            sample_weight: self.sample_weight,
+        }
+    }
+}
+
+/// Lowers the loss after the network, absorbed by its last layer where that can be.
+///
+/// Returns the loss operation and whether the last layer's own backward is left out.
+pub(super) fn lower_loss(
+    network: &Network,
+    b: &mut Builder,
+    lowered: &Lowered,
+    config: &TrainingConfig,
+    class_targets: bool,
+    weighted: bool,
+    gradient: bool,
+) -> Result<(Loss, bool)> {
+    b.set_phase(Phase::Loss);
+    let absorbed = network.layers().next_back().and_then(|last| last.layer().absorb_loss(&config.loss.0));
+    let (function, scores) = match absorbed {
+        Some(function) => (function, lowered.last_input()),
+        None => (config.loss.0, lowered.output),
+    };
+    let shape = b.shape(scores).clone();
+    let options =
+        LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
+    let op = loss_op(function, &shape, class_targets, weighted, &options, gradient)?;
+    let target = if class_targets {
+        b.input("target", Shape::from(op.outer * op.inner), Kind::Index)
+    } else {
+        b.input("target", shape.clone(), Kind::Real)
+    };
+    b.ports.target = Some(target);
+    let mut reads = vec![scores, target];
+    if weighted {
+        let weight = b.input("weight", Shape::from(1), Kind::Real);
+        b.ports.sample_weight = Some(weight);
+        reads.push(weight);
+    }
+    let (row_losses, output_gradient) = b.apply_loss(op.clone(), &reads, shape);
+    b.ports.row_losses = Some(row_losses);
+    b.ports.output_gradient = output_gradient;
+    Ok((op, absorbed.is_some()))
+}
+
+fn compile(network: &Network, config: &TrainingConfig, plan: Plan, pin_layers: bool) -> Result<(Program, Loss)> {
+    let mut b = Builder::new(network.precision());
+    let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers })?;
+    let (op, skip_last) =
+        lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
+    if let Some(gradient) = b.ports.output_gradient {
+        network.lower_backward(&mut b, &lowered, gradient, skip_last, false)?;
+    }
+    lower_clip(network, &mut b, config.gradient_clip.is_some(), config.clip_value.is_some())?;
+    let count = network.layers().count();
+    lower_update_scaled(network, &mut b, &config.optimizer, |number| config.depth_scale.factor(number, count))?;
+    Ok((b.finish(plan.capacity, &Rewrites::default()), op))
+}
+
+/// Makes gradients and moments ready; fresh ones unless resuming.
+fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
+    let element = network.precision().size();
+    let slots = config.optimizer.slots().len();
+    if resume {
+        let held = network.optimizer_state.optimizer.slots();
+        if network.optimizer_state.updates > 0 && held != config.optimizer.slots() {
+            return Err(Error::State(format!(
+                "the network's optimizer state belongs to {}, which {} cannot go on from; train without resume",
+                network.optimizer_state.optimizer.name(),
+                config.optimizer.name()
+            )));
+        }
+        network.optimizer_state.optimizer = config.optimizer.clone();
+    } else {
+        network.registry.clear_moments();
+        network.optimizer_state =
+            OptimizerState { optimizer: config.optimizer.clone(), ..OptimizerState::default() };
+    }
+    network.history = None;
+    network.registry.prepare_gradients(element);
+    network.registry.prepare_moments(slots, element);
+    Ok(())
+}
+
+/// Checks examples before a long run: extents, weights, labels, and, unless bad steps are to be
+/// skipped, that every number is finite.
+pub(crate) fn check_examples(network: &Network, config: &TrainingConfig, examples: &Examples<'_>) -> Result<()> {
+    let output = network.output_shape();
+    let classes = examples.target.are_classes_for(&config.loss, output)?;
+    let finite = config.on_nonfinite == OnNonFinite::Raise;
+    examples.check(network.input_shape(), output, classes, finite)?;
+    let options = LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
+    let absorbed = network.layers().next_back().and_then(|last| last.layer().absorb_loss(&config.loss.0));
+    let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, false, &options, false)?;
+    match (&examples.target, classes) {
+        (super::Targets::Classes { labels, .. }, true) => validate_targets::<f32>(&op, &[], &[], labels),
+        (super::Targets::Real(view), _) if finite => match view.elements() {
+            crate::tensor::Elements::Float32(targets) => validate_targets::<f32>(&op, &[], targets, &[]),
+            crate::tensor::Elements::Float64(targets) => validate_targets::<f64>(&op, &[], targets, &[]),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The metrics' class axis for outputs of this shape under this loss.
+pub(super) fn class_axis(output: &Shape, loss: &LossConfig) -> ClassAxis {
+    let (_, classes, inner) = class_extents(output);
+    let threshold = if loss.0 == LossFunction::BinaryCrossEntropy { 0.0 } else { 0.5 };
+    ClassAxis { classes, inner, threshold }
+}

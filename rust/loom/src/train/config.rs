@@ -1,0 +1,154 @@
+//! How a network is trained, as plain data.
+
+use super::{LossConfig, Metric, Optimizer, Schedule};
+use crate::ops::LossFunction;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// What happens when a loss or a gradient norm becomes infinite or NaN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnNonFinite {
+    /// Training stops with an error that names the first layer concerned.
+    #[default]
+    Raise,
+    /// The step is left out: no weight moves.
+    Skip,
+}
+
+/// How the learning rate changes with a layer's depth; layer i of N.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DepthScale {
+    /// The same everywhere.
+    #[default]
+    None,
+    /// 1.1 to the power of i.
+    Geometric,
+    /// 1 / sqrt(N - i).
+    InvSqrt,
+}
+
+impl DepthScale {
+    /// The factor for layer `number` of `count`.
+    pub fn factor(self, number: usize, count: usize) -> f64 {
+        match self {
+            DepthScale::None => 1.0,
+            DepthScale::Geometric => libm::pow(1.1, number as f64),
+            DepthScale::InvSqrt => 1.0 / ((count - number) as f64).sqrt(),
+        }
+    }
+}
+
+/// How a network is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainingConfig {
+    /// Passes over the data, those before a resume counted in.
+    pub epochs: u64,
+    /// Rows of one forward and backward pass.
+    pub batch_size: usize,
+    /// The rate that the schedule starts from.
+    pub learning_rate: f64,
+    /// The update rule.
+    pub optimizer: Optimizer,
+    /// How the rate changes with the step.
+    pub schedule: Schedule,
+    /// What is minimised.
+    pub loss: LossConfig,
+    /// The largest global gradient norm.
+    pub gradient_clip: Option<f64>,
+    /// The largest absolute value of a gradient element; applied before `gradient_clip`.
+    pub clip_value: Option<f64>,
+    /// Keys the order of the data and all random draws of training.
+    pub seed: u64,
+    /// Whether the data's order is drawn anew for every epoch.
+    pub shuffle: bool,
+    /// What happens to a step that is not finite.
+    pub on_nonfinite: OnNonFinite,
+    /// A factor for each class, for cross-entropy and nll.
+    pub class_weight: Option<Vec<f64>>,
+    /// Mixes targets with the uniform distribution, for cross-entropy and nll.
+    pub label_smoothing: f64,
+    /// What is measured beside the loss, in training and validation.
+    pub metrics: Vec<Metric>,
+    /// Batches whose gradients are added up before one update.
+    pub accumulate: usize,
+    /// The last fraction of the data is kept for validation.
+    pub validation_split: f64,
+    /// Rows of one validation pass; `batch_size` unless given.
+    pub validation_batch_size: Option<usize>,
+    /// Epochs between two validations.
+    pub validation_frequency: u64,
+    /// How the rate changes with a layer's depth.
+    pub depth_scale: DepthScale,
+    /// Whether every step's duration is recorded.
+    pub track_perf: bool,
+}
+
+impl Default for TrainingConfig {
+    fn default() -> Self {
+        Self {
+            epochs: 1,
+            batch_size: 32,
+            learning_rate: 1e-3,
+            optimizer: Optimizer::default(),
+            schedule: Schedule::default(),
+            loss: LossConfig(LossFunction::MeanSquaredError),
+            gradient_clip: None,
+            clip_value: None,
+            seed: 0,
+            shuffle: true,
+            on_nonfinite: OnNonFinite::default(),
+            class_weight: None,
+            label_smoothing: 0.0,
+            metrics: Vec::new(),
+            accumulate: 1,
+            validation_split: 0.0,
+            validation_batch_size: None,
+            validation_frequency: 1,
+            depth_scale: DepthScale::default(),
+            track_perf: false,
+        }
+    }
+}
+
+impl TrainingConfig {
+    /// Refuses values that no data could make right.
+    ///
+    /// # Errors
+    /// [`Error::Value`] naming the setting, what it must be and what it is.
+    pub fn validate(&self) -> Result<()> {
+        let at_least_one = [
+            ("epochs", self.epochs),
+            ("batch_size", self.batch_size as u64),
+            ("accumulate", self.accumulate as u64),
+            ("validation_batch_size", self.validation_batch_size.unwrap_or(1) as u64),
+            ("validation_frequency", self.validation_frequency),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(Error::Value(format!("{name} must be at least 1, got 0")));
+            }
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate >= 0.0) {
+            return Err(Error::Value(format!(
+                "learning_rate must be finite and at least 0, got {}",
+                self.learning_rate
+            )));
+        }
+        for (name, limit) in [("gradient_clip", self.gradient_clip), ("clip_value", self.clip_value)] {
+            if limit.is_some_and(|limit| !limit.is_finite() || limit <= 0.0) {
+                return Err(Error::Value(format!("{name} must be finite and above 0, got {limit:?}")));
+            }
+        }
+        if !(0.0..1.0).contains(&self.validation_split) {
+            return Err(Error::Value(format!(
+                "validation_split must be at least 0 and below 1, got {}",
+                self.validation_split
+            )));
+        }
+        self.optimizer.validate()?;
+        self.schedule.validate()
+    }
+}

@@ -1,0 +1,67 @@
+//! Finds the first layer that a non-finite loss or gradient comes from.
+
+use crate::Error;
+use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::network::{Mode, Network, describe_path};
+use crate::program::{Builder, Phase, Rewrites, Run};
+use std::sync::Arc;
+
+/// The error for a step that is not finite, after running its forward pass again with every
+/// layer's values kept.
+pub(super) fn explain<T: Real>(
+    network: &Network,
+    failed: &Run,
+    gradient_norm: Option<f64>,
+    values: &StepValues,
+) -> Error {
+    let step = values.step;
+    let advice = "lower the learning rate, clip gradients, or skip such steps with on_nonfinite=\"skip\"";
+    if gradient_norm.is_some() {
+        let layer = first_gradient::<T>(network).unwrap_or_else(|| "no single layer (the sum overflows)".into());
+        return Error::NonFinite(format!(
+            "the gradient norm became infinite or NaN at step {step}, first in {layer}; {advice}"
+        ));
+    }
+    if has_non_finite(failed.program().ports().input.map_or(&[][..], |port| failed.read::<T>(port))) {
+        return Error::NonFinite(format!("the input of step {step} holds NaN or infinity; clean the data"));
+    }
+    match first_activation::<T>(network, failed, values) {
+        Ok(Some(layer)) => Error::NonFinite(format!(
+            "the loss became infinite or NaN at step {step}, first in the output of {layer}; {advice}"
+        )),
+        Ok(None) => Error::NonFinite(format!(
+            "the loss became infinite or NaN at step {step} though every layer's output is finite: \
+             check the targets and their scale; or {advice}"
+        )),
+        Err(error) => error,
+    }
+}
+
+fn has_non_finite<T: Real>(elements: &[T]) -> bool {
+    elements.iter().any(|x| !x.is_finite())
+}
+
+fn first_gradient<T: Real>(network: &Network) -> Option<String> {
+    network.trained_stores().find_map(|(store, placed)| {
+        has_non_finite(network.registry.gradients[store].as_slice::<T>()).then(|| describe_path(placed))
+    })
+}
+
+fn first_activation<T: Real>(
+    network: &Network,
+    failed: &Run,
+    values: &StepValues,
+) -> crate::Result<Option<String>> {
+    let mut b = Builder::new(network.precision());
+    network.lower_forward(&mut b, Mode { training: true, pin_layers: true })?;
+    let mut run = Run::new(Arc::new(b.finish(failed.rows, &Rewrites::default())));
+    run.rows = failed.rows;
+    if let (Some(to), Some(from)) = (run.program().ports().input, failed.program().ports().input) {
+        run.write::<T>(to).copy_from_slice(failed.read::<T>(from));
+    }
+    let access = Access::Shared(&network.registry);
+    execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Forward, values)?;
+    let ports = run.program().ports();
+    let first = ports.layers.iter().position(|(_, layer)| has_non_finite(run.read::<T>(layer.output)));
+    Ok(first.and_then(|number| network.layers().nth(number)).map(describe_path))
+}

@@ -1,0 +1,268 @@
+//! Epochs over a data set: order, validation, callbacks, results.
+
+use super::backprop::check_examples;
+use super::{Evaluation, Examples, Rows, StepReport, Trainer, TrainingConfig, evaluate};
+use crate::network::Network;
+use crate::random;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// What training did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingResult {
+    /// The mean loss of the last epoch.
+    pub final_loss: f64,
+    /// The smallest mean loss of any epoch.
+    pub best_loss: f64,
+    /// Seconds from start to end.
+    pub total_time: f64,
+    /// The sample-weighted mean loss of every epoch.
+    pub loss_history: Vec<f64>,
+    /// Seconds of every epoch, validation included.
+    pub epoch_times: Vec<f64>,
+    /// Rows learned from in a second, over the whole training.
+    pub throughput: f64,
+    /// Each metric by epoch; those of validation start with `val_`.
+    pub metrics: BTreeMap<String, Vec<f64>>,
+    /// Seconds of every step, where `track_perf` asks for them.
+    pub step_times: Vec<f64>,
+    /// Steps left out because they were not finite.
+    pub skipped_steps: u64,
+}
+
+/// What is known at the end of an epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpochReport {
+    /// Number of the epoch, from 0.
+    pub epoch: u64,
+    /// Its sample-weighted mean loss.
+    pub loss: f64,
+    /// Each metric over the training data as it was learned from.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// The validation, where there was one.
+    pub validation: Option<Evaluation>,
+    /// Seconds.
+    pub duration: f64,
+}
+
+/// Hooks into training; each may stop it by returning [`ControlFlow::Break`], and the
+/// network keeps what it has learned.
+pub trait Callback {
+    /// After every step.
+    fn on_step_end(&mut self, network: &Network, report: &StepReport) -> ControlFlow<()> {
+        let _ = (network, report);
+        ControlFlow::Continue(())
+    }
+
+    /// After every epoch, validation included.
+    fn on_epoch_end(&mut self, network: &Network, report: &EpochReport) -> ControlFlow<()> {
+        let _ = (network, report);
+        ControlFlow::Continue(())
+    }
+}
+
+/// No hooks.
+impl Callback for () {}
+
+/// Trains without validation data or hooks of one's own.
+///
+/// # Errors
+/// See [`train_with`].
+pub fn train(network: &mut Network, examples: &Examples<'_>, config: &TrainingConfig) -> Result<TrainingResult> {
+    train_with(network, examples, None, config, false, &mut ())
+}
+
+/// Trains by backpropagation: `validation` is evaluated every `validation_frequency` epochs; with
+/// `resume`, training goes on where the network's last one stopped, in the middle of an epoch if
+/// need be, and gives bit for bit what an uninterrupted one gives.
+///
+/// # Errors
+/// [`Error::Value`], [`Error::Shape`] and [`Error::NonFinite`] for settings or data that do not fit,
+/// before anything has changed; [`Error::NonFinite`] when a step goes wrong, with the weights as
+/// they were before that step.
+pub fn train_with(
+    network: &mut Network,
+    examples: &Examples<'_>,
+    validation: Option<&Examples<'_>>,
+    config: &TrainingConfig,
+    resume: bool,
+    callback: &mut dyn Callback,
+) -> Result<TrainingResult> {
+    config.validate()?;
+    network.build()?;
+    check_examples(network, config, examples)?;
+    let (examples, held_out) = split(examples, config.validation_split)?;
+    let validation = match (validation, &held_out) {
+        (Some(given), _) => Some(given),
+        (None, held_out) => held_out.as_ref(),
+    };
+    if let Some(validation) = validation {
+        check_examples(network, config, validation)?;
+    }
+    let epoch = Epoch::new(config, examples.rows());
+    let mut trainer = Trainer::new(network, config, &examples, epoch.total_steps(config), resume, false)?;
+    let mut result = TrainingResult { best_loss: f64::INFINITY, ..TrainingResult::default() };
+    let started = Instant::now();
+    let mut rows = 0u64;
+    while network.optimizer_state.epoch < config.epochs {
+        let epoch_started = Instant::now();
+        let number = network.optimizer_state.epoch;
+        let mut order = epoch.clone();
+        order.begin(config, number);
+        let mut flow = ControlFlow::Continue(());
+        while flow.is_continue() {
+            let step_started = Instant::now();
+            let Some(report) = order.step(&mut trainer, network, &examples)? else { break };
+            if config.track_perf {
+                result.step_times.push(step_started.elapsed().as_secs_f64());
+            }
+            rows += report.rows as u64;
+            result.skipped_steps += u64::from(report.skipped);
+            flow = callback.on_step_end(network, &report);
+        }
+        if flow.is_break() {
+            break;
+        }
+        let loss = end_epoch(network);
+        let validated = match validation {
+            Some(validation) if (number + 1).is_multiple_of(config.validation_frequency) => {
+                Some(evaluate(network, validation, config)?)
+            }
+            _ => None,
+        };
+        let report = EpochReport {
+            epoch: number,
+            loss,
+            metrics: trainer.metrics.iter().map(|metric| (metric.metric().name(), metric.value())).collect(),
+            validation: validated,
+            duration: epoch_started.elapsed().as_secs_f64(),
+        };
+        trainer.metrics.iter_mut().for_each(super::MetricState::reset);
+        result.record(&report);
+        if callback.on_epoch_end(network, &report).is_break() {
+            break;
+        }
+    }
+    result.total_time = started.elapsed().as_secs_f64();
+    result.throughput = rows as f64 / result.total_time.max(Duration::from_nanos(1).as_secs_f64());
+    Ok(result)
+}
+
+impl TrainingResult {
+    fn record(&mut self, report: &EpochReport) {
+        self.final_loss = report.loss;
+        self.best_loss = self.best_loss.min(report.loss);
+        self.loss_history.push(report.loss);
+        self.epoch_times.push(report.duration);
+        for (name, value) in &report.metrics {
+            self.metrics.entry((*name).to_string()).or_default().push(*value);
+        }
+        if let Some(validation) = &report.validation {
+            self.metrics.entry("val_loss".into()).or_default().push(validation.loss);
+            for (name, value) in &validation.metrics {
+                self.metrics.entry(format!("val_{name}")).or_default().push(*value);
+            }
+        }
+    }
+}
+
+/// Closes the epoch in the network's state; returns its mean loss.
+pub(crate) fn end_epoch(network: &mut Network) -> f64 {
+    let state = &mut network.optimizer_state;
+    let loss = state.loss_sum / state.loss_weight;
+    state.epoch += 1;
+    state.batch = 0;
+    state.loss_sum = 0.0;
+    state.loss_weight = 0.0;
+    loss
+}
+
+/// The order in which an epoch passes the rows of a data set, and how they fall into steps.
+#[derive(Clone, Debug)]
+pub struct Epoch {
+    order: Vec<u32>,
+    shuffled: bool,
+    batch_size: usize,
+    accumulate: usize,
+}
+
+impl Epoch {
+    /// For a data set of this many rows.
+    pub fn new(config: &TrainingConfig, rows: usize) -> Self {
+        let order = (0..rows as u32).collect();
+        Self { order, shuffled: config.shuffle, batch_size: config.batch_size, accumulate: config.accumulate }
+    }
+
+    /// Rows of one step.
+    fn step_rows(&self) -> usize {
+        self.batch_size.saturating_mul(self.accumulate)
+    }
+
+    /// Steps of one epoch.
+    pub fn steps(&self) -> u64 {
+        self.order.len().div_ceil(self.step_rows()) as u64
+    }
+
+    /// Steps of a whole training.
+    pub fn total_steps(&self, config: &TrainingConfig) -> u64 {
+        self.steps() * config.epochs
+    }
+
+    /// Draws the order of epoch `number`.
+    pub fn begin(&mut self, config: &TrainingConfig, number: u64) {
+        if self.shuffled {
+            random::permutation(config.seed, number, &mut self.order);
+        }
+    }
+
+    /// The next step of the epoch the network is in; `None` at its end.
+    ///
+    /// # Errors
+    /// See [`Trainer::step`].
+    pub fn step(
+        &self,
+        trainer: &mut Trainer,
+        network: &mut Network,
+        examples: &Examples<'_>,
+    ) -> Result<Option<StepReport>> {
+        let start = network.optimizer_state.batch as usize * self.step_rows();
+        if start >= self.order.len() {
+            return Ok(None);
+        }
+        let rows = &self.order[start..self.order.len().min(start.saturating_add(self.step_rows()))];
+        let report = if rows.len() <= self.batch_size {
+            trainer.step(network, &[(examples, Rows::At(rows))])?
+        } else {
+            let batches: Vec<_> = rows.chunks(self.batch_size).map(|rows| (examples, Rows::At(rows))).collect();
+            trainer.step(network, &batches)?
+        };
+        count_step(network, &report);
+        Ok(Some(report))
+    }
+}
+
+/// Adds a step to the running epoch in the network's state.
+pub(crate) fn count_step(network: &mut Network, report: &StepReport) {
+    let state = &mut network.optimizer_state;
+    state.batch += 1;
+    if !report.skipped {
+        state.loss_sum += report.loss * report.weight;
+        state.loss_weight += report.weight;
+    }
+}
+
+/// Cuts the last fraction of the rows off.
+fn split<'a>(examples: &Examples<'a>, fraction: f64) -> Result<(Examples<'a>, Option<Examples<'a>>)> {
+    let rows = examples.rows();
+    let held_out = (rows as f64 * fraction) as usize;
+    if held_out == 0 {
+        return Ok((examples.clone(), None));
+    }
+    if held_out == rows {
+        return Err(Error::Value(format!("validation_split {fraction} leaves none of {rows} rows to train on")));
+    }
+    let cut = rows - held_out;
+    Ok((examples.slice_rows(0..cut), Some(examples.slice_rows(cut..rows))))
+}

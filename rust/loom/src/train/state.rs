@@ -1,0 +1,30 @@
+//! What training leaves behind, so that it can go on where it stopped.
+
+use super::Optimizer;
+use serde::{Deserialize, Serialize};
+
+/// Counters of the last training and the rule its moments belong to.
+///
+/// Together with the moments, the masters and the config this is all that a run needs to go on
+/// bit for bit; schedules are functions of the step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerState {
+    /// The rule the moments belong to.
+    pub optimizer: Optimizer,
+    /// Updates made with these moments.
+    pub updates: u64,
+    /// Committed steps: keys random draws.
+    pub step: u64,
+    /// Whole epochs done.
+    pub epoch: u64,
+    /// Batches done in the epoch that was interrupted.
+    pub batch: u64,
+    /// Sum of losses times their weights in the epoch that was interrupted.
+    pub loss_sum: f64,
+    /// Sum of those weights.
+    pub loss_weight: f64,
+    /// Rows that the manual loop has passed since gradients were last applied.
+    #[serde(default)]
+    pub manual_rows: u64,
+}
