@@ -1,0 +1,259 @@
+//! 16 lanes of `f32` in one AVX-512 register.
+//!
+//! # Safety of this module
+//! The type is not visible outside `simd`, where the dispatch functions alone
+//! name it, after an [`Isa`](super::Isa) has proved that the machine has
+//! AVX-512 F, BW, DQ and VL. So wherever code of this module runs, every
+//! intrinsic it calls exists.
+
+use super::{Elementwise, LANES, Level, Vector};
+use std::arch::x86_64::*;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// 16 lanes of `f32`.
+#[derive(Clone, Copy)]
+pub struct F32x16(__m512);
+
+/// Calls intrinsics that the module's safety argument covers.
+macro_rules! avx512 {
+    ($body:expr) => {{
+        // SAFETY: the machine has AVX-512 wherever this type is used; see the module.
+        unsafe { $body }
+    }};
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $intrinsic:ident) => {
+        impl $trait for F32x16 {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, other: Self) -> Self {
+                Self(avx512!($intrinsic(self.0, other.0)))
+            }
+        }
+    };
+}
+
+operator!(Add, add, _mm512_add_ps);
+operator!(Sub, sub, _mm512_sub_ps);
+operator!(Mul, mul, _mm512_mul_ps);
+operator!(Div, div, _mm512_div_ps);
+
+impl Neg for F32x16 {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        Self(avx512!(_mm512_xor_ps(self.0, _mm512_set1_ps(-0.0))))
+    }
+}
+
+impl F32x16 {
+    /// The fixed tree over the lanes.
+    #[inline(always)]
+    fn reduce(self, join: impl Fn(__m128, __m128) -> __m128) -> f32 {
+        avx512!({
+            // Lanes i and i + 8 sit in quarters i / 4 and i / 4 + 2.
+            let low = join(_mm512_castps512_ps128(self.0), _mm512_extractf32x4_ps::<2>(self.0));
+            let high = join(_mm512_extractf32x4_ps::<1>(self.0), _mm512_extractf32x4_ps::<3>(self.0));
+            super::avx2::reduce_four(join(low, high), join)
+        })
+    }
+}
+
+impl Elementwise for F32x16 {
+    type Element = f32;
+    type Mask = __mmask16;
+
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        Self(avx512!(_mm512_set1_ps(value)))
+    }
+
+    #[inline(always)]
+    fn constant(value: f64) -> Self {
+        Self::splat(value as f32)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        Self(avx512!(_mm512_fmadd_ps(self.0, factor.0, addend.0)))
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Self(avx512!(_mm512_sqrt_ps(self.0)))
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Self(avx512!(_mm512_andnot_ps(_mm512_set1_ps(-0.0), self.0)))
+    }
+
+    #[inline(always)]
+    fn copysign(self, sign: Self) -> Self {
+        Self(avx512!({
+            let bit = _mm512_set1_ps(-0.0);
+            _mm512_or_ps(_mm512_andnot_ps(bit, self.0), _mm512_and_ps(bit, sign.0))
+        }))
+    }
+
+    #[inline(always)]
+    fn round_ties_even(self) -> Self {
+        Self(avx512!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
+    }
+
+    // The instruction's own rule is the trait's: the second operand unless the first one wins.
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        Self(avx512!(_mm512_max_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        Self(avx512!(_mm512_min_ps(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn lt(self, other: Self) -> __mmask16 {
+        avx512!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0))
+    }
+
+    #[inline(always)]
+    fn le(self, other: Self) -> __mmask16 {
+        avx512!(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(self.0, other.0))
+    }
+
+    #[inline(always)]
+    fn gt(self, other: Self) -> __mmask16 {
+        avx512!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, other.0))
+    }
+
+    #[inline(always)]
+    fn ge(self, other: Self) -> __mmask16 {
+        avx512!(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(self.0, other.0))
+    }
+
+    #[inline(always)]
+    fn eq(self, other: Self) -> __mmask16 {
+        avx512!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, other.0))
+    }
+
+    #[inline(always)]
+    fn select(mask: __mmask16, yes: Self, no: Self) -> Self {
+        Self(avx512!(_mm512_mask_blend_ps(mask, no.0, yes.0)))
+    }
+
+    #[inline(always)]
+    fn and(left: __mmask16, right: __mmask16) -> __mmask16 {
+        left & right
+    }
+
+    #[inline(always)]
+    fn or(left: __mmask16, right: __mmask16) -> __mmask16 {
+        left | right
+    }
+
+    #[inline(always)]
+    fn not(mask: __mmask16) -> __mmask16 {
+        !mask
+    }
+
+    #[inline(always)]
+    fn any(mask: __mmask16) -> bool {
+        mask != 0
+    }
+
+    #[inline(always)]
+    fn all(mask: __mmask16) -> bool {
+        mask == !0
+    }
+
+    #[inline(always)]
+    fn pow2(self) -> Self {
+        Self(avx512!({
+            let field = _mm512_add_ps(self.0, _mm512_set1_ps(12_582_912.0 + 127.0));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(field)))
+        }))
+    }
+
+    #[inline(always)]
+    fn scale(self, exponent: Self) -> Self {
+        Self(avx512!(_mm512_scalef_ps(self.0, exponent.0)))
+    }
+
+    #[inline(always)]
+    fn exponent(self) -> Self {
+        Self(avx512!({
+            let field = _mm512_srli_epi32::<23>(_mm512_castps_si512(self.abs().0));
+            _mm512_cvtepi32_ps(_mm512_sub_epi32(field, _mm512_set1_epi32(127)))
+        }))
+    }
+
+    #[inline(always)]
+    fn mantissa(self) -> Self {
+        Self(avx512!({
+            let fraction = _mm512_and_si512(_mm512_castps_si512(self.0), _mm512_set1_epi32(0x007F_FFFF));
+            _mm512_castsi512_ps(_mm512_or_si512(fraction, _mm512_set1_epi32(0x3F80_0000)))
+        }))
+    }
+}
+
+impl Vector for F32x16 {
+    const LEVEL: Level = Level::Avx512;
+
+    #[inline(always)]
+    fn load(from: &[f32]) -> Self {
+        let from = &from[..LANES];
+        // SAFETY: the slice has 16 elements.
+        unsafe { Self::load_unchecked(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn load_partial(from: &[f32]) -> Self {
+        // The masked load touches only lanes that the slice has.
+        Self(avx512!(_mm512_maskz_loadu_ps(Self::first_lanes(from.len()), from.as_ptr())))
+    }
+
+    #[inline(always)]
+    unsafe fn load_unchecked(from: *const f32) -> Self {
+        Self(avx512!(_mm512_loadu_ps(from)))
+    }
+
+    #[inline(always)]
+    fn store(self, to: &mut [f32]) {
+        let to = &mut to[..LANES];
+        // SAFETY: the slice has 16 elements.
+        unsafe { self.store_unchecked(to.as_mut_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store_partial(self, to: &mut [f32]) {
+        // The masked store touches only lanes that the slice has.
+        avx512!(_mm512_mask_storeu_ps(to.as_mut_ptr(), Self::first_lanes(to.len()), self.0));
+    }
+
+    #[inline(always)]
+    unsafe fn store_unchecked(self, to: *mut f32) {
+        avx512!(_mm512_storeu_ps(to, self.0));
+    }
+
+    #[inline(always)]
+    fn first_lanes(count: usize) -> __mmask16 {
+        ((1u32 << count.min(LANES)) - 1) as __mmask16
+    }
+
+    #[inline(always)]
+    fn reduce_sum(self) -> f32 {
+        self.reduce(|a, b| avx512!(_mm_add_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn reduce_max(self) -> f32 {
+        self.reduce(|a, b| avx512!(_mm_max_ps(a, b)))
+    }
+
+    #[inline(always)]
+    fn reduce_min(self) -> f32 {
+        self.reduce(|a, b| avx512!(_mm_min_ps(a, b)))
+    }
+}
