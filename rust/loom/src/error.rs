@@ -65,7 +65,11 @@ pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>)
 }
 
 /// The error for an unknown name: lists the known ones and suggests the nearest.
-pub(crate) fn unknown<'a>(what: &str, given: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Error {
+pub(crate) fn unknown<'a>(
+    what: &str,
+    given: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> Error {
     let hint = match nearest(given, known.clone()) {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => String::new(),
