@@ -1,0 +1,559 @@
+//! The weights of one layer: a full-precision master and packed versions of it.
+//!
+//! The master is the only truth and the only thing optimizers touch. Versions are made
+//! from it by `encode`; each remembers the master's epoch it was made at, and an older
+//! one is never handed out.
+
+use crate::cpu::Real;
+use crate::dtype::{self, DType};
+use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Parameters start at multiples of this many elements, so that vectors find them aligned.
+const ALIGNMENT: usize = 16;
+
+/// How a parameter is stored and how the outside sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Stored as it is seen.
+    Plain(Shape),
+    /// Seen as (out, ...), stored as (product of the rest, out): one sample and a batch then
+    /// sum in the same order at full speed, and output channels are columns.
+    InputMajor(Shape),
+}
+
+impl Layout {
+    /// Stored as it is seen.
+    pub fn plain(shape: impl Into<Shape>) -> Self {
+        Layout::Plain(shape.into())
+    }
+
+    /// Seen as (out, ...), stored with the outputs last.
+    pub fn input_major(outside: impl Into<Shape>) -> Self {
+        Layout::InputMajor(outside.into())
+    }
+
+    /// Extents as the outside sees them.
+    pub fn outside_shape(&self) -> Vec<usize> {
+        match self {
+            Layout::Plain(shape) | Layout::InputMajor(shape) => shape.to_vec(),
+        }
+    }
+
+    /// Rows and columns as stored; columns are output channels.
+    pub fn storage_matrix(&self) -> (usize, usize) {
+        match self {
+            Layout::Plain(shape) => (1, shape.len()),
+            Layout::InputMajor(shape) => {
+                let outputs = shape.first().copied().unwrap_or(1);
+                (shape.len() / outputs.max(1), outputs)
+            }
+        }
+    }
+
+    /// Extents as stored.
+    pub fn storage_shape(&self) -> Shape {
+        match self {
+            Layout::Plain(shape) => shape.clone(),
+            Layout::InputMajor(_) => {
+                let (rows, columns) = self.storage_matrix();
+                Shape::from([rows, columns])
+            }
+        }
+    }
+
+    /// Elements in storage order, put into the outside's order.
+    pub fn to_outside<T: Copy>(&self, stored: &[T]) -> Vec<T> {
+        match self {
+            Layout::Plain(_) => stored.to_vec(),
+            Layout::InputMajor(_) => {
+                let (rows, columns) = self.storage_matrix();
+                transpose(stored, rows, columns)
+            }
+        }
+    }
+
+    /// Elements in the outside's order, put into storage order.
+    pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Vec<T> {
+        match self {
+            Layout::Plain(_) => outside.to_vec(),
+            Layout::InputMajor(_) => {
+                let (rows, columns) = self.storage_matrix();
+                transpose(outside, columns, rows)
+            }
+        }
+    }
+}
+
+/// A (rows, columns) matrix as (columns, rows).
+fn transpose<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Vec<T> {
+    (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
+}
+
+/// One parameter's place in the flat master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterInfo {
+    /// Its name in the layer.
+    pub name: &'static str,
+    /// How it is stored and seen.
+    pub layout: Layout,
+    /// Whether it takes on the layer's numeric type.
+    pub morphable: bool,
+    /// Where it starts in the flat master, in elements.
+    pub offset: usize,
+}
+
+impl ParameterInfo {
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        let (rows, columns) = self.layout.storage_matrix();
+        rows * columns
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many output channels it has: columns as stored.
+    pub fn channels(&self) -> usize {
+        self.layout.storage_matrix().1
+    }
+}
+
+/// The packed form of a store's morphable parameters in one type.
+#[derive(Clone, Debug)]
+struct Version {
+    /// Packed bytes and scales of each parameter; empty for those that stay float.
+    parts: Vec<(Buffer, Buffer)>,
+    /// The master's epoch they were made at; `None` before the first time.
+    epoch: Option<u64>,
+}
+
+/// The weights of one layer.
+#[derive(Clone, Debug)]
+pub struct WeightStore {
+    precision: Precision,
+    parameters: Vec<ParameterInfo>,
+    len: usize,
+    master: Option<Buffer>,
+    versions: BTreeMap<DType, Version>,
+    /// The type the forward pass computes from; `None` for the master.
+    active: Option<DType>,
+    epoch: u64,
+}
+
+impl WeightStore {
+    /// Zeroed parameters of these names and layouts; the flag says which of them take on a
+    /// packed type.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a parameter without elements.
+    pub fn new<T: Real>(parameters: &[(&'static str, Layout, bool)]) -> Result<Self> {
+        let mut offset = 0;
+        let mut infos = Vec::with_capacity(parameters.len());
+        for (name, layout, morphable) in parameters {
+            let info = ParameterInfo { name, layout: layout.clone(), morphable: *morphable, offset };
+            if info.is_empty() {
+                return Err(Error::Shape(format!("parameter \"{name}\" has no elements")));
+            }
+            offset += info.len().next_multiple_of(ALIGNMENT);
+            infos.push(info);
+        }
+        Ok(Self {
+            precision: T::PRECISION,
+            parameters: infos,
+            len: offset,
+            master: Some(Buffer::of::<T>(offset)),
+            versions: BTreeMap::new(),
+            active: None,
+            epoch: 0,
+        })
+    }
+
+    /// The parameters, in the order the layer asked for them.
+    pub fn parameters(&self) -> &[ParameterInfo] {
+        &self.parameters
+    }
+
+    /// Elements of the flat master, padding between parameters counted in.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no parameter.
+    pub fn is_empty(&self) -> bool {
+        self.parameters.is_empty()
+    }
+
+    /// How many trained numbers there are.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.iter().map(ParameterInfo::len).sum()
+    }
+
+    /// The precision of the master.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// A number that grows with every change of the master.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The type the forward pass computes from; `None` for the master.
+    pub fn active(&self) -> Option<DType> {
+        self.active
+    }
+
+    /// Refuses a store whose master was dropped.
+    ///
+    /// # Errors
+    /// [`Error::State`] then.
+    pub fn check_master(&self) -> Result<()> {
+        self.master_buffer().map(|_| ())
+    }
+
+    /// The flat master.
+    ///
+    /// # Errors
+    /// [`Error::State`] where it was dropped.
+    pub(crate) fn master_buffer(&self) -> Result<&Buffer> {
+        self.master.as_ref().ok_or_else(dropped)
+    }
+
+    /// The flat master, to change: versions are stale from here on.
+    ///
+    /// # Errors
+    /// [`Error::State`] where it was dropped.
+    pub(crate) fn master_buffer_mut(&mut self) -> Result<&mut Buffer> {
+        self.epoch += 1;
+        self.master.as_mut().ok_or_else(dropped)
+    }
+
+    /// One parameter of the master, in storage order.
+    fn part<T: Real>(&self, index: usize) -> Result<&[T]> {
+        let info = &self.parameters[index];
+        Ok(&self.master_buffer()?.as_slice::<T>()[info.offset..info.offset + info.len()])
+    }
+
+    /// Sets a parameter from numbers in storage order, rounded to the master's precision.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of them, [`Error::State`] where the master was dropped.
+    pub fn set_storage(&mut self, index: usize, values: &[f64]) -> Result<()> {
+        match self.precision {
+            Precision::Float32 => {
+                let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+                self.write_part(index, &values)
+            }
+            Precision::Float64 => self.write_part(index, values),
+        }
+    }
+
+    fn write_part<T: Real>(&mut self, index: usize, values: &[T]) -> Result<()> {
+        let info = self.parameters[index].clone();
+        if values.len() != info.len() {
+            return Err(Error::Shape(format!(
+                "parameter \"{}\" has {} elements, got {}",
+                info.name,
+                info.len(),
+                values.len()
+            )));
+        }
+        let master = self.master_buffer_mut()?.as_mut_slice::<T>();
+        master[info.offset..info.offset + info.len()].copy_from_slice(values);
+        Ok(())
+    }
+
+    /// Sets a parameter from the outside's layout.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for other extents, [`Error::NonFinite`] for infinity and NaN,
+    /// [`Error::State`] where the master was dropped.
+    pub fn set(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
+        let info = &self.parameters[index];
+        let expected = info.layout.outside_shape();
+        if values.shape() != expected {
+            return Err(Error::Shape(format!(
+                "parameter \"{}\" has shape {}, got {}",
+                info.name,
+                Shape::new(expected),
+                Shape::from(values.shape())
+            )));
+        }
+        if values.first_non_finite().is_some() {
+            return Err(Error::NonFinite(format!("values for parameter \"{}\" hold NaN or infinity", info.name)));
+        }
+        match self.precision {
+            Precision::Float32 => self.set_in::<f32>(index, values),
+            Precision::Float64 => self.set_in::<f64>(index, values),
+        }
+    }
+
+    fn set_in<T: Real>(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
+        let layout = &self.parameters[index].layout;
+        let mut outside = vec![T::ZERO; values.elements().len()];
+        values.copy_to(&mut outside);
+        let stored = layout.to_storage(&outside);
+        self.write_part(index, &stored)
+    }
+
+    /// A parameter's master in the outside's layout.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the master was dropped.
+    pub fn get(&self, index: usize) -> Result<Tensor> {
+        let layout = &self.parameters[index].layout;
+        match self.precision {
+            Precision::Float32 => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?)),
+            Precision::Float64 => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f64>(index)?)),
+        }
+    }
+
+    /// A parameter as the forward pass reads it, in the outside's layout.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the master was dropped and there is no version to read.
+    pub fn decoded(&self, index: usize) -> Result<Tensor> {
+        let info = &self.parameters[index];
+        let Some(dtype) = self.active.filter(|_| info.morphable) else { return self.get(index) };
+        let (packed, scales) = self.version(dtype, index)?;
+        match self.precision {
+            Precision::Float32 => {
+                let mut stored = vec![0.0f32; info.len()];
+                dtype::decode(dtype, packed, scales, info.channels(), &mut stored)?;
+                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&stored))
+            }
+            Precision::Float64 => {
+                let mut stored = vec![0.0f64; info.len()];
+                dtype::decode(dtype, packed, scales, info.channels(), &mut stored)?;
+                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&stored))
+            }
+        }
+    }
+
+    /// Makes the version of this type from the master, unless it is there and up to date.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] and [`Error::NonFinite`]
+    /// naming a parameter that the type cannot hold, [`Error::State`] where the master was dropped.
+    pub fn encode(&mut self, dtype: DType) -> Result<()> {
+        if self.versions.get(&dtype).is_some_and(|version| version.epoch == Some(self.epoch)) {
+            return Ok(());
+        }
+        let mut version = match self.versions.remove(&dtype) {
+            Some(version) => version,
+            None => self.empty_version(dtype)?,
+        };
+        version.epoch = None;
+        let encoded = match self.precision {
+            Precision::Float32 => self.encode_parts::<f32>(dtype, &mut version),
+            Precision::Float64 => self.encode_parts::<f64>(dtype, &mut version),
+        };
+        if encoded.is_ok() {
+            version.epoch = Some(self.epoch);
+        }
+        self.versions.insert(dtype, version);
+        encoded
+    }
+
+    fn empty_version(&self, dtype: DType) -> Result<Version> {
+        dtype.check_usable()?;
+        let parts = self
+            .parameters
+            .iter()
+            .map(|info| {
+                if info.morphable {
+                    let scales = dtype.scale_count(info.channels());
+                    (Buffer::zeroed(dtype.storage_bytes(info.len())), Buffer::of::<f32>(scales))
+                } else {
+                    Default::default()
+                }
+            })
+            .collect();
+        Ok(Version { parts, epoch: None })
+    }
+
+    fn encode_parts<T: Real>(&self, dtype: DType, version: &mut Version) -> Result<()> {
+        for (index, info) in self.parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
+            let (packed, scales) = &mut version.parts[index];
+            let master = self.part::<T>(index)?;
+            dtype::encode(dtype, info.name, master, info.channels(), packed.bytes_mut(), scales.as_mut_slice())?;
+        }
+        Ok(())
+    }
+
+    /// Chooses what the forward pass computes from: a version that was encoded, or the master.
+    ///
+    /// # Errors
+    /// [`Error::State`] where that is not there.
+    pub fn activate(&mut self, dtype: Option<DType>) -> Result<()> {
+        match dtype {
+            Some(dtype) => {
+                self.encode(dtype)?;
+                // One version beside the master is what a forward pass needs.
+                self.versions.retain(|kept, _| *kept == dtype);
+            }
+            None => {
+                self.check_master()?;
+                self.versions.clear();
+            }
+        }
+        self.active = dtype;
+        Ok(())
+    }
+
+    /// Makes the active version anew where the master has moved on.
+    ///
+    /// # Errors
+    /// As [`encode`](WeightStore::encode).
+    pub fn refresh(&mut self) -> Result<()> {
+        match self.active {
+            Some(dtype) if self.master.is_some() => self.encode(dtype),
+            _ => Ok(()),
+        }
+    }
+
+    /// Packed bytes and scales of a parameter.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a version that is not there or that the master has left behind.
+    pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(&[u8], &[f32])> {
+        match self.versions.get(&dtype) {
+            Some(version) if version.epoch == Some(self.epoch) => {
+                let (packed, scales) = &version.parts[index];
+                Ok((packed.bytes(), scales.as_slice()))
+            }
+            _ => Err(Error::Internal(format!("the {dtype} version of a store is stale or missing"))),
+        }
+    }
+
+    /// Takes packed bytes and scales, as they were saved, for the version of the present epoch.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] for another number of bytes or scales, or for scales that are not finite.
+    pub(crate) fn set_version(
+        &mut self,
+        dtype: DType,
+        index: usize,
+        packed: &[u8],
+        scales: &[f32],
+    ) -> Result<()> {
+        let mut version = match self.versions.remove(&dtype) {
+            Some(version) => version,
+            None => self.empty_version(dtype)?,
+        };
+        let (own_packed, own_scales) = &mut version.parts[index];
+        if own_packed.len_bytes() != packed.len() || own_scales.as_slice::<f32>().len() != scales.len() {
+            return Err(Error::Serialization(format!(
+                "the {dtype} version of \"{}\" has {} bytes and {} scales, expected {} and {}",
+                self.parameters[index].name,
+                packed.len(),
+                scales.len(),
+                own_packed.len_bytes(),
+                own_scales.as_slice::<f32>().len()
+            )));
+        }
+        if scales.iter().any(|scale| !scale.is_finite()) {
+            return Err(Error::Serialization(format!(
+                "the {dtype} scales of \"{}\" hold NaN or infinity",
+                self.parameters[index].name
+            )));
+        }
+        own_packed.bytes_mut().copy_from_slice(packed);
+        own_scales.as_mut_slice::<f32>().copy_from_slice(scales);
+        version.epoch = Some(self.epoch);
+        self.versions.insert(dtype, version);
+        self.active = Some(dtype);
+        Ok(())
+    }
+
+    /// Bytes of what the forward pass reads: the active version and the parameters that stay float.
+    pub fn active_bytes(&self) -> usize {
+        match self.active {
+            Some(dtype) => self.nbytes(dtype),
+            None => self.parameter_count() * self.precision.size(),
+        }
+    }
+
+    /// Bytes the parameters take with weights in this type: codes, scales, and floats for the rest.
+    pub fn nbytes(&self, dtype: DType) -> usize {
+        self.parameters
+            .iter()
+            .map(|info| {
+                if info.morphable {
+                    dtype.storage_bytes(info.len()) + dtype.scale_count(info.channels()) * size_of::<f32>()
+                } else {
+                    info.len() * self.precision.size()
+                }
+            })
+            .sum()
+    }
+}
+
+fn dropped() -> Error {
+    Error::State("the master of these weights was dropped; load or rebuild one before training or reading it".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Elements;
+    use proptest::prelude::*;
+
+    fn store() -> Result<WeightStore> {
+        let weight = ("weight", Layout::input_major([3, 5]), true);
+        WeightStore::new::<f32>(&[weight, ("bias", Layout::plain([3]), false)])
+    }
+
+    #[test]
+    fn parameters_are_aligned_views_of_one_master() -> Result<()> {
+        let store = store()?;
+        assert_eq!(store.parameters()[1].offset, 16);
+        assert_eq!((store.len(), store.parameter_count()), (32, 18));
+        Ok(())
+    }
+
+    #[test]
+    fn a_stale_version_is_never_handed_out() -> Result<()> {
+        let mut store = store()?;
+        store.set_storage(0, &[0.5; 15])?;
+        store.encode(DType::Int8)?;
+        store.activate(Some(DType::Int8))?;
+        assert!(store.version(DType::Int8, 0).is_ok());
+        store.set_storage(0, &[0.25; 15])?;
+        assert!(store.version(DType::Int8, 0).is_err());
+        store.refresh()?;
+        assert_eq!(store.decoded(0)?.to_f32(), vec![0.25; 15]);
+        Ok(())
+    }
+
+    #[test]
+    fn bad_values_leave_the_store_as_it_was() -> Result<()> {
+        let mut store = store()?;
+        let before = store.epoch();
+        let nan = [f32::NAN; 15];
+        assert!(store.set(0, &TensorView::new([3, 5], Elements::Float32(&nan))?).is_err());
+        assert!(store.set(0, &TensorView::new([5, 3], Elements::Float32(&[0.0; 15]))?).is_err());
+        assert_eq!(store.epoch(), before);
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn the_outside_layout_is_kept(out in 1usize..7, rest in 1usize..9, seed in 0u32..99) {
+            let layout = Layout::input_major([out, rest]);
+            let values: Vec<f32> = (0..out * rest).map(|i| (i as u32 * 7 + seed) as f32).collect();
+            let stored = layout.to_storage(&values);
+            // Element (o, i) of the outside stands at (i, o) in storage.
+            for o in 0..out {
+                for i in 0..rest {
+                    prop_assert_eq!(stored[i * out + o], values[o * rest + i]);
+                }
+            }
+            prop_assert_eq!(layout.to_outside(&stored), values);
+        }
+    }
+}
