@@ -1,17 +1,54 @@
-//! A neural-network engine: a 3-D grid of cells that hold layers, weights in
-//! one full-precision master and any number of packed low-bit versions, the
-//! same bits on every CPU.
+//! A neural-network engine: a 3-D grid of cells that hold layers, weights in one
+//! full-precision master and any number of packed low-bit versions, the same bits on every CPU.
+//!
+//! ```
+//! use loom::layers::Dense;
+//! use loom::ops::pointwise::Activation;
+//! use loom::train::{Examples, LossConfig, TrainingConfig, train};
+//! use loom::{Network, tensor_view};
+//!
+//! let mut network = Network::sequential([2])?;
+//! network.add([0, 0, 0], Dense::new(16).activation(Activation::Tanh))?;
+//! network.add([0, 0, 0], Dense::new(2))?;
+//!
+//! let input = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0];
+//! let examples = Examples::classified(tensor_view(&[4, 2], &input)?, &[0, 1, 1, 0]);
+//! let config = TrainingConfig {
+//!     epochs: 200,
+//!     batch_size: 4,
+//!     learning_rate: 0.05,
+//!     loss: LossConfig::parse("cross_entropy")?,
+//!     ..TrainingConfig::default()
+//! };
+//! let result = train(&mut network, &examples, &config)?;
+//! assert!(result.final_loss < 0.1);
+//! # Ok::<(), loom::Error>(())
+//! ```
 
 mod error;
+mod random;
 mod tensor;
 
 pub mod cpu;
 pub mod dtype;
+pub mod io;
 pub mod layers;
 pub mod network;
 pub mod ops;
 pub mod program;
 pub mod train;
+pub mod weights;
 
 pub use error::{Error, Result};
-pub use tensor::{Buffer, Precision, Shape};
+pub use network::Network;
+pub use tensor::{Buffer, Elements, Precision, Shape, Tensor, TensorView};
+
+use cpu::Real;
+
+/// Sees a slice as an array of this shape, the batch axis first.
+///
+/// # Errors
+/// [`Error::Shape`] unless the shape's product is the number of elements.
+pub fn tensor_view<'a, T: Real>(shape: &[usize], elements: &'a [T]) -> Result<TensorView<'a>> {
+    TensorView::new(shape, T::elements(elements))
+}

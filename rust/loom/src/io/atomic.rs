@@ -1,0 +1,41 @@
+//! Writing a file so that a crash leaves the old one or the new one, never a part.
+
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// Writes to a temporary file beside `path`, syncs it, and renames it.
+///
+/// # Errors
+/// [`Error::Io`] saying what was refused; an older file at `path` is then untouched.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = |source| Error::Io { context: format!("could not write {}", path.display()), source };
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new().prefix(".loom-").tempfile_in(folder).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    #[cfg(unix)]
+    open_permissions(&file, path).map_err(failed)?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    // The rename itself reaches the disk with the folder; where folders cannot be opened, it will later.
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Gives the new file the old one's permissions, or those of any new file: temporary ones
+/// are for their owner alone.
+#[cfg(unix)]
+fn open_permissions(file: &tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let permissions = match std::fs::metadata(path) {
+        Ok(existing) => existing.permissions(),
+        Err(_) => std::fs::Permissions::from_mode(0o644),
+    };
+    file.as_file().set_permissions(permissions)
+}

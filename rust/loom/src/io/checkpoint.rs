@@ -1,0 +1,277 @@
+//! Networks as safetensors: masters, packed versions, config, and on request the optimizer's state.
+//!
+//! Tensors are named `z.y.x.l.name` (masters, in the outside's layout), `z.y.x.l.name@dtype` and
+//! `z.y.x.l.name@dtype.scale` (packed codes in storage order and their scales), and
+//! `z.y.x.l@moment.name` (an optimizer's flat moments). The metadata holds `loom.format`,
+//! `loom.config` and, with the optimizer's state, `loom.training`.
+
+use super::atomic;
+use crate::dtype::DType;
+use crate::network::{Network, PlacedLayer};
+use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
+use crate::train::OptimizerState;
+use crate::{Error, Result};
+use safetensors::{Dtype, SafeTensors, View};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The version of the format that is written.
+pub const FORMAT: &str = "1";
+
+/// What is saved beside weights and config.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SaveOptions {
+    /// Moments, counters and the place in the data, so that training can go on bit for bit.
+    pub optimizer: bool,
+}
+
+/// One tensor on its way into a file.
+struct Entry {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl View for &Entry {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Network {
+    /// Saves the network: to a temporary file, synced and renamed, so that an older file survives a failure.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the system refuses; whatever [`build`](Network::build) refuses.
+    pub fn save(&mut self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
+        let bytes = self.to_bytes(options)?;
+        atomic::write(path.as_ref(), &bytes)
+    }
+
+    /// Loads a network that [`save`](Network::save) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a file that cannot be read, [`Error::Serialization`] for one that is
+    /// damaged, foreign, or of a later format.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path)
+            .map_err(|source| Error::Io { context: format!("could not read {}", path.display()), source })?;
+        Self::from_bytes(&bytes).map_err(|error| match error {
+            Error::Serialization(message) => Error::Serialization(format!("{}: {message}", path.display())),
+            other => other,
+        })
+    }
+
+    /// The bytes that [`save`](Network::save) writes.
+    ///
+    /// # Errors
+    /// Whatever [`build`](Network::build) refuses.
+    pub fn to_bytes(&mut self, options: SaveOptions) -> Result<Vec<u8>> {
+        self.build()?;
+        let mut entries: Vec<(String, Entry)> = Vec::new();
+        for placed in self.layers() {
+            let Some(store) = placed.store else { continue };
+            self.collect_weights(placed, store, &mut entries)?;
+            if options.optimizer {
+                self.collect_moments(placed, store, &mut entries);
+            }
+        }
+        let mut metadata =
+            HashMap::from([("loom.format".to_string(), FORMAT.to_string()), ("loom.config".into(), self.to_json()?)]);
+        if options.optimizer {
+            let state = serde_json::to_string(&self.optimizer_state).map_err(unwritable)?;
+            metadata.insert("loom.training".into(), state);
+        }
+        safetensors::serialize(entries.iter().map(|(name, entry)| (name.as_str(), entry)), Some(metadata))
+            .map_err(unwritable)
+    }
+
+    fn collect_weights(&self, placed: &PlacedLayer, store: usize, entries: &mut Vec<(String, Entry)>) -> Result<()> {
+        let weights = &self.registry.stores[store];
+        for (index, info) in weights.parameters().iter().enumerate() {
+            let name = format!("{}.{}", placed.path, info.name);
+            entries.push((name.clone(), real_entry(&weights.get(index)?)));
+            if let Some(dtype) = placed.dtype.filter(|_| info.morphable) {
+                let (packed, scales) = weights.version(dtype, index)?;
+                let (rows, columns) = info.layout.storage_matrix();
+                let (kind, shape) = match dtype {
+                    DType::BFloat16 => (Dtype::BF16, vec![rows, columns]),
+                    DType::Float16 => (Dtype::F16, vec![rows, columns]),
+                    DType::Int8 => (Dtype::I8, vec![rows, columns]),
+                    _ => (Dtype::U8, vec![packed.len()]),
+                };
+                entries.push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
+                if !scales.is_empty() {
+                    let bytes = bytemuck::cast_slice(scales).to_vec();
+                    let entry = Entry { dtype: Dtype::F32, shape: vec![scales.len()], bytes };
+                    entries.push((format!("{name}@{dtype}.scale"), entry));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn collect_moments(&self, placed: &PlacedLayer, store: usize, entries: &mut Vec<(String, Entry)>) {
+        let Some(moments) = self.registry.moments.get(store) else { return };
+        for (slot, moment) in self.optimizer_state.optimizer.slots().iter().zip(moments) {
+            let dtype = self.real_dtype();
+            let shape = vec![self.registry.stores[store].len()];
+            let entry = Entry { dtype, shape, bytes: moment.bytes().to_vec() };
+            entries.push((format!("{}@moment.{slot}", placed.path), entry));
+        }
+    }
+
+    fn real_dtype(&self) -> Dtype {
+        match self.precision() {
+            Precision::Float32 => Dtype::F32,
+            Precision::Float64 => Dtype::F64,
+        }
+    }
+
+    /// Makes a network from the bytes of a file.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] for bytes that are damaged, foreign, or of a later format.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        match metadata.get("loom.format").map(String::as_str) {
+            Some(FORMAT) => {}
+            Some(other) => {
+                return Err(Error::Serialization(format!(
+                    "the file is of format {other}, this version reads format {FORMAT}; update loom"
+                )));
+            }
+            None => {
+                return Err(Error::Serialization(
+                    "this is a safetensors file, but not one that loom saved: it has no \"loom.format\"".into(),
+                ));
+            }
+        }
+        let config = metadata
+            .get("loom.config")
+            .ok_or_else(|| Error::Serialization("the file lacks \"loom.config\"".into()))?;
+        let mut network = Self::from_json(config).map_err(damaged)?;
+        // Initial weights are made and replaced; versions come from the file, not from them.
+        let dtypes: Vec<Option<DType>> = network.layers().map(|placed| placed.dtype).collect();
+        network.cells.iter_mut().flatten().for_each(|placed| placed.dtype = None);
+        network.build().map_err(damaged)?;
+        for (placed, dtype) in network.cells.iter_mut().flatten().zip(dtypes) {
+            placed.dtype = dtype.filter(|_| placed.store.is_some());
+        }
+        network.restore_weights(&tensors)?;
+        if let Some(state) = metadata.get("loom.training") {
+            let state: OptimizerState = serde_json::from_str(state)
+                .map_err(|error| Error::Serialization(format!("the training state is damaged: {error}")))?;
+            network.restore_moments(&tensors, state)?;
+        }
+        Ok(network)
+    }
+
+    fn restore_weights(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
+        let precision = self.precision();
+        for placed in self.cells.iter().flatten() {
+            let Some(store) = placed.store else { continue };
+            let weights = &mut self.registry.stores[store];
+            let parameters = weights.parameters().to_vec();
+            for (index, info) in parameters.iter().enumerate() {
+                let values = real_tensor(tensors, &format!("{}.{}", placed.path, info.name), precision)?;
+                weights.set(index, &values.view()).map_err(damaged)?;
+            }
+            let Some(dtype) = placed.dtype else { continue };
+            for (index, info) in parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
+                let name = format!("{}.{}@{dtype}", placed.path, info.name);
+                let packed = tensors.tensor(&name).map_err(unreadable)?;
+                let scales = match dtype.scale_count(info.channels()) {
+                    0 => Buffer::default(),
+                    _ => Buffer::from_slice(tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data()),
+                };
+                weights.set_version(dtype, index, packed.data(), scales.as_slice())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_moments(&mut self, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
+        state.optimizer.validate().map_err(damaged)?;
+        self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size());
+        for placed in self.cells.iter().flatten() {
+            let Some(store) = placed.store else { continue };
+            for (slot, name) in state.optimizer.slots().iter().enumerate() {
+                let name = format!("{}@moment.{name}", placed.path);
+                // A network that never made an update has no moments to save.
+                let Ok(saved) = tensors.tensor(&name) else {
+                    if state.updates == 0 {
+                        continue;
+                    }
+                    return Err(Error::Serialization(format!("the file lacks \"{name}\"")));
+                };
+                let moment = self.registry.moments[store][slot].bytes_mut();
+                if saved.data().len() != moment.len() {
+                    return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
+                }
+                moment.copy_from_slice(saved.data());
+            }
+        }
+        self.optimizer_state = state;
+        Ok(())
+    }
+}
+
+fn real_entry(tensor: &Tensor) -> Entry {
+    let (dtype, bytes) = match tensor {
+        Tensor::Float32(_, elements) => (Dtype::F32, bytemuck::cast_slice(elements).to_vec()),
+        Tensor::Float64(_, elements) => (Dtype::F64, bytemuck::cast_slice(elements).to_vec()),
+    };
+    Entry { dtype, shape: tensor.shape().to_vec(), bytes }
+}
+
+/// A tensor of the network's own precision, from bytes that need not be aligned.
+fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> Result<Tensor> {
+    let saved = tensors.tensor(name).map_err(unreadable)?;
+    let shape = saved.shape().to_vec();
+    let aligned = Buffer::from_slice(saved.data());
+    let elements = match (precision, saved.dtype()) {
+        (Precision::Float32, Dtype::F32) => Elements::Float32(aligned.as_slice()),
+        (Precision::Float64, Dtype::F64) => Elements::Float64(aligned.as_slice()),
+        (_, other) => {
+            return Err(Error::Serialization(format!("\"{name}\" is {other:?} in a {precision} network")));
+        }
+    };
+    let view = TensorView::new(shape.clone(), elements)?;
+    match view.elements() {
+        Elements::Float32(elements) => Tensor::new(shape, elements.to_vec()),
+        Elements::Float64(elements) => Tensor::new(shape, elements.to_vec()),
+    }
+}
+
+fn unreadable(error: safetensors::SafeTensorError) -> Error {
+    Error::Serialization(format!("the file is damaged, cut short, or no safetensors file: {error}"))
+}
+
+fn unwritable(error: impl std::fmt::Display) -> Error {
+    Error::Serialization(format!("the network could not be written: {error}"))
+}
+
+/// Whatever is wrong with content that a file brought is the file's fault.
+fn damaged(error: Error) -> Error {
+    match error {
+        Error::Serialization(message) => Error::Serialization(message),
+        other => Error::Serialization(format!("the file does not describe a network: {other}")),
+    }
+}

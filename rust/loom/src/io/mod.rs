@@ -1,0 +1,6 @@
+//! Files: checkpoints in safetensors.
+
+mod atomic;
+mod checkpoint;
+
+pub use checkpoint::{FORMAT, SaveOptions};
