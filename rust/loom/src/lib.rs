@@ -11,6 +11,7 @@ pub mod layers;
 pub mod network;
 pub mod ops;
 pub mod program;
+pub mod random;
 pub mod train;
 
 pub use error::{Error, Result};
