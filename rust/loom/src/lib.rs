@@ -36,6 +36,7 @@ pub mod layers;
 pub mod network;
 pub mod ops;
 pub mod program;
+pub mod random;
 pub mod train;
 pub mod weights;
 
