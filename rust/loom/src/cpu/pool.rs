@@ -411,6 +411,24 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// [`Pool::for_each_chunk`] over several slices in step; the first decides how many pieces
+    /// there are, and a shorter one gives empty pieces past its end.
+    pub fn for_each_chunks<A: Send, const N: usize>(
+        &self,
+        data: [&mut [A]; N],
+        chunk: usize,
+        body: impl Fn(usize, [&mut [A]; N]) + Sync,
+    ) {
+        let pieces = data.map(|slice| Pieces::new(slice, chunk));
+        let count = pieces.first().map_or(0, Pieces::count);
+        self.run(count, &|index| {
+            // SAFETY: the pool calls this once for each index.
+            body(index, pieces.each_ref().map(|pieces| unsafe { pieces.piece(index) }));
+        });
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
@@ -452,14 +470,14 @@ impl<'a, T> Pieces<'a, T> {
     }
 
     /// # Safety
-    /// `index` is below `count()`, and no other call has the same index while
-    /// the piece is in use.
+    /// No other call has the same index while the piece is in use. Past `count()`
+    /// pieces are empty.
     #[allow(clippy::mut_from_ref)] // the caller promises that pieces do not overlap
     unsafe fn piece(&self, index: usize) -> &mut [T] {
-        let start = index * self.chunk;
+        let start = (index * self.chunk).min(self.len);
         let len = self.chunk.min(self.len - start);
-        // SAFETY: within the borrowed slice, as start < len; pieces of different
-        // indices do not overlap.
+        // SAFETY: within the borrowed slice, as start + len <= self.len; pieces of
+        // different indices do not overlap.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
     }
 }

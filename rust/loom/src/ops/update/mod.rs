@@ -1,8 +1,7 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
-use super::Operation;
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
 use crate::train::Optimizer;
 use std::fmt;
 use std::ops::Range;
