@@ -26,7 +26,6 @@
 //! ```
 
 mod error;
-mod random;
 mod tensor;
 
 pub mod cpu;
@@ -51,5 +50,5 @@ use cpu::Real;
 /// # Errors
 /// [`Error::Shape`] unless the shape's product is the number of elements.
 pub fn tensor_view<'a, T: Real>(shape: &[usize], elements: &'a [T]) -> Result<TensorView<'a>> {
-    TensorView::new(shape, T::elements(elements))
+    TensorView::new(shape, Elements::of(elements))
 }

@@ -1,6 +1,7 @@
 //! Shapes and contiguous storage.
 
 use crate::cpu::Real;
+use crate::dtype::DType;
 use crate::{Error, Result};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
@@ -91,7 +92,24 @@ pub enum Precision {
     Float64,
 }
 
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Precision::Float32 => "float32",
+            Precision::Float64 => "float64",
+        })
+    }
+}
+
 impl Precision {
+    /// The numeric type of the same name.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::Float32 => DType::Float32,
+            Precision::Float64 => DType::Float64,
+        }
+    }
+
     /// Bytes of one element.
     pub fn size(self) -> usize {
         match self {
@@ -177,7 +195,15 @@ pub enum Elements<'a> {
     Float64(&'a [f64]),
 }
 
-impl Elements<'_> {
+impl<'a> Elements<'a> {
+    /// A slice of either precision.
+    pub fn of<T: Real>(elements: &'a [T]) -> Self {
+        match T::PRECISION {
+            Precision::Float32 => Elements::Float32(bytemuck::cast_slice(elements)),
+            Precision::Float64 => Elements::Float64(bytemuck::cast_slice(elements)),
+        }
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
@@ -299,8 +325,11 @@ impl Tensor {
     /// [`Error::Shape`] unless the shape's product is the number of elements.
     pub fn new<T: Real>(shape: impl Into<Vec<usize>>, elements: Vec<T>) -> Result<Self> {
         let shape = shape.into();
-        TensorView::new(shape.clone(), T::elements(&elements))?;
-        Ok(T::into_tensor(shape, elements))
+        TensorView::new(shape.clone(), Elements::of(&elements))?;
+        Ok(match T::PRECISION {
+            Precision::Float32 => Tensor::Float32(shape, bytemuck::cast_vec(elements)),
+            Precision::Float64 => Tensor::Float64(shape, bytemuck::cast_vec(elements)),
+        })
     }
 
     /// The extents, the batch axis first.

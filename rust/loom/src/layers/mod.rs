@@ -22,6 +22,7 @@ pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
 pub use registry::{from_config, kinds, register};
 pub use reshape::Reshape;
 pub use softmax::Softmax;
+pub(crate) use softmax::class_extents;
 
 use crate::dtype::DType;
 use crate::ops::LossFunction;
