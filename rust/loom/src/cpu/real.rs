@@ -1,7 +1,8 @@
 //! The two element types that networks compute in.
 
 use super::Isa;
-use super::simd::{self, Elementwise, Kernel, Vector};
+use super::math::Math;
+use super::simd::{self, Kernel, Vector};
 use crate::tensor::Precision;
 use std::fmt::{Debug, Display};
 use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
@@ -9,10 +10,11 @@ use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 /// `f32` or `f64`.
 ///
 /// Elementwise arithmetic (`mul_add`, `sqrt`, `abs`, `select` and the rest)
-/// comes from [`Elementwise`], whose results are the same on every machine.
+/// comes from [`Elementwise`](super::Elementwise), `exp` and its kin from
+/// [`Math`]; their results are the same on every machine.
 pub trait Real:
     bytemuck::Pod
-    + Elementwise<Element = Self, Mask = bool>
+    + Math<Element = Self, Mask = bool>
     + PartialOrd
     + Display
     + Debug

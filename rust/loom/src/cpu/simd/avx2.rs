@@ -7,6 +7,7 @@
 //! exists.
 
 use super::{Elementwise, LANES, Level, Vector};
+use crate::cpu::math::float32_math;
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -257,6 +258,8 @@ impl Elementwise for F32x16 {
         })
     }
 }
+
+float32_math!(F32x16);
 
 impl Vector for F32x16 {
     const LEVEL: Level = Level::Avx2;

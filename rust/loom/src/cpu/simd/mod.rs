@@ -24,7 +24,7 @@ mod tests;
 pub use elementwise::Elementwise;
 pub use portable::Portable;
 
-use super::{Isa, Level, Real};
+use super::{Isa, Level, Math, Real};
 
 /// The lanes of every [`Vector`], on every instruction set.
 pub const LANES: usize = 16;
@@ -34,7 +34,7 @@ pub const LANES: usize = 16;
 /// Element `i` of an extent belongs to lane `i % 16`, so sums taken lane by
 /// lane and finished with [`Vector::reduce_sum`] come out the same wherever
 /// they run.
-pub trait Vector: Elementwise<Element: Real> + Send + Sync + 'static {
+pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     /// The instruction set it is written for, so that a kernel can choose its
     /// tile's size; the order of sums must not depend on it.
     const LEVEL: Level;

@@ -1,7 +1,7 @@
 //! 16 lanes in an array: what every machine has, and the definition that the
 //! other implementations must equal.
 
-use super::{Elementwise, LANES, Level, Real, Vector};
+use super::{Elementwise, LANES, Level, Math, Real, Vector};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// 16 numbers, operated on one after the other as far as the source says; the
@@ -213,6 +213,52 @@ impl<T: Real> Elementwise for Portable<T> {
     #[inline(always)]
     fn mantissa(self) -> Self {
         self.map(|a| a.mantissa())
+    }
+}
+
+impl<T: Real> Math for Portable<T> {
+    #[inline(always)]
+    fn exp(self) -> Self {
+        self.map(|a| a.exp())
+    }
+
+    #[inline(always)]
+    fn exp_m1(self) -> Self {
+        self.map(|a| a.exp_m1())
+    }
+
+    #[inline(always)]
+    fn ln(self) -> Self {
+        self.map(|a| a.ln())
+    }
+
+    #[inline(always)]
+    fn ln_1p(self) -> Self {
+        self.map(|a| a.ln_1p())
+    }
+
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        self.map(|a| a.tanh())
+    }
+
+    #[inline(always)]
+    fn sigmoid(self) -> Self {
+        self.map(|a| a.sigmoid())
+    }
+
+    #[inline(always)]
+    fn erf(self) -> Self {
+        self.map(|a| a.erf())
+    }
+
+    #[inline(always)]
+    fn sin_cos_turns(self) -> (Self, Self) {
+        let (mut sin, mut cos) = (self, self);
+        for (s, c) in sin.0.iter_mut().zip(&mut cos.0) {
+            (*s, *c) = s.sin_cos_turns();
+        }
+        (sin, cos)
     }
 }
 
