@@ -6,6 +6,7 @@ mod execute;
 mod float_control;
 mod isa;
 mod pool;
+pub mod product;
 mod real;
 pub mod simd;
 

@@ -12,6 +12,7 @@ use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 /// comes from [`Elementwise`], whose results are the same on every machine.
 pub trait Real:
     bytemuck::Pod
+    + super::product::Element
     + Elementwise<Element = Self, Mask = bool>
     + PartialOrd
     + Display
