@@ -7,6 +7,7 @@ mod float_control;
 mod isa;
 pub mod math;
 mod pool;
+pub mod product;
 mod real;
 pub mod simd;
 

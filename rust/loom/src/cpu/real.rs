@@ -15,6 +15,7 @@ use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 pub trait Real:
     bytemuck::Pod
     + Math<Element = Self, Mask = bool>
+    + super::product::Element
     + PartialOrd
     + Display
     + Debug

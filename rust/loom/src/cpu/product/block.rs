@@ -1,0 +1,242 @@
+//! One rectangle of C: blocks of k, panels of rows, and what is packed on the way.
+
+use super::panels::{PanelSource, Strided};
+use super::tile::{Left, Right, RowPanel};
+use super::wide::{Element, LANES};
+use super::{Epilogue, Output, Start};
+use crate::Buffer;
+use crate::cpu::Isa;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// The most terms summed before the next block of k begins. Each new block
+/// loads and stores all of C once more; operands come fast enough from the
+/// second-level cache, so the blocks are long.
+const DEPTH: usize = 1024;
+/// So many panels of rows, and ...
+const GROUP: usize = 5;
+/// ... so many columns meet while both stay in the second-level cache.
+const CHUNK: usize = 128;
+/// The most rows and columns of one piece, which packs its operands by itself.
+const PIECE: usize = 1024;
+/// The left operand is read where it is for so few columns, and ...
+const IN_PLACE_COLUMNS: usize = 512;
+/// ... the right one for so few rows: packing would cost more than it saves.
+const IN_PLACE_ROWS: usize = 512;
+/// The work that is worth a task of its own, in cycles: a few microseconds.
+const TASK_CYCLES: usize = 8000;
+/// Tasks for each thread, where there is work enough: they even out what else
+/// the machine does.
+const TASKS_PER_THREAD: usize = 4;
+
+thread_local! {
+    /// Where this thread packs panels; it only grows.
+    static SCRATCH: Cell<Buffer> = Cell::new(Buffer::default());
+}
+
+/// A product, ready to be computed piece by piece.
+pub(super) struct Block<'a, T> {
+    isa: Isa,
+    a: &'a dyn PanelSource<T>,
+    b: &'a dyn PanelSource<T>,
+    a_in_place: Option<Strided<'a, T>>,
+    b_in_place: Option<Strided<'a, T>>,
+    start: Start,
+    epilogue: &'a dyn Epilogue<T>,
+    c: &'a Output<'a, T>,
+    depth: usize,
+}
+
+impl<'a, T: Element> Block<'a, T> {
+    pub fn new(
+        isa: Isa,
+        a: &'a dyn PanelSource<T>,
+        b: &'a dyn PanelSource<T>,
+        start: Start,
+        epilogue: &'a dyn Epilogue<T>,
+        c: &'a Output<'a, T>,
+    ) -> Self {
+        let (m, n, depth) = (a.lanes(), b.lanes(), a.depth());
+        assert_eq!(depth, b.depth(), "A[{m}, {depth}] and B[{}, {n}] do not fit each other", b.depth());
+        assert_eq!((m, n), (c.rows, c.columns), "C[{}, {}] is not to hold [{m}, {n}]", c.rows, c.columns);
+        Self { isa, a, b, a_in_place: a.in_place(), b_in_place: b.in_place(), start, epilogue, c, depth }
+    }
+
+    /// The extents of the pieces of C that are to be computed one by one.
+    pub fn cut(&self, threads: usize) -> (usize, usize) {
+        let (m, n, k) = (self.c.rows.max(1), self.c.columns.max(1), self.depth.max(1));
+        let width = T::tile(self.isa, m).1 * LANES;
+        let (mut rows, mut columns) = (m.min(PIECE), n.min(PIECE));
+        if threads == 1 {
+            return (rows, columns);
+        }
+        // Sixteen multiplications a cycle, or four elements moved.
+        let cycles = (m * n / LANES * k).max((m * k + k * n + m * n) / 4);
+        let wanted = (cycles / TASK_CYCLES).clamp(1, threads * TASKS_PER_THREAD);
+        while m.div_ceil(rows) * n.div_ceil(columns) < wanted {
+            if columns > rows && columns > width {
+                columns = columns.div_ceil(2).next_multiple_of(width);
+            } else if rows > 1 {
+                rows = rows.div_ceil(2);
+            } else {
+                break;
+            }
+        }
+        (rows, columns)
+    }
+
+    /// Computes one piece.
+    ///
+    /// # Safety
+    /// The ranges are within C, and nobody else uses that part of C meanwhile.
+    pub unsafe fn compute(&self, rows: Range<usize>, columns: Range<usize>) {
+        if rows.is_empty() || columns.is_empty() {
+            return;
+        }
+        let (most, _) = T::tile(self.isa, rows.len());
+        let panels = rows.len().div_ceil(most);
+        let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
+        let blocks = self.depth.div_ceil(DEPTH).max(1);
+        let deepest = self.depth.div_ceil(blocks);
+        let a_in_place =
+            self.a_in_place.filter(|a| a.lane_stride() == 1 || columns.len() <= IN_PLACE_COLUMNS);
+        let b_in_place = self.b_in_place.filter(|b| b.lane_stride() == 1 && rows.len() <= IN_PLACE_ROWS);
+
+        let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * GROUP.min(panels) };
+        let right_len = match b_in_place {
+            Some(_) if columns.len().is_multiple_of(LANES) => 0,
+            Some(_) => deepest * LANES,
+            None => deepest * columns.len().next_multiple_of(width),
+        };
+        let mut scratch = SCRATCH.take();
+        if scratch.len_bytes() < (left_len + right_len) * size_of::<T>() {
+            scratch = Buffer::of::<T>(left_len + right_len);
+        }
+        let (left, right) = scratch.as_mut_slice::<T>()[..left_len + right_len].split_at_mut(left_len);
+
+        for block in 0..blocks {
+            let depth = block * deepest..self.depth.min((block + 1) * deepest);
+            let right = match b_in_place {
+                Some(b) => self.right_in_place(b, depth.clone(), columns.clone(), width, right),
+                None => self.right_packed(depth.clone(), columns.clone(), width, right),
+            };
+            let rows_of = |panel: usize| {
+                let cut = |panel| rows.start + rows.len() * panel / panels;
+                cut(panel)..cut(panel + 1)
+            };
+            for first in (0..panels).step_by(GROUP) {
+                let group = first..panels.min(first + GROUP);
+                if a_in_place.is_none() {
+                    for (panel, left) in group.clone().zip(left.chunks_exact_mut(depth.len() * LANES)) {
+                        self.a.pack(self.isa, depth.clone(), rows_of(panel), LANES, left);
+                    }
+                }
+                for column in columns.clone().step_by(CHUNK) {
+                    let right = right.skip_panels((column - columns.start) / width);
+                    let columns = column..columns.end.min(column + CHUNK);
+                    for panel in group.clone() {
+                        let rows = rows_of(panel);
+                        let left = match a_in_place {
+                            Some(a) => Left {
+                                a: a.at(depth.start, rows.start),
+                                row: a.lane_stride(),
+                                depth: a.depth_stride(),
+                            },
+                            None => Left {
+                                a: left[(panel - first) * depth.len() * LANES..].as_ptr(),
+                                row: 1,
+                                depth: LANES,
+                            },
+                        };
+                        // SAFETY: the operands' elements of these ranges lie in their
+                        // matrices or were packed just now; this part of C is ours.
+                        unsafe { self.panel(left, right, depth.clone(), rows, columns.clone()) };
+                    }
+                }
+            }
+        }
+        SCRATCH.set(scratch);
+    }
+
+    /// One panel of rows against some columns, and the epilogue after the last block of k.
+    ///
+    /// # Safety
+    /// `left` and `right` reach the operands' elements of these ranges, and
+    /// nobody else uses this part of C.
+    unsafe fn panel(
+        &self,
+        left: Left<T>,
+        right: Right<T>,
+        depth: Range<usize>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) {
+        let c = |row: usize| self.c.data.wrapping_add(row * self.c.row_stride + columns.start);
+        let tiles = RowPanel {
+            rows: rows.len(),
+            columns: columns.len(),
+            depth: depth.len(),
+            left,
+            right,
+            c: c(rows.start),
+            c_row: self.c.row_stride,
+            accumulate: depth.start > 0 || self.start == Start::Continue,
+        };
+        // SAFETY: the caller's promise; there are no more rows than a tile has.
+        unsafe { tiles.run(self.isa) };
+        if depth.end == self.depth && !self.epilogue.is_none() {
+            for row in rows {
+                // SAFETY: part of a row of C, and ours.
+                let piece = unsafe { std::slice::from_raw_parts_mut(c(row), columns.len()) };
+                self.epilogue.apply(self.isa, row, columns.start, piece);
+            }
+        }
+    }
+
+    /// Reads the right operand where it is, but for the last few columns.
+    fn right_in_place(
+        &self,
+        b: Strided<'_, T>,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        width: usize,
+        scratch: &mut [T],
+    ) -> Right<T> {
+        let whole = columns.end - columns.len() % LANES;
+        let ragged = &mut scratch[..if whole < columns.end { depth.len() * LANES } else { 0 }];
+        if !ragged.is_empty() {
+            self.b.pack(self.isa, depth.clone(), whole..columns.end, LANES, ragged);
+        }
+        Right {
+            b: b.at(depth.start, columns.start),
+            depth: b.depth_stride(),
+            panel: width,
+            ragged: ragged.as_ptr(),
+            ragged_depth: LANES,
+        }
+    }
+
+    /// Packs the right operand into panels of `width` columns.
+    fn right_packed(
+        &self,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        width: usize,
+        scratch: &mut [T],
+    ) -> Right<T> {
+        let panel_len = depth.len() * width;
+        for (panel, start) in columns.clone().step_by(width).enumerate() {
+            let lanes = start..columns.end.min(start + width);
+            let out = &mut scratch[panel * panel_len..(panel + 1) * panel_len];
+            self.b.pack(self.isa, depth.clone(), lanes, width, out);
+        }
+        let (whole, over) = (columns.len() / width, columns.len() % width);
+        Right {
+            b: scratch.as_ptr(),
+            depth: width,
+            panel: panel_len,
+            ragged: scratch.as_ptr().wrapping_add(whole * panel_len + over / LANES * LANES),
+            ragged_depth: width,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Right operands in packed numeric types, decoded while the product packs them.
+
+use super::panels::PanelSource;
+use super::wide::{Element, Kernel, LANES, Wide};
+use crate::cpu::Isa;
+use half::bf16;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Right operand B[k, n] of bfloat16 elements, row after row.
+///
+/// A product with it equals, bit for bit, the product with the elements
+/// converted to the wider type, which is exact.
+#[derive(Clone, Copy)]
+pub struct Bfloat16Panels<'a> {
+    data: &'a [bf16],
+    depth: usize,
+    lanes: usize,
+}
+
+impl<'a> Bfloat16Panels<'a> {
+    /// `data` is B[k, n].
+    ///
+    /// # Panics
+    /// If `data` does not hold k times n elements.
+    pub fn new(data: &'a [bf16], k: usize, n: usize) -> Self {
+        assert_eq!(data.len(), k * n, "B does not hold {k} x {n} elements");
+        Self { data, depth: k, lanes: n }
+    }
+}
+
+/// Right operand B[k, n] of 8-bit integers, row after row, with a scale per column.
+///
+/// A product with it equals, bit for bit, the product with the elements
+/// `(q as T) * scale[column]`.
+#[derive(Clone, Copy)]
+pub struct Int8Panels<'a, T> {
+    data: &'a [i8],
+    scale: &'a [T],
+    depth: usize,
+}
+
+impl<'a, T> Int8Panels<'a, T> {
+    /// `data` is B[k, n], `scale` has n elements.
+    ///
+    /// # Panics
+    /// If `data` does not hold k times n elements, or `scale` not n.
+    pub fn new(data: &'a [i8], scale: &'a [T], k: usize, n: usize) -> Self {
+        assert_eq!(data.len(), k * n, "B does not hold {k} x {n} elements");
+        assert_eq!(scale.len(), n, "there is not one scale for each of {n} columns");
+        Self { data, scale, depth: k }
+    }
+}
+
+/// Sixteen (or the last few) elements of a row of B, decoded.
+trait Decode<T>: Copy {
+    /// # Safety
+    /// `index..index + 16` is within B and `column..column + 16` within its columns.
+    unsafe fn wide<W: Wide<T>>(&self, index: usize, column: usize) -> W;
+
+    /// The same for `count` elements, in a padded vector.
+    ///
+    /// # Safety
+    /// As [`Decode::wide`] with `count` for 16.
+    unsafe fn few<W: Wide<T>>(&self, index: usize, column: usize, count: usize) -> W;
+}
+
+/// The first `count` elements after `from`, then zeros.
+///
+/// # Safety
+/// `from` is good for `count` elements, at most 16.
+#[inline(always)]
+unsafe fn padded<Q: Copy + Default>(from: *const Q, count: usize) -> [Q; LANES] {
+    let mut copy = [Q::default(); LANES];
+    // SAFETY: the caller's promise.
+    unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(from, count) };
+    copy
+}
+
+impl<T> Decode<T> for Bfloat16Panels<'_> {
+    #[inline(always)]
+    unsafe fn wide<W: Wide<T>>(&self, index: usize, _: usize) -> W {
+        // SAFETY: the caller's promise.
+        unsafe { W::load_bfloat16(self.data.as_ptr().add(index)) }
+    }
+
+    #[inline(always)]
+    unsafe fn few<W: Wide<T>>(&self, index: usize, _: usize, count: usize) -> W {
+        // SAFETY: the caller's promise.
+        unsafe { W::load_bfloat16(padded(self.data.as_ptr().add(index), count).as_ptr()) }
+    }
+}
+
+impl<T: Copy + Default> Decode<T> for Int8Panels<'_, T> {
+    #[inline(always)]
+    unsafe fn wide<W: Wide<T>>(&self, index: usize, column: usize) -> W {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let q = W::load_int8(self.data.as_ptr().add(index));
+            q.multiply(W::load(self.scale.as_ptr().add(column)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn few<W: Wide<T>>(&self, index: usize, column: usize, count: usize) -> W {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let q = W::load_int8(padded(self.data.as_ptr().add(index), count).as_ptr());
+            q.multiply(W::load(padded(self.scale.as_ptr().add(column), count).as_ptr()))
+        }
+    }
+}
+
+struct PackDecoded<'a, T, D> {
+    decoder: D,
+    columns: usize,
+    depth: Range<usize>,
+    lanes: Range<usize>,
+    width: usize,
+    out: &'a mut [T],
+    _element: PhantomData<T>,
+}
+
+impl<T, D: Decode<T>> Kernel<T> for PackDecoded<'_, T, D> {
+    #[inline(always)]
+    unsafe fn run<W: Wide<T>>(self) {
+        let Self { decoder, columns, depth, lanes, width, out, .. } = self;
+        // SAFETY: decodes elements of the given ranges only, which lie within B;
+        // writes within depth x width.
+        unsafe {
+            for (row, k) in depth.enumerate() {
+                let to = out.as_mut_ptr().add(row * width);
+                let mut lane = 0;
+                while lane + LANES <= lanes.len() {
+                    let column = lanes.start + lane;
+                    decoder.wide::<W>(k * columns + column, column).store(to.add(lane));
+                    lane += LANES;
+                }
+                if lane < lanes.len() {
+                    let column = lanes.start + lane;
+                    decoder.few::<W>(k * columns + column, column, lanes.len() - lane).store(to.add(lane));
+                    lane += LANES;
+                }
+                while lane < width {
+                    W::zero().store(to.add(lane));
+                    lane += LANES;
+                }
+            }
+        }
+    }
+}
+
+impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
+        pack(*self, (self.depth, self.lanes), isa, depth, lanes, width, out);
+    }
+}
+
+impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn lanes(&self) -> usize {
+        self.scale.len()
+    }
+
+    fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
+        pack(*self, (self.depth, self.scale.len()), isa, depth, lanes, width, out);
+    }
+}
+
+fn pack<T: Element>(
+    decoder: impl Decode<T>,
+    (k, n): (usize, usize),
+    isa: Isa,
+    depth: Range<usize>,
+    lanes: Range<usize>,
+    width: usize,
+    out: &mut [T],
+) {
+    assert!(depth.end <= k && lanes.end <= n && lanes.len() <= width);
+    assert!(width.is_multiple_of(LANES) && out.len() == depth.len() * width);
+    let pack = PackDecoded { decoder, columns: n, depth, lanes, width, out, _element: PhantomData };
+    // SAFETY: the ranges are within B and the panel, as asserted.
+    unsafe { T::enter(isa, pack) }
+}
