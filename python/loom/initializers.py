@@ -1,7 +1,8 @@
 """How parameters get their first values, by name or as a small object.
 
-The names: zeros, ones, constant, normal, uniform, xavier_normal,
-xavier_uniform, he_normal, he_uniform, orthogonal. All draw from the network's
+The names: zeros, ones, xavier_normal, xavier_uniform, he_normal, he_uniform,
+lecun_normal, orthogonal. Those with parameters that must be given are objects:
+`Constant`, `Normal`, `TruncatedNormal`, `Uniform`. All draw from the network's
 seed. A layer that names none uses its own default: Xavier normal for `Dense`,
 He normal for `Conv2D`, zeros for biases.
 """
@@ -22,6 +23,7 @@ __all__ = [
     "InitializerLike",
     "Normal",
     "Orthogonal",
+    "TruncatedNormal",
     "Uniform",
     "names",
     "resolve",
@@ -38,7 +40,7 @@ InitializerLike: TypeAlias = "str | Initializer | Mapping[str, Any]"
 
 _FAMILY: NamedFamily[Initializer] = NamedFamily(
     "initializer",
-    plain=("zeros", "ones", "xavier_normal", "xavier_uniform", "he_normal", "he_uniform"),
+    plain=("zeros", "ones", "xavier_normal", "xavier_uniform", "he_normal", "he_uniform", "lecun_normal"),
     aliases={
         "glorot_normal": "xavier_normal",
         "glorot_uniform": "xavier_uniform",
@@ -72,10 +74,25 @@ class Normal(Initializer):
         std: Their standard deviation.
     """
 
-    std: float = 0.01
+    std: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "std", real("Normal", "std", self.std, least=0.0))
+
+
+@_FAMILY.register("truncated_normal")
+@dataclass(frozen=True)
+class TruncatedNormal(Initializer):
+    """Normal draws with mean 0; those beyond two standard deviations are drawn again.
+
+    Args:
+        std: The standard deviation before the cut.
+    """
+
+    std: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "std", real("TruncatedNormal", "std", self.std, least=0.0))
 
 
 @_FAMILY.register("uniform")
@@ -88,14 +105,14 @@ class Uniform(Initializer):
         high: The upper end.
     """
 
-    low: float = -0.05
-    high: float = 0.05
+    low: float
+    high: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", real("Uniform", "low", self.low))
         object.__setattr__(self, "high", real("Uniform", "high", self.high))
-        if self.low >= self.high:
-            raise ConfigError(f"Uniform: low must be below high, got {self.low:g} and {self.high:g}")
+        if self.low > self.high:
+            raise ConfigError(f"Uniform: low must not be above high, got {self.low:g} and {self.high:g}")
 
 
 @_FAMILY.register("orthogonal")
