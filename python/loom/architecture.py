@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom import nn
-from loom._checks import choice, items, whole
+from loom._checks import choice, flag, items, real, whole
 from loom._config import Plain
 from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape, coordinates
 
-__all__ = ["CellConfig", "NetworkConfig"]
+__all__ = ["CellConfig", "LayerSettings", "NetworkConfig"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,38 @@ class CellConfig(Plain):
 
 
 @dataclass(frozen=True)
+class LayerSettings(Plain):
+    """How one layer is trained and stored, where that is not the usual.
+
+    Args:
+        at: Where the layer is: (depth, row, column, place in the cell).
+        trainable: Whether an optimizer may move its weights.
+        rate_factor: Multiplies the learning rate.
+        dtype: The numeric type that it computes from; the network's where None.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    at: Sequence[int]
+    trainable: bool = True
+    rate_factor: float = 1.0
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        numbers = items(self.at)
+        if numbers is None or len(numbers) != 4:
+            raise ConfigError(f"LayerSettings: at must be (depth, row, column, layer), got {self.at!r}")
+        settings = {
+            "at": tuple(whole("LayerSettings", "at", number, least=0) for number in numbers),
+            "trainable": flag("LayerSettings", "trainable", self.trainable),
+            "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
+        }
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
 class NetworkConfig(Plain):
     """A network without its weights.
 
@@ -49,6 +81,7 @@ class NetworkConfig(Plain):
         cells: The cells that hold layers; kept in the order data flows.
         precision: "float32" or "float64".
         seed: What the initial weights are drawn from.
+        settings: The layers that are trained or stored in another way than usual.
 
     Raises:
         ConfigError: A setting is out of range, a cell lies outside the grid or
@@ -66,6 +99,7 @@ class NetworkConfig(Plain):
     cells: Sequence[CellConfig | Mapping[str, Any]] = ()
     precision: str = "float32"
     seed: int = 0
+    settings: Sequence[LayerSettings | Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         where = "NetworkConfig"
@@ -89,6 +123,10 @@ class NetworkConfig(Plain):
             "cells": tuple(filled),
             "precision": choice(where, "precision", self.precision, ("float32", "float64")),
             "seed": whole(where, "seed", self.seed, least=0),
+            "settings": tuple(
+                entry if isinstance(entry, LayerSettings) else LayerSettings.from_config(entry)
+                for entry in self.settings
+            ),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)

@@ -20,6 +20,7 @@ __all__ = ["TrainingConfig"]
 
 _DEVICES = ("auto", "cpu")
 _ON_NONFINITE = ("raise", "skip")
+_DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ class TrainingConfig(Plain):
         shuffle: Whether samples are shuffled anew for each epoch; batches that
             come from an iterable keep their order.
         verbose: Whether progress is shown.
-        track_perf: Whether the throughput of every epoch is recorded.
+        track_perf: Whether the duration of every step is recorded.
         on_nonfinite: What a loss or gradient that is not finite does: "raise"
             stops with an error, "skip" leaves that step out.
         validation_split: The share of the samples, the last ones, held out for
             validation, where none is given.
         validation_batch_size: Samples at once in validation; `batch_size` by
             default.
-        validation_every: How many epochs pass between validations.
+        validation_frequency: Validates every so many epochs.
         class_weight: How much each class counts in cross_entropy and nll: a
             mapping from class to weight (1 for those left out), or one weight
             per class.
@@ -59,6 +60,8 @@ class TrainingConfig(Plain):
         metrics: What else is measured at each epoch: accuracy, top_k_accuracy,
             mae, mse, r2, or any callable(outputs, targets) -> float.
         accumulate: Over how many batches gradients add up before one update.
+        depth_scale: How the learning rate changes with a layer's depth, layer i of
+            N: "none", "geometric" (1.1 ** i) or "inv_sqrt" (1 / sqrt(N - i)).
         early_stopping: When to stop before the last epoch.
 
     Raises:
@@ -86,11 +89,12 @@ class TrainingConfig(Plain):
     on_nonfinite: str = "raise"
     validation_split: float = 0.0
     validation_batch_size: int | None = None
-    validation_every: int = 1
+    validation_frequency: int = 1
     class_weight: Mapping[int, float] | Sequence[float] | None = None
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] = ()
     accumulate: int = 1
+    depth_scale: str = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -102,15 +106,16 @@ class TrainingConfig(Plain):
             "loss": loss,
             "device": choice(where, "device", self.device, _DEVICES),
             "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
+            "depth_scale": choice(where, "depth_scale", self.depth_scale, _DEPTH_SCALES),
             "seed": whole(where, "seed", self.seed, least=0),
-            "learning_rate": real(where, "learning_rate", self.learning_rate, above=0.0),
+            "learning_rate": real(where, "learning_rate", self.learning_rate, least=0.0),
             "validation_split": real(where, "validation_split", self.validation_split, least=0.0, below=1.0),
             "label_smoothing": real(where, "label_smoothing", self.label_smoothing, least=0.0, below=1.0),
             "class_weight": _class_weight(self.class_weight),
             "metrics": _metrics(self.metrics),
             "early_stopping": _early_stopping(self.early_stopping),
         }
-        for name in ("epochs", "batch_size", "validation_every", "accumulate"):
+        for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
             settings[name] = whole(where, name, getattr(self, name), least=1)
         for name in ("shuffle", "verbose", "track_perf"):
             settings[name] = flag(where, name, getattr(self, name))

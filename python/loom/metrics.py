@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._checks import real, whole
+from loom._checks import whole
 from loom._config import Named, NamedFamily
 from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
@@ -68,22 +68,25 @@ _FAMILY: NamedFamily[Metric] = NamedFamily("metric", aliases={"top_k": "top_k_ac
 class Accuracy(Metric):
     """The share of rows whose largest output is the target's class.
 
-    Args:
-        threshold: For a single output per row, or several labels per row: an
-            output above it means yes. 0 fits logits, 0.5 probabilities.
+    With a single output per row, the share on the target's side of a threshold:
+    in training 0 under binary_cross_entropy, whose outputs are logits, and 0.5
+    otherwise.
     """
 
-    threshold: float | None = None
+    def __call__(self, outputs: ArrayLike, targets: ArrayLike, threshold: float | None = None) -> float:
+        """Computes the share of right rows.
 
-    def __post_init__(self) -> None:
-        if self.threshold is not None:
-            object.__setattr__(self, "threshold", real("Accuracy", "threshold", self.threshold))
+        Args:
+            outputs: (rows, classes), (rows, classes, height, width) or (rows, 1).
+            targets: Class indices, one-hot rows or soft rows.
+            threshold: A single output above it means class 1; needed for such.
 
-    def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
-        """Computes the share of right rows, or of right labels with a threshold."""
-        if self.threshold is not None:
+        Returns:
+            The share over all rows.
+        """
+        if threshold is not None:
             given, wanted = _values(outputs, targets)
-            return float(np.mean((given > self.threshold) == (wanted > 0.5)))
+            return float(np.mean((given > threshold) == (wanted > 0.5)))
         scores, classes = _classes(outputs, targets)
         return float(np.mean(scores.argmax(axis=1) == classes))
 
@@ -101,11 +104,6 @@ class TopKAccuracy(Metric):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", whole("TopKAccuracy", "k", self.k, least=1))
-
-    @property
-    def name(self) -> str:
-        """What the metric is called in logs and results."""
-        return f"top_{self.k}_accuracy"
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
         """Computes the share; a tie at the k-th place goes to the lower class."""
@@ -141,21 +139,17 @@ class MSE(Metric):
 @_FAMILY.register("r2")
 @dataclass(frozen=True)
 class R2(Metric):
-    """The coefficient of determination, averaged over the outputs.
+    """The coefficient of determination over all elements.
 
-    1 is perfect and 0 as good as each target column's mean; a column that never
-    changes counts 1 where it is matched exactly and 0 otherwise.
+    1 - sum (target - output)^2 / sum (target - mean target)^2: 1 is perfect and
+    0 as good as the targets' mean; nan or minus infinity where targets never vary.
     """
 
     def __call__(self, outputs: ArrayLike, targets: ArrayLike) -> float:
         """Computes the coefficient of determination."""
-        given, wanted = (array.reshape(len(array), -1) for array in _values(outputs, targets))
-        residual = ((wanted - given) ** 2).sum(axis=0)
-        total = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
-        varies = total > 0
-        score = np.where(residual == 0, 1.0, 0.0)
-        score[varies] = 1.0 - residual[varies] / total[varies]
-        return float(score.mean())
+        given, wanted = _values(outputs, targets)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(1.0 - np.sum((wanted - given) ** 2) / np.sum((wanted - wanted.mean()) ** 2))
 
 
 def resolve(value: MetricLike) -> Metric | MetricFunction:
@@ -209,8 +203,8 @@ def _classes(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64
     axis = 1 if scores.ndim == 4 else scores.ndim - 1
     if scores.shape[axis] == 1:
         raise ShapeError(
-            "accuracy of a single output needs a threshold: Accuracy(threshold=0.0) for logits, "
-            "Accuracy(threshold=0.5) for probabilities"
+            "accuracy of a single output needs a threshold: threshold=0.0 for logits, "
+            "threshold=0.5 for probabilities"
         )
     per_row = scores.shape[:axis] + scores.shape[axis + 1 :]
     if wanted.shape == scores.shape:

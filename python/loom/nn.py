@@ -105,7 +105,7 @@ class Conv2D(Layer):
         stride: One step or (height, width).
         padding: Zeros added on every side: one number or (height, width).
             "valid" means none; "same" as many as give ceil(height / stride),
-            for which `dilation * (kernel_size - 1)` must be even.
+            an odd one below and to the right.
         dilation: Distance between kernel elements: one number or (height, width).
         groups: Into how many groups channels and filters are split.
         activation: A name, or an object such as `LeakyReLU(0.2)`.
@@ -117,7 +117,7 @@ class Conv2D(Layer):
         ConfigError: A setting is out of range or a name unknown.
 
     Examples:
-        >>> nn.Conv2D(32, kernel_size=3, padding="same", activation="relu").padding
+        >>> nn.Conv2D(32, kernel_size=3, padding=1, activation="relu").padding
         (1, 1)
     """
 
@@ -133,8 +133,6 @@ class Conv2D(Layer):
     bias_initializer: InitializerLike | None = None
 
     def __post_init__(self) -> None:
-        kernel = pair("Conv2D", "kernel_size", self.kernel_size, least=1)
-        dilation = pair("Conv2D", "dilation", self.dilation, least=1)
         filters = whole("Conv2D", "filters", self.filters, least=1)
         groups = whole("Conv2D", "groups", self.groups, least=1)
         if filters % groups:
@@ -143,10 +141,10 @@ class Conv2D(Layer):
             )
         self._set(
             filters=filters,
-            kernel_size=kernel,
+            kernel_size=pair("Conv2D", "kernel_size", self.kernel_size, least=1),
             stride=pair("Conv2D", "stride", self.stride, least=1),
-            padding=_padding(self.padding, kernel, dilation),
-            dilation=dilation,
+            padding=_padding(self.padding),
+            dilation=pair("Conv2D", "dilation", self.dilation, least=1),
             groups=groups,
             activation=activations.resolve(self.activation),
             bias=flag("Conv2D", "bias", self.bias),
@@ -304,20 +302,20 @@ class Activation(Layer):
     """An activation function as a layer of its own; the shape stays.
 
     Args:
-        activation: A name, or an object such as `LeakyReLU(0.2)`.
+        function: A name, or an object such as `LeakyReLU(0.2)`.
 
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
 
     Examples:
-        >>> nn.Activation("gelu").activation
+        >>> nn.Activation("gelu").function
         'gelu'
     """
 
-    activation: ActivationLike
+    function: ActivationLike
 
     def __post_init__(self) -> None:
-        self._set(activation=activations.resolve(self.activation))
+        self._set(function=activations.resolve(self.function))
 
 
 @_FAMILY.register("softmax")
@@ -362,17 +360,11 @@ def layer_from_config(config: Mapping[str, Any]) -> Layer:
     return _FAMILY.from_config(config)
 
 
-def _padding(padding: PairLike | str, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int]:
+def _padding(padding: PairLike | str) -> tuple[int, int] | str:
+    if padding == "same":
+        return "same"
     if padding == "valid":
         return 0, 0
-    if padding == "same":
-        total = [reach * (size - 1) for size, reach in zip(kernel, dilation, strict=True)]
-        if any(extent % 2 for extent in total):
-            raise ConfigError(
-                'Conv2D: padding "same" needs an odd kernel_size or an even dilation on each axis, '
-                f"got kernel_size {kernel} and dilation {dilation}; give the padding in numbers"
-            )
-        return total[0] // 2, total[1] // 2
     if isinstance(padding, str):
         raise ConfigError(
             f'Conv2D: padding must be "same", "valid", a whole number or a pair, got "{padding}"'

@@ -29,9 +29,10 @@ class LayerActivation:
         shape: The output's shape, batch first.
         mean: The mean over all elements.
         std: The standard deviation over all elements.
-        minimum: The smallest element.
-        maximum: The largest element.
-        zero_fraction: The share of elements that are exactly zero.
+        min: The smallest element.
+        max: The largest element.
+        norm: The L2 norm of all elements.
+        zeros: The share of elements that are exactly zero.
         nonfinite: How many elements are infinite or NaN.
     """
 
@@ -42,9 +43,10 @@ class LayerActivation:
     shape: tuple[int, ...]
     mean: float
     std: float
-    minimum: float
-    maximum: float
-    zero_fraction: float
+    min: float
+    max: float
+    norm: float
+    zeros: float
     nonfinite: int
 
     @property
@@ -77,12 +79,10 @@ class Console:
             f"  {'layer':<10} {'kind':<18} {'mean':>11} {'std':>11} {'min':>11} {'max':>11} {'zero':>6}",
         ]
         for layer in activations:
-            numbers = (layer.mean, layer.std, layer.minimum, layer.maximum)
+            numbers = (layer.mean, layer.std, layer.min, layer.max)
             cells = " ".join(f"{number:>11.4g}" for number in numbers)
             warning = f"  {layer.nonfinite} not finite" if layer.nonfinite else ""
-            lines.append(
-                f"  {layer.path:<10} {layer.kind:<18} {cells} {100 * layer.zero_fraction:>5.1f}%{warning}"
-            )
+            lines.append(f"  {layer.path:<10} {layer.kind:<18} {cells} {100 * layer.zeros:>5.1f}%{warning}")
         stream = self._stream or sys.stdout
         stream.write("\n".join(lines) + "\n")
 
@@ -127,7 +127,7 @@ class Recorder:
         """
         from loom._suggest import unknown
 
-        statistics = ("mean", "std", "minimum", "maximum", "zero_fraction", "nonfinite")
+        statistics = ("mean", "std", "min", "max", "norm", "zeros", "nonfinite")
         if statistic not in statistics:
             raise unknown("statistic", statistic, statistics)
         found = [layer for record in self.records for layer in record if layer.path == path]

@@ -18,11 +18,12 @@ class TrainingResult:
         loss_history: The sample-weighted mean loss of each epoch.
         epoch_times: The seconds that each epoch took, validation included.
         total_time: The seconds that the whole run took.
-        throughput: Samples per second, validation left out.
+        throughput: Samples learned from per second, over the whole run.
         metrics: For each metric, its value at each epoch. Those of validation
             begin with "val_", the validation loss is "val_loss"; where
-            `validation_every` left an epoch out, it holds nan.
-        epoch_throughput: Samples per second of each epoch, with `track_perf`.
+            `validation_frequency` left an epoch out, it holds nan.
+        step_times: The seconds that each step took, with `track_perf`.
+        skipped_steps: How many steps were left out because they were not finite.
         device: Where the run took place.
         stop_reason: Why it ended: "finished" after all epochs, "stopped" by a
             callback, "interrupted" by Ctrl-C.
@@ -34,7 +35,8 @@ class TrainingResult:
     total_time: float
     throughput: float
     metrics: dict[str, list[float]] = field(default_factory=dict)
-    epoch_throughput: list[float] = field(default_factory=list)
+    step_times: list[float] = field(default_factory=list)
+    skipped_steps: int = 0
     device: str = "cpu"
     stop_reason: StopReason = "finished"
     message: str = ""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loom import CellConfig, CellIndexError, ConfigError, NetworkConfig, nn
+from loom.architecture import LayerSettings
 from loom.grid import as_grid, as_shape, coordinates, locate
 
 extents = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
@@ -74,10 +75,11 @@ def test_network_configuration_to_json_and_back() -> None:
             CellConfig((0, 0, 0), [nn.Conv2D(8, 3, activation="relu"), nn.MaxPool2D(2)]),
         ],
         seed=3,
+        settings=[LayerSettings((0, 0, 1, 1), trainable=False, dtype="int8")],
     )
     assert [cell.at for cell in config.cells] == [(0, 0, 0), (0, 0, 1)]
     read = json.loads(json.dumps(config.to_config()))
-    assert set(read) == {"input_shape", "grid", "cells", "precision", "seed"}
+    assert set(read) == {"input_shape", "grid", "cells", "precision", "seed", "settings"}
     assert read["cells"][1]["layers"][0] == {"type": "flatten"}
     assert NetworkConfig.from_config(read) == config
 
@@ -94,6 +96,7 @@ def test_empty_cells_are_left_out() -> None:
         ({"input_shape": [8], "precision": "float16"}, 'unknown NetworkConfig precision "float16"'),
         ({"input_shape": [8], "cells": [{"at": [0, 0, 1]}]}, "lies outside the grid"),
         ({"input_shape": [8], "cells": [{"at": [0, 0, 0]}, {"at": [0, 0, 0]}]}, "named twice"),
+        ({"input_shape": [8], "settings": [{"at": [0, 0, 0]}]}, r"at must be \(depth, row, column, layer\)"),
         ({"input_shape": [8], "cells": [{"at": [0, 0]}]}, r"at must be \(depth, row, column\)"),
         ({"input_shape": [8], "cells": [{"at": [0, 0, 0], "layers": ["dense"]}]}, "expected a layer such as"),
     ],

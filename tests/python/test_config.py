@@ -115,11 +115,12 @@ def test_defaults() -> None:
         "on_nonfinite": "raise",
         "validation_split": 0.0,
         "validation_batch_size": None,
-        "validation_every": 1,
+        "validation_frequency": 1,
         "class_weight": None,
         "label_smoothing": 0.0,
         "metrics": [],
         "accumulate": 1,
+        "depth_scale": "none",
         "early_stopping": None,
     }
 
@@ -139,7 +140,7 @@ def test_a_full_configuration_to_json_and_back() -> None:
         on_nonfinite="skip",
         validation_split=0.1,
         validation_batch_size=100,
-        validation_every=2,
+        validation_frequency=2,
         class_weight={2: 0.5, 0: 2},
         label_smoothing=0.1,
         metrics=["accuracy", metrics.TopKAccuracy(3)],
@@ -149,7 +150,7 @@ def test_a_full_configuration_to_json_and_back() -> None:
     assert config.loss == "cross_entropy"
     read = json.loads(json.dumps(config.to_config()))
     assert read["class_weight"] == {"2": 0.5, "0": 2.0}
-    assert read["metrics"] == [{"accuracy": {"threshold": None}}, {"top_k_accuracy": {"k": 3}}]
+    assert read["metrics"] == ["accuracy", {"top_k_accuracy": {"k": 3}}]
     assert TrainingConfig.from_config(read) == config
 
 
@@ -175,7 +176,7 @@ def test_a_callable_metric_cannot_go_to_json() -> None:
     [
         ({"batch_size": 0}, "TrainingConfig: batch_size must be a positive whole number, got 0"),
         ({"epochs": -1}, "epochs must be a positive whole number"),
-        ({"learning_rate": 0}, "learning_rate must be a finite number above 0"),
+        ({"learning_rate": -1}, "learning_rate must be a finite number at least 0"),
         ({"learning_rate": float("inf")}, "got inf"),
         ({"learning_rate": "fast"}, "got 'fast'"),
         ({"optimizer": "adamm"}, 'unknown optimizer "adamm"; did you mean "adam'),
@@ -192,6 +193,7 @@ def test_a_callable_metric_cannot_go_to_json() -> None:
         ({"loss": None}, 'unknown loss "None"'),
         ({"device": "cuda"}, 'unknown TrainingConfig device "cuda"'),
         ({"on_nonfinite": "ignore"}, "on_nonfinite"),
+        ({"depth_scale": "geometrical"}, 'did you mean "geometric"'),
         ({"gradient_clip": -1}, "gradient_clip must be a finite number above 0"),
         ({"validation_split": 1.0}, "validation_split"),
         ({"shuffle": 1}, "shuffle must be True or False"),

@@ -20,9 +20,10 @@ def forward(number: int, nonfinite: int = 0) -> list[LayerActivation]:
             shape=(4, 10),
             mean=number + 0.5,
             std=1.0,
-            minimum=-2.0,
-            maximum=3.0,
-            zero_fraction=0.25,
+            min=-2.0,
+            max=3.0,
+            norm=9.0,
+            zeros=0.25,
             nonfinite=nonfinite,
         )
         for x in range(2)
