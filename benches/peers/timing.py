@@ -1,0 +1,50 @@
+"""Times one framework's workloads in a process of its own, and prints them as JSON.
+
+Usage: timing.py loom|torch|jax SECONDS WORKLOAD...
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from workloads import WORKLOADS
+
+_WARM_UP_SHARE = 0.2
+_MOST_STEPS = 5000
+
+
+def median_step(step: Callable[[], object], seconds: float) -> float:
+    """Measures the median seconds of a step, after warming up."""
+    started = time.perf_counter()
+    for _ in range(3):
+        step()
+    while time.perf_counter() - started < _WARM_UP_SHARE * seconds:
+        step()
+    times: list[float] = []
+    started = time.perf_counter()
+    while len(times) < 3 or (time.perf_counter() - started < seconds and len(times) < _MOST_STEPS):
+        before = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - before)
+    return statistics.median(times)
+
+
+def main(arguments: list[str]) -> None:
+    """Prints one JSON object: what was measured, and the median seconds of each workload."""
+    framework, seconds, *names = arguments
+    module = importlib.import_module(f"in_{framework}")
+    medians: dict[str, float] = {}
+    for name in names:
+        step = module.step(WORKLOADS[name])
+        if step is not None:
+            medians[name] = median_step(step, float(seconds))
+    print(json.dumps({"description": module.describe(), "medians": medians}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

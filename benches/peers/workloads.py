@@ -1,0 +1,56 @@
+"""The work that is compared: sizes that every framework's version shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["train_mlp", "train_cnn", "infer_mlp", "product"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One step of work on random data.
+
+    Args:
+        name: What it is called.
+        kind: What a step does: a training step (forward, cross-entropy,
+            backward, AdamW at 1e-3), one forward pass, or a matrix product.
+        sizes: The widths of a perceptron, or the extent of a square product.
+        batch: Rows per step.
+        floats: Multiply-adds of one step, times two.
+    """
+
+    name: str
+    kind: Kind
+    sizes: tuple[int, ...]
+    batch: int
+    floats: float
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the figure of interest is GFLOP/s."""
+        return self.kind == "product"
+
+
+def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
+    return 2.0 * passes * batch * sum(a * b for a, b in pairwise(sizes))
+
+
+_MNIST = (784, 512, 512, 10)
+_ONLINE = (128, 512, 512, 8)
+_CNN = 2.0 * 3 * 64 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
+
+WORKLOADS = {
+    work.name: work
+    for work in (
+        Workload("mlp64", "train_mlp", _MNIST, 64, _mlp(_MNIST, 64, 3)),
+        Workload("mlp1024", "train_mlp", _MNIST, 1024, _mlp(_MNIST, 1024, 3)),
+        Workload("mlp1", "train_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 3)),
+        Workload("cnn64", "train_cnn", (), 64, _CNN),
+        Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
+        Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
+        Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),
+    )
+}

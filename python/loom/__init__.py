@@ -1,0 +1,152 @@
+"""loom: a neural-network engine.
+
+A network is a 3-D grid of cells that hold layers. See `loom.Network`,
+`loom.nn` for the layers, and `loom.train`.
+
+Names are loaded when they are first used, so that importing loom costs little
+more than importing NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as _numpy  # noqa: F401 - the native module needs it
+
+from loom._native import __version__
+from loom.errors import (
+    CellIndexError,
+    ConfigError,
+    DataError,
+    DeviceError,
+    DTypeError,
+    FileError,
+    InternalError,
+    InvalidValueError,
+    LoomError,
+    MissingExtraError,
+    NonFiniteError,
+    SerializationError,
+    ShapeError,
+    StateError,
+)
+
+if TYPE_CHECKING:
+    from loom import (
+        callbacks,
+        datasets,
+        initializers,
+        losses,
+        metrics,
+        nn,
+        observers,
+        optimizers,
+        plot,
+        schedules,
+    )
+    from loom.architecture import CellConfig, NetworkConfig
+    from loom.callbacks import (
+        Callback,
+        CSVLogger,
+        EarlyStopping,
+        History,
+        LambdaCallback,
+        ModelCheckpoint,
+        StopTraining,
+    )
+    from loom.config import TrainingConfig
+    from loom.data import TrainingBatch
+    from loom.optimizers import SGD, Adam, AdamW, RMSprop
+    from loom.result import TrainingResult
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CSVLogger",
+    "Callback",
+    "CellConfig",
+    "CellIndexError",
+    "ConfigError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "EarlyStopping",
+    "FileError",
+    "History",
+    "InternalError",
+    "InvalidValueError",
+    "LambdaCallback",
+    "LoomError",
+    "MissingExtraError",
+    "ModelCheckpoint",
+    "NetworkConfig",
+    "NonFiniteError",
+    "RMSprop",
+    "SerializationError",
+    "ShapeError",
+    "StateError",
+    "StopTraining",
+    "TrainingBatch",
+    "TrainingConfig",
+    "TrainingResult",
+    "__version__",
+    "callbacks",
+    "datasets",
+    "initializers",
+    "losses",
+    "metrics",
+    "nn",
+    "observers",
+    "optimizers",
+    "plot",
+    "schedules",
+]
+
+_MODULES = frozenset(
+    {
+        "callbacks",
+        "datasets",
+        "initializers",
+        "losses",
+        "metrics",
+        "nn",
+        "observers",
+        "optimizers",
+        "plot",
+        "schedules",
+    }
+)
+_HOMES = {
+    "Adam": "optimizers",
+    "AdamW": "optimizers",
+    "CSVLogger": "callbacks",
+    "Callback": "callbacks",
+    "CellConfig": "architecture",
+    "EarlyStopping": "callbacks",
+    "History": "callbacks",
+    "LambdaCallback": "callbacks",
+    "ModelCheckpoint": "callbacks",
+    "NetworkConfig": "architecture",
+    "RMSprop": "optimizers",
+    "SGD": "optimizers",
+    "StopTraining": "callbacks",
+    "TrainingBatch": "data",
+    "TrainingConfig": "config",
+    "TrainingResult": "result",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"loom.{name}")
+    if name in _HOMES:
+        value = getattr(import_module(f"loom.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'loom' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,107 @@
+"""Checks of single settings, with errors that say what would be right."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import SupportsFloat, SupportsIndex, TypeAlias, cast
+
+from loom._suggest import unknown
+from loom.errors import ConfigError
+
+Pair: TypeAlias = "tuple[int, int]"
+PairLike: TypeAlias = "int | Sequence[int]"
+
+
+def whole(where: str, name: str, value: object, *, least: int) -> int:
+    """Returns `value` as an int that is at least `least`."""
+    wanted = {0: "a whole number that is not negative", 1: "a positive whole number"}.get(
+        least, f"a whole number of at least {least}"
+    )
+    number = _index(value)
+    if number is None or number < least:
+        raise ConfigError(f"{where}: {name} must be {wanted}, got {value!r}")
+    return number
+
+
+def real(
+    where: str,
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> float:
+    """Returns `value` as a finite float inside the given bounds."""
+    number = _float(value)
+    fits = (
+        number is not None
+        and math.isfinite(number)
+        and (above is None or number > above)
+        and (least is None or number >= least)
+        and (below is None or number < below)
+        and (most is None or number <= most)
+    )
+    if number is None or not fits:
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("above", above), ("at least", least), ("below", below), ("at most", most))
+            if bound is not None
+        ]
+        wanted = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
+        raise ConfigError(f"{where}: {name} must be {wanted}, got {value!r}")
+    return number
+
+
+def flag(where: str, name: str, value: object) -> bool:
+    """Returns `value` if it is a bool."""
+    if isinstance(value, bool) or type(value).__name__ in {"bool_", "bool"}:
+        return bool(value)
+    raise ConfigError(f"{where}: {name} must be True or False, got {value!r}")
+
+
+def pair(where: str, name: str, value: object, *, least: int) -> Pair:
+    """Expands one whole number, or a pair of them, to (height, width)."""
+    numbers = items(value)
+    if numbers is None:
+        number = whole(where, name, value, least=least)
+        return number, number
+    if len(numbers) != 2:
+        raise ConfigError(
+            f"{where}: {name} must be one whole number or a pair (height, width), got {value!r}"
+        )
+    return whole(where, name, numbers[0], least=least), whole(where, name, numbers[1], least=least)
+
+
+def items(value: object) -> tuple[object, ...] | None:
+    """Returns a sequence's items, or None for anything else; text is no sequence here."""
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else None
+
+
+def choice(where: str, name: str, value: object, known: Iterable[str]) -> str:
+    """Returns `value` if it is one of the known names."""
+    names = tuple(known)
+    if isinstance(value, str) and value in names:
+        return value
+    raise unknown(f"{where} {name}", value, names)
+
+
+def _index(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        return None
+
+
+def _float(value: object) -> float | None:
+    if isinstance(value, (bool, str, bytes)):
+        return None
+    try:
+        return float(cast(SupportsFloat, value))
+    except (TypeError, ValueError, OverflowError):
+        return None

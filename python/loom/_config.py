@@ -1,0 +1,260 @@
+"""Plain configuration dataclasses that go to JSON and back.
+
+Three spellings exist. A *tagged* configuration says its kind under "type":
+`{"type": "dense", "units": 10}`. A *named* one is its bare name when it has no
+settings, and otherwise the name with them: `"relu"`,
+`{"leaky_relu": {"slope": 0.2}}`. A plain one, whose class is known from where
+it stands, is its settings alone. All reject keys that they do not know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from loom._suggest import unknown
+from loom.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom._typing import JSON
+
+
+class Plain:
+    """Base of the configuration dataclasses: their settings to JSON and back."""
+
+    __slots__ = ()
+
+    def to_config(self) -> dict[str, JSON]:
+        """Returns the settings as plain JSON values."""
+        return _settings(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Builds the configuration from what `to_config` returned.
+
+        Args:
+            config: The settings; those that are left out keep their defaults.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ConfigError: A key is unknown or missing, or a value is out of range.
+        """
+        return _build(cls, cls.__name__, _mapping(cls.__name__, config))
+
+
+class Tagged:
+    """Base of the configurations that say their kind under "type"."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    def to_config(self) -> dict[str, JSON]:
+        """Returns the kind and the settings as plain JSON values."""
+        return {"type": self.kind, **_settings(self)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Builds the configuration from what `to_config` returned.
+
+        Args:
+            config: The kind under "type", and the settings; those that are
+                left out keep their defaults.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ConfigError: The kind is another's, a key is unknown or missing, or
+                a value is out of range.
+        """
+        settings = _mapping(cls.__name__, config)
+        kind = settings.pop("type", cls.kind)
+        if kind != cls.kind:
+            raise ConfigError(f'{cls.__name__}: expected "type": "{cls.kind}", got "{kind}"')
+        return _build(cls, cls.__name__, settings)
+
+
+class Named:
+    """Base of the configurations that are a bare name where they have no settings."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    def to_config(self) -> JSON:
+        """Returns the name alone, or the name with its settings."""
+        settings = _settings(self)
+        return {self.kind: settings} if settings else self.kind
+
+    @classmethod
+    def from_config(cls, config: str | Mapping[str, Any]) -> Self:
+        """Builds the configuration from what `to_config` returned.
+
+        Args:
+            config: The bare name, or the name with its settings.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            ConfigError: The name is another's, a key is unknown, or a value is
+                out of range.
+        """
+        kind, settings = _name_and_settings(cls.__name__, config)
+        if kind != cls.kind:
+            raise ConfigError(f'{cls.__name__}: expected "{cls.kind}", got "{kind}"')
+        return _build(cls, cls.__name__, settings)
+
+
+TaggedT = TypeVar("TaggedT", bound=Tagged)
+NamedT = TypeVar("NamedT", bound=Named)
+ConfigT = TypeVar("ConfigT")
+
+
+class TaggedFamily(Generic[TaggedT]):
+    """The tagged configurations of one sort, by their kind."""
+
+    def __init__(self, sort: str) -> None:
+        self.sort = sort
+        self.kinds: dict[str, type[TaggedT]] = {}
+
+    def register(self, kind: str) -> Callable[[type[TaggedT]], type[TaggedT]]:
+        """Enters a class under the kind that its JSON carries."""
+
+        def enter(cls: type[TaggedT]) -> type[TaggedT]:
+            cls.kind = kind
+            self.kinds[kind] = cls
+            return cls
+
+        return enter
+
+    def from_config(self, config: Mapping[str, Any]) -> TaggedT:
+        """Builds the member that "type" names."""
+        settings = _mapping(self.sort, config)
+        if "type" not in settings:
+            raise ConfigError(f'{self.sort}: the key "type" is missing from {dict(config)!r}')
+        kind = settings["type"]
+        if kind not in self.kinds:
+            raise unknown(f"{self.sort} type", kind, self.kinds)
+        return self.kinds[kind].from_config(settings)
+
+
+class NamedFamily(Generic[NamedT]):
+    """The named configurations of one sort: bare names, and classes with settings.
+
+    Args:
+        sort: What they are, for messages.
+        plain: The names that have no settings.
+        aliases: Other accepted spellings.
+    """
+
+    def __init__(
+        self, sort: str, plain: Iterable[str] = (), aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self.sort = sort
+        self.plain = frozenset(plain)
+        self.aliases = dict(aliases or {})
+        self.kinds: dict[str, type[NamedT]] = {}
+
+    def register(self, kind: str) -> Callable[[type[NamedT]], type[NamedT]]:
+        """Enters a class under its name."""
+
+        def enter(cls: type[NamedT]) -> type[NamedT]:
+            cls.kind = kind
+            self.kinds[kind] = cls
+            return cls
+
+        return enter
+
+    def resolve(self, value: object) -> str | NamedT:
+        """Returns a bare name, or the configuration of a name with settings.
+
+        Args:
+            value: A name, a configuration, or the JSON form of one.
+
+        Returns:
+            The name where it has no settings, otherwise its configuration.
+
+        Raises:
+            ConfigError: The name or a key is unknown, or a value is out of range.
+        """
+        if isinstance(value, tuple(self.kinds.values())):
+            return cast(NamedT, value)
+        if not isinstance(value, (str, Mapping)):
+            raise unknown(self.sort, value, self.names())
+        kind, settings = _name_and_settings(self.sort, value)
+        kind = self.aliases.get(kind, kind)
+        if kind in self.plain:
+            if settings:
+                raise ConfigError(f'{self.sort} "{kind}" has no settings, got {settings!r}')
+            return kind
+        if kind not in self.kinds:
+            raise unknown(self.sort, kind, self.names())
+        cls = self.kinds[kind]
+        return _build(cls, cls.__name__, settings)
+
+    def names(self) -> list[str]:
+        """Returns every name, sorted."""
+        return sorted({*self.plain, *self.kinds})
+
+
+def encode(value: object) -> JSON:
+    """Turns a setting into plain JSON values."""
+    if isinstance(value, (Plain, Tagged, Named)):
+        return value.to_config()
+    if isinstance(value, Mapping):
+        return {str(key): encode(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [encode(entry) for entry in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ConfigError(f"{value!r} cannot be written to a configuration file")
+
+
+def _settings(config: object) -> dict[str, JSON]:
+    return {
+        field.name: encode(getattr(config, field.name))
+        for field in dataclasses.fields(cast(Any, config))
+        if field.init
+    }
+
+
+def _mapping(where: str, config: object) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of settings, got {config!r}")
+    return dict(config)
+
+
+def _name_and_settings(where: str, value: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if isinstance(value, str):
+        return value, {}
+    entries = list(_mapping(where, value).items())
+    if len(entries) != 1:
+        raise ConfigError(f"{where}: expected a name, or one name with its settings, got {dict(value)!r}")
+    kind, settings = entries[0]
+    return str(kind), _mapping(f"{where} {kind}", settings)
+
+
+def _build(cls: type[ConfigT], where: str, settings: Mapping[str, Any]) -> ConfigT:
+    fields = {field.name: field for field in dataclasses.fields(cast(Any, cls)) if field.init}
+    for key in settings:
+        if key not in fields:
+            raise (
+                unknown(f"{where} setting", key, fields)
+                if fields
+                else ConfigError(f'{where} has no settings, got "{key}"')
+            )
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in settings
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ConfigError(f"{where}: missing setting{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    return cls(**settings)

@@ -1,0 +1,32 @@
+"""The error for an unknown name: lists the known ones and suggests the nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from loom.errors import ConfigError
+
+
+def unknown(what: str, given: object, known: Iterable[str]) -> ConfigError:
+    """Builds the error for a name that is not among `known`.
+
+    Args:
+        what: The kind of thing that is named, such as "activation".
+        given: The name as it came.
+        known: Every name that would have been right.
+
+    Returns:
+        The error, to be raised by the caller.
+    """
+    names = sorted(known)
+    return ConfigError(f'unknown {what} "{given}"{_hint(given, names)} Known: {", ".join(names)}')
+
+
+def _hint(given: object, names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    if not isinstance(given, str):
+        return "."
+    by_lower = {name.lower(): name for name in names}
+    near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.5)
+    return f'; did you mean "{by_lower[near[0]]}"?' if near else "."

@@ -1,0 +1,113 @@
+"""Activation functions, by name or, where they have a parameter, as a small object.
+
+The names stand anywhere that an `activation=` does: linear, relu, leaky_relu,
+relu_squared, scaled_relu, sigmoid, tanh, gelu, gelu_tanh, silu, softplus, mish,
+elu. `relu_squared` is max(0, x)^2, `scaled_relu` 1.1 max(0, x); `gelu` is the
+exact form and `gelu_tanh` its tanh approximation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from loom._checks import real
+from loom._config import Named, NamedFamily
+
+__all__ = ["ELU", "ActivationFunction", "ActivationLike", "LeakyReLU", "Softplus", "names", "resolve"]
+
+
+class ActivationFunction(Named):
+    """Base of the activation functions that have a parameter."""
+
+    __slots__ = ()
+
+
+ActivationLike: TypeAlias = "str | ActivationFunction | Mapping[str, Any]"
+
+_FAMILY: NamedFamily[ActivationFunction] = NamedFamily(
+    "activation",
+    plain=(
+        "linear",
+        "relu",
+        "relu_squared",
+        "scaled_relu",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "gelu_tanh",
+        "silu",
+        "mish",
+    ),
+    aliases={"swish": "silu", "identity": "linear"},
+)
+
+
+@_FAMILY.register("leaky_relu")
+@dataclass(frozen=True)
+class LeakyReLU(ActivationFunction):
+    """`x` where x > 0, otherwise `slope * x`.
+
+    Args:
+        slope: The slope below zero.
+
+    Examples:
+        >>> nn.Dense(128, activation=nn.LeakyReLU(0.2)).activation
+        LeakyReLU(slope=0.2)
+    """
+
+    slope: float = 0.01
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slope", real("LeakyReLU", "slope", self.slope))
+
+
+@_FAMILY.register("elu")
+@dataclass(frozen=True)
+class ELU(ActivationFunction):
+    """`x` where x > 0, otherwise `alpha * (exp(x) - 1)`.
+
+    Args:
+        alpha: Minus the value approached far below zero.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", real("ELU", "alpha", self.alpha))
+
+
+@_FAMILY.register("softplus")
+@dataclass(frozen=True)
+class Softplus(ActivationFunction):
+    """`log(1 + exp(beta * x)) / beta`, computed without overflow.
+
+    Args:
+        beta: How sharply it bends; above zero.
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "beta", real("Softplus", "beta", self.beta, above=0.0))
+
+
+def resolve(value: ActivationLike | None) -> str | ActivationFunction:
+    """Returns the bare name or the object that an `activation=` argument means.
+
+    Args:
+        value: A name, an object, the JSON form of one, or None for linear.
+
+    Returns:
+        The name where it has no parameter, otherwise the object.
+
+    Raises:
+        ConfigError: The name is unknown; the message suggests the nearest.
+    """
+    return "linear" if value is None else _FAMILY.resolve(value)
+
+
+def names() -> list[str]:
+    """Returns every activation's name, sorted."""
+    return _FAMILY.names()

@@ -1,0 +1,116 @@
+"""Arrays in: NumPy arrays, `__array__`, `__dlpack__`, lists; without a copy where possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
+from loom.errors import DTypeError, InvalidValueError, ShapeError
+
+__all__ = ["as_labels", "as_numpy", "as_real_array"]
+
+_SMALL_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
+"""Extension dtypes (of the package ml_dtypes) that hold real numbers."""
+
+
+def as_numpy(x: ArrayLike, *, what: str = "input") -> NDArray[Any]:
+    """Views or converts anything array-like as a NumPy array, keeping its dtype.
+
+    Args:
+        x: An array, an object with `__array__` or `__dlpack__`, or nested lists
+            of numbers.
+        what: What it is, for error messages.
+
+    Returns:
+        The array; a view of the same memory where the object allows one.
+
+    Raises:
+        DTypeError: The object cannot be turned into an array of numbers.
+        ShapeError: Nested lists have rows of different lengths.
+    """
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise DTypeError(f"{what}: masked arrays are not supported; fill or drop the masked entries first")
+    if not isinstance(x, SupportsArray) and isinstance(x, SupportsDLPack):
+        try:
+            return np.from_dlpack(x)  # type: ignore[arg-type]
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DTypeError(
+                f"{what}: {_name(x)} could not be handed over through DLPack ({error}); move it to the CPU"
+            ) from error
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ShapeError(f"{what}: rows of different lengths do not make an array ({error})") from error
+    except (RuntimeError, TypeError) as error:
+        raise DTypeError(f"{what}: {_name(x)} cannot be turned into a NumPy array ({error})") from error
+
+
+def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str = "input") -> RealArray:
+    """Converts anything array-like to real numbers of the network's precision.
+
+    Integers, booleans and every real float type are converted, once; a
+    C-contiguous array of the right dtype comes back as it is.
+
+    Args:
+        x: An array, an object with `__array__` or `__dlpack__`, or nested lists
+            of numbers.
+        precision: "float32" or "float64".
+        what: What it is, for error messages.
+
+    Returns:
+        A C-contiguous array of that dtype.
+
+    Raises:
+        DTypeError: The values are complex numbers, strings, dates or objects.
+        ShapeError: Nested lists have rows of different lengths.
+    """
+    array = as_numpy(x, what=what)
+    if not _is_real(array.dtype):
+        raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}")
+    return np.asarray(array, dtype=np.dtype(precision), order="C")
+
+
+def as_labels(x: ArrayLike, *, what: str = "labels") -> LabelArray:
+    """Converts anything array-like that holds integers to class indices.
+
+    Args:
+        x: An array, an object with `__array__` or `__dlpack__`, or nested lists
+            of whole numbers.
+        what: What it is, for error messages.
+
+    Returns:
+        A C-contiguous int64 array; negative values are left for the loss to
+        refuse, since only it knows the number of classes.
+
+    Raises:
+        DTypeError: The values are not integers.
+        InvalidValueError: A value does not fit 64 bits.
+        ShapeError: Nested lists have rows of different lengths.
+    """
+    array = as_numpy(x, what=what)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(
+            f"{what}: class indices must be integers, got {_describe(x, array)}; "
+            "convert them with .astype(int) if they are whole numbers"
+        )
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise InvalidValueError(f"{what}: class index {array.max()} is out of range")
+    return np.asarray(array, dtype=np.int64, order="C")
+
+
+def _is_real(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "fiub" or (dtype.kind == "V" and dtype.name.startswith(_SMALL_FLOATS))
+
+
+def _describe(x: object, array: NDArray[Any]) -> str:
+    source = "" if isinstance(x, np.ndarray) else f" from {_name(x)}"
+    return f"dtype {array.dtype}{source}"
+
+
+def _name(x: object) -> str:
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")

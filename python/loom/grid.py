@@ -1,0 +1,109 @@
+"""The grid: its extents, and how cells and layers are addressed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import SupportsIndex, TypeAlias, cast
+
+from loom._checks import items, whole
+from loom.errors import CellIndexError, ConfigError
+
+__all__ = ["CellIndex", "Coordinate", "Extents", "as_grid", "as_shape", "coordinates", "locate"]
+
+Coordinate: TypeAlias = "tuple[int, int, int]"
+"""Depth, row, column."""
+Extents: TypeAlias = "tuple[int, int, int]"
+CellIndex: TypeAlias = "tuple[SupportsIndex, ...]"
+
+
+def as_grid(grid: Sequence[int]) -> Extents:
+    """Expands a grid's extents to (depth, rows, columns).
+
+    Args:
+        grid: (depth, rows, columns), or (rows, columns) where depth is 1.
+
+    Returns:
+        The three extents.
+
+    Raises:
+        ConfigError: There are not two or three, or one is not positive.
+    """
+    numbers = items(grid)
+    if numbers is None or len(numbers) not in {2, 3}:
+        raise ConfigError(f"grid must be (depth, rows, columns) or (rows, columns), got {grid!r}")
+    extents = [whole("grid", "an extent", number, least=1) for number in numbers]
+    depth, rows, columns = [1, *extents][-3:]
+    return depth, rows, columns
+
+
+def as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Checks one sample's shape, without the batch.
+
+    Args:
+        shape: The extents; one number stands for a single axis.
+
+    Returns:
+        The extents.
+
+    Raises:
+        ConfigError: There are none, or one is not positive.
+    """
+    numbers = items(shape)
+    if numbers == ():
+        raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shape!r}")
+    return tuple(whole("input_shape", "an extent", number, least=1) for number in (numbers or (shape,)))
+
+
+def coordinates(grid: Extents) -> Iterator[Coordinate]:
+    """Yields every cell in the order data flows: depth, then row, then column."""
+    depth, rows, columns = grid
+    for z in range(depth):
+        for y in range(rows):
+            for x in range(columns):
+                yield z, y, x
+
+
+def locate(grid: Extents, index: object) -> tuple[Coordinate, int | None]:
+    """Finds the cell, and the layer where there is one, that an index means.
+
+    Args:
+        grid: The extents.
+        index: (z, y, x) for a cell, (z, y, x, layer) for a layer; (y, x) for a
+            cell where depth is 1. Negative numbers count from the end.
+
+    Returns:
+        The cell's coordinate, and the layer's index as it came, or None.
+
+    Raises:
+        CellIndexError: The index has another form or lies outside the grid.
+    """
+    numbers = _numbers(index)
+    if numbers is None or len(numbers) not in {2, 3, 4} or (len(numbers) == 2 and grid[0] != 1):
+        flat = ", [row, column]" if grid[0] == 1 else ""
+        raise CellIndexError(
+            "a cell is addressed as [depth, row, column]"
+            f"{flat}, a layer as [depth, row, column, layer]; got {index!r}"
+        )
+    if len(numbers) == 2:
+        numbers = [0, *numbers]
+    place = [
+        _inside(name, number, extent)
+        for name, number, extent in zip(("depth", "row", "column"), numbers[:3], grid, strict=True)
+    ]
+    return (place[0], place[1], place[2]), (numbers[3] if len(numbers) == 4 else None)
+
+
+def _inside(name: str, number: int, extent: int) -> int:
+    if not -extent <= number < extent:
+        raise CellIndexError(f"{name} {number} is outside the grid, whose {name} runs from 0 to {extent - 1}")
+    return number % extent
+
+
+def _numbers(index: object) -> list[int] | None:
+    if not isinstance(index, tuple):
+        return None
+    try:
+        return [operator.index(cast(SupportsIndex, entry)) for entry in index]
+    except TypeError:
+        return None

@@ -1,0 +1,253 @@
+"""Learning-rate schedules: factors that multiply the learning rate, step by step.
+
+A schedule is a function of the step number alone, so training resumed from a
+file needs no state of it. Where `steps` is None the schedule spans the whole
+run (after the warm-up, where there is one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from loom._checks import real, whole
+from loom._config import Tagged, TaggedFamily
+from loom._suggest import unknown
+from loom.errors import ConfigError
+
+__all__ = [
+    "Constant",
+    "Cosine",
+    "CosineRestarts",
+    "Exponential",
+    "Linear",
+    "OneCycle",
+    "Polynomial",
+    "Schedule",
+    "ScheduleLike",
+    "Step",
+    "Warmup",
+    "resolve",
+]
+
+
+class Schedule(Tagged):
+    """Base of the schedule configurations."""
+
+    __slots__ = ()
+
+    def _set(self, **settings: object) -> None:
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+    def _steps(self, steps: int | None) -> int | None:
+        return None if steps is None else whole(type(self).__name__, "steps", steps, least=1)
+
+    def _factor(self, name: str, value: float) -> float:
+        return real(type(self).__name__, name, value, least=0.0)
+
+
+ScheduleLike: TypeAlias = "str | Schedule | Mapping[str, Any]"
+
+_FAMILY: TaggedFamily[Schedule] = TaggedFamily("schedule")
+
+
+@_FAMILY.register("constant")
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The learning rate as it is."""
+
+
+@_FAMILY.register("linear")
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """A straight line from 1 to `end_factor`, which then stays.
+
+    Args:
+        end_factor: The factor at the end.
+        steps: How many steps the line takes; the whole run by default.
+    """
+
+    end_factor: float = 0.0
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self._set(end_factor=self._factor("end_factor", self.end_factor), steps=self._steps(self.steps))
+
+
+@_FAMILY.register("cosine")
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """Half a cosine wave from 1 to `end_factor`, which then stays.
+
+    Args:
+        end_factor: The factor at the end.
+        steps: How many steps the wave takes; the whole run by default.
+    """
+
+    end_factor: float = 0.0
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self._set(end_factor=self._factor("end_factor", self.end_factor), steps=self._steps(self.steps))
+
+
+@_FAMILY.register("cosine_restarts")
+@dataclass(frozen=True)
+class CosineRestarts(Schedule):
+    """Cosine waves from 1 to `end_factor`, one after the other (Loshchilov and Hutter 2017).
+
+    Args:
+        period: How many steps the first wave takes.
+        period_factor: How many times longer each wave is than the one before;
+            at least 1.
+        end_factor: The factor at the end of each wave.
+    """
+
+    period: int
+    period_factor: float = 1.0
+    end_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._set(
+            period=whole("CosineRestarts", "period", self.period, least=1),
+            period_factor=real("CosineRestarts", "period_factor", self.period_factor, least=1.0),
+            end_factor=self._factor("end_factor", self.end_factor),
+        )
+
+
+@_FAMILY.register("exponential")
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """`gamma ** (step / steps)`.
+
+    Args:
+        gamma: The factor after `steps` steps; above zero.
+        steps: Over how many steps the rate falls to `gamma` of itself.
+    """
+
+    gamma: float
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        self._set(
+            gamma=real("Exponential", "gamma", self.gamma, above=0.0),
+            steps=whole("Exponential", "steps", self.steps, least=1),
+        )
+
+
+@_FAMILY.register("step")
+@dataclass(frozen=True)
+class Step(Schedule):
+    """`gamma ** (step // steps)`: a drop every so many steps.
+
+    Args:
+        steps: How many steps lie between two drops.
+        gamma: What each drop multiplies the rate by; above zero.
+    """
+
+    steps: int
+    gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        self._set(
+            steps=whole("Step", "steps", self.steps, least=1),
+            gamma=real("Step", "gamma", self.gamma, above=0.0),
+        )
+
+
+@_FAMILY.register("polynomial")
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """`end_factor + (1 - end_factor) * (1 - step / steps) ** power`, then `end_factor`.
+
+    Args:
+        power: The exponent; above zero.
+        end_factor: The factor at the end.
+        steps: How many steps the fall takes; the whole run by default.
+    """
+
+    power: float = 1.0
+    end_factor: float = 0.0
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self._set(
+            power=real("Polynomial", "power", self.power, above=0.0),
+            end_factor=self._factor("end_factor", self.end_factor),
+            steps=self._steps(self.steps),
+        )
+
+
+@_FAMILY.register("one_cycle")
+@dataclass(frozen=True)
+class OneCycle(Schedule):
+    """One rise and one long fall, both half cosine waves (Smith and Topin 2018).
+
+    The rate starts at 1 / div_factor, reaches 1 (the configured learning rate)
+    after `rise` of the steps, and ends at 1 / (div_factor * final_div_factor).
+
+    Args:
+        rise: The share of the steps spent rising; between 0 and 1.
+        div_factor: The configured rate over the first one.
+        final_div_factor: The first rate over the last one.
+        steps: How many steps the cycle takes; the whole run by default.
+    """
+
+    rise: float = 0.3
+    div_factor: float = 25.0
+    final_div_factor: float = 1e4
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self._set(
+            rise=real("OneCycle", "rise", self.rise, above=0.0, below=1.0),
+            div_factor=real("OneCycle", "div_factor", self.div_factor, above=0.0),
+            final_div_factor=real("OneCycle", "final_div_factor", self.final_div_factor, above=0.0),
+            steps=self._steps(self.steps),
+        )
+
+
+@_FAMILY.register("warmup")
+@dataclass(frozen=True)
+class Warmup(Schedule):
+    """A straight rise to 1 over the first steps, then another schedule from its start.
+
+    Args:
+        steps: How many steps the rise takes.
+        then: The schedule that follows; constant by default.
+    """
+
+    steps: int
+    then: ScheduleLike = Constant()
+
+    def __post_init__(self) -> None:
+        then = resolve(self.then)
+        if isinstance(then, Warmup):
+            raise ConfigError("Warmup: then must not be another Warmup")
+        self._set(steps=whole("Warmup", "steps", self.steps, least=1), then=then)
+
+
+def resolve(value: ScheduleLike | None) -> Schedule:
+    """Returns the schedule that a `schedule=` argument means.
+
+    Args:
+        value: A schedule, the name of one that needs no settings, its JSON
+            form, or None for constant.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        ConfigError: The name or a key is unknown, or a value out of range.
+    """
+    if value is None:
+        return Constant()
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, Mapping):
+        return _FAMILY.from_config(value)
+    if value in _FAMILY.kinds:
+        return _FAMILY.from_config({"type": value})
+    raise unknown("schedule", value, _FAMILY.kinds)

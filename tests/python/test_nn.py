@@ -1,0 +1,152 @@
+"""Layer configurations: defaults, checks, JSON and back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from loom import ConfigError, initializers, nn
+
+EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
+    (
+        nn.Dense(10),
+        {
+            "type": "dense",
+            "units": 10,
+            "activation": "linear",
+            "bias": True,
+            "weight_initializer": None,
+            "bias_initializer": None,
+        },
+    ),
+    (
+        nn.Dense(4, activation=nn.LeakyReLU(0.2), bias=False, weight_initializer=initializers.Normal(0.02)),
+        {
+            "type": "dense",
+            "units": 4,
+            "activation": {"leaky_relu": {"slope": 0.2}},
+            "bias": False,
+            "weight_initializer": {"normal": {"std": 0.02}},
+            "bias_initializer": None,
+        },
+    ),
+    (
+        nn.Conv2D(32, 3, stride=(1, 2), padding="same", groups=2, activation="relu"),
+        {
+            "type": "conv2d",
+            "filters": 32,
+            "kernel_size": [3, 3],
+            "stride": [1, 2],
+            "padding": "same",
+            "dilation": [1, 1],
+            "groups": 2,
+            "activation": "relu",
+            "bias": True,
+            "weight_initializer": None,
+            "bias_initializer": None,
+        },
+    ),
+    (nn.MaxPool2D(2), {"type": "max_pool2d", "pool_size": [2, 2], "stride": [2, 2], "padding": [0, 0]}),
+    (
+        nn.AvgPool2D((3, 2), stride=1, padding=1, count_include_pad=False),
+        {
+            "type": "avg_pool2d",
+            "pool_size": [3, 2],
+            "stride": [1, 1],
+            "padding": [1, 1],
+            "count_include_pad": False,
+        },
+    ),
+    (nn.GlobalAvgPool2D(), {"type": "global_avg_pool2d"}),
+    (nn.Flatten(), {"type": "flatten"}),
+    (nn.Reshape((1, -1)), {"type": "reshape", "shape": [1, -1]}),
+    (nn.Dropout(0.5), {"type": "dropout", "rate": 0.5}),
+    (nn.Activation("gelu_tanh"), {"type": "activation", "function": "gelu_tanh"}),
+    (nn.Activation(nn.ELU(0.5)), {"type": "activation", "function": {"elu": {"alpha": 0.5}}}),
+    (nn.Softmax(temperature=2), {"type": "softmax", "temperature": 2.0}),
+]
+
+
+@pytest.mark.parametrize(("layer", "config"), EXAMPLES)
+def test_json_and_back(layer: nn.Layer, config: dict[str, object]) -> None:
+    assert layer.to_config() == config
+    read = json.loads(json.dumps(layer.to_config()))
+    assert nn.layer_from_config(read) == layer
+    assert type(layer).from_config(read) == layer
+
+
+def test_every_layer_has_an_example() -> None:
+    exported = {getattr(nn, name) for name in nn.__all__}
+    layers = {
+        cls for cls in exported if isinstance(cls, type) and issubclass(cls, nn.Layer) and cls is not nn.Layer
+    }
+    assert layers == {type(layer) for layer, _ in EXAMPLES}
+
+
+def test_names_with_a_parameter_get_their_default() -> None:
+    assert nn.Dense(1, activation="leaky_relu").activation == nn.LeakyReLU(0.01)
+    assert nn.Dense(1, activation="elu").activation == nn.ELU(1.0)
+    assert nn.Dense(1, activation="softplus").activation == nn.Softplus(1.0)
+
+
+def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
+    assert nn.layer_from_config({"type": "dense", "units": 3}) == nn.Dense(3)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: nn.Dense(0), "Dense: units must be a positive whole number, got 0"),
+        (lambda: nn.Dense(2.5), "got 2.5"),
+        (lambda: nn.Dense(True), "units must be a positive whole number, got True"),
+        (lambda: nn.Dense(3, activation="rellu"), 'unknown activation "rellu"; did you mean "relu"\\?'),
+        (lambda: nn.Dense(3, activation="xyzzy"), "Known: elu, gelu"),
+        (lambda: nn.Dense(3, bias="yes"), "bias must be True or False"),
+        (lambda: nn.Dense(3, weight_initializer="xavier"), 'did you mean "xavier_'),
+        (lambda: nn.Dense(3, activation={"relu": {"slope": 1}}), '"relu" has no settings'),
+        (lambda: nn.Dense(3, activation={"leaky_relu": {"slop": 1}}), 'did you mean "slope"'),
+        (lambda: nn.Conv2D(3, 3, groups=2), "filters must be a multiple of groups"),
+        (lambda: nn.Conv2D(4, (3, 3, 3)), "kernel_size must be one whole number or a pair"),
+        (lambda: nn.Conv2D(4, 3, padding=-1), "padding must be a whole number that is not negative"),
+        (lambda: nn.Conv2D(4, 3, padding="full"), 'padding must be "same", "valid"'),
+        (lambda: nn.MaxPool2D(2, padding=2), "at most half of pool_size"),
+        (lambda: nn.AvgPool2D(0), "pool_size must be a positive whole number"),
+        (lambda: nn.Reshape((-1, -1)), "only one extent"),
+        (lambda: nn.Reshape(()), "one or more whole numbers"),
+        (lambda: nn.Dropout(1.0), "rate must be a finite number at least 0 and below 1, got 1.0"),
+        (lambda: nn.Dropout(float("nan")), "got nan"),
+        (lambda: nn.Softmax(0), "temperature must be a finite number above 0"),
+        (lambda: nn.Softplus(0), "beta must be a finite number above 0"),
+        (lambda: initializers.Uniform(1, 0), "low must not be above high"),
+        (lambda: nn.Dense(3, bias_initializer="normal"), "Normal: missing setting std"),
+        (lambda: nn.layer_from_config({"units": 3}), 'the key "type" is missing'),
+        (lambda: nn.layer_from_config({"type": "conv2"}), 'did you mean "conv2d"'),
+        (lambda: nn.layer_from_config({"type": "dense"}), "missing setting units"),
+        (lambda: nn.layer_from_config({"type": "dense", "unit": 3}), 'unknown Dense setting "unit"; did you'),
+        (lambda: nn.layer_from_config({"type": "flatten", "axis": 3}), "Flatten has no settings"),
+        (lambda: nn.Dense.from_config({"type": "flatten"}), 'expected "type": "dense", got "flatten"'),
+        (lambda: nn.layer_from_config(["dense"]), "expected a mapping"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_a_reason(build, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build()
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    layer = nn.Conv2D(np.int64(4), kernel_size=(np.int32(3), 3), bias=np.bool_(True))
+    assert json.dumps(layer.to_config()) == json.dumps(nn.Conv2D(4, 3).to_config())
+
+
+def test_layers_are_values() -> None:
+    assert nn.Dense(3) == nn.Dense(units=3)
+    assert len({nn.Dense(3), nn.Dense(3), nn.Dense(4)}) == 2
+    with pytest.raises(AttributeError):
+        nn.Dense(3).units = 4  # type: ignore[misc]
+
+
+def test_named_padding() -> None:
+    assert nn.Conv2D(4, 3, padding="valid") == nn.Conv2D(4, 3)
+    assert nn.Conv2D(4, 2, padding="same").padding == "same"
