@@ -1,8 +1,10 @@
 //! Matrix products of a dense layer: rows of the batch against one weight.
 
-use super::{Direction, Operation, pointwise::Activation};
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
+pub(super) use cpu::{finish, with_decoded};
+
+use super::{Direction, pointwise::Activation};
 use std::fmt;
 
 /// `y = activation(x W + bias)` and its gradients, W stored (inputs, outputs).

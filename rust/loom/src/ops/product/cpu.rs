@@ -1,0 +1,121 @@
+//! The dense layer's products on the CPU's matrix product.
+
+use super::Product;
+use crate::Result;
+use crate::cpu::product::{
+    Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product,
+};
+use crate::cpu::{Args, Isa, Real, View};
+use crate::dtype::{self, DType};
+use crate::ops::pointwise::Activation;
+use crate::ops::{Direction, Operation};
+use crate::tensor::{Buffer, Precision};
+use std::cell::RefCell;
+
+/// An activation applied to finished elements while they are in the cache.
+struct Activate(Activation);
+
+impl<T: Real> Epilogue<T> for Activate {
+    fn is_none(&self) -> bool {
+        self.0 == Activation::Linear
+    }
+
+    fn apply(&self, isa: Isa, _row: usize, _column: usize, piece: &mut [T]) {
+        self.0.apply_in_place(isa, piece);
+    }
+}
+
+/// What follows a product: a bias for each column where there is one, then an activation.
+pub(in crate::ops) fn finish<T: Real, R>(
+    bias: Option<Bias<'_, T>>,
+    activation: Option<Activation>,
+    then: impl FnOnce(&dyn Epilogue<T>) -> R,
+) -> R {
+    match (bias, activation) {
+        (None, None) => then(&NoEpilogue),
+        (Some(bias), None) => then(&bias),
+        (None, Some(activation)) => then(&Activate(activation)),
+        (Some(bias), Some(activation)) => then(&(bias, Activate(activation))),
+    }
+}
+
+thread_local! {
+    /// Decoded weights, for types and directions without a decoder of their own.
+    static DECODED: RefCell<Buffer> = RefCell::default();
+}
+
+/// Shows a weight as plain elements, decoded into memory the thread keeps where it is packed.
+pub(in crate::ops) fn with_decoded<T: Real, R>(
+    weight: View<'_>,
+    len: usize,
+    channels: usize,
+    then: impl FnOnce(&[T]) -> R,
+) -> Result<R> {
+    let Some(dtype) = weight.packed else { return Ok(then(weight.elements())) };
+    // Taken out for the duration, so that a product inside may decode on its own.
+    let mut buffer = DECODED.take();
+    if buffer.len_bytes() < len * size_of::<T>() {
+        buffer = Buffer::of::<T>(len);
+    }
+    let elements = &mut buffer.as_mut_slice::<T>()[..len];
+    let decoded = dtype::decode(dtype, weight.bytes, weight.scales, channels, elements);
+    let result = decoded.map(|()| then(elements));
+    DECODED.set(buffer);
+    result
+}
+
+/// Shows a (depth, columns) weight as the right operand of a product.
+fn with_right<T: Real, R>(
+    weight: View<'_>,
+    depth: usize,
+    columns: usize,
+    then: impl FnOnce(&dyn PanelSource<T>) -> R,
+) -> Result<R> {
+    match (weight.packed, T::PRECISION) {
+        (Some(DType::BFloat16), Precision::Float32) => {
+            Ok(then(&Bfloat16Panels::new(bytemuck::cast_slice(weight.bytes), depth, columns)))
+        }
+        (Some(DType::Int8), Precision::Float32) => {
+            let scales: &[T] = bytemuck::cast_slice(weight.scales);
+            Ok(then(&Int8Panels::new(bytemuck::cast_slice(weight.bytes), scales, depth, columns)))
+        }
+        _ => with_decoded(weight, depth * columns, columns, |plain: &[T]| {
+            then(&Strided::right(plain, depth, columns))
+        }),
+    }
+}
+
+impl Operation for Product {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (rows, inputs, outputs) = (args.rows * self.multiplier, self.inputs, self.outputs);
+        let start = if args.accumulate { Start::Continue } else { Start::Zero };
+        let cpu = args.cpu;
+        match self.direction {
+            Direction::Forward => {
+                let x = Strided::left(args.read::<T>(0), rows, inputs);
+                let bias = self.bias.then(|| Bias::Columns(args.read::<T>(2)));
+                let weight = args.view(1);
+                let y = Output::new(args.write(0), rows, outputs);
+                finish(bias, self.activation, |epilogue| {
+                    with_right(weight, inputs, outputs, |w| product(cpu, &x, w, start, epilogue, y))
+                })
+            }
+            Direction::InputGradient => {
+                let dy = Strided::left(args.read::<T>(0), rows, outputs);
+                let weight = args.view(1);
+                let dx = Output::new(args.write(0), rows, inputs);
+                with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
+                    let w = Strided::right_transposed(plain, outputs, inputs);
+                    product(cpu, &dy, &w, start, &NoEpilogue, dx);
+                })
+            }
+            Direction::WeightGradient => {
+                let x = Strided::left_transposed(args.read::<T>(0), inputs, rows);
+                let dy = Strided::right(args.read::<T>(1), rows, outputs);
+                let dw = Output::new(args.write(0), inputs, outputs);
+                product(cpu, &x, &dy, start, &NoEpilogue, dw);
+                Ok(())
+            }
+        }
+    }
+}
