@@ -2,12 +2,27 @@
 
 use pyo3::prelude::*;
 
+mod arrays;
 mod error;
+mod network;
+mod training;
 
 /// The native half of the `loom` package; users import `loom`.
 #[pymodule]
 mod _native {
     use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::network::Network;
+    #[pymodule_export]
+    use super::training::{Evaluator, Report, Trainer, loss_and_gradient};
+
+    /// The instruction set that kernels use, and how many threads.
+    #[pyfunction]
+    fn machine() -> PyResult<(&'static str, usize)> {
+        let cpu = loom::cpu::Cpu::global().map_err(super::error::PyError::from)?;
+        Ok((cpu.isa().level().name(), cpu.pool().threads()))
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -90,6 +90,15 @@ impl Network {
         Ok(())
     }
 
+    /// The numeric type a layer computes from; `None` for a layer without parameters.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn layer_dtype(&self, cell: Coordinates, layer: usize) -> Result<Option<String>> {
+        let placed = self.layer(cell, layer)?;
+        Ok(placed.store.map(|_| placed.dtype.unwrap_or(self.precision.dtype()).to_string()))
+    }
+
     /// Bytes of the weights that the forward pass reads.
     pub fn weight_bytes(&self) -> usize {
         self.registry.stores.iter().map(|store| store.active_bytes()).sum()

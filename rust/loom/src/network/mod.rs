@@ -183,6 +183,11 @@ impl Network {
         self.seed
     }
 
+    /// Counters of the last training, and the optimizer the moments belong to.
+    pub fn optimizer_state(&self) -> &OptimizerState {
+        &self.optimizer_state
+    }
+
     /// How many layers a cell holds.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Loss, LossFunction};
 use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
-use crate::tensor::{Precision, Shape};
+use crate::tensor::{Precision, Shape, Tensor};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -30,6 +30,15 @@ pub struct StepReport {
     pub gradient_norm: Option<f64>,
     /// Whether the step was left out because it was not finite.
     pub skipped: bool,
+}
+
+/// Targets of a step, copied out of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OwnedTargets {
+    /// Class indices with their extents: rows, and indices a row.
+    Classes(Vec<usize>, Vec<i32>),
+    /// Numbers like the output.
+    Real(Tensor),
 }
 
 /// What a compiled training program depends on beside network and config.
@@ -107,6 +116,32 @@ impl Trainer {
     /// The run of the newest step, for looking at its values.
     pub fn run(&self) -> &Run {
         &self.run
+    }
+
+    /// Output and target of the newest step.
+    ///
+    /// # Errors
+    /// [`Error::State`] before any step.
+    pub fn newest(&self) -> Result<(Tensor, OwnedTargets)> {
+        match self.run.program().precision() {
+            Precision::Float32 => self.newest_in::<f32>(),
+            Precision::Float64 => self.newest_in::<f64>(),
+        }
+    }
+
+    fn newest_in<T: Real>(&self) -> Result<(Tensor, OwnedTargets)> {
+        let program = self.run.program();
+        let (Some(output), Some(target), true) = (program.ports().output, program.ports().target, self.run.rows > 0)
+        else {
+            return Err(Error::State("there was no step yet".into()));
+        };
+        let shape = |value: Value| [&[self.run.rows], &program.value(value).shape[..]].concat();
+        let targets = if self.plan.class_targets {
+            OwnedTargets::Classes(vec![self.run.rows, self.op.outer * self.op.inner], self.run.read_indices(target).to_vec())
+        } else {
+            OwnedTargets::Real(Tensor::new(shape(target), self.run.read::<T>(target).to_vec())?)
+        };
+        Ok((Tensor::new(shape(output), self.run.read::<T>(output).to_vec())?, targets))
     }
 
     /// One update from these batches, whose gradients add up; each goes through the network by itself.
@@ -364,7 +399,10 @@ fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -
 
 /// Checks examples before a long run: extents, weights, labels, and, unless bad steps are to be
 /// skipped, that every number is finite.
-pub(crate) fn check_examples(network: &Network, config: &TrainingConfig, examples: &Examples<'_>) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] saying what does not fit.
+pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Examples<'_>) -> Result<()> {
     let output = network.output_shape();
     let classes = examples.target.are_classes_for(&config.loss, output)?;
     let finite = config.on_nonfinite == OnNonFinite::Raise;

@@ -79,7 +79,7 @@ pub struct TrainingConfig {
     /// Rows of one validation pass; `batch_size` unless given.
     pub validation_batch_size: Option<usize>,
     /// Epochs between two validations.
-    pub validation_frequency: u64,
+    pub validation_every: u64,
     /// How the rate changes with a layer's depth.
     pub depth_scale: DepthScale,
     /// Whether every step's duration is recorded.
@@ -106,7 +106,7 @@ impl Default for TrainingConfig {
             accumulate: 1,
             validation_split: 0.0,
             validation_batch_size: None,
-            validation_frequency: 1,
+            validation_every: 1,
             depth_scale: DepthScale::default(),
             track_perf: false,
         }
@@ -124,7 +124,7 @@ impl TrainingConfig {
             ("batch_size", self.batch_size as u64),
             ("accumulate", self.accumulate as u64),
             ("validation_batch_size", self.validation_batch_size.unwrap_or(1) as u64),
-            ("validation_frequency", self.validation_frequency),
+            ("validation_every", self.validation_every),
         ];
         for (name, value) in at_least_one {
             if value == 0 {

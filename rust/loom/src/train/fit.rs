@@ -74,7 +74,7 @@ pub fn train(network: &mut Network, examples: &Examples<'_>, config: &TrainingCo
     train_with(network, examples, None, config, false, &mut ())
 }
 
-/// Trains by backpropagation: `validation` is evaluated every `validation_frequency` epochs; with
+/// Trains by backpropagation: `validation` is evaluated every `validation_every` epochs; with
 /// `resume`, training goes on where the network's last one stopped, in the middle of an epoch if
 /// need be, and gives bit for bit what an uninterrupted one gives.
 ///
@@ -127,7 +127,7 @@ pub fn train_with(
         }
         let loss = end_epoch(network);
         let validated = match validation {
-            Some(validation) if (number + 1).is_multiple_of(config.validation_frequency) => {
+            Some(validation) if (number + 1).is_multiple_of(config.validation_every) => {
                 Some(evaluate(network, validation, config)?)
             }
             _ => None,
@@ -169,7 +169,7 @@ impl TrainingResult {
 }
 
 /// Closes the epoch in the network's state; returns its mean loss.
-pub(crate) fn end_epoch(network: &mut Network) -> f64 {
+pub fn end_epoch(network: &mut Network) -> f64 {
     let state = &mut network.optimizer_state;
     let loss = state.loss_sum / state.loss_weight;
     state.epoch += 1;
@@ -217,6 +217,11 @@ impl Epoch {
         }
     }
 
+    /// Whether the epoch the network is in has no step left.
+    pub fn is_done(&self, network: &Network) -> bool {
+        network.optimizer_state.batch >= self.steps()
+    }
+
     /// The next step of the epoch the network is in; `None` at its end.
     ///
     /// # Errors
@@ -227,10 +232,10 @@ impl Epoch {
         network: &mut Network,
         examples: &Examples<'_>,
     ) -> Result<Option<StepReport>> {
-        let start = network.optimizer_state.batch as usize * self.step_rows();
-        if start >= self.order.len() {
+        if self.is_done(network) {
             return Ok(None);
         }
+        let start = network.optimizer_state.batch as usize * self.step_rows();
         let rows = &self.order[start..self.order.len().min(start.saturating_add(self.step_rows()))];
         let report = if rows.len() <= self.batch_size {
             trainer.step(network, &[(examples, Rows::At(rows))])?
@@ -244,7 +249,7 @@ impl Epoch {
 }
 
 /// Adds a step to the running epoch in the network's state.
-pub(crate) fn count_step(network: &mut Network, report: &StepReport) {
+pub fn count_step(network: &mut Network, report: &StepReport) {
     let state = &mut network.optimizer_state;
     state.batch += 1;
     if !report.skipped {

@@ -14,11 +14,11 @@ mod optimizer;
 mod schedule;
 mod state;
 
-pub use backprop::{StepReport, Trainer};
+pub use backprop::{OwnedTargets, StepReport, Trainer, check_examples};
 pub use config::{DepthScale, OnNonFinite, TrainingConfig};
 pub use data::{Examples, Rows, Targets};
 pub use evaluate::{Evaluation, Evaluator, evaluate};
-pub use fit::{Callback, Epoch, EpochReport, TrainingResult, train, train_with};
+pub use fit::{Callback, Epoch, EpochReport, TrainingResult, count_step, end_epoch, train, train_with};
 pub use initializer::Initializer;
 pub use loss::{LossConfig, LossOptions, loss_and_gradient};
 pub use metrics::{Metric, MetricState};

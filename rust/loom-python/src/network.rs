@@ -1,0 +1,382 @@
+//! `loom._native.Network`: the engine's network behind a lock.
+
+use crate::arrays::{RealArray, to_numpy};
+use crate::error::{PyError, detached};
+use loom::Network as Engine;
+use loom::dtype::DType;
+use loom::io::SaveOptions;
+use loom::network::{GradientStatistics, LayerStatistics, LayerValue};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::path::PathBuf;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+/// Depth, row, column and place in the cell.
+pub type At = [usize; 4];
+
+/// A network; calls that change it exclude each other, and raise instead of waiting.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Network {
+    engine: RwLock<Engine>,
+}
+
+fn busy() -> PyErr {
+    PyError::from(loom::Error::State(
+        "the network is in use: it is training or being changed by another thread; wait for that to end".into(),
+    ))
+    .into()
+}
+
+impl Network {
+    fn new(engine: Engine) -> Self {
+        Self { engine: RwLock::new(engine) }
+    }
+
+    /// The network, shared with other readers.
+    pub fn read(&self) -> PyResult<RwLockReadGuard<'_, Engine>> {
+        match self.engine.try_read() {
+            Ok(guard) => Ok(guard),
+            // The engine puts everything back in its place before a panic leaves it.
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(busy()),
+        }
+    }
+
+    /// The network, exclusively.
+    pub fn write(&self) -> PyResult<RwLockWriteGuard<'_, Engine>> {
+        match self.engine.try_write() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(busy()),
+        }
+    }
+
+    fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let mut guard = self.write()?;
+        let engine = &mut *guard;
+        detached(py, move || work(engine))
+    }
+
+    fn look<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let guard = self.read()?;
+        let engine = &*guard;
+        detached(py, move || work(engine))
+    }
+}
+
+fn split(at: At) -> ([usize; 3], usize) {
+    ([at[0], at[1], at[2]], at[3])
+}
+
+#[pymethods]
+impl Network {
+    /// Makes the network that a config in JSON describes.
+    #[new]
+    fn from_config(config: &str) -> PyResult<Self> {
+        Ok(Self::new(Engine::from_json(config).map_err(PyError::from)?))
+    }
+
+    /// Loads a network from a file.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        detached(py, move || Engine::load(path)).map(Self::new)
+    }
+
+    /// Makes a network from the bytes of a file.
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        detached(py, move || Engine::from_bytes(data)).map(Self::new)
+    }
+
+    /// Saves to a file, with the optimizer's state if asked.
+    fn save(&self, py: Python<'_>, path: PathBuf, optimizer: bool) -> PyResult<()> {
+        self.change(py, move |engine| engine.save(path, SaveOptions { optimizer }))
+    }
+
+    /// The bytes that `save` writes.
+    fn to_bytes<'py>(&self, py: Python<'py>, optimizer: bool) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.change(py, move |engine| engine.to_bytes(SaveOptions { optimizer }))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// The network's config as JSON.
+    fn config(&self) -> PyResult<String> {
+        Ok(self.read()?.to_json().map_err(PyError::from)?)
+    }
+
+    /// Adds a layer, given as a config in JSON, at the end of a cell.
+    fn add(&self, cell: [usize; 3], layer: &str) -> PyResult<()> {
+        let config = serde_json::from_str(layer)
+            .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+        let layer = loom::layers::from_config(&config).map_err(PyError::from)?;
+        Ok(self.write()?.add_arc(cell, layer.into()).map_err(PyError::from)?)
+    }
+
+    /// Infers shapes and makes initial weights.
+    fn build(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, Engine::build)
+    }
+
+    /// The table of layers as text.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        self.change(py, Engine::summary)
+    }
+
+    /// One sample's extents of the output; builds the network.
+    fn output_shape(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        self.change(py, |engine| {
+            engine.build()?;
+            Ok(engine.output_shape().to_vec())
+        })
+    }
+
+    /// A layer's input and output extents; builds the network.
+    fn layer_shapes(&self, py: Python<'_>, at: At) -> PyResult<(Vec<usize>, Vec<usize>)> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| {
+            engine.build()?;
+            let placed = engine.layer(cell, layer)?;
+            let extents = |shape: Option<&loom::Shape>| shape.map(|shape| shape.to_vec()).unwrap_or_default();
+            Ok((extents(placed.input_shape()), extents(placed.output_shape())))
+        })
+    }
+
+    /// How many layers a cell holds.
+    fn cell_len(&self, cell: [usize; 3]) -> PyResult<usize> {
+        Ok(self.read()?.cell_len(cell).map_err(PyError::from)?)
+    }
+
+    /// Whether an optimizer may move a layer.
+    fn trainable(&self, at: At) -> PyResult<bool> {
+        let (cell, layer) = split(at);
+        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.trainable())
+    }
+
+    /// Lets an optimizer move a layer, or keeps it from doing so.
+    fn set_trainable(&self, at: At, trainable: bool) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        Ok(self.write()?.set_trainable(cell, layer, trainable).map_err(PyError::from)?)
+    }
+
+    /// What the learning rate of a layer is multiplied by.
+    fn rate_factor(&self, at: At) -> PyResult<f64> {
+        let (cell, layer) = split(at);
+        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.rate_factor())
+    }
+
+    /// Multiplies the learning rate of a layer.
+    fn set_rate_factor(&self, at: At, factor: f64) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        Ok(self.write()?.set_rate_factor(cell, layer, factor).map_err(PyError::from)?)
+    }
+
+    /// The names of a layer's parameters; builds the network.
+    fn parameter_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<&'static str>> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.parameter_names(cell, layer))
+    }
+
+    /// A parameter's master; with `active`, as the forward pass reads it.
+    fn parameter(&self, py: Python<'_>, at: At, name: &str, active: bool) -> PyResult<Py<PyAny>> {
+        let (cell, layer) = split(at);
+        let tensor = self.change(py, move |engine| {
+            engine.build()?;
+            if active { engine.active_parameter(cell, layer, name) } else { engine.parameter(cell, layer, name) }
+        })?;
+        to_numpy(py, tensor)
+    }
+
+    /// Sets a parameter's master.
+    fn set_parameter(&self, py: Python<'_>, at: At, name: &str, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        let array = RealArray::borrow(values)?;
+        let view = array.view()?;
+        self.change(py, move |engine| engine.set_parameter(cell, layer, name, view))
+    }
+
+    /// A parameter's gradient.
+    fn gradient(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
+        let (cell, layer) = split(at);
+        let tensor = self.change(py, move |engine| {
+            engine.build()?;
+            engine.gradient(cell, layer, name)
+        })?;
+        to_numpy(py, tensor)
+    }
+
+    /// What a layer read or made in the newest training forward pass: "input",
+    /// "preactivation" or "output".
+    fn layer_value(&self, py: Python<'_>, at: At, which: &str) -> PyResult<Py<PyAny>> {
+        let (cell, layer) = split(at);
+        let which = match which {
+            "input" => LayerValue::Input,
+            "preactivation" => LayerValue::Preactivation,
+            _ => LayerValue::Output,
+        };
+        let tensor = self.look(py, move |engine| engine.layer_value(cell, layer, which))?;
+        to_numpy(py, tensor)
+    }
+
+    /// Changes the numeric type of the layers at these places, or of all.
+    #[pyo3(signature = (dtype, layers=None))]
+    fn morph(&self, py: Python<'_>, dtype: &str, layers: Option<Vec<At>>) -> PyResult<()> {
+        let dtype = DType::parse(dtype).map_err(PyError::from)?;
+        self.change(py, move |engine| {
+            engine.morph_where(dtype, |placed| {
+                layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
+            })
+        })
+    }
+
+    /// Bytes of the weights that the forward pass reads; builds the network.
+    fn weight_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.change(py, |engine| {
+            engine.build()?;
+            Ok(engine.weight_bytes())
+        })
+    }
+
+    /// The numeric type of a layer's weights; None for a layer without weights.
+    fn layer_dtype(&self, py: Python<'_>, at: At) -> PyResult<Option<String>> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| {
+            engine.build()?;
+            engine.layer_dtype(cell, layer)
+        })
+    }
+
+    /// The output for each row, dropout off. The network must have been built.
+    fn predict(&self, py: Python<'_>, input: &Bound<'_, PyAny>, batch_size: usize) -> PyResult<Py<PyAny>> {
+        let array = RealArray::borrow(input)?;
+        let view = array.view()?;
+        let tensor = self.look(py, move |engine| engine.predict_batched(view, batch_size))?;
+        to_numpy(py, tensor)
+    }
+
+    /// The same, with each layer's statistics for each batch.
+    fn predict_observed(
+        &self,
+        py: Python<'_>,
+        input: &Bound<'_, PyAny>,
+        batch_size: usize,
+    ) -> PyResult<(Py<PyAny>, Vec<Vec<Py<PyDict>>>)> {
+        let array = RealArray::borrow(input)?;
+        let view = array.view()?;
+        let (tensor, statistics) = self.look(py, move |engine| {
+            let mut statistics = Vec::new();
+            let output = engine.predict_observed(view, batch_size, |layers| statistics.push(layers))?;
+            Ok((output, statistics))
+        })?;
+        let statistics: PyResult<_> = statistics.iter().map(|layers| layer_dicts(py, layers)).collect();
+        Ok((to_numpy(py, tensor)?, statistics?))
+    }
+
+    /// A training forward pass that keeps history: the output, and the seconds it took.
+    fn forward(&self, py: Python<'_>, input: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, f64)> {
+        let array = RealArray::borrow(input)?;
+        let view = array.view()?;
+        let step = self.change(py, move |engine| engine.forward(view))?;
+        Ok((to_numpy(py, step.output)?, step.duration.as_secs_f64()))
+    }
+
+    /// Each layer's statistics in the newest training forward pass.
+    fn layer_statistics(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+        let layers = self.look(py, Engine::layer_statistics)?;
+        layer_dicts(py, &layers)
+    }
+
+    /// Adds to the gradients; returns the input's.
+    fn backward(&self, py: Python<'_>, gradient: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let array = RealArray::borrow(gradient)?;
+        let view = array.view()?;
+        let tensor = self.change(py, move |engine| engine.backward(view))?;
+        to_numpy(py, tensor)
+    }
+
+    /// Scales the gradients to a global norm; returns the norm before.
+    fn clip_gradients(&self, py: Python<'_>, max_norm: f64) -> PyResult<f64> {
+        self.change(py, move |engine| engine.clip_gradients(max_norm))
+    }
+
+    /// Updates from the gradients, and clears them.
+    fn apply_gradients(&self, py: Python<'_>, rate: f64) -> PyResult<()> {
+        self.change(py, move |engine| engine.apply_gradients(rate))
+    }
+
+    /// Clears the gradients.
+    fn zero_gradients(&self) -> PyResult<()> {
+        self.write()?.zero_gradients();
+        Ok(())
+    }
+
+    /// Chooses the rule that `apply_gradients` follows, given as JSON.
+    fn set_optimizer(&self, optimizer: &str) -> PyResult<()> {
+        let optimizer = serde_json::from_str(optimizer)
+            .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+        Ok(self.write()?.set_optimizer(optimizer).map_err(PyError::from)?)
+    }
+
+    /// Each trainable layer's gradient in figures.
+    fn gradient_statistics(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+        let layers = self.look(py, Engine::gradient_statistics)?;
+        layers.iter().map(|layer| gradient_dict(py, layer)).collect()
+    }
+
+    /// Epoch, batch, step and updates of the last training, and its optimizer as JSON.
+    fn training_state(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let guard = self.read()?;
+        let state = guard.optimizer_state();
+        let dict = PyDict::new(py);
+        dict.set_item("epoch", state.epoch)?;
+        dict.set_item("batch", state.batch)?;
+        dict.set_item("step", state.step)?;
+        dict.set_item("updates", state.updates)?;
+        let optimizer = serde_json::to_string(&state.optimizer)
+            .map_err(|error| PyError::from(loom::Error::Internal(error.to_string())))?;
+        dict.set_item("optimizer", optimizer)?;
+        Ok(dict.unbind())
+    }
+}
+
+/// Statistics of layers as dictionaries.
+pub fn layer_dicts(py: Python<'_>, layers: &[LayerStatistics]) -> PyResult<Vec<Py<PyDict>>> {
+    layers
+        .iter()
+        .map(|layer| {
+            let dict = PyDict::new(py);
+            dict.set_item("at", layer.path.indices())?;
+            dict.set_item("kind", layer.kind)?;
+            dict.set_item("shape", &layer.shape)?;
+            dict.set_item("rows", layer.rows)?;
+            dict.set_item("mean", layer.mean)?;
+            dict.set_item("std", layer.standard_deviation)?;
+            dict.set_item("min", layer.min)?;
+            dict.set_item("max", layer.max)?;
+            dict.set_item("norm", layer.norm)?;
+            dict.set_item("zeros", layer.zeros)?;
+            dict.set_item("non_finite", layer.non_finite)?;
+            Ok(dict.unbind())
+        })
+        .collect()
+}
+
+fn gradient_dict(py: Python<'_>, layer: &GradientStatistics) -> PyResult<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("at", layer.path.indices())?;
+    dict.set_item("kind", layer.kind)?;
+    dict.set_item("min", layer.min)?;
+    dict.set_item("max", layer.max)?;
+    dict.set_item("mean", layer.mean)?;
+    dict.set_item("norm", layer.norm)?;
+    dict.set_item("vanishing", layer.vanishing)?;
+    dict.set_item("exploding", layer.exploding)?;
+    Ok(dict.unbind())
+}

@@ -1,0 +1,273 @@
+//! `loom._native.Trainer` and `Evaluator`: the engine's training loop, handed slices of time.
+//!
+//! A slice runs in the engine without the GIL; between slices Python shows progress, calls
+//! callbacks and looks for Ctrl-C.
+
+use crate::arrays::ExampleArrays;
+use crate::error::{PyError, detached};
+use crate::network::{Network, layer_dicts};
+use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainingConfig};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Reads a training config from JSON.
+fn parse(config: &str) -> PyResult<TrainingConfig> {
+    let config: TrainingConfig =
+        serde_json::from_str(config).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+    config.validate().map_err(PyError::from)?;
+    Ok(config)
+}
+
+/// Borrows an (input, target, weight or None) tuple.
+fn borrow<'py>(examples: &Bound<'py, PyTuple>) -> PyResult<ExampleArrays<'py>> {
+    let (input, target, weight): (Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>) =
+        examples.extract()?;
+    ExampleArrays::borrow(&input, &target, weight.as_ref())
+}
+
+struct State {
+    trainer: engine::Trainer,
+    config: TrainingConfig,
+    epoch: Epoch,
+}
+
+/// Trains one network; batches come from arrays, or one by one.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Trainer {
+    network: Py<Network>,
+    state: Mutex<State>,
+}
+
+#[pymethods]
+impl Trainer {
+    /// Prepares training on examples like these. `rows` is the size of the data set for
+    /// arrays; for batches from an iterable it is 0 and `total_steps` says how many will come.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        network: Py<Network>,
+        config: &str,
+        examples: &Bound<'_, PyTuple>,
+        total_steps: u64,
+        resume: bool,
+        observed: bool,
+    ) -> PyResult<Self> {
+        let config = parse(config)?;
+        let arrays = borrow(examples)?;
+        let view = arrays.view()?;
+        let mut guard = network.get().write()?;
+        let target = &mut *guard;
+        let settings = config.clone();
+        let (trainer, epoch) = detached(py, move || {
+            target.build()?;
+            engine::check_examples(target, &settings, &view)?;
+            let epoch = Epoch::new(&settings, view.rows());
+            let steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
+            Ok((engine::Trainer::new(target, &settings, &view, steps, resume, observed)?, epoch))
+        })?;
+        drop(guard);
+        Ok(Self { network, state: Mutex::new(State { trainer, config, epoch }) })
+    }
+
+    /// Steps of one epoch over the arrays.
+    fn steps(&self) -> u64 {
+        self.lock().epoch.steps()
+    }
+
+    /// Draws the order of the epoch the network is in.
+    fn begin_epoch(&self, py: Python<'_>) -> PyResult<()> {
+        let guard = self.network.get().read()?;
+        let number = guard.optimizer_state().epoch;
+        drop(guard);
+        detached(py, || {
+            let State { epoch, config, .. } = &mut *self.lock();
+            epoch.begin(config, number);
+            Ok(())
+        })
+    }
+
+    /// Runs steps of the epoch over these arrays until it ends, `max_steps` are done, or
+    /// `seconds` have passed. Returns the reports, and whether the epoch has ended.
+    fn run(
+        &self,
+        py: Python<'_>,
+        examples: &Bound<'_, PyTuple>,
+        max_steps: usize,
+        seconds: f64,
+    ) -> PyResult<(Vec<Report>, bool)> {
+        let arrays = borrow(examples)?;
+        let view = arrays.view()?;
+        let mut guard = self.network.get().write()?;
+        let network = &mut *guard;
+        let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        detached(py, || {
+            let State { trainer, epoch, .. } = &mut *self.lock();
+            let started = Instant::now();
+            let mut reports = Vec::new();
+            while reports.len() < max_steps && started.elapsed() < limit {
+                let step_started = Instant::now();
+                match epoch.step(trainer, network, &view)? {
+                    Some(report) => reports.push(Report::new(report, step_started.elapsed())),
+                    None => return Ok((reports, true)),
+                }
+            }
+            Ok((reports, epoch.is_done(network)))
+        })
+    }
+
+    /// One update from these batches, whose gradients add up.
+    fn step(&self, py: Python<'_>, batches: Vec<Bound<'_, PyTuple>>) -> PyResult<Report> {
+        let arrays = batches.iter().map(borrow).collect::<PyResult<Vec<_>>>()?;
+        let views = arrays.iter().map(ExampleArrays::view).collect::<PyResult<Vec<Examples<'_>>>>()?;
+        let mut guard = self.network.get().write()?;
+        let network = &mut *guard;
+        detached(py, || {
+            let State { trainer, config, .. } = &mut *self.lock();
+            let started = Instant::now();
+            for view in &views {
+                engine::check_examples(network, config, view)?;
+            }
+            let batches: Vec<_> = views.iter().map(|view| (view, Rows::First(view.rows()))).collect();
+            let report = trainer.step(network, &batches)?;
+            engine::count_step(network, &report);
+            Ok(Report::new(report, started.elapsed()))
+        })
+    }
+
+    /// Closes the epoch: its mean loss, and each metric over what was learned from.
+    fn end_epoch(&self) -> PyResult<(f64, Vec<(&'static str, f64)>)> {
+        let mut guard = self.network.get().write()?;
+        let loss = engine::end_epoch(&mut guard);
+        let trainer = &mut self.lock().trainer;
+        let metrics = trainer.metrics.iter().map(|metric| (metric.metric().name(), metric.value())).collect();
+        trainer.metrics.iter_mut().for_each(engine::MetricState::reset);
+        Ok((loss, metrics))
+    }
+
+    /// Output and target of the newest step.
+    fn newest(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+        let (output, target) = self.lock().trainer.newest().map_err(PyError::from)?;
+        let target = match target {
+            engine::OwnedTargets::Real(tensor) => crate::arrays::to_numpy(py, tensor)?,
+            engine::OwnedTargets::Classes(shape, labels) => {
+                use numpy::{IntoPyArray, PyArrayMethods};
+                labels.into_pyarray(py).reshape(shape)?.into_any().unbind()
+            }
+        };
+        Ok((crate::arrays::to_numpy(py, output)?, target))
+    }
+
+    /// Each layer's statistics in the newest step; the trainer must have been made `observed`.
+    fn layer_statistics(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+        let guard = self.network.get().read()?;
+        let layers = guard.statistics_of(self.lock().trainer.run());
+        layer_dicts(py, &layers)
+    }
+}
+
+impl Trainer {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one step did.
+#[pyclass(frozen, get_all, module = "loom._native")]
+pub struct Report {
+    /// The loss over the step's rows.
+    loss: f64,
+    /// The weight of this loss in a mean.
+    weight: f64,
+    /// How many rows there were.
+    rows: usize,
+    /// The learning rate.
+    rate: f64,
+    /// The gradient norm before clipping, where it was computed.
+    gradient_norm: Option<f64>,
+    /// Whether the step was left out because it was not finite.
+    skipped: bool,
+    /// How long it took.
+    seconds: f64,
+}
+
+impl Report {
+    fn new(report: StepReport, duration: Duration) -> Self {
+        Self {
+            loss: report.loss,
+            weight: report.weight,
+            rows: report.rows,
+            rate: report.rate,
+            gradient_norm: report.gradient_norm,
+            skipped: report.skipped,
+            seconds: duration.as_secs_f64(),
+        }
+    }
+}
+
+/// Gathers loss and metrics without learning.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Evaluator {
+    network: Py<Network>,
+    evaluator: Mutex<engine::Evaluator>,
+}
+
+#[pymethods]
+impl Evaluator {
+    /// For this network, with the loss and metrics of a training config in JSON.
+    #[new]
+    fn new(py: Python<'_>, network: Py<Network>, config: &str) -> PyResult<Self> {
+        let config = parse(config)?;
+        let mut guard = network.get().write()?;
+        let target = &mut *guard;
+        let evaluator = detached(py, move || {
+            target.build()?;
+            engine::Evaluator::new(target, &config)
+        })?;
+        drop(guard);
+        Ok(Self { network, evaluator: Mutex::new(evaluator) })
+    }
+
+    /// Takes in examples, at most `batch_size` rows at a time.
+    fn update(&self, py: Python<'_>, examples: &Bound<'_, PyTuple>, batch_size: usize) -> PyResult<()> {
+        let arrays = borrow(examples)?;
+        let view = arrays.view()?;
+        let guard = self.network.get().read()?;
+        let network = &*guard;
+        detached(py, || {
+            let mut evaluator = self.evaluator.lock().unwrap_or_else(PoisonError::into_inner);
+            evaluator.update(network, &view, batch_size)
+        })
+    }
+
+    /// The mean loss, and each metric.
+    fn finish(&self) -> PyResult<(f64, Vec<(&'static str, f64)>)> {
+        let evaluator = self.evaluator.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = evaluator.finish().map_err(PyError::from)?;
+        Ok((found.loss, found.metrics))
+    }
+}
+
+/// A loss of an output by itself, and its gradient with respect to the output.
+#[pyfunction]
+#[pyo3(signature = (loss, output, target, weight, label_smoothing, class_weight))]
+pub fn loss_and_gradient(
+    py: Python<'_>,
+    loss: &str,
+    output: &Bound<'_, PyAny>,
+    target: &Bound<'_, PyAny>,
+    weight: Option<Vec<f64>>,
+    label_smoothing: f64,
+    class_weight: Option<Vec<f64>>,
+) -> PyResult<(f64, Py<PyAny>)> {
+    let loss: engine::LossConfig =
+        serde_json::from_str(loss).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+    let output = crate::arrays::RealArray::borrow(output)?;
+    let target = crate::arrays::TargetArray::borrow(target)?;
+    let (output, target) = (output.view()?, target.view()?);
+    let options = engine::LossOptions { label_smoothing, class_weight };
+    let (value, gradient) =
+        detached(py, move || engine::loss_and_gradient(loss, output, &target, weight.as_deref(), &options))?;
+    Ok((value, crate::arrays::to_numpy(py, gradient)?))
+}
