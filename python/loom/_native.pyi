@@ -2,4 +2,5 @@
 
 from typing import Final
 
+__all__ = ["__version__"]
 __version__: Final[str]

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from loom._checks import real
 from loom._config import Named, NamedFamily
 
-__all__ = ["ELU", "ActivationFunction", "ActivationLike", "LeakyReLU", "Softplus", "names", "resolve"]
+__all__ = ["ELU", "ActivationFunction", "ActivationLike", "LeakyReLU", "names", "resolve"]
 
 
 class ActivationFunction(Named):
@@ -38,6 +38,7 @@ _FAMILY: NamedFamily[ActivationFunction] = NamedFamily(
         "gelu",
         "gelu_tanh",
         "silu",
+        "softplus",
         "mish",
     ),
     aliases={"swish": "silu", "identity": "linear"},
@@ -76,21 +77,6 @@ class ELU(ActivationFunction):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", real("ELU", "alpha", self.alpha))
-
-
-@_FAMILY.register("softplus")
-@dataclass(frozen=True)
-class Softplus(ActivationFunction):
-    """`log(1 + exp(beta * x)) / beta`, computed without overflow.
-
-    Args:
-        beta: How sharply it bends; above zero.
-    """
-
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "beta", real("Softplus", "beta", self.beta, above=0.0))
 
 
 def resolve(value: ActivationLike | None) -> str | ActivationFunction:

@@ -14,7 +14,7 @@ from typing import Any
 from loom import activations, initializers
 from loom._checks import PairLike, flag, items, pair, real, whole
 from loom._config import Tagged, TaggedFamily
-from loom.activations import ELU, ActivationFunction, ActivationLike, LeakyReLU, Softplus
+from loom.activations import ELU, ActivationFunction, ActivationLike, LeakyReLU
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 
@@ -33,7 +33,6 @@ __all__ = [
     "MaxPool2D",
     "Reshape",
     "Softmax",
-    "Softplus",
     "layer_from_config",
 ]
 

@@ -88,7 +88,6 @@ def test_every_layer_has_an_example() -> None:
 def test_names_with_a_parameter_get_their_default() -> None:
     assert nn.Dense(1, activation="leaky_relu").activation == nn.LeakyReLU(0.01)
     assert nn.Dense(1, activation="elu").activation == nn.ELU(1.0)
-    assert nn.Dense(1, activation="softplus").activation == nn.Softplus(1.0)
 
 
 def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
@@ -118,7 +117,7 @@ def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
         (lambda: nn.Dropout(1.0), "rate must be a finite number at least 0 and below 1, got 1.0"),
         (lambda: nn.Dropout(float("nan")), "got nan"),
         (lambda: nn.Softmax(0), "temperature must be a finite number above 0"),
-        (lambda: nn.Softplus(0), "beta must be a finite number above 0"),
+        (lambda: nn.ELU("x"), "alpha must be a finite number, got 'x'"),
         (lambda: initializers.Uniform(1, 0), "low must not be above high"),
         (lambda: nn.Dense(3, bias_initializer="normal"), "Normal: missing setting std"),
         (lambda: nn.layer_from_config({"units": 3}), 'the key "type" is missing'),
