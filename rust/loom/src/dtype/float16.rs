@@ -1,0 +1,188 @@
+//! The 16-bit floats: bfloat16 (8 bits of exponent, 7 of fraction) and IEEE
+//! binary16 (5 and 10), rounded to nearest, ties to even.
+//!
+//! Written on the bits without branches, so that the compiler makes vector code of the loops.
+
+use super::codec::Encoding;
+use crate::cpu::Real;
+use crate::tensor::Precision;
+
+/// The nearest bfloat16 of a number that is not NaN, as bits.
+#[inline(always)]
+pub fn f32_to_bfloat16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    // Adding just under half a unit carries into the kept half; ties carry where its last bit is odd.
+    (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16
+}
+
+/// The number that bfloat16 bits stand for.
+#[inline(always)]
+pub fn bfloat16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The nearest binary16 of a number that is not NaN, as bits.
+#[inline(always)]
+pub fn f32_to_float16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let sign = bits >> 16 & 0x8000;
+    let magnitude = bits & 0x7FFF_FFFF;
+    // Normal: the exponent's bias goes from 127 to 15; as for bfloat16 with 13 bits to drop.
+    let rebias = (127 - 15) << 23;
+    let normal = magnitude.wrapping_sub(rebias).wrapping_add(0xFFF + (magnitude >> 13 & 1)) >> 13;
+    // Subnormal: adding 0.5 puts the unit of binary16's subnormals, 2^-24, in the last place,
+    // and the addition rounds.
+    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let finite = if magnitude < 113 << 23 { subnormal } else { normal };
+    (sign | if magnitude >= 143 << 23 { 0x7C00 } else { finite }) as u16
+}
+
+/// The number that binary16 bits stand for.
+#[inline(always)]
+pub fn float16_to_f32(bits: u16) -> f32 {
+    let magnitude = u32::from(bits & 0x7FFF) << 13;
+    // Read with binary32's bias the number is too small by 2^112; the product is exact,
+    // and makes subnormals normal.
+    let scaled = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let special = magnitude | 0x7F80_0000;
+    let magnitude = if magnitude >= 0x0F80_0000 { special } else { scaled };
+    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
+}
+
+/// `value` as `f32`, inexact results such that rounding them once more, to a format at least
+/// two bits narrower, gives what rounding `value` once would have (rounding to odd).
+#[inline(always)]
+fn to_f32_odd<T: Real>(value: T) -> f32 {
+    let nearest = value.to_f32();
+    match T::PRECISION {
+        Precision::Float32 => nearest,
+        Precision::Float64 => {
+            let (exact, rounded) = (value.to_f64().abs(), f64::from(nearest).abs());
+            let truncated = nearest.to_bits() - u32::from(rounded > exact);
+            f32::from_bits(truncated | u32::from(rounded != exact))
+        }
+    }
+}
+
+/// bfloat16.
+pub(super) struct Bfloat16;
+
+impl Encoding for Bfloat16 {
+    const SCALED: bool = false;
+
+    #[inline(always)]
+    fn encode<T: Real>(data: &[T], _scales: &[f32], bytes: &mut [u8]) -> bool {
+        encode_halves(data, bytes, 0x7F80, |value| f32_to_bfloat16(to_f32_odd(value)))
+    }
+
+    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], out: &mut [T]) {
+        decode_halves(bytes, out, bfloat16_to_f32);
+    }
+}
+
+/// IEEE binary16.
+pub(super) struct Float16;
+
+impl Encoding for Float16 {
+    const SCALED: bool = false;
+
+    #[inline(always)]
+    fn encode<T: Real>(data: &[T], _scales: &[f32], bytes: &mut [u8]) -> bool {
+        encode_halves(data, bytes, 0x7C00, |value| f32_to_float16(to_f32_odd(value)))
+    }
+
+    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], out: &mut [T]) {
+        decode_halves(bytes, out, float16_to_f32);
+    }
+}
+
+/// Whether every code is finite: not all of the exponent's bits are set.
+#[inline(always)]
+fn encode_halves<T: Real>(data: &[T], bytes: &mut [u8], exponent: u16, encode: impl Fn(T) -> u16) -> bool {
+    let codes: &mut [u16] = bytemuck::cast_slice_mut(bytes);
+    let mut finite = true;
+    for (code, value) in codes.iter_mut().zip(data) {
+        *code = encode(*value);
+        // NaN is caught on the value: its bits may have been carried past the exponent.
+        finite &= (*code & exponent != exponent) & value.is_finite();
+    }
+    finite
+}
+
+fn decode_halves<T: Real>(bytes: &[u8], out: &mut [T], decode: impl Fn(u16) -> f32) {
+    for (out, code) in out.iter_mut().zip(bytemuck::cast_slice::<u8, u16>(bytes)) {
+        *out = T::from_f64(f64::from(decode(*code)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    /// Every code, the midpoint above it, and the neighbours of both, in both precisions,
+    /// against the independent conversions of the `half` crate.
+    #[test]
+    fn every_code_and_midpoint() {
+        for code in 0..=u16::MAX {
+            let (b, h) = (bf16::from_bits(code), f16::from_bits(code));
+            for (found, expected) in [(bfloat16_to_f32(code), b.to_f32()), (float16_to_f32(code), h.to_f32())] {
+                assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan());
+            }
+            if b.is_finite() {
+                check_around(b.to_f64(), bf16::from_bits(code + 1).to_f64(), code, |x| bf16::from_f32(x).to_bits(), f32_to_bfloat16);
+            }
+            if h.is_finite() {
+                check_around(h.to_f64(), f16::from_bits(code + 1).to_f64(), code, |x| f16::from_f32(x).to_bits(), f32_to_float16);
+            }
+        }
+    }
+
+    /// Between the values of `code` and of `code + 1`, the one further from zero.
+    fn check_around(value: f64, next: f64, code: u16, expected: impl Fn(f32) -> u16, encode: impl Fn(f32) -> u16) {
+        let single = value as f32;
+        assert_eq!(f64::from(single), value);
+        assert_eq!(encode(single), code);
+        let middle = if next.is_finite() {
+            (value + next) / 2.0
+        } else {
+            // Half a unit above the greatest number: from here on it rounds to infinity.
+            let unit = value.abs().log2().floor() - if code & 0x7FFF == 0x7BFF { 10.0 } else { 7.0 };
+            value + value.signum() * unit.exp2() / 2.0
+        };
+        for bits in [-1i64, 0, 1].map(|step| (middle as f32).to_bits().wrapping_add_signed(step as i32)) {
+            let x = f32::from_bits(bits);
+            assert_eq!(encode(x), expected(x), "{x:e}");
+        }
+        // One unit of f64 to either side of the midpoint decides, though f32 cannot tell them apart.
+        let even = if code & 1 == 0 { code } else { code + 1 };
+        for (x, right) in [
+            (f64::from_bits(middle.to_bits() - 1), code),
+            (middle, even),
+            (f64::from_bits(middle.to_bits() + 1), code + 1),
+        ] {
+            assert_eq!(encode(to_f32_odd(x)), right, "{x:e}");
+        }
+    }
+
+    #[test]
+    fn random_values_agree_with_half() {
+        let stream = crate::random::Stream::new(4, 0, 0, crate::random::Use::Initialize);
+        for index in 0..200_000 {
+            let x = f32::from_bits(stream.word(index));
+            if !x.is_nan() {
+                assert_eq!(f32_to_bfloat16(x), bf16::from_f32(x).to_bits(), "{x:e}");
+                assert_eq!(f32_to_float16(x), f16::from_f32(x).to_bits(), "{x:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn tiny_and_huge_doubles() {
+        assert_eq!(f32_to_bfloat16(to_f32_odd(1e-320)), 0);
+        assert_eq!(f32_to_bfloat16(to_f32_odd(-1e-320)), 0x8000);
+        assert_eq!(f32_to_bfloat16(to_f32_odd(1e300)), 0x7F80);
+        assert_eq!(f32_to_float16(to_f32_odd(65519.999_999)), 0x7BFF);
+        assert_eq!(f32_to_float16(to_f32_odd(65520.0)), 0x7C00);
+    }
+}
