@@ -4,7 +4,7 @@
 //! from it by `encode`; each remembers the master's epoch it was made at, and an older
 //! one is never handed out.
 
-use crate::cpu::Real;
+use crate::cpu::{Cpu, Real};
 use crate::dtype::{self, DType};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
@@ -284,7 +284,10 @@ impl WeightStore {
             )));
         }
         if values.first_non_finite().is_some() {
-            return Err(Error::NonFinite(format!("values for parameter \"{}\" hold NaN or infinity", info.name)));
+            return Err(Error::NonFinite(format!(
+                "values for parameter \"{}\" hold NaN or infinity",
+                info.name
+            )));
         }
         match self.precision {
             Precision::Float32 => self.set_in::<f32>(index, values),
@@ -307,8 +310,12 @@ impl WeightStore {
     pub fn get(&self, index: usize) -> Result<Tensor> {
         let layout = &self.parameters[index].layout;
         match self.precision {
-            Precision::Float32 => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?)),
-            Precision::Float64 => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f64>(index)?)),
+            Precision::Float32 => {
+                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?))
+            }
+            Precision::Float64 => {
+                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f64>(index)?))
+            }
         }
     }
 
@@ -340,6 +347,10 @@ impl WeightStore {
     /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] and [`Error::NonFinite`]
     /// naming a parameter that the type cannot hold, [`Error::State`] where the master was dropped.
     pub fn encode(&mut self, dtype: DType) -> Result<()> {
+        self.encode_with(None, dtype)
+    }
+
+    fn encode_with(&mut self, cpu: Option<&Cpu>, dtype: DType) -> Result<()> {
         if self.versions.get(&dtype).is_some_and(|version| version.epoch == Some(self.epoch)) {
             return Ok(());
         }
@@ -349,8 +360,8 @@ impl WeightStore {
         };
         version.epoch = None;
         let encoded = match self.precision {
-            Precision::Float32 => self.encode_parts::<f32>(dtype, &mut version),
-            Precision::Float64 => self.encode_parts::<f64>(dtype, &mut version),
+            Precision::Float32 => self.encode_parts::<f32>(cpu, dtype, &mut version),
+            Precision::Float64 => self.encode_parts::<f64>(cpu, dtype, &mut version),
         };
         if encoded.is_ok() {
             version.epoch = Some(self.epoch);
@@ -376,11 +387,19 @@ impl WeightStore {
         Ok(Version { parts, epoch: None })
     }
 
-    fn encode_parts<T: Real>(&self, dtype: DType, version: &mut Version) -> Result<()> {
+    fn encode_parts<T: Real>(&self, cpu: Option<&Cpu>, dtype: DType, version: &mut Version) -> Result<()> {
         for (index, info) in self.parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
             let (packed, scales) = &mut version.parts[index];
             let master = self.part::<T>(index)?;
-            dtype::encode(dtype, info.name, master, info.channels(), packed.bytes_mut(), scales.as_mut_slice())?;
+            dtype::encode(
+                dtype,
+                cpu,
+                info.name,
+                master,
+                info.channels(),
+                packed.bytes_mut(),
+                scales.as_mut_slice(),
+            )?;
         }
         Ok(())
     }
@@ -405,13 +424,13 @@ impl WeightStore {
         Ok(())
     }
 
-    /// Makes the active version anew where the master has moved on.
+    /// Makes the active version anew where the master has moved on, on the threads of `cpu`.
     ///
     /// # Errors
     /// As [`encode`](WeightStore::encode).
-    pub fn refresh(&mut self) -> Result<()> {
+    pub fn refresh(&mut self, cpu: &Cpu) -> Result<()> {
         match self.active {
-            Some(dtype) if self.master.is_some() => self.encode(dtype),
+            Some(dtype) if self.master.is_some() => self.encode_with(Some(cpu), dtype),
             _ => Ok(()),
         }
     }
@@ -494,7 +513,9 @@ impl WeightStore {
 }
 
 fn dropped() -> Error {
-    Error::State("the master of these weights was dropped; load or rebuild one before training or reading it".into())
+    Error::State(
+        "the master of these weights was dropped; load or rebuild one before training or reading it".into(),
+    )
 }
 
 #[cfg(test)]
@@ -525,7 +546,7 @@ mod tests {
         assert!(store.version(DType::Int8, 0).is_ok());
         store.set_storage(0, &[0.25; 15])?;
         assert!(store.version(DType::Int8, 0).is_err());
-        store.refresh()?;
+        store.refresh(Cpu::global()?)?;
         assert_eq!(store.decoded(0)?.to_f32(), vec![0.25; 15]);
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! A parameter is a row-major matrix whose columns are the output channels. Scales are
 //! found in one pass, cut into columns, and codes in a second, cut into rows.
 
-use super::float16::{Bfloat16, Float16};
+use super::float16::{BFloat16, Float16};
 use super::int8::Int8;
 use crate::cpu::{Cpu, Isa, Kernel, Real, Vector};
 use std::marker::PhantomData;
@@ -30,7 +30,7 @@ pub(super) trait Encoding {
     fn encode<T: Real>(data: &[T], scales: &[f32], bytes: &mut [u8]) -> bool;
 
     /// Decodes whole rows.
-    fn decode<T: Real>(bytes: &[u8], scales: &[f32], out: &mut [T]);
+    fn decode<T: Real>(bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]);
 }
 
 /// The types that can be encoded and decoded.
@@ -39,7 +39,7 @@ pub enum Codec {
     /// IEEE binary16.
     Float16,
     /// bfloat16.
-    Bfloat16,
+    BFloat16,
     /// Symmetric int8, a scale a channel.
     Int8,
 }
@@ -64,7 +64,7 @@ macro_rules! with_encoding {
     ($codec:expr, $function:ident::<$T:ident>($($argument:expr),*)) => {
         match $codec {
             Codec::Float16 => $function::<$T, Float16>($($argument),*),
-            Codec::Bfloat16 => $function::<$T, Bfloat16>($($argument),*),
+            Codec::BFloat16 => $function::<$T, BFloat16>($($argument),*),
             Codec::Int8 => $function::<$T, Int8>($($argument),*),
         }
     };
@@ -74,7 +74,7 @@ impl Codec {
     /// Bytes of one element.
     fn width(self) -> usize {
         match self {
-            Codec::Float16 | Codec::Bfloat16 => 2,
+            Codec::Float16 | Codec::BFloat16 => 2,
             Codec::Int8 => 1,
         }
     }
@@ -97,13 +97,13 @@ impl Codec {
     }
 
     /// Decodes what [`encode`](Codec::encode) made.
-    pub fn decode<T: Real>(self, bytes: &[u8], scales: &[f32], out: &mut [T]) {
-        with_encoding!(self, decode::<T>(bytes, scales, out));
+    pub fn decode<T: Real>(self, bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
+        with_encoding!(self, decode::<T>(bytes, scales, channels.max(1), out));
     }
 }
 
-fn decode<T: Real, E: Encoding>(bytes: &[u8], scales: &[f32], out: &mut [T]) {
-    E::decode(bytes, scales, out);
+fn decode<T: Real, E: Encoding>(bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
+    E::decode(bytes, scales, channels, out);
 }
 
 fn encode<T: Real, E: Encoding>(
@@ -126,7 +126,10 @@ fn encode<T: Real, E: Encoding>(
     if E::SCALED {
         debug_assert_eq!(scales.len(), channels);
         for_each_chunk(cpu, scales, CHANNELS, &|task, scales| {
-            refuse(T::dispatch(isa, Scale::<T, E> { data, channels, first: task * CHANNELS, scales, encoding: PhantomData }));
+            refuse(T::dispatch(
+                isa,
+                Scale::<T, E> { data, channels, first: task * CHANNELS, scales, encoding: PhantomData },
+            ));
         });
     }
     let (scales, chunk) = (&*scales, (CHUNK / channels).max(1) * channels);
@@ -221,7 +224,7 @@ mod tests {
     use crate::tensor::Buffer;
     use proptest::prelude::*;
 
-    const CODECS: [Codec; 3] = [Codec::Float16, Codec::Bfloat16, Codec::Int8];
+    const CODECS: [Codec; 3] = [Codec::Float16, Codec::BFloat16, Codec::Int8];
 
     /// Codes and scales.
     #[derive(Debug, PartialEq)]
@@ -230,7 +233,12 @@ mod tests {
         scales: Vec<f32>,
     }
 
-    fn try_packed<T: Real>(codec: Codec, cpu: Option<&Cpu>, data: &[T], channels: usize) -> Result<Packed, Refusal> {
+    fn try_packed<T: Real>(
+        codec: Codec,
+        cpu: Option<&Cpu>,
+        data: &[T],
+        channels: usize,
+    ) -> Result<Packed, Refusal> {
         let mut bytes = Buffer::zeroed(data.len() * codec.width());
         let mut scales = vec![0.0; if codec == Codec::Int8 { channels } else { 0 }];
         codec.encode(cpu, data, channels, bytes.bytes_mut(), &mut scales)?;
@@ -244,7 +252,7 @@ mod tests {
     fn decoded<T: Real>(codec: Codec, packed: &Packed, len: usize) -> Vec<T> {
         let mut out = vec![T::NAN; len];
         let bytes = Buffer::from_slice(&packed.bytes);
-        codec.decode(bytes.bytes(), &packed.scales, &mut out);
+        codec.decode(bytes.bytes(), &packed.scales, packed.scales.len(), &mut out);
         out
     }
 
@@ -305,7 +313,7 @@ mod tests {
             let stream = crate::random::Stream::new(seed, 0, 0, crate::random::Use::Initialize);
             let mut data = vec![0.0; rows * channels];
             stream.fill_normal(&mut data);
-            for codec in [Codec::Float16, Codec::Bfloat16] {
+            for codec in [Codec::Float16, Codec::BFloat16] {
                 let first = packed(codec, &data, channels);
                 let values = decoded::<f64>(codec, &first, data.len());
                 let unit = if codec == Codec::Float16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
@@ -360,7 +368,7 @@ mod tests {
             assert_eq!(refusal(codec, &[1.0, 2.0, 1e300, 1.0]), Refusal::Overflow { index: 2 });
         }
         assert_eq!(refusal(Codec::Float16, &[65519.0, 65520.0]), Refusal::Overflow { index: 1 });
-        assert_eq!(refusal(Codec::Bfloat16, &[3.38e38, -3.4e38]), Refusal::Overflow { index: 1 });
+        assert_eq!(refusal(Codec::BFloat16, &[3.38e38, -3.4e38]), Refusal::Overflow { index: 1 });
     }
 
     /// Instruction sets and thread counts make no difference.
@@ -372,7 +380,8 @@ mod tests {
             stream.fill_normal(&mut double);
             let single: Vec<f32> = double.iter().map(|x| *x as f32).collect();
             for codec in CODECS {
-                let (expected, expected_double) = (packed(codec, &single, channels), packed(codec, &double, channels));
+                let (expected, expected_double) =
+                    (packed(codec, &single, channels), packed(codec, &double, channels));
                 for isa in Isa::available() {
                     for threads in [1, 3] {
                         let cpu = Cpu::with_threads(isa, threads).unwrap();

@@ -65,9 +65,9 @@ fn to_f32_odd<T: Real>(value: T) -> f32 {
 }
 
 /// bfloat16.
-pub(super) struct Bfloat16;
+pub(super) struct BFloat16;
 
-impl Encoding for Bfloat16 {
+impl Encoding for BFloat16 {
     const SCALED: bool = false;
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl Encoding for Bfloat16 {
         encode_halves(data, bytes, 0x7F80, |value| f32_to_bfloat16(to_f32_odd(value)))
     }
 
-    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], out: &mut [T]) {
+    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], _channels: usize, out: &mut [T]) {
         decode_halves(bytes, out, bfloat16_to_f32);
     }
 }
@@ -91,7 +91,7 @@ impl Encoding for Float16 {
         encode_halves(data, bytes, 0x7C00, |value| f32_to_float16(to_f32_odd(value)))
     }
 
-    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], out: &mut [T]) {
+    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], _channels: usize, out: &mut [T]) {
         decode_halves(bytes, out, float16_to_f32);
     }
 }
@@ -126,20 +126,39 @@ mod tests {
     fn every_code_and_midpoint() {
         for code in 0..=u16::MAX {
             let (b, h) = (bf16::from_bits(code), f16::from_bits(code));
-            for (found, expected) in [(bfloat16_to_f32(code), b.to_f32()), (float16_to_f32(code), h.to_f32())] {
+            for (found, expected) in [(bfloat16_to_f32(code), b.to_f32()), (float16_to_f32(code), h.to_f32())]
+            {
                 assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan());
             }
             if b.is_finite() {
-                check_around(b.to_f64(), bf16::from_bits(code + 1).to_f64(), code, |x| bf16::from_f32(x).to_bits(), f32_to_bfloat16);
+                check_around(
+                    b.to_f64(),
+                    bf16::from_bits(code + 1).to_f64(),
+                    code,
+                    |x| bf16::from_f32(x).to_bits(),
+                    f32_to_bfloat16,
+                );
             }
             if h.is_finite() {
-                check_around(h.to_f64(), f16::from_bits(code + 1).to_f64(), code, |x| f16::from_f32(x).to_bits(), f32_to_float16);
+                check_around(
+                    h.to_f64(),
+                    f16::from_bits(code + 1).to_f64(),
+                    code,
+                    |x| f16::from_f32(x).to_bits(),
+                    f32_to_float16,
+                );
             }
         }
     }
 
     /// Between the values of `code` and of `code + 1`, the one further from zero.
-    fn check_around(value: f64, next: f64, code: u16, expected: impl Fn(f32) -> u16, encode: impl Fn(f32) -> u16) {
+    fn check_around(
+        value: f64,
+        next: f64,
+        code: u16,
+        expected: impl Fn(f32) -> u16,
+        encode: impl Fn(f32) -> u16,
+    ) {
         let single = value as f32;
         assert_eq!(f64::from(single), value);
         assert_eq!(encode(single), code);

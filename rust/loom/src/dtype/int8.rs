@@ -42,8 +42,8 @@ impl Encoding for Int8 {
         true
     }
 
-    fn decode<T: Real>(bytes: &[u8], scales: &[f32], out: &mut [T]) {
-        for (out, codes) in out.chunks_exact_mut(scales.len()).zip(bytes.chunks_exact(scales.len())) {
+    fn decode<T: Real>(bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
+        for (out, codes) in out.chunks_exact_mut(channels).zip(bytes.chunks_exact(channels)) {
             for ((out, code), scale) in out.iter_mut().zip(codes).zip(scales) {
                 *out = T::from_f64(f64::from(*code as i8)) * T::from_f64(f64::from(*scale));
             }

@@ -8,7 +8,6 @@ pub use codec::{Codec, Refusal};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 
 use crate::cpu::{Cpu, Real};
-use crate::tensor::Precision;
 use crate::{Error, Result, error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -21,7 +20,7 @@ pub enum DType {
     Float64,
     Float32,
     Float16,
-    Bfloat16,
+    BFloat16,
     Float8E4M3,
     Float8E5M2,
     Float4E2M1,
@@ -114,7 +113,15 @@ const TABLE: [Row; 21] = [
     row(DType::Float32, "float32", 32, Float, Unscaled, within(f32::MAX as f64), None),
     row(DType::Float16, "float16", 16, Float, Unscaled, within(65504.0), Some(Codec::Float16)),
     // (2 - 2^-7) 2^127
-    row(DType::Bfloat16, "bfloat16", 16, Float, Unscaled, within(3.389_531_389_251_535_5e38), Some(Codec::Bfloat16)),
+    row(
+        DType::BFloat16,
+        "bfloat16",
+        16,
+        Float,
+        Unscaled,
+        within(3.389_531_389_251_535_5e38),
+        Some(Codec::BFloat16),
+    ),
     row(DType::Float8E4M3, "float8_e4m3", 8, Float, Channel, within(448.0), None),
     row(DType::Float8E5M2, "float8_e5m2", 8, Float, Channel, within(57344.0), None),
     row(DType::Float4E2M1, "float4_e2m1", 4, Float, Channel, within(6.0), None),
@@ -202,16 +209,6 @@ impl DType {
     }
 }
 
-impl Precision {
-    /// The numeric type of its numbers.
-    pub fn dtype(self) -> DType {
-        match self {
-            Precision::Float32 => DType::Float32,
-            Precision::Float64 => DType::Float64,
-        }
-    }
-}
-
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -273,8 +270,14 @@ pub fn encode<T: Real>(
 ///
 /// # Errors
 /// [`Error::DType`] for a type that cannot be used.
-pub fn decode<T: Real>(dtype: DType, bytes: &[u8], scales: &[f32], out: &mut [T]) -> Result<()> {
-    dtype.codec()?.decode(bytes, scales, out);
+pub fn decode<T: Real>(
+    dtype: DType,
+    bytes: &[u8],
+    scales: &[f32],
+    channels: usize,
+    out: &mut [T],
+) -> Result<()> {
+    dtype.codec()?.decode(bytes, scales, channels, out);
     Ok(())
 }
 
@@ -314,14 +317,19 @@ mod tests {
         let error = DType::parse("bfloat").unwrap_err();
         assert!(matches!(error, Error::DType(_)));
         assert!(error.to_string().contains("did you mean \"bfloat16\"?"), "{error}");
-        assert!(serde_json::from_str::<DType>("\"int9\"").unwrap_err().to_string().contains("unknown numeric type"));
+        assert!(
+            serde_json::from_str::<DType>("\"int9\"")
+                .unwrap_err()
+                .to_string()
+                .contains("unknown numeric type")
+        );
     }
 
     #[test]
     fn storage_is_packed() {
         for (dtype, elements, bytes) in [
             (DType::Float64, 3, 24),
-            (DType::Bfloat16, 3, 6),
+            (DType::BFloat16, 3, 6),
             (DType::Int8, 7, 7),
             (DType::Int4, 7, 4),
             (DType::Ternary, 9, 3),
@@ -335,7 +343,7 @@ mod tests {
         }
         assert_eq!(DType::Int8.scale_count(5), 5);
         assert_eq!(DType::Int16.scale_count(5), 1);
-        assert_eq!(DType::Bfloat16.scale_count(5), 0);
+        assert_eq!(DType::BFloat16.scale_count(5), 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Shape inference and initial weights.
 
 use super::{Network, at_layer};
+use crate::cpu::Cpu;
 use crate::layers::ParameterSpec;
 use crate::random::{Stream, Use};
 use crate::tensor::{Precision, Shape};
@@ -95,7 +96,7 @@ impl Network {
     pub(crate) fn refresh_versions(&mut self) -> Result<()> {
         for placed in self.cells.iter().flatten() {
             if let (Some(store), Some(_)) = (placed.store, placed.dtype) {
-                self.registry.stores[store].refresh().map_err(|error| at_layer(placed, error))?;
+                self.registry.stores[store].refresh(Cpu::global()?).map_err(|error| at_layer(placed, error))?;
             }
         }
         Ok(())
