@@ -63,6 +63,7 @@ thread_local! {
 pub(in crate::ops) fn with_decoded<T: Real, R>(
     weight: View<'_>,
     len: usize,
+    channels: usize,
     then: impl FnOnce(&[T]) -> R,
 ) -> Result<R> {
     let Some(dtype) = weight.packed else { return Ok(then(weight.elements())) };
@@ -72,7 +73,7 @@ pub(in crate::ops) fn with_decoded<T: Real, R>(
         buffer = Buffer::of::<T>(len);
     }
     let elements = &mut buffer.as_mut_slice::<T>()[..len];
-    let decoded = dtype::decode(dtype, weight.bytes, weight.scales, elements);
+    let decoded = dtype::decode(dtype, weight.bytes, weight.scales, channels, elements);
     let result = decoded.map(|()| then(elements));
     DECODED.set(buffer);
     result
@@ -93,7 +94,7 @@ fn with_right<T: Real, R>(
             let scales: &[T] = bytemuck::cast_slice(weight.scales);
             Ok(then(&Int8Panels::new(bytemuck::cast_slice(weight.bytes), scales, depth, columns)))
         }
-        _ => with_decoded(weight, depth * columns, |plain: &[T]| {
+        _ => with_decoded(weight, depth * columns, columns, |plain: &[T]| {
             then(&Strided::right(plain, depth, columns))
         }),
     }
@@ -118,7 +119,7 @@ impl Operation for Product {
                 let dy = Strided::left(args.read::<T>(0), rows, outputs);
                 let weight = args.view(1);
                 let dx = Output::new(args.write(0), rows, inputs);
-                with_decoded(weight, inputs * outputs, |plain: &[T]| {
+                with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
                     let w = Strided::right_transposed(plain, outputs, inputs);
                     product(cpu, &dy, &w, start, &NoEpilogue, dx);
                 })
