@@ -2,6 +2,7 @@
 
 mod data;
 mod kernels;
+mod op;
 mod values;
 mod wgsl;
 
