@@ -1,7 +1,7 @@
 //! Vectors of 16 lanes, one implementation an instruction set.
 //!
 //! A kernel is written once, generically over [`Vector`], and handed to
-//! [`Real::dispatch`](super::Real::dispatch), which enters a function compiled
+//! [`Real::dispatch`], which enters a function compiled
 //! for the instruction set and runs it there. Every operation here gives the
 //! same bits on every implementation: they are either single operations that
 //! IEEE 754 defines to the bit, or built from such. The one exception is the
@@ -87,7 +87,7 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     fn reduce_min(self) -> Self::Element;
 }
 
-/// Work written once over vectors, for [`Real::dispatch`](super::Real::dispatch).
+/// Work written once over vectors, for [`Real::dispatch`].
 ///
 /// Mark `run` and what it calls `#[inline(always)]`.
 pub trait Kernel<T: Real> {
@@ -112,7 +112,7 @@ fn enter_avx512<T: Real, V: Vector<Element = T>, K: Kernel<T>>(kernel: K) -> K::
     kernel.run::<V>()
 }
 
-/// [`Real::dispatch`](super::Real::dispatch) of `f32`: vectors written for each instruction set.
+/// [`Real::dispatch`] of `f32`: vectors written for each instruction set.
 #[inline(always)]
 pub(super) fn dispatch_f32<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
     match isa.level() {
@@ -129,7 +129,7 @@ pub(super) fn dispatch_f32<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
     }
 }
 
-/// [`Real::dispatch`](super::Real::dispatch) of `f64`: portable vectors, which
+/// [`Real::dispatch`] of `f64`: portable vectors, which
 /// the compiler turns into the instruction set's own.
 #[inline(always)]
 pub(super) fn dispatch_f64<K: Kernel<f64>>(isa: Isa, kernel: K) -> K::Output {
