@@ -15,6 +15,9 @@ pub mod pool;
 pub mod product;
 pub mod softmax;
 pub mod sum;
+mod sweep;
+#[cfg(test)]
+mod testing;
 pub mod update;
 
 pub use bias::{BiasAdd, BiasGradient};
