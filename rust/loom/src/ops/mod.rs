@@ -3,6 +3,7 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+mod axis;
 pub mod bias;
 pub mod convolution;
 pub mod custom;
