@@ -71,6 +71,9 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
         lanes
     }
 
+    /// The 32 elements of `self` and `other` sorted apart: those at even places, those at odd ones.
+    fn unzip(self, other: Self) -> (Self, Self);
+
     /// A mask of the first `count` lanes (all of them from 16 on).
     fn first_lanes(count: usize) -> Self::Mask;
 
