@@ -246,7 +246,22 @@ impl WeightStore {
         }
     }
 
+    /// Refuses a store whose master the forward pass still reads.
+    ///
+    /// # Errors
+    /// [`Error::State`] then.
+    pub(crate) fn check_droppable(&self) -> Result<()> {
+        if self.active.is_some() || self.parameters.iter().all(|info| !info.morphable) {
+            return Ok(());
+        }
+        Err(Error::State(
+            "the weights are used in full precision; morph them before dropping the master".into(),
+        ))
+    }
+
     /// Frees the master of what is packed; parameters that stay float are kept.
+    ///
+    /// A store with nothing to pack stays as it is.
     ///
     /// Inference goes on as it was. Training, other numeric types and reading the
     /// full-precision weights are refused from here on.
@@ -254,14 +269,8 @@ impl WeightStore {
     /// # Errors
     /// [`Error::State`] where the forward pass still reads the master.
     pub fn drop_master(&mut self) -> Result<()> {
-        if self.master.is_none() || self.parameters.iter().all(|info| !info.morphable) {
-            return Ok(());
-        }
-        let dtype = self.active.ok_or_else(|| {
-            Error::State(
-                "the weights are still used in full precision; morph them before dropping the master".into(),
-            )
-        })?;
+        self.check_droppable()?;
+        let Some(dtype) = self.active.filter(|_| self.master.is_some()) else { return Ok(()) };
         self.encode(dtype)?;
         let keep = |(index, info): (usize, &ParameterInfo)| {
             if info.morphable {
