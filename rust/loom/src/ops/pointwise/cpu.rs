@@ -36,6 +36,11 @@ pub fn apply<V: Vector>(activation: Activation, x: V) -> V {
 }
 
 impl Activation {
+    /// Replaces each element by its activation, on the calling thread; has the bits of [`forward`].
+    pub fn apply<T: Real>(self, isa: Isa, elements: &mut [T]) {
+        T::dispatch(isa, Tile { activation: self, elements });
+    }
+
     /// The value at one number, in the bits that every kernel gives.
     pub fn value<T: Real>(self, x: T) -> T {
         self.visit(Value(x))
@@ -69,6 +74,20 @@ impl<A: super::Arithmetic> FunctionVisitor for Derivative<A> {
     #[inline(always)]
     fn visit<F: Function>(self, function: F) -> A {
         function.derivative(self.0)
+    }
+}
+
+struct Tile<'a, T> {
+    activation: Activation,
+    elements: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Tile<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        apply_in_place::<V>(self.activation, self.elements);
     }
 }
 

@@ -5,9 +5,9 @@ use crate::Result;
 use crate::cpu::product::{
     Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product,
 };
-use crate::cpu::{Args, Isa, Kernel, Real, Vector, View};
+use crate::cpu::{Args, Isa, Real, View};
 use crate::dtype::{self, DType};
-use crate::ops::pointwise::{Activation, apply_in_place};
+use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Operation};
 use crate::tensor::{Buffer, Precision};
 use std::cell::RefCell;
@@ -21,22 +21,7 @@ impl<T: Real> Epilogue<T> for Activate {
     }
 
     fn apply(&self, isa: Isa, _row: usize, _column: usize, piece: &mut [T]) {
-        T::dispatch(isa, Tile { activation: self.0, piece });
-    }
-}
-
-/// A piece of a row on its way through an activation.
-struct Tile<'a, T> {
-    activation: Activation,
-    piece: &'a mut [T],
-}
-
-impl<T: Real> Kernel<T> for Tile<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        apply_in_place::<V>(self.activation, self.piece);
+        self.0.apply(isa, piece);
     }
 }
 
