@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(f32_to_bfloat16(to_f32_odd(1e-320)), 0);
         assert_eq!(f32_to_bfloat16(to_f32_odd(-1e-320)), 0x8000);
         assert_eq!(f32_to_bfloat16(to_f32_odd(1e300)), 0x7F80);
-        assert_eq!(f32_to_float16(to_f32_odd(65519.999_999)), 0x7BFF);
+        assert_eq!(f32_to_float16(to_f32_odd(65_519.999_999)), 0x7BFF);
         assert_eq!(f32_to_float16(to_f32_odd(65520.0)), 0x7C00);
     }
 }

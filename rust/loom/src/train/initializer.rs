@@ -59,8 +59,11 @@ pub enum Initializer {
     },
 }
 
-/// Every name with its parameters and their defaults; `None` must be given.
-const NAMES: [(&str, &[(&str, Option<f64>)]); 12] = [
+/// A parameter's name and its default; one without must be given.
+type Parameter = (&'static str, Option<f64>);
+
+/// Every name with its parameters.
+const NAMES: [(&str, &[Parameter]); 12] = [
     ("xavier_normal", &[]),
     ("xavier_uniform", &[]),
     ("he_normal", &[]),

@@ -189,7 +189,7 @@ impl Operation for Update {
         let isa = args.cpu.isa();
         let mut start = 0;
         // Alternate between parts that decay and parts that do not.
-        for exempt in self.exempt.iter().cloned().chain([self.len..self.len]) {
+        for exempt in self.exempt.iter().cloned().chain(std::iter::once(self.len..self.len)) {
             for (end, decays) in [(exempt.start, true), (exempt.end, false)] {
                 if end <= start {
                     continue;
