@@ -15,14 +15,21 @@ use std::ops::Range;
 const DEPTH: usize = 1024;
 /// So many panels of rows, and ...
 const GROUP: usize = 5;
-/// ... so many columns meet while both stay in the second-level cache.
+/// ... so many columns (more, where k is short) meet while both stay in the
+/// second-level cache. A multiple of every tile's width.
 const CHUNK: usize = 128;
+/// With so few terms a product only fills C: row after row then goes fastest.
+const SHALLOW: usize = 4;
 /// The most rows and columns of one piece, which packs its operands by itself.
 const PIECE: usize = 1024;
 /// The left operand is read where it is for so few columns, and ...
 const IN_PLACE_COLUMNS: usize = 512;
 /// ... the right one for so few rows: packing would cost more than it saves.
 const IN_PLACE_ROWS: usize = 512;
+/// A right operand that is not plain in memory is read in its own form for so
+/// few rows: decoding or transposing it again for each panel of rows is then
+/// still cheaper than packing.
+const OWN_FORM_ROWS: usize = 2 * FEW;
 /// The work that is worth a task of its own, in cycles: a few microseconds.
 const TASK_CYCLES: usize = 8000;
 /// Tasks for each thread, where there is work enough: they even out what else
@@ -41,6 +48,7 @@ pub(super) struct Block<'a, T> {
     b: &'a dyn PanelSource<T>,
     a_in_place: Option<Strided<'a, T>>,
     b_in_place: Option<Strided<'a, T>>,
+    b_own_form: Option<&'a dyn FewRows<T>>,
     start: Start,
     epilogue: &'a dyn Epilogue<T>,
     c: &'a Output<'a, T>,
@@ -78,7 +86,13 @@ impl<'a, T: Element> Block<'a, T> {
         let (m, n, depth) = (a.lanes(), b.lanes(), a.depth());
         assert_eq!(depth, b.depth(), "A[{m}, {depth}] and B[{}, {n}] do not fit each other", b.depth());
         assert_eq!((m, n), (c.rows, c.columns), "C[{}, {}] is not to hold [{m}, {n}]", c.rows, c.columns);
-        Self { isa, a, b, a_in_place: a.in_place(), b_in_place: b.in_place(), start, epilogue, c, depth }
+        let (a_in_place, b_in_place) = (a.in_place(), b.in_place());
+        // What follows reads by these extents without further checks.
+        assert!(a_in_place.is_none_or(|a| a.extents() == (depth, m)), "A is not what it says it is");
+        assert!(b_in_place.is_none_or(|b| b.extents() == (depth, n)), "B is not what it says it is");
+        let b_own_form = b.few_rows();
+        assert!(b_own_form.is_none_or(|b| b.extents() == (depth, n)), "B is not what it says it is");
+        Self { isa, a, b, a_in_place, b_in_place, b_own_form, start, epilogue, c, depth }
     }
 
     /// The extents of the pieces of C that are to be computed one by one.
@@ -112,21 +126,22 @@ impl<'a, T: Element> Block<'a, T> {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
-        let (most, _) = T::tile(self.isa, rows.len());
+        let some = rows.len() <= OWN_FORM_ROWS;
+        let a_in_place =
+            self.a_in_place.filter(|a| a.lane_stride() == 1 || columns.len() <= IN_PLACE_COLUMNS || some);
+        let b_in_place = self.b_in_place.filter(|b| b.lane_stride() == 1 && rows.len() <= IN_PLACE_ROWS);
+        let own_form =
+            if b_in_place.is_none() && a_in_place.is_some() && some { self.b_own_form } else { None };
+        let most = match own_form {
+            _ if self.depth <= SHALLOW => 1,
+            Some(_) => FEW.min(T::tile(self.isa, FEW).0),
+            None => T::tile(self.isa, rows.len()).0,
+        };
         let panels = rows.len().div_ceil(most);
         let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
         let blocks = self.depth.div_ceil(DEPTH).max(1);
         let deepest = self.depth.div_ceil(blocks);
-        let a_in_place = self
-            .a_in_place
-            .filter(|a| a.lane_stride() == 1 || columns.len() <= IN_PLACE_COLUMNS || rows.len() <= FEW);
-        let b_in_place = self.b_in_place.filter(|b| b.lane_stride() == 1 && rows.len() <= IN_PLACE_ROWS);
-        let few = if b_in_place.is_none() && a_in_place.is_some() && rows.len() <= FEW {
-            self.b.few_rows()
-        } else {
-            None
-        };
-        let packed = b_in_place.is_none() && few.is_none();
+        let packed = b_in_place.is_none() && own_form.is_none();
 
         let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * GROUP.min(panels) };
         let right_len = if packed { deepest * columns.len().next_multiple_of(width) } else { 0 };
@@ -138,12 +153,12 @@ impl<'a, T: Element> Block<'a, T> {
 
         for block in 0..blocks {
             let depth = block * deepest..self.depth.min((block + 1) * deepest);
-            let right = match (b_in_place, few) {
+            let right = match (b_in_place, own_form) {
                 (Some(b), _) => {
                     let vectors = InMemory { b: b.at(depth.start, columns.start), depth: b.depth_stride() };
                     Columns::Panels(Right { vectors, panel: width })
                 }
-                (None, Some(few)) => Columns::OwnForm(few),
+                (None, Some(own)) => Columns::OwnForm(own),
                 (None, None) => {
                     Columns::Panels(self.right_packed(depth.clone(), columns.clone(), width, right))
                 }
@@ -159,9 +174,10 @@ impl<'a, T: Element> Block<'a, T> {
                         self.a.pack(self.isa, depth.clone(), rows_of(panel), LANES, left);
                     }
                 }
-                for column in columns.clone().step_by(CHUNK) {
+                let chunk = CHUNK * (DEPTH / depth.len().max(1)).max(1);
+                for column in columns.clone().step_by(chunk) {
                     let right = right.skip_panels((column - columns.start) / width);
-                    let columns = column..columns.end.min(column + CHUNK);
+                    let columns = column..columns.end.min(column + chunk);
                     for panel in group.clone() {
                         let rows = rows_of(panel);
                         let left = match a_in_place {
@@ -214,7 +230,7 @@ impl<'a, T: Element> Block<'a, T> {
             // SAFETY: the caller's promise; there are no more rows than a tile has.
             Columns::Panels(right) => unsafe { tiles.with(right).run(self.isa) },
             // SAFETY: the caller's promise; there are only a few rows.
-            Columns::OwnForm(few) => unsafe { few.run(self.isa, tiles, depth.start, columns.start) },
+            Columns::OwnForm(own) => unsafe { own.run(self.isa, tiles, depth.start, columns.start) },
         }
         if depth.end == self.depth && !self.epilogue.is_none() {
             for row in rows {

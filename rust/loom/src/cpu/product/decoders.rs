@@ -242,6 +242,10 @@ impl<T, D: Decode<T>> Vectors<T> for Decoded<D> {
 
 macro_rules! few_rows {
     () => {
+        fn extents(&self) -> (usize, usize) {
+            (PanelSource::<T>::depth(self), PanelSource::<T>::lanes(self))
+        }
+
         #[allow(private_interfaces)]
         unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize) {
             let columns = PanelSource::<T>::lanes(self);

@@ -45,6 +45,9 @@ pub trait PanelSource<T>: Sync {
 
 /// Computes up to [`FEW`](super::tile::FEW) rows straight from an operand's own form.
 pub trait FewRows<T>: Sync {
+    /// The operand's depth and lanes.
+    fn extents(&self) -> (usize, usize);
+
     /// Runs the panel against the operand from `k` and `column` on.
     ///
     /// # Safety
@@ -161,6 +164,10 @@ impl<T: Element + Copy + Sync> PanelSource<T> for Strided<'_, T> {
 }
 
 impl<T: Element> FewRows<T> for Strided<'_, T> {
+    fn extents(&self) -> (usize, usize) {
+        (self.depth, self.lanes)
+    }
+
     #[allow(private_interfaces)]
     unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize) {
         // SAFETY: the caller's promise.

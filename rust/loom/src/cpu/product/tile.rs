@@ -411,12 +411,6 @@ impl<T: Element> Transposed<T> {
                     *sum = W::load(c.add(i * c_row));
                 }
             }
-            let mut add = |k: usize, right: W| {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let left = W::broadcast(left.a.add(i * left.row + k * left.depth));
-                    *sum = sum.multiply_add(left, right);
-                }
-            };
             let whole = depth / LANES * LANES;
             for k in (0..whole).step_by(LANES) {
                 let mut block = [W::zero(); LANES];
@@ -427,7 +421,7 @@ impl<T: Element> Transposed<T> {
                 }
                 W::transpose(&mut block);
                 for (i, right) in block.into_iter().enumerate() {
-                    add(k + i, right);
+                    accumulate_at::<T, W, R>(&mut sums, left, k + i, right);
                 }
             }
             for k in whole..depth {
@@ -435,11 +429,26 @@ impl<T: Element> Transposed<T> {
                 for (lane, value) in right.iter_mut().enumerate().take(count) {
                     *value = *b.add(lane * lane_stride + k);
                 }
-                add(k, W::load(right.as_ptr()));
+                accumulate_at::<T, W, R>(&mut sums, left, k, W::load(right.as_ptr()));
             }
             for (i, sum) in sums.into_iter().enumerate() {
                 sum.store(c.add(i * c_row));
             }
+        }
+    }
+}
+
+/// Adds one k's terms: each row's element times the columns.
+///
+/// # Safety
+/// `left` reaches R rows at `k`.
+#[inline(always)]
+unsafe fn accumulate_at<T, W: Wide<T>, const R: usize>(sums: &mut [W; R], left: Left<T>, k: usize, right: W) {
+    for (i, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let left = W::broadcast(left.a.add(i * left.row + k * left.depth));
+            *sum = sum.multiply_add(left, right);
         }
     }
 }
