@@ -1,7 +1,6 @@
 //! Losses of single elements against real targets.
 
 use super::cpu::Rows;
-use crate::cpu::math::{exp, ln_1p};
 use crate::cpu::{Kernel, Real, Vector};
 use crate::ops::sweep::{lane_sums2, map2};
 
@@ -78,15 +77,13 @@ impl ElementFunction for Binary {
     /// `max(o, 0) - o t + ln(1 + exp(-|o|))`: no exponential overflows.
     #[inline(always)]
     fn loss<V: Vector>(self, o: V, t: V) -> V {
-        V::splat(V::Element::ZERO).max(o) - o * t + ln_1p(exp(-o.abs()))
+        V::splat(V::Element::ZERO).max(o) - o * t + (-o.abs()).exp().ln_1p()
     }
 
     /// `sigmoid(o) - t`.
     #[inline(always)]
     fn slope<V: Vector>(self, o: V, t: V) -> V {
-        let one = V::splat(V::Element::ONE);
-        let power = exp(-o.abs());
-        V::select(o.ge(V::splat(V::Element::ZERO)), one, power) / (one + power) - t
+        o.sigmoid() - t
     }
 }
 

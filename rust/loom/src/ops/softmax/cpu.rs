@@ -1,7 +1,6 @@
 //! Kernels of the softmax.
 
 use super::Softmax;
-use crate::cpu::math::exp;
 use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
@@ -74,13 +73,13 @@ fn forward<V: Vector>(axis: impl Axis<V>, x: &[V::Element], y: &mut [V::Element]
     let mut sums = axis.sums();
     if axis.steps() == 1 {
         // What fits a register stays there.
-        let power = exp((load::<V>(&x[axis.part(0)]) - largest) * factor);
+        let power = ((load::<V>(&x[axis.part(0)]) - largest) * factor).exp();
         axis.add(&mut sums, 0, power);
         store(power * (one / axis.total(sums)), &mut y[axis.part(0)]);
         return;
     }
     for step in 0..axis.steps() {
-        let power = exp((load::<V>(&x[axis.part(step)]) - largest) * factor);
+        let power = ((load::<V>(&x[axis.part(step)]) - largest) * factor).exp();
         store(power, &mut y[axis.part(step)]);
         axis.add(&mut sums, step, power);
     }
