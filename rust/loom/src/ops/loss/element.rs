@@ -40,9 +40,10 @@ impl ElementFunction for Absolute {
 
     #[inline(always)]
     fn slope<V: Vector>(self, o: V, t: V) -> V {
-        let one = V::splat(V::Element::ONE);
-        // The last difference is 0, or NaN where an operand is NaN.
-        V::select(o.gt(t), one, V::select(o.lt(t), -one, (o - t) - (o - t)))
+        let (zero, one) = (V::splat(V::Element::ZERO), V::splat(V::Element::ONE));
+        // Where neither is larger the difference is 0 of either sign, or NaN, which must show.
+        let neither = (o - t) + zero;
+        V::select(o.gt(t), one, V::select(o.lt(t), -one, neither))
     }
 }
 

@@ -151,15 +151,14 @@ mod tests {
 
     /// The plain formula over (blocks, classes, inner).
     fn plain(x: &[f64], classes: usize, inner: usize, temperature: f64) -> Vec<f64> {
-        let mut y = vec![0.0; x.len()];
-        for i in 0..x.len() {
+        let value = |i: usize| {
             let (block, position) = (i / (classes * inner), i % inner);
             let at = |class: usize| x[(block * classes + class) * inner + position] / temperature;
             let largest = (0..classes).map(at).fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = (0..classes).map(|class| (at(class) - largest).exp()).sum();
-            y[i] = (at(i / inner % classes) - largest).exp() / sum;
-        }
-        y
+            (at(i / inner % classes) - largest).exp() / sum
+        };
+        (0..x.len()).map(value).collect()
     }
 
     fn op(direction: Direction, classes: usize, inner: usize, temperature: f64) -> Softmax {
