@@ -147,7 +147,7 @@ pub(crate) fn lane_sum<T: Real>(x: impl IntoIterator<Item = T>) -> T {
     }
     for half in [8, 4, 2, 1] {
         for i in 0..half {
-            lanes[i] = lanes[i] + lanes[i + half];
+            lanes[i] += lanes[i + half];
         }
     }
     lanes[0]

@@ -2,7 +2,6 @@
 
 use super::cpu::Rows;
 use super::{Loss, LossFunction};
-use crate::cpu::math::{exp, ln};
 use crate::cpu::{Kernel, LANES, Real, Vector};
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{first, load, store};
@@ -141,14 +140,14 @@ impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
         let mut sums = axis.sums();
         for step in 0..axis.steps() {
             let part = axis.part(step);
-            let power = exp((load::<V>(&output[part.clone()]) - largest) * factor);
+            let power = ((load::<V>(&output[part.clone()]) - largest) * factor).exp();
             axis.add(&mut sums, step, power);
             if let Some(gradient) = &mut block.gradient {
                 store(power, &mut gradient[part]);
             }
         }
         let sum = axis.total(sums);
-        let log_sum = ln(sum);
+        let log_sum = sum.ln();
 
         if let Target::Classes(labels) = block.target
             && block.op.label_smoothing == 0.0
@@ -207,7 +206,7 @@ impl<T: Real> ClassFunction<T> for Likelihood {
                 }
                 axis.subtract_chosen(gradient, labels, weight / probability * scale);
             }
-            return zero - weight * ln(probability);
+            return zero - weight * probability.ln();
         }
 
         let mut losses = axis.sums();
@@ -215,7 +214,7 @@ impl<T: Real> ClassFunction<T> for Likelihood {
             let part = axis.part(step);
             let target = block.target(axis, step);
             let probability = least.max(load::<V>(&output[part.clone()]));
-            axis.add(&mut losses, step, zero - target * ln(probability));
+            axis.add(&mut losses, step, zero - target * probability.ln());
             if let Some(gradient) = &mut block.gradient {
                 store(zero - target / probability * scale, &mut gradient[part]);
             }

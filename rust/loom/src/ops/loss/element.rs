@@ -1,7 +1,6 @@
 //! Losses of single elements against real targets.
 
 use super::cpu::Rows;
-use crate::cpu::math::{exp, ln_1p};
 use crate::cpu::{Kernel, Real, Vector};
 use crate::ops::sweep::{lane_sums2, map2};
 
@@ -41,9 +40,10 @@ impl ElementFunction for Absolute {
 
     #[inline(always)]
     fn slope<V: Vector>(self, o: V, t: V) -> V {
-        let one = V::splat(V::Element::ONE);
-        // The last difference is 0, or NaN where an operand is NaN.
-        V::select(o.gt(t), one, V::select(o.lt(t), -one, (o - t) - (o - t)))
+        let (zero, one) = (V::splat(V::Element::ZERO), V::splat(V::Element::ONE));
+        // Where neither is larger the difference is 0 of either sign, or NaN, which must show.
+        let neither = (o - t) + zero;
+        V::select(o.gt(t), one, V::select(o.lt(t), -one, neither))
     }
 }
 
@@ -78,15 +78,13 @@ impl ElementFunction for Binary {
     /// `max(o, 0) - o t + ln(1 + exp(-|o|))`: no exponential overflows.
     #[inline(always)]
     fn loss<V: Vector>(self, o: V, t: V) -> V {
-        V::splat(V::Element::ZERO).max(o) - o * t + ln_1p(exp(-o.abs()))
+        V::splat(V::Element::ZERO).max(o) - o * t + (-o.abs()).exp().ln_1p()
     }
 
     /// `sigmoid(o) - t`.
     #[inline(always)]
     fn slope<V: Vector>(self, o: V, t: V) -> V {
-        let one = V::splat(V::Element::ONE);
-        let power = exp(-o.abs());
-        V::select(o.ge(V::splat(V::Element::ZERO)), one, power) / (one + power) - t
+        o.sigmoid() - t
     }
 }
 

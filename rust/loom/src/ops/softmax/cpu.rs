@@ -1,7 +1,6 @@
 //! Kernels of the softmax.
 
 use super::Softmax;
-use crate::cpu::math::exp;
 use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
@@ -74,13 +73,13 @@ fn forward<V: Vector>(axis: impl Axis<V>, x: &[V::Element], y: &mut [V::Element]
     let mut sums = axis.sums();
     if axis.steps() == 1 {
         // What fits a register stays there.
-        let power = exp((load::<V>(&x[axis.part(0)]) - largest) * factor);
+        let power = ((load::<V>(&x[axis.part(0)]) - largest) * factor).exp();
         axis.add(&mut sums, 0, power);
         store(power * (one / axis.total(sums)), &mut y[axis.part(0)]);
         return;
     }
     for step in 0..axis.steps() {
-        let power = exp((load::<V>(&x[axis.part(step)]) - largest) * factor);
+        let power = ((load::<V>(&x[axis.part(step)]) - largest) * factor).exp();
         store(power, &mut y[axis.part(step)]);
         axis.add(&mut sums, step, power);
     }
@@ -152,15 +151,14 @@ mod tests {
 
     /// The plain formula over (blocks, classes, inner).
     fn plain(x: &[f64], classes: usize, inner: usize, temperature: f64) -> Vec<f64> {
-        let mut y = vec![0.0; x.len()];
-        for i in 0..x.len() {
+        let value = |i: usize| {
             let (block, position) = (i / (classes * inner), i % inner);
             let at = |class: usize| x[(block * classes + class) * inner + position] / temperature;
             let largest = (0..classes).map(at).fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = (0..classes).map(|class| (at(class) - largest).exp()).sum();
-            y[i] = (at(i / inner % classes) - largest).exp() / sum;
-        }
-        y
+            (at(i / inner % classes) - largest).exp() / sum
+        };
+        (0..x.len()).map(value).collect()
     }
 
     fn op(direction: Direction, classes: usize, inner: usize, temperature: f64) -> Softmax {
