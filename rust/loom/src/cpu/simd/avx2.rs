@@ -350,4 +350,41 @@ impl Vector for F32x16 {
     fn reduce_min(self) -> f32 {
         self.reduce(|a, b| avx2!(_mm_min_ps(a, b)))
     }
+
+    #[inline(always)]
+    fn transpose(block: &mut [Self; LANES]) {
+        let [upper, lower] = [0, 8].map(|row| {
+            let left = transpose_eight(std::array::from_fn(|i| block[row + i].0));
+            let right = transpose_eight(std::array::from_fn(|i| block[row + i].1));
+            (left, right)
+        });
+        for i in 0..8 {
+            block[i] = Self(upper.0[i], lower.0[i]);
+            block[8 + i] = Self(upper.1[i], lower.1[i]);
+        }
+    }
+}
+
+/// The transpose of a block of 8 by 8.
+#[inline(always)]
+fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
+    avx2!({
+        // Pairs of rows, then fours, within each half.
+        let mut fours = rows;
+        for i in 0..2 {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|j| rows[4 * i + j]);
+            let [ab, cd] = [_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d)];
+            let [ef, gh] = [_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d)];
+            fours[4 * i] = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+            fours[4 * i + 1] = _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd);
+            fours[4 * i + 2] = _mm256_shuffle_ps::<0b01_00_01_00>(ef, gh);
+            fours[4 * i + 3] = _mm256_shuffle_ps::<0b11_10_11_10>(ef, gh);
+        }
+        let mut columns = fours;
+        for j in 0..4 {
+            columns[j] = _mm256_permute2f128_ps::<0x20>(fours[j], fours[4 + j]);
+            columns[4 + j] = _mm256_permute2f128_ps::<0x31>(fours[j], fours[4 + j]);
+        }
+        columns
+    })
 }

@@ -88,6 +88,9 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
 
     /// The smallest lane, as [`Vector::reduce_max`].
     fn reduce_min(self) -> Self::Element;
+
+    /// Turns rows into columns: vector `j` then holds lane `j` of each of the 16 vectors.
+    fn transpose(block: &mut [Self; LANES]);
 }
 
 /// Work written once over vectors, for [`Real::dispatch`].

@@ -336,4 +336,13 @@ impl<T: Real> Vector for Portable<T> {
     fn reduce_min(self) -> T {
         self.reduce(|a, b| a.min(b))
     }
+
+    #[inline(always)]
+    fn transpose(block: &mut [Self; LANES]) {
+        for i in 0..LANES {
+            for j in 0..i {
+                (block[i].0[j], block[j].0[i]) = (block[j].0[i], block[i].0[j]);
+            }
+        }
+    }
 }

@@ -272,3 +272,29 @@ fn dispatch_enters_the_instruction_set_asked_for() {
         assert_eq!(f32::dispatch(isa, WhichLevel), isa.level());
     }
 }
+
+/// Rows become columns.
+struct Transposed;
+
+impl<T: Sample> Kernel<T> for Transposed {
+    type Output = ();
+
+    fn run<V: Vector<Element = T>>(self) {
+        let number = |row: usize, column: usize| T::from_usize(row * LANES + column);
+        let mut block = std::array::from_fn(|row| {
+            V::load(&(0..LANES).map(|column| number(row, column)).collect::<Vec<_>>())
+        });
+        V::transpose(&mut block);
+        for (column, vector) in block.into_iter().enumerate() {
+            exact_lanes("transpose", vector, |row| number(row, column));
+        }
+    }
+}
+
+#[test]
+fn a_transposed_block_has_its_rows_as_columns() {
+    for isa in Isa::available() {
+        f32::dispatch(isa, Transposed);
+        f64::dispatch(isa, Transposed);
+    }
+}

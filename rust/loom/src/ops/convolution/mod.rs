@@ -1,9 +1,21 @@
 //! Two-dimensional convolution (cross-correlation, as the field has it) in NCHW layout.
 
+mod correlate;
+#[cfg(test)]
+mod reference;
+mod scratch;
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod tiles;
+mod weights;
+mod window;
+
 use super::{Direction, Operation, pointwise::Activation};
-use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::cpu::{Args, Real, View};
+use crate::{Error, Result, dtype};
 use std::fmt;
+use window::Sweep;
 
 /// Extents of a sliding window over images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +43,18 @@ pub struct Geometry2D {
 /// - input gradient reads dy and W, writes dx;
 /// - weight gradient reads x and dy, writes dW.
 ///
-/// W may be a packed version in the first two. Every y sums (in, kernel row,
-/// kernel column) in order with fused multiply-add, padding counting as zeros.
+/// W may be a packed version in the first two.
+///
+/// Every element is a sum in a fixed order with fused multiply-add, starting
+/// from zero, whatever the batch, the threads and the instruction set:
+/// - y over (in, kernel row, kernel column), the border counting as zeros; then
+///   the bias is added, then the activation applied;
+/// - dx over (out, kernel row, kernel column), of these the ones that join the
+///   pixel to a whole output position; one outside the output counts as zero;
+/// - dW over (image, output row, output column), the border counting as zeros,
+///   in chunks of images that depend on the shapes and the number of images
+///   alone: the first goes on from the old dW where gradients accumulate, the
+///   others are added to it in order.
 #[derive(Clone, Debug)]
 pub struct Convolution {
     /// Which of the three.
@@ -66,5 +88,76 @@ impl fmt::Display for Convolution {
             write!(f, " {activation}")?;
         }
         Ok(())
+    }
+}
+
+impl Convolution {
+    /// Elements of the weight.
+    fn weights(&self) -> usize {
+        let [height, width] = self.geometry.kernel;
+        self.inputs / self.groups.max(1) * height * width * self.outputs
+    }
+
+    /// Refuses what kernels cannot compute, before they use the extents unchecked.
+    fn check(&self, rows: usize, image: usize, weights: usize, output: usize) -> Result<()> {
+        let Geometry2D { input, output: result, kernel, stride, dilation, .. } = self.geometry;
+        let extents = [input, result, kernel, stride, dilation, [self.inputs, self.outputs]];
+        let divides = self.groups > 0 && self.inputs.is_multiple_of(self.groups) && self.outputs.is_multiple_of(self.groups);
+        if !divides || extents.as_flattened().contains(&0) {
+            return Err(Error::Shape(format!("{self}: extents must be positive and groups divide the channels")));
+        }
+        let expected = [
+            rows * self.inputs * input[0] * input[1],
+            self.weights(),
+            rows * self.outputs * result[0] * result[1],
+        ];
+        if expected != [image, weights, output] {
+            return Err(Error::Internal(format!(
+                "{self}: images, weights and results of {image}, {weights} and {output} elements for \
+                 {rows} rows, expected {expected:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The weight in the computation's precision, decoded where it is packed.
+    fn with_weight<T: Real>(&self, view: View<'_>, body: impl FnOnce(&[T]) -> Result<()>) -> Result<()> {
+        let Some(packed) = view.packed else { return body(view.elements()) };
+        scratch::lend(&scratch::DECODED, self.weights(), |weight| {
+            dtype::decode(packed, view.bytes, view.scales, self.outputs, weight)?;
+            body(weight)
+        })
+    }
+}
+
+impl Operation for Convolution {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (cpu, rows, accumulate) = (args.cpu, args.rows, args.accumulate);
+        let destination = args.write::<T>(0);
+        let (sweep, source) = match self.direction {
+            Direction::Forward => (Sweep::Forward, args.read::<T>(0)),
+            Direction::InputGradient => (Sweep::InputGradient, args.read::<T>(0)),
+            Direction::WeightGradient => {
+                let (input, gradient) = (args.read::<T>(0), args.read::<T>(1));
+                self.check(rows, input.len(), destination.len(), gradient.len())?;
+                let operands = correlate::Operands { input, gradient, accumulate, destination };
+                return correlate::run(self, cpu, rows, operands);
+            }
+        };
+        self.with_weight(args.view(1), |weight: &[T]| {
+            match sweep {
+                Sweep::Forward => self.check(rows, source.len(), weight.len(), destination.len())?,
+                Sweep::InputGradient => self.check(rows, destination.len(), weight.len(), source.len())?,
+            }
+            if rows == 0 {
+                return Ok(());
+            }
+            let bias = if self.bias { args.read::<T>(2) } else { &[] };
+            if self.bias && bias.len() != self.outputs {
+                return Err(Error::Internal(format!("{self}: a bias of {} elements", bias.len())));
+            }
+            let activation = self.activation;
+            sweep::run(self, sweep, cpu, rows, sweep::Operands { source, weight, bias, activation, destination })
+        })
     }
 }

@@ -1,0 +1,323 @@
+//! The weight gradient: every weight sums over the pixels that it meets.
+
+use super::Convolution;
+use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
+use super::sweep::tasks_worth;
+use super::tiles::{Correlation, Interleave, channel_tile, even};
+use super::window::{Axis, Fill, Frame, Sweep};
+use crate::cpu::{Cpu, Isa, LANES, Real};
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// The most elements of a band of inputs, and of its output gradients: parts of the second-level cache.
+const BAND: usize = 1 << 16;
+/// The most elements that sums of chunks take, ...
+const SUMS: usize = 1 << 20;
+/// ... and the most chunks: enough for many threads, few enough to be added quickly.
+const CHUNKS: usize = 8;
+/// Elements that one task adds up.
+const ADDED: usize = 1 << 12;
+/// With fewer output channels in each of several groups, lanes run across the groups.
+const CHANNELS: usize = 12;
+
+impl Convolution {
+    /// Images that a weight's gradient sums in one go: a function of the shapes alone.
+    pub(super) fn chunk(&self, images: usize) -> usize {
+        let sums = SUMS / self.weights().max(1);
+        images.div_ceil(CHUNKS.min(1 + sums)).max(1)
+    }
+}
+
+/// What the weight gradient reads and writes.
+pub(super) struct Operands<'a, T> {
+    pub input: &'a [T],
+    pub gradient: &'a [T],
+    pub accumulate: bool,
+    pub destination: &'a mut [T],
+}
+
+/// A weight gradient, ready to be computed piece by piece.
+struct Plan<'a, T> {
+    op: &'a Convolution,
+    isa: Isa,
+    axes: [Axis; 2],
+    frame: Frame,
+    /// Whether lanes run across groups.
+    paired: bool,
+    images: usize,
+    chunk: usize,
+    band: usize,
+    /// Parts of the weights, and the shares that they are dealt out in: tiles of taps of a group,
+    /// or vectors of output channels.
+    parts: usize,
+    shares: usize,
+    /// Taps of a tile.
+    tile: usize,
+    pixels: &'a [u32],
+    taps: &'a [u32],
+    input: &'a [T],
+    gradient: &'a [T],
+    accumulate: bool,
+    destination: Shared<T>,
+    sums: Shared<T>,
+}
+
+/// Computes it over `images` images.
+pub(super) fn run<T: Real>(op: &Convolution, cpu: &Cpu, images: usize, operands: Operands<'_, T>) -> Result<()> {
+    let Operands { input, gradient, accumulate, destination } = operands;
+    if images == 0 {
+        if !accumulate {
+            destination.fill(T::ZERO);
+        }
+        return Ok(());
+    }
+    let axes = Axis::pair(&op.geometry, Sweep::Forward);
+    let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
+    let area = axes[0].kernel * axes[1].kernel;
+    let terms = inputs * area;
+    let paired = op.groups > 1 && outputs < CHANNELS;
+
+    // Channels whose bands lie in memory together.
+    let (together, gradients) =
+        if paired { ((LANES / outputs + 2) * inputs, LANES) } else { (inputs, outputs.next_multiple_of(LANES)) };
+    let rows = axes[0].destination;
+    let band = Frame::rows_within(&axes, together, BAND).min(BAND / (gradients * axes[1].destination));
+    let band = even(rows, band.max(1));
+    let frame = Frame::in_place(&axes).filter(|_| !paired).unwrap_or_else(|| Frame::new(&axes, band));
+    if u32::try_from(frame.channel.saturating_mul(inputs)).is_err() {
+        return Err(Error::Shape(format!("{op}: one row of its images does not fit the memory it needs")));
+    }
+
+    let chunk = op.chunk(images);
+    let chunks = images.div_ceil(chunk);
+    let (most, _) = channel_tile::<T>(cpu.isa());
+    let tile = even(if paired { area } else { terms }, most);
+    let parts = if paired { op.outputs.div_ceil(LANES) } else { op.groups * terms.div_ceil(tile) };
+    let work = images * rows * axes[1].destination * op.weights();
+    let worth = tasks_worth(work, cpu.pool().threads());
+    let shares = worth.div_ceil(chunks).min(parts);
+
+    let pixels = band * axes[1].destination;
+    lend(&OFFSETS, pixels + terms, |offsets: &mut [u32]| {
+        let (to_pixels, to_taps) = offsets.split_at_mut(pixels);
+        for (pixel, to) in to_pixels.iter_mut().enumerate() {
+            let (row, column) = (pixel / axes[1].destination, pixel % axes[1].destination);
+            *to = (row * frame.pitch + column) as u32;
+        }
+        let mut to = to_taps.iter_mut();
+        for channel in 0..inputs {
+            for (_, y) in axes[0].taps(Sweep::Forward, 0) {
+                for ((_, x), to) in axes[1].taps(Sweep::Forward, 0).zip(&mut to) {
+                    *to = (channel * frame.channel + frame.offset(&axes, [y, x])) as u32;
+                }
+            }
+        }
+        lend(&ELEMENTS, (chunks - 1) * op.weights(), |sums| {
+            let plan = Plan {
+                op,
+                isa: cpu.isa(),
+                axes,
+                frame,
+                paired,
+                images,
+                chunk,
+                band,
+                parts,
+                shares,
+                tile,
+                pixels: to_pixels,
+                taps: to_taps,
+                input,
+                gradient,
+                accumulate,
+                destination: Shared::new(destination),
+                sums: Shared::new(sums),
+            };
+            let tasks = chunks * shares;
+            if worth == 1 {
+                cpu.pool().run(1, &|_| (0..tasks).for_each(|task| plan.task(task)));
+            } else {
+                cpu.pool().run(tasks, &|task| plan.task(task));
+            }
+            if chunks > 1 {
+                let len = op.weights();
+                let add = |start: usize, to: &mut [T]| {
+                    for chunk in 0..chunks - 1 {
+                        for (to, sum) in to.iter_mut().zip(&sums[chunk * len + start..]) {
+                            *to += *sum;
+                        }
+                    }
+                };
+                let piece = if worth == 1 { len } else { ADDED };
+                cpu.pool().for_each_chunk(destination, piece, |index, to| add(index * piece, to));
+            }
+        });
+    });
+    Ok(())
+}
+
+impl<T: Real> Plan<'_, T> {
+    /// Computes a share of the weights over one chunk of images.
+    fn task(&self, task: usize) {
+        let (chunk, share) = (task / self.shares, task % self.shares);
+        let parts = share * self.parts / self.shares..(share + 1) * self.parts / self.shares;
+        let images = chunk * self.chunk..self.images.min((chunk + 1) * self.chunk);
+        let weights = self.op.weights();
+        let (to, accumulate) = match chunk {
+            0 => (self.destination.at(0), self.accumulate),
+            _ => (self.sums.at((chunk - 1) * weights), false),
+        };
+        for image in images.clone() {
+            for row in (0..self.axes[0].destination).step_by(self.band) {
+                let rows = row..self.axes[0].destination.min(row + self.band);
+                let accumulate = accumulate || image > images.start || row > 0;
+                if self.paired {
+                    for part in parts.clone() {
+                        self.across_groups(part, image, &rows, to, accumulate);
+                    }
+                } else {
+                    let per_group = self.parts / self.op.groups;
+                    let mut part = parts.start;
+                    while part < parts.end {
+                        let group = part / per_group;
+                        let end = parts.end.min((group + 1) * per_group);
+                        let tiles = part - group * per_group..end - group * per_group;
+                        self.in_group(group, tiles, image, &rows, to, accumulate);
+                        part = end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The gradients of one output channel in some rows.
+    fn gradient_rows(&self, image: usize, output: usize, rows: &Range<usize>) -> &[T] {
+        let (height, width) = (self.axes[0].destination, self.axes[1].destination);
+        let start = ((image * self.op.outputs + output) * height + rows.start) * width;
+        &self.gradient[start..start + rows.len() * width]
+    }
+
+    /// Copies the bands of some input channels.
+    fn fill(&self, image: usize, channels: Range<usize>, first: usize, to: &mut [T]) {
+        let area = self.axes[0].source * self.axes[1].source;
+        let start = (image * self.op.inputs + channels.start) * area;
+        let source = &self.input[start..start + channels.len() * area];
+        T::dispatch(self.isa, Fill { axes: &self.axes, frame: &self.frame, source, first, to });
+    }
+
+    /// Puts the gradients of up to 16 output channels side by side, pixel by pixel.
+    fn interleave(&self, image: usize, outputs: Range<usize>, rows: &Range<usize>, to: *mut T, to_place: usize) {
+        let pointers = std::array::from_fn(|lane| match outputs.start + lane {
+            output if output < outputs.end => self.gradient_rows(image, output, rows).as_ptr(),
+            _ => std::ptr::null(),
+        });
+        let len = rows.len() * self.axes[1].destination;
+        // SAFETY: rows of `len` elements; the callers' memory has a vector for each.
+        unsafe { Interleave { rows: pointers, len, to, to_place }.run(self.isa) };
+    }
+
+    /// Some tiles of a group's taps, with output channels as lanes.
+    fn in_group(
+        &self,
+        group: usize,
+        tiles: Range<usize>,
+        image: usize,
+        rows: &Range<usize>,
+        to: *mut T,
+        accumulate: bool,
+    ) {
+        let op = self.op;
+        let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
+        let area = self.axes[0].kernel * self.axes[1].kernel;
+        let taps = tiles.start * self.tile..(inputs * area).min(tiles.end * self.tile);
+        let channels = taps.start / area..taps.end.div_ceil(area);
+        let frame_len = if self.frame.in_place { 0 } else { channels.len() * self.frame.channel };
+        let pixels = rows.len() * self.axes[1].destination;
+        let (_, vectors) = channel_tile::<T>(self.isa);
+        let width = vectors * LANES;
+        lend(&TASK, frame_len + pixels * width, |memory| {
+            let (frame, gradients) = memory.split_at_mut(frame_len);
+            let origin = if self.frame.in_place {
+                let plane = image * op.inputs + group * inputs;
+                self.input.as_ptr().wrapping_add(plane * self.frame.channel + rows.start * self.frame.pitch)
+            } else {
+                let first = group * inputs;
+                self.fill(image, first + channels.start..first + channels.end, rows.start, frame);
+                // Taps count from the group's first channel.
+                frame.as_ptr().wrapping_sub(channels.start * self.frame.channel)
+            };
+            for first in (0..outputs).step_by(width) {
+                let count = width.min(outputs - first);
+                let vectors = count.div_ceil(LANES);
+                for vector in 0..vectors {
+                    let start = group * outputs + first + vector * LANES;
+                    let end = (group + 1) * outputs;
+                    let to = gradients[vector * LANES..].as_mut_ptr();
+                    self.interleave(image, start..end.min(start + LANES), rows, to, vectors * LANES);
+                }
+                for tap in taps.clone().step_by(self.tile) {
+                    let tile = Correlation {
+                        pixels: &self.pixels[..pixels],
+                        taps: &self.taps[tap..taps.end.min(tap + self.tile)],
+                        frame: origin,
+                        gradient: gradients.as_ptr(),
+                        vectors,
+                        paired: false,
+                        to: to.wrapping_add(tap * op.outputs + group * outputs + first),
+                        to_tap: op.outputs,
+                        channels: count,
+                        accumulate,
+                    };
+                    // SAFETY: the frame holds every tap of these pixels; these sums are this task's.
+                    unsafe { tile.run(self.isa) };
+                }
+            }
+        });
+    }
+
+    /// All taps of 16 output channels of several groups, each lane with an input channel of its own.
+    fn across_groups(&self, part: usize, image: usize, rows: &Range<usize>, to: *mut T, accumulate: bool) {
+        let op = self.op;
+        let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
+        let area = self.axes[0].kernel * self.axes[1].kernel;
+        let lanes = part * LANES..op.outputs.min((part + 1) * LANES);
+        let groups = lanes.start / outputs..(lanes.end - 1) / outputs + 1;
+        let channel = self.frame.channel;
+        let pixels = rows.len() * self.axes[1].destination;
+        let frame_len = groups.len() * inputs * channel;
+        lend(&TASK, frame_len + (channel + pixels) * LANES, |memory| {
+            let (frame, rest) = memory.split_at_mut(frame_len);
+            let (places, gradients) = rest.split_at_mut(channel * LANES);
+            self.fill(image, groups.start * inputs..groups.end * inputs, rows.start, frame);
+            self.interleave(image, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);
+            for input in 0..inputs {
+                let pointers = std::array::from_fn(|lane| match lanes.start + lane {
+                    output if output < lanes.end => {
+                        let plane = (output / outputs - groups.start) * inputs + input;
+                        frame[plane * channel..].as_ptr()
+                    }
+                    _ => std::ptr::null(),
+                });
+                let turn = Interleave { rows: pointers, len: channel, to: places.as_mut_ptr(), to_place: LANES };
+                // SAFETY: channels of the frame, and a vector for each of their places.
+                unsafe { turn.run(self.isa) };
+                for tap in (0..area).step_by(self.tile) {
+                    let tile = Correlation {
+                        pixels: &self.pixels[..pixels],
+                        taps: &self.taps[tap..area.min(tap + self.tile)],
+                        frame: places.as_ptr(),
+                        gradient: gradients.as_ptr(),
+                        vectors: 1,
+                        paired: true,
+                        to: to.wrapping_add((input * area + tap) * op.outputs + lanes.start),
+                        to_tap: op.outputs,
+                        channels: lanes.len(),
+                        accumulate,
+                    };
+                    // SAFETY: the places hold every tap of these pixels; these sums are this task's.
+                    unsafe { tile.run(self.isa) };
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,366 @@
+//! The forward pass and the input gradient: every destination pixel gathers from its taps.
+
+use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
+use super::tiles::{ChannelStrip, PIXEL_SLACK, PixelStrip, Settle, channel_tile, even, pixel_channels};
+use super::window::{Axis, Fill, Frame, Sweep};
+use super::{Convolution, weights};
+use crate::cpu::{Cpu, Isa, LANES, Real};
+use crate::ops::pointwise::Activation;
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// The most elements of the source that a task copies at once: a part of the second-level cache.
+const BAND: usize = 1 << 16;
+/// Sums that wait in the first-level cache for being moved to where they belong.
+const WAITING: usize = 1 << 12;
+/// Pixels that are worth copying a band for, where images are small.
+const PIXELS: usize = 96;
+/// From so many destination channels on, channels are the lanes, ...
+const CHANNELS: usize = 12;
+/// ... given so many terms, for the sums' way into their rows is longer then.
+const TERMS: usize = 24;
+/// The work that is worth a task of its own, in vectors of multiplications: a few microseconds.
+const TASK_WORK: usize = 8000;
+/// Tasks for each thread, where there is work enough: they even out what else the machine does.
+const TASKS_PER_THREAD: usize = 4;
+
+/// How many tasks work of so many multiplications is worth.
+pub(super) fn tasks_worth(multiplications: usize, threads: usize) -> usize {
+    match threads {
+        1 => 1,
+        _ => (multiplications / LANES / TASK_WORK).clamp(1, threads * TASKS_PER_THREAD),
+    }
+}
+
+/// What a sweep reads and writes.
+pub(super) struct Operands<'a, T> {
+    pub source: &'a [T],
+    pub weight: &'a [T],
+    pub bias: &'a [T],
+    pub activation: Option<Activation>,
+    pub destination: &'a mut [T],
+}
+
+/// A sweep, ready to be computed piece by piece.
+struct Plan<'a, T> {
+    isa: Isa,
+    sweep: Sweep,
+    axes: [Axis; 2],
+    frame: Frame,
+    groups: usize,
+    /// Channels of a group.
+    sources: usize,
+    destinations: usize,
+    /// Whether the lanes are channels, not pixels.
+    by_channel: bool,
+    /// Destination channels of a piece's smallest part.
+    panel: usize,
+    /// For each class, where its terms find their elements, and rows of weights in the same order.
+    taps: &'a [u32],
+    weight: &'a [T],
+    weight_row: usize,
+    weight_group: usize,
+    source: &'a [T],
+    bias: &'a [T],
+    activation: Option<Activation>,
+    destination: Shared<T>,
+    cut: Cut,
+}
+
+/// How a sweep is cut into pieces.
+#[derive(Clone, Copy)]
+struct Cut {
+    images: usize,
+    /// Images and rows of a piece, and the pieces that there are of each.
+    block: usize,
+    blocks: usize,
+    band: usize,
+    bands: usize,
+    /// Panels of all groups, and the shares that they are dealt out in.
+    panels: usize,
+    shares: usize,
+    tasks: usize,
+}
+
+/// Computes a sweep over `images` images.
+pub(super) fn run<T: Real>(
+    op: &Convolution,
+    sweep: Sweep,
+    cpu: &Cpu,
+    images: usize,
+    operands: Operands<'_, T>,
+) -> Result<()> {
+    let isa = cpu.isa();
+    let axes = Axis::pair(&op.geometry, sweep);
+    let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
+    let (sources, destinations) = match sweep {
+        Sweep::Forward => (inputs, outputs),
+        Sweep::InputGradient => (outputs, inputs),
+    };
+    let [height, width] = op.geometry.kernel;
+    let terms = sources * height * width;
+    let by_channel = destinations >= CHANNELS && terms >= TERMS;
+    let panel = if by_channel { channel_tile::<T>(isa).1 * LANES } else { pixel_channels::<T>(isa, usize::MAX) };
+
+    let rows = axes[0].pixels(0);
+    let in_place = Frame::in_place(&axes).filter(|_| by_channel);
+    let band = match in_place {
+        Some(_) => rows,
+        None => even(rows, Frame::rows_within(&axes, sources, BAND)),
+    };
+    let pixels = rows * axes[1].pixels(0);
+    let block = if band < rows || !by_channel || pixels >= PIXELS {
+        1
+    } else {
+        let fit = BAND / (sources * Frame::new(&axes, rows).channel).max(1);
+        PIXELS.div_ceil(pixels).min(fit).clamp(1, images)
+    };
+    let blocks = images.div_ceil(block);
+    let work = images * op.groups * terms * destinations / axes[0].classes / axes[1].classes
+        * (axes[0].destination * axes[1].destination);
+    let worth = tasks_worth(work, cpu.pool().threads());
+    let band = band.min(even(rows, rows.div_ceil(worth.div_ceil(blocks)).max(1)));
+    let bands = rows.div_ceil(band);
+    let panels = op.groups * destinations.div_ceil(panel);
+    let shares = worth.div_ceil(blocks * bands).min(panels);
+    let tasks = worth.min(blocks * bands * shares);
+    let cut = Cut { images, block, blocks, band, bands, panels, shares, tasks };
+
+    let frame = in_place.unwrap_or_else(|| Frame::new(&axes, band));
+    if u32::try_from(frame.channel.saturating_mul(sources)).is_err() {
+        return Err(Error::Shape(format!("{op}: one row of its images does not fit the memory it needs")));
+    }
+    let made = weights::Made::new(op, sweep, &axes, by_channel);
+    lend(&OFFSETS, terms, |taps: &mut [u32]| {
+        fill_taps(&axes, sweep, &frame, sources, taps);
+        lend(&ELEMENTS, made.len(), |memory| {
+            made.fill(cpu, operands.weight, memory);
+            let (weight, weight_row, weight_group) = made.place(operands.weight, memory);
+            let plan = Plan {
+                isa,
+                sweep,
+                axes,
+                frame,
+                groups: op.groups,
+                sources,
+                destinations,
+                by_channel,
+                panel,
+                taps,
+                weight,
+                weight_row,
+                weight_group,
+                source: operands.source,
+                bias: operands.bias,
+                activation: operands.activation,
+                destination: Shared::new(operands.destination),
+                cut,
+            };
+            cpu.pool().run(cut.tasks, &|task| plan.task(task));
+        });
+    });
+    Ok(())
+}
+
+/// Where terms find their elements: for each class its taps, channel by channel.
+fn fill_taps(axes: &[Axis; 2], sweep: Sweep, frame: &Frame, sources: usize, taps: &mut [u32]) {
+    let mut to = taps.iter_mut();
+    for row in 0..axes[0].classes {
+        for column in 0..axes[1].classes {
+            for channel in 0..sources {
+                for (_, y) in axes[0].taps(sweep, row) {
+                    for ((_, x), to) in axes[1].taps(sweep, column).zip(&mut to) {
+                        *to = (channel * frame.channel + frame.offset(axes, [y, x])) as u32;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Plan<'_, T> {
+    /// Computes a run of pieces.
+    fn task(&self, task: usize) {
+        let Cut { blocks, bands, shares, tasks, .. } = self.cut;
+        let pieces = blocks * bands * shares;
+        let frame_len = if self.frame.in_place { 0 } else { self.cut.block * self.sources * self.frame.channel };
+        let waiting = if self.by_channel { 0 } else { self.panel * (self.segment_places() + PIXEL_SLACK) };
+        lend(&TASK, frame_len + PIXEL_SLACK + waiting, |memory| {
+            let (frame, waiting) = memory.split_at_mut(frame_len + PIXEL_SLACK);
+            for piece in task * pieces / tasks..(task + 1) * pieces / tasks {
+                self.piece(piece, frame, waiting);
+            }
+        });
+    }
+
+    /// Destination rows whose sums wait together.
+    fn segment(&self) -> usize {
+        (WAITING / (self.panel * self.frame.pitch).max(1)).clamp(1, self.cut.band)
+    }
+
+    /// Places of a frame that these rows take.
+    fn segment_places(&self) -> usize {
+        self.segment() * self.frame.pitch
+    }
+
+    /// Computes a share of the channels of some rows of some images.
+    fn piece(&self, piece: usize, memory: &mut [T], waiting: &mut [T]) {
+        let Cut { images, block, band, bands, panels, shares, .. } = self.cut;
+        let (share, piece) = (piece % shares, piece / shares);
+        let (row, image) = (piece % bands * band, piece / bands * block);
+        let rows = row..(row + band).min(self.axes[0].pixels(0));
+        let images = image..images.min(image + block);
+        let per_group = panels / self.groups;
+        let mut filled = None;
+        for panel in share * panels / shares..(share + 1) * panels / shares {
+            let (group, panel) = (panel / per_group, panel % per_group);
+            let first = panel * self.panel;
+            let channels = first..self.destinations.min(first + self.panel);
+            if !self.frame.in_place && filled != Some(group) {
+                self.fill(group, &images, rows.start, memory);
+                filled = Some(group);
+            }
+            self.panel(group, channels.clone(), &images, &rows, memory, waiting);
+            self.activate(group * self.destinations + channels.start, channels.len(), &images, &rows);
+        }
+    }
+
+    /// Copies a group's band of some images.
+    fn fill(&self, group: usize, images: &Range<usize>, first: usize, memory: &mut [T]) {
+        let len = self.sources * self.axes[0].source * self.axes[1].source;
+        for (image, to) in images.clone().zip(memory.chunks_exact_mut(self.sources * self.frame.channel)) {
+            let source = &self.source[(image * self.groups + group) * len..][..len];
+            T::dispatch(self.isa, Fill { axes: &self.axes, frame: &self.frame, source, first, to });
+        }
+    }
+
+    /// Computes some channels of a group, class by class.
+    fn panel(
+        &self,
+        group: usize,
+        channels: Range<usize>,
+        images: &Range<usize>,
+        rows: &Range<usize>,
+        memory: &[T],
+        waiting: &mut [T],
+    ) {
+        let [vertical, horizontal] = &self.axes;
+        let (frame, frame_image) = if self.frame.in_place {
+            let group_len = self.sources * self.frame.channel;
+            let image = self.groups * group_len;
+            let at = images.start * image + group * group_len + rows.start * self.frame.pitch;
+            (self.source.as_ptr().wrapping_add(at), image)
+        } else {
+            (memory.as_ptr(), self.sources * self.frame.channel)
+        };
+        let width = horizontal.destination;
+        let area = vertical.destination * width;
+        let first = group * self.destinations + channels.start;
+        let bias = self.bias.get(first..first + channels.len()).unwrap_or_default();
+        let to_image = self.groups * self.destinations * area;
+        let mut terms = 0;
+        for row in 0..vertical.classes {
+            for column in 0..horizontal.classes {
+                let count = self.sources
+                    * vertical.taps(self.sweep, row).count()
+                    * horizontal.taps(self.sweep, column).count();
+                let taps = &self.taps[terms..terms + count];
+                let weight = group * self.weight_group + terms * self.weight_row + channels.start;
+                let weight = self.weight.as_ptr().wrapping_add(weight);
+                terms += count;
+                let end = rows.end.min(vertical.pixels(row));
+                let columns = horizontal.pixels(column);
+                if end <= rows.start || columns == 0 {
+                    continue;
+                }
+                let at = (rows.start * vertical.classes + row) * width + column;
+                let to = self.destination.at(images.start * to_image + first * area + at);
+                let strip = ChannelStrip {
+                    taps,
+                    frame,
+                    frame_row: self.frame.pitch,
+                    frame_image,
+                    weight,
+                    weight_row: self.weight_row,
+                    bias,
+                    channels: channels.len(),
+                    images: images.len(),
+                    rows: end - rows.start,
+                    columns,
+                    to,
+                    to_channel: area,
+                    to_image,
+                    to_row: vertical.classes * width,
+                    to_column: horizontal.classes,
+                };
+                if self.by_channel {
+                    // SAFETY: the frame holds every tap of these pixels, the weights whole vectors
+                    // of these channels; the piece's part of the destination is this task's.
+                    unsafe { strip.run(self.isa) };
+                } else {
+                    self.by_pixel(&strip, waiting);
+                }
+            }
+        }
+    }
+
+    /// Computes a strip of few channels with pixels as lanes.
+    fn by_pixel(&self, strip: &ChannelStrip<'_, T>, waiting: &mut [T]) {
+        let segment = self.segment();
+        let to_channel = self.segment_places() + PIXEL_SLACK;
+        for image in 0..strip.images {
+            let mut channel = 0;
+            while channel < strip.channels {
+                let channels = pixel_channels::<T>(self.isa, strip.channels - channel);
+                for row in (0..strip.rows).step_by(segment) {
+                    let rows = segment.min(strip.rows - row);
+                    let sums = PixelStrip {
+                        taps: strip.taps,
+                        frame: strip.frame.wrapping_add(image * strip.frame_image + row * strip.frame_row),
+                        weight: strip.weight.wrapping_add(channel),
+                        weight_row: strip.weight_row,
+                        channels,
+                        places: (rows - 1) * strip.frame_row + strip.columns,
+                        to: waiting.as_mut_ptr(),
+                        to_channel,
+                    };
+                    // SAFETY: the frame holds every tap of these pixels and some slack, and so
+                    // does the memory that sums wait in.
+                    unsafe { sums.run(self.isa) };
+                    for i in 0..channels {
+                        let to = image * strip.to_image + (channel + i) * strip.to_channel + row * strip.to_row;
+                        let settle = Settle {
+                            from: waiting[i * to_channel..].as_ptr(),
+                            from_row: strip.frame_row,
+                            bias: strip.bias.get(channel + i).copied(),
+                            rows,
+                            columns: strip.columns,
+                            to: strip.to.wrapping_add(to),
+                            to_row: strip.to_row,
+                            to_column: strip.to_column,
+                        };
+                        // SAFETY: pixels of the strip, which is this task's.
+                        unsafe { settle.run(self.isa) };
+                    }
+                }
+                channel += channels;
+            }
+        }
+    }
+
+    /// Applies the activation to some channels' rows.
+    fn activate(&self, first: usize, channels: usize, images: &Range<usize>, rows: &Range<usize>) {
+        let Some(activation) = self.activation else { return };
+        let (height, width) = (self.axes[0].destination, self.axes[1].destination);
+        let whole = rows.len() == height;
+        let (runs, len) = if whole { (1, channels * height * width) } else { (channels, rows.len() * width) };
+        for image in images.clone() {
+            for run in 0..runs {
+                let channel = image * self.groups * self.destinations + first + run;
+                let at = self.destination.at((channel * height + rows.start) * width);
+                // SAFETY: rows of the piece, which is this task's.
+                activation.apply(self.isa, unsafe { std::slice::from_raw_parts_mut(at, len) });
+            }
+        }
+    }
+}

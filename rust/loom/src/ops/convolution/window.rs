@@ -1,0 +1,235 @@
+//! How source pixels lie relative to destination pixels, and the padded copies that kernels read.
+//!
+//! The forward pass and the input gradient are both sweeps: every destination
+//! pixel gathers from source pixels at a few fixed distances, the taps. Pixels
+//! whose taps agree form a class. The forward pass has one class and steps
+//! over the source by the stride; the input gradient steps by one and has as
+//! many classes on an axis as the stride is long.
+//!
+//! A [`Frame`] holds a band of the source with its border of zeros, rows and
+//! columns dealt out by their remainder modulo the step, so that neighbouring
+//! destination pixels of a class always find their sources side by side.
+
+use super::Geometry2D;
+use crate::cpu::{Kernel, LANES, Real, Vector};
+
+/// One axis of a sweep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Axis {
+    /// Source pixels.
+    pub source: usize,
+    /// Destination pixels.
+    pub destination: usize,
+    /// Taps, over all classes.
+    pub kernel: usize,
+    /// Source pixels from one destination pixel of a class to the next.
+    pub step: usize,
+    /// Classes: destination pixels of a class are so far apart.
+    pub classes: usize,
+    dilation: usize,
+    padding: usize,
+    /// The least distance of any tap.
+    low: isize,
+    /// How much larger the largest is.
+    reach: usize,
+}
+
+/// Whose source and destination the axes describe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sweep {
+    /// From inputs to outputs.
+    Forward,
+    /// From output gradients to input gradients.
+    InputGradient,
+}
+
+impl Axis {
+    /// Both axes.
+    pub fn pair(geometry: &Geometry2D, sweep: Sweep) -> [Self; 2] {
+        [0, 1].map(|axis| {
+            let (input, output) = (geometry.input[axis], geometry.output[axis]);
+            let (source, destination, step, classes) = match sweep {
+                Sweep::Forward => (input, output, geometry.stride[axis], 1),
+                Sweep::InputGradient => (output, input, 1, geometry.stride[axis]),
+            };
+            let mut made = Self {
+                source,
+                destination,
+                kernel: geometry.kernel[axis],
+                step,
+                classes,
+                dilation: geometry.dilation[axis],
+                padding: geometry.padding[axis],
+                low: 0,
+                reach: 0,
+            };
+            let shifts = || (0..made.kernel).map(|tap| made.tap(sweep, tap).1);
+            let low = shifts().min().unwrap_or(0);
+            let reach = shifts().max().unwrap_or(0).abs_diff(low);
+            (made.low, made.reach) = (low, reach);
+            made
+        })
+    }
+
+    /// The class a tap belongs to, and its distance: source = step x quotient + distance, where
+    /// destination = classes x quotient + class.
+    fn tap(&self, sweep: Sweep, tap: usize) -> (usize, isize) {
+        let ahead = (tap * self.dilation) as isize - self.padding as isize;
+        match sweep {
+            Sweep::Forward => (0, ahead),
+            Sweep::InputGradient => {
+                let classes = self.classes as isize;
+                (ahead.rem_euclid(classes) as usize, -ahead.div_euclid(classes))
+            }
+        }
+    }
+
+    /// The taps of a class in order, each with how far beyond the least distance it lies.
+    pub fn taps(self, sweep: Sweep, class: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
+        (0..self.kernel).filter_map(move |tap| {
+            let (owner, shift) = self.tap(sweep, tap);
+            (owner == class).then(|| (tap, shift.abs_diff(self.low)))
+        })
+    }
+
+    /// Destination pixels of a class.
+    pub fn pixels(&self, class: usize) -> usize {
+        self.destination.saturating_sub(class).div_ceil(self.classes)
+    }
+
+    /// Places of a frame along this axis, of each remainder, to serve `pixels` destinations of a class.
+    fn places(&self, pixels: usize) -> usize {
+        pixels + self.reach / self.step
+    }
+
+    /// Whether every tap of every destination pixel lies inside the source, side by side.
+    fn is_inside(&self) -> bool {
+        let reached = self.pixels(0).max(1) - 1 + self.reach;
+        self.step == 1 && self.low == 0 && reached < self.source
+    }
+}
+
+/// The layout of one image's band: for each channel, for each remainder of the
+/// row and of the column, rows of `pitch` elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// Rows of each remainder.
+    pub rows: usize,
+    /// Elements of a row.
+    pub pitch: usize,
+    /// Elements of a channel.
+    pub channel: usize,
+    /// Whether this is the layout of the source itself, which then need not be copied.
+    pub in_place: bool,
+}
+
+impl Frame {
+    /// The layout for `rows` destination rows of each class.
+    pub fn new(axes: &[Axis; 2], rows: usize) -> Self {
+        let (rows, pitch) = (axes[0].places(rows), axes[1].places(axes[1].pixels(0)));
+        let used = axes[0].step * axes[1].step * rows * pitch;
+        // An odd number of cache lines, lest all channels fall on the same ones of the first-level cache.
+        let lines = used.div_ceil(LANES) | 1;
+        Self { rows, pitch, channel: lines * LANES, in_place: false }
+    }
+
+    /// The most destination rows, but at least one, whose frame takes about `limit` elements for
+    /// all channels.
+    pub fn rows_within(axes: &[Axis; 2], channels: usize, limit: usize) -> usize {
+        let [vertical, horizontal] = axes;
+        let row = channels * vertical.step * horizontal.step * horizontal.places(horizontal.pixels(0));
+        (limit / row.max(1)).saturating_sub(vertical.places(0)).max(1)
+    }
+
+    /// The source's own layout, where it has all that kernels want.
+    pub fn in_place(axes: &[Axis; 2]) -> Option<Self> {
+        let [vertical, horizontal] = axes;
+        (vertical.is_inside() && horizontal.is_inside()).then(|| Self {
+            rows: vertical.source,
+            pitch: horizontal.source,
+            channel: vertical.source * horizontal.source,
+            in_place: true,
+        })
+    }
+
+    /// Where a tap finds its element of channel 0 for the first destination pixel.
+    pub fn offset(&self, axes: &[Axis; 2], beyond: [usize; 2]) -> usize {
+        let [v, h] = [0, 1].map(|axis| (beyond[axis] % axes[axis].step, beyond[axis] / axes[axis].step));
+        (v.0 * axes[1].step + h.0) * self.rows * self.pitch + v.1 * self.pitch + h.1
+    }
+}
+
+/// Copies a band of some channels of one image into a frame.
+pub(super) struct Fill<'a, T> {
+    pub axes: &'a [Axis; 2],
+    pub frame: &'a Frame,
+    /// The channels, whole.
+    pub source: &'a [T],
+    /// The first destination row (of each class) of the band.
+    pub first: usize,
+    pub to: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Fill<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { axes: [vertical, horizontal], frame, source, first, to } = self;
+        let image = vertical.source * horizontal.source;
+        for (source, to) in source.chunks_exact(image).zip(to.chunks_exact_mut(frame.channel)) {
+            let mut rows = to.chunks_exact_mut(frame.pitch);
+            for remainder in 0..vertical.step {
+                for column in 0..horizontal.step {
+                    for (row, to) in (first..first + frame.rows).zip(&mut rows) {
+                        let from = (vertical.step * row + remainder) as isize + vertical.low;
+                        match usize::try_from(from).ok().filter(|&from| from < vertical.source) {
+                            Some(from) => {
+                                let source = &source[from * horizontal.source..][..horizontal.source];
+                                row_of::<V>(horizontal, source, column, to);
+                            }
+                            None => clear::<V>(to),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Every step-th element of a row from the frame's border on, zeros where the row has none.
+#[inline(always)]
+fn row_of<V: Vector>(axis: &Axis, source: &[V::Element], remainder: usize, to: &mut [V::Element]) {
+    let start = remainder as isize + axis.low;
+    // Places before `first` lie before the row, places from `end` on after it.
+    let first = if start < 0 { start.unsigned_abs().div_ceil(axis.step) } else { 0 }.min(to.len());
+    let at = start + (first * axis.step) as isize;
+    let present = usize::try_from(at).map_or(0, |at| source.len().saturating_sub(at)).div_ceil(axis.step);
+    let end = to.len().min(first + present);
+    let (border, rest) = to.split_at_mut(first);
+    let (inside, beyond) = rest.split_at_mut(end - first);
+    clear::<V>(border);
+    clear::<V>(beyond);
+    if inside.is_empty() {
+        return;
+    }
+    let source = &source[at as usize..];
+    if axis.step == 1 {
+        for (to, from) in inside.chunks_mut(LANES).zip(source.chunks(LANES)) {
+            V::load_partial(&from[..to.len()]).store_partial(to);
+        }
+    } else {
+        for (to, from) in inside.iter_mut().zip(source.iter().step_by(axis.step)) {
+            *to = *from;
+        }
+    }
+}
+
+/// Writes zeros.
+#[inline(always)]
+fn clear<V: Vector>(to: &mut [V::Element]) {
+    let zero = V::splat(V::Element::ZERO);
+    for piece in to.chunks_mut(LANES) {
+        zero.store_partial(piece);
+    }
+}
