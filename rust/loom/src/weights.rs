@@ -137,7 +137,10 @@ pub struct WeightStore {
     precision: Precision,
     parameters: Vec<ParameterInfo>,
     len: usize,
+    /// `None` once dropped.
     master: Option<Buffer>,
+    /// What is left of a dropped master: each parameter that stays float, by index.
+    kept: Vec<Buffer>,
     versions: BTreeMap<DType, Version>,
     /// The type the forward pass computes from; `None` for the master.
     active: Option<DType>,
@@ -166,6 +169,7 @@ impl WeightStore {
             parameters: infos,
             len: offset,
             master: Some(Buffer::of::<T>(offset)),
+            kept: Vec::new(),
             versions: BTreeMap::new(),
             active: None,
             epoch: 0,
@@ -212,15 +216,7 @@ impl WeightStore {
     /// # Errors
     /// [`Error::State`] then.
     pub fn check_master(&self) -> Result<()> {
-        self.master_buffer().map(|_| ())
-    }
-
-    /// The flat master.
-    ///
-    /// # Errors
-    /// [`Error::State`] where it was dropped.
-    pub(crate) fn master_buffer(&self) -> Result<&Buffer> {
-        self.master.as_ref().ok_or_else(dropped)
+        self.master.as_ref().map(|_| ()).ok_or_else(dropped)
     }
 
     /// The flat master, to change: versions are stale from here on.
@@ -228,20 +224,80 @@ impl WeightStore {
     /// # Errors
     /// [`Error::State`] where it was dropped.
     pub(crate) fn master_buffer_mut(&mut self) -> Result<&mut Buffer> {
+        let master = self.master.as_mut().ok_or_else(dropped)?;
         self.epoch += 1;
-        self.master.as_mut().ok_or_else(dropped)
+        Ok(master)
+    }
+
+    /// The elements of one parameter in full precision, or of the whole flat master.
+    ///
+    /// # Errors
+    /// [`Error::State`] for what went with a dropped master.
+    pub(crate) fn float_bytes(&self, parameter: Option<usize>) -> Result<&[u8]> {
+        let size = self.precision.size();
+        match (&self.master, parameter) {
+            (Some(master), None) => Ok(master.bytes()),
+            (Some(master), Some(index)) => {
+                let info = &self.parameters[index];
+                Ok(&master.bytes()[info.offset * size..(info.offset + info.len()) * size])
+            }
+            (None, Some(index)) if !self.parameters[index].morphable => Ok(self.kept[index].bytes()),
+            (None, _) => Err(dropped()),
+        }
+    }
+
+    /// Refuses a store whose master the forward pass still reads.
+    ///
+    /// # Errors
+    /// [`Error::State`] then.
+    pub(crate) fn check_droppable(&self) -> Result<()> {
+        if self.active.is_some() || self.parameters.iter().all(|info| !info.morphable) {
+            return Ok(());
+        }
+        Err(Error::State(
+            "the weights are used in full precision; morph them before dropping the master".into(),
+        ))
+    }
+
+    /// Frees the master of what is packed; parameters that stay float are kept.
+    ///
+    /// A store with nothing to pack stays as it is.
+    ///
+    /// Inference goes on as it was. Training, other numeric types and reading the
+    /// full-precision weights are refused from here on.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the forward pass still reads the master.
+    pub fn drop_master(&mut self) -> Result<()> {
+        self.check_droppable()?;
+        let Some(dtype) = self.active.filter(|_| self.master.is_some()) else { return Ok(()) };
+        self.encode(dtype)?;
+        let keep = |(index, info): (usize, &ParameterInfo)| {
+            if info.morphable {
+                return Ok(Buffer::default());
+            }
+            self.float_bytes(Some(index)).map(Buffer::from_slice)
+        };
+        self.kept = self.parameters.iter().enumerate().map(keep).collect::<Result<_>>()?;
+        self.master = None;
+        Ok(())
+    }
+
+    /// Whether the master was dropped.
+    pub fn is_dropped(&self) -> bool {
+        self.master.is_none()
     }
 
     /// One parameter of the master, in storage order.
     fn part<T: Real>(&self, index: usize) -> Result<&[T]> {
-        let info = &self.parameters[index];
-        Ok(&self.master_buffer()?.as_slice::<T>()[info.offset..info.offset + info.len()])
+        self.float_bytes(Some(index)).map(bytemuck::cast_slice)
     }
 
     /// Sets a parameter from numbers in storage order, rounded to the master's precision.
     ///
     /// # Errors
-    /// [`Error::Shape`] for another number of them, [`Error::State`] where the master was dropped.
+    /// [`Error::Shape`] for another number of them, [`Error::NonFinite`] where one is not finite in
+    /// that precision, [`Error::State`] where the master was dropped.
     pub fn set_storage(&mut self, index: usize, values: &[f64]) -> Result<()> {
         match self.precision {
             Precision::Float32 => {
@@ -260,6 +316,13 @@ impl WeightStore {
                 info.name,
                 info.len(),
                 values.len()
+            )));
+        }
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(Error::NonFinite(format!(
+                "values for parameter \"{}\" are beyond the range of {}",
+                info.name,
+                self.precision.dtype()
             )));
         }
         let master = self.master_buffer_mut()?.as_mut_slice::<T>();
@@ -354,6 +417,7 @@ impl WeightStore {
         if self.versions.get(&dtype).is_some_and(|version| version.epoch == Some(self.epoch)) {
             return Ok(());
         }
+        self.check_master()?;
         let mut version = match self.versions.remove(&dtype) {
             Some(version) => version,
             None => self.empty_version(dtype)?,
@@ -514,13 +578,16 @@ impl WeightStore {
 
 fn dropped() -> Error {
     Error::State(
-        "the master of these weights was dropped; load or rebuild one before training or reading it".into(),
+        "the full-precision master of these weights was dropped; load a checkpoint that has it to train, \
+         to change the numeric type, or to read or set the weights"
+            .into(),
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::{Stream, Use};
     use crate::tensor::Elements;
     use proptest::prelude::*;
 
@@ -555,10 +622,75 @@ mod tests {
     fn bad_values_leave_the_store_as_it_was() -> Result<()> {
         let mut store = store()?;
         let before = store.epoch();
-        let nan = [f32::NAN; 15];
-        assert!(store.set(0, &TensorView::new([3, 5], Elements::Float32(&nan))?).is_err());
+        for bad in [f64::NAN, f64::INFINITY, 1e300] {
+            let values = [bad; 15];
+            assert!(store.set(0, &TensorView::new([3, 5], Elements::Float64(&values))?).is_err());
+            assert!(store.set_storage(0, &values).is_err());
+        }
         assert!(store.set(0, &TensorView::new([5, 3], Elements::Float32(&[0.0; 15]))?).is_err());
+        assert!(store.set_storage(0, &[0.0; 14]).is_err());
         assert_eq!(store.epoch(), before);
+        assert_eq!(store.get(0)?.to_f32(), [0.0; 15]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_refused_type_names_the_parameter_and_changes_nothing() -> Result<()> {
+        let mut store = store()?;
+        store.set_storage(0, &[1e6; 15])?;
+        store.activate(Some(DType::Int8))?;
+        let error = store.activate(Some(DType::Float16)).unwrap_err();
+        assert!(matches!(error, Error::Value(_)) && error.to_string().contains("\"weight\""), "{error}");
+        assert!(matches!(store.activate(Some(DType::Int4)), Err(Error::DType(_))));
+        assert_eq!(store.active(), Some(DType::Int8));
+        assert!(store.version(DType::Int8, 0).is_ok());
+        Ok(())
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_packed_form() -> Result<()> {
+        let mut store = store()?;
+        assert_eq!(store.active_bytes(), 18 * 4);
+        for (dtype, bytes) in [(DType::Int8, 15 + 3 * 4), (DType::BFloat16, 30), (DType::Ternary, 4 + 3 * 4)]
+        {
+            assert_eq!(store.nbytes(dtype), bytes + 3 * 4, "{dtype}");
+        }
+        store.activate(Some(DType::Int8))?;
+        let (packed, scales) = store.version(DType::Int8, 0)?;
+        assert_eq!(packed.len() + size_of_val(scales) + 3 * 4, store.active_bytes());
+        Ok(())
+    }
+
+    #[test]
+    fn a_dropped_master_leaves_what_inference_reads() -> Result<()> {
+        let mut store = store()?;
+        let weights: Vec<f64> = (0..15).map(|i| f64::from(i) / 8.0).collect();
+        store.set_storage(0, &weights)?;
+        store.set_storage(1, &[1.0, 2.0, 3.0])?;
+        assert!(matches!(store.drop_master(), Err(Error::State(_))));
+        store.activate(Some(DType::Int8))?;
+        let read = store.decoded(0)?;
+        store.drop_master()?;
+        assert!(store.is_dropped());
+        assert_eq!(store.decoded(0)?, read);
+        assert_eq!(store.get(1)?.to_f32(), [1.0, 2.0, 3.0]);
+        assert_eq!(store.float_bytes(Some(1))?, bytemuck::cast_slice::<f32, u8>(&[1.0, 2.0, 3.0]));
+        store.refresh(Cpu::global()?)?;
+        store.drop_master()?;
+        for refused in [
+            store.check_master(),
+            store.get(0).map(|_| ()),
+            store.float_bytes(Some(0)).map(|_| ()),
+            store.float_bytes(None).map(|_| ()),
+            store.set_storage(1, &[0.0; 3]),
+            store.master_buffer_mut().map(|_| ()),
+            store.activate(None),
+            store.activate(Some(DType::BFloat16)),
+        ] {
+            assert!(matches!(refused, Err(Error::State(_))), "{refused:?}");
+        }
+        // The refusals have not made the version stale.
+        assert_eq!(store.decoded(0)?, read);
         Ok(())
     }
 
@@ -575,6 +707,38 @@ mod tests {
                 }
             }
             prop_assert_eq!(layout.to_outside(&stored), values);
+        }
+
+        #[test]
+        fn what_is_set_is_read(out in 1usize..6, input in 1usize..4, kernel in 1usize..3, seed: u64) {
+            let shape = [out, input, kernel, kernel];
+            let layouts = [("bias", Layout::plain([out]), false), ("weight", Layout::input_major(shape), true)];
+            let mut single = WeightStore::new::<f32>(&layouts).unwrap();
+            let mut double = WeightStore::new::<f64>(&layouts).unwrap();
+            let mut values = vec![0.0; out * input * kernel * kernel];
+            Stream::new(seed, 0, 0, Use::Initialize).fill_normal(&mut values);
+            let view = TensorView::new(shape, Elements::Float64(&values)).unwrap();
+            for store in [&mut single, &mut double] {
+                let epoch = store.epoch();
+                store.set(1, &view).unwrap();
+                prop_assert!(store.epoch() > epoch);
+                prop_assert!(store.get(0).unwrap().to_f64().iter().all(|value| *value == 0.0));
+            }
+            prop_assert_eq!(double.get(1).unwrap().to_f64(), values.clone());
+            let rounded: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+            prop_assert_eq!(single.get(1).unwrap().to_f32(), rounded);
+            for store in [&mut single, &mut double] {
+                store.activate(Some(DType::Int8)).unwrap();
+                let master = store.get(1).unwrap().to_f64();
+                let read = store.decoded(1).unwrap().to_f64();
+                // Each output channel has a scale of its own.
+                for (master, read) in master.chunks(master.len() / out).zip(read.chunks(master.len() / out)) {
+                    let largest = master.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+                    for (value, read) in master.iter().zip(read) {
+                        prop_assert!((value - read).abs() <= largest / 127.0 * 0.50001);
+                    }
+                }
+            }
         }
     }
 }

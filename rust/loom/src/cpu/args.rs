@@ -108,9 +108,12 @@ impl<'a> Args<'a> {
         self.reads[index].elements()
     }
 
-    /// The elements of result `index`; each can be taken once.
+    /// The elements of result `index`; each can be taken once, and is empty from then on, as is one
+    /// that the step does not have.
     pub fn write<T: Pod>(&mut self, index: usize) -> &'a mut [T] {
-        bytemuck::cast_slice_mut(std::mem::take(&mut self.writes[index]))
+        let bytes = std::mem::take(&mut self.writes[index]);
+        // A result the step does not have is empty, and points nowhere aligned.
+        if bytes.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(bytes) }
     }
 
     /// Sets operand `index`, for running an operation by itself.

@@ -160,10 +160,7 @@ fn resolve<'a, T: Real>(program: &Program, value: Value, run: &'a Run, registry:
             };
             &run.buffers[buffer].bytes()[..info.len(run.rows) * size]
         }
-        Place::Master(parameter) => {
-            let (offset, len) = extent(parameter, registry);
-            part::<T>(registry.stores[parameter.store].master_buffer()?, offset, len)
-        }
+        Place::Master(parameter) => registry.stores[parameter.store].float_bytes(parameter.parameter)?,
         Place::Gradient(parameter) => {
             let (offset, len) = extent(parameter, registry);
             part::<T>(&registry.gradients[parameter.store], offset, len)

@@ -90,8 +90,10 @@ impl Network {
                 self.collect_moments(placed, store, &mut entries);
             }
         }
-        let mut metadata =
-            HashMap::from([("loom.format".to_string(), FORMAT.to_string()), ("loom.config".into(), self.to_json()?)]);
+        let mut metadata = HashMap::from([
+            ("loom.format".to_string(), FORMAT.to_string()),
+            ("loom.config".into(), self.to_json()?),
+        ]);
         if options.optimizer {
             let state = serde_json::to_string(&self.optimizer_state).map_err(unwritable)?;
             metadata.insert("loom.training".into(), state);
@@ -100,11 +102,18 @@ impl Network {
             .map_err(unwritable)
     }
 
-    fn collect_weights(&self, placed: &PlacedLayer, store: usize, entries: &mut Vec<(String, Entry)>) -> Result<()> {
+    fn collect_weights(
+        &self,
+        placed: &PlacedLayer,
+        store: usize,
+        entries: &mut Vec<(String, Entry)>,
+    ) -> Result<()> {
         let weights = &self.registry.stores[store];
         for (index, info) in weights.parameters().iter().enumerate() {
             let name = format!("{}.{}", placed.path, info.name);
-            entries.push((name.clone(), real_entry(&weights.get(index)?)));
+            if !(weights.is_dropped() && info.morphable) {
+                entries.push((name.clone(), real_entry(&weights.get(index)?)));
+            }
             if let Some(dtype) = placed.dtype.filter(|_| info.morphable) {
                 let (packed, scales) = weights.version(dtype, index)?;
                 let (rows, columns) = info.layout.storage_matrix();
@@ -114,7 +123,8 @@ impl Network {
                     DType::Int8 => (Dtype::I8, vec![rows, columns]),
                     _ => (Dtype::U8, vec![packed.len()]),
                 };
-                entries.push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
+                entries
+                    .push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
                 if !scales.is_empty() {
                     let bytes = bytemuck::cast_slice(scales).to_vec();
                     let entry = Entry { dtype: Dtype::F32, shape: vec![scales.len()], bytes };
@@ -159,7 +169,8 @@ impl Network {
             }
             None => {
                 return Err(Error::Serialization(
-                    "this is a safetensors file, but not one that loom saved: it has no \"loom.format\"".into(),
+                    "this is a safetensors file, but not one that loom saved: it has no \"loom.format\""
+                        .into(),
                 ));
             }
         }
@@ -189,8 +200,15 @@ impl Network {
             let Some(store) = placed.store else { continue };
             let weights = &mut self.registry.stores[store];
             let parameters = weights.parameters().to_vec();
+            let mut dropped = false;
             for (index, info) in parameters.iter().enumerate() {
-                let values = real_tensor(tensors, &format!("{}.{}", placed.path, info.name), precision)?;
+                let name = format!("{}.{}", placed.path, info.name);
+                if placed.dtype.is_some() && info.morphable && tensors.tensor(&name).is_err() {
+                    // The network was saved without this master; its packed version must be there.
+                    dropped = true;
+                    continue;
+                }
+                let values = real_tensor(tensors, &name, precision)?;
                 weights.set(index, &values.view()).map_err(damaged)?;
             }
             let Some(dtype) = placed.dtype else { continue };
@@ -199,9 +217,14 @@ impl Network {
                 let packed = tensors.tensor(&name).map_err(unreadable)?;
                 let scales = match dtype.scale_count(info.channels()) {
                     0 => Buffer::default(),
-                    _ => Buffer::from_slice(tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data()),
+                    _ => Buffer::from_slice(
+                        tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data(),
+                    ),
                 };
                 weights.set_version(dtype, index, packed.data(), scales.as_slice())?;
+            }
+            if dropped {
+                weights.drop_master().map_err(damaged)?;
             }
         }
         Ok(())

@@ -76,7 +76,9 @@ impl Network {
                 let encoded = self.registry.stores[store].encode(dtype);
                 if let Err(error) = encoded {
                     let placed = self.layers().nth(number);
-                    return Err(placed.map_or(Error::Internal("a layer was lost".into()), |p| at_layer(p, error)));
+                    return Err(
+                        placed.map_or(Error::Internal("a layer was lost".into()), |p| at_layer(p, error))
+                    );
                 }
             }
         }
@@ -97,6 +99,32 @@ impl Network {
     pub fn layer_dtype(&self, cell: Coordinates, layer: usize) -> Result<Option<String>> {
         let placed = self.layer(cell, layer)?;
         Ok(placed.store.map(|_| placed.dtype.unwrap_or(self.precision.dtype()).to_string()))
+    }
+
+    /// Frees the full-precision masters of packed weights, to deploy a network that is trained.
+    ///
+    /// Inference goes on as it was; training, other numeric types and reading or setting the
+    /// full-precision weights are refused from here on. Gradients and optimizer moments go too.
+    ///
+    /// # Errors
+    /// [`Error::State`] naming a layer whose weights are not packed; the network is then as before.
+    pub fn drop_masters(&mut self) -> Result<()> {
+        self.build()?;
+        self.refresh_versions()?;
+        // Tried on every store before any of them drops, so that a refusal changes nothing.
+        for placed in self.layers() {
+            if let Some(store) = placed.store {
+                self.registry.stores[store].check_droppable().map_err(|error| at_layer(placed, error))?;
+            }
+        }
+        for store in &mut self.registry.stores {
+            store.drop_master()?;
+        }
+        self.registry.gradients.clear();
+        self.registry.gradients_zeroed = true;
+        self.registry.clear_moments();
+        self.invalidate();
+        Ok(())
     }
 
     /// Bytes of the weights that the forward pass reads.
@@ -188,11 +216,13 @@ impl Network {
         let zeroed = self.registry.gradients_zeroed || self.registry.gradients.is_empty();
         match self.precision {
             Precision::Float32 => {
-                let flat = if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index) };
+                let flat =
+                    if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index) };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
             }
             Precision::Float64 => {
-                let flat = if zeroed { vec![0.0f64; info.len()] } else { self.gradient_part::<f64>(store, index) };
+                let flat =
+                    if zeroed { vec![0.0f64; info.len()] } else { self.gradient_part::<f64>(store, index) };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
             }
         }
@@ -213,7 +243,8 @@ impl Network {
             Error::State("there is no forward pass to look at; call forward with training on first".into())
         })?;
         let values = run.program().ports().layers.iter().find(|(path, _)| *path == placed.path);
-        let (_, values) = values.ok_or_else(|| Error::Internal("a layer is missing from the history".into()))?;
+        let (_, values) =
+            values.ok_or_else(|| Error::Internal("a layer is missing from the history".into()))?;
         let value = match which {
             LayerValue::Input => values.input,
             LayerValue::Preactivation => values.preactivation.unwrap_or(values.output),

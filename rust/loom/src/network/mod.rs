@@ -23,7 +23,7 @@ pub use summary::SummaryRow;
 
 use crate::dtype::DType;
 use crate::layers::Layer;
-use crate::program::{LayerPath, Run};
+use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
 use crate::train::OptimizerState;
 use crate::{Error, Result, error};
@@ -77,6 +77,8 @@ pub struct Network {
     pub(crate) history: Option<Run>,
     /// Moments, counters and the data cursor of the last training.
     pub(crate) optimizer_state: OptimizerState,
+    /// Which steps programs fuse.
+    pub(crate) rewrites: Rewrites,
 }
 
 impl Network {
@@ -125,6 +127,7 @@ impl Network {
             built: false,
             history: None,
             optimizer_state: OptimizerState::default(),
+            rewrites: Rewrites::default(),
         })
     }
 
@@ -250,6 +253,12 @@ impl Network {
         self.layer_mut(cell, layer)?.rate_factor = factor;
         self.invalidate();
         Ok(())
+    }
+
+    /// Chooses which steps programs fuse; results are the same bits whatever is chosen.
+    pub fn set_rewrites(&mut self, rewrites: Rewrites) {
+        self.rewrites = rewrites;
+        self.invalidate();
     }
 
     /// Drops compiled programs and the history, after a change they depend on.

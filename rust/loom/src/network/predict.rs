@@ -2,7 +2,7 @@
 
 use super::{Mode, Network};
 use crate::cpu::{Access, Cpu, Real, StepValues, execute};
-use crate::program::{Builder, Phase, Program, Rewrites, Run};
+use crate::program::{Builder, Phase, Program, Run};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -158,7 +158,7 @@ impl Network {
             b.ports.output_gradient = Some(gradient);
             b.ports.input_gradient = self.lower_backward(&mut b, &lowered, gradient, false, true)?;
         }
-        Ok(b.finish(key.capacity, &Rewrites::default()))
+        Ok(b.finish(key.capacity, &self.rewrites))
     }
 
     pub(crate) fn check_built(&self) -> Result<()> {

@@ -3,6 +3,7 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+mod axis;
 pub mod bias;
 pub mod convolution;
 pub mod custom;
@@ -15,6 +16,9 @@ pub mod pool;
 pub mod product;
 pub mod softmax;
 pub mod sum;
+mod sweep;
+#[cfg(test)]
+mod testing;
 pub mod update;
 
 pub use bias::{BiasAdd, BiasGradient};

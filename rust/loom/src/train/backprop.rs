@@ -10,7 +10,7 @@ use crate::layers::class_extents;
 use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Loss, LossFunction};
-use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
+use crate::program::{Builder, Kind, Phase, Ports, Program, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -369,7 +369,7 @@ fn compile(network: &Network, config: &TrainingConfig, plan: Plan, pin_layers: b
     lower_clip(network, &mut b, config.gradient_clip.is_some(), config.clip_value.is_some())?;
     let count = network.layers().count();
     lower_update_scaled(network, &mut b, &config.optimizer, |number| config.depth_scale.factor(number, count))?;
-    Ok((b.finish(plan.capacity, &Rewrites::default()), op))
+    Ok((b.finish(plan.capacity, &network.rewrites), op))
 }
 
 /// Makes gradients and moments ready; fresh ones unless resuming.

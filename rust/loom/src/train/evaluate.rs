@@ -8,7 +8,7 @@ use crate::cpu::{Access, Cpu, Real, StepValues, execute};
 use crate::network::{Mode, Network};
 use crate::ops::Loss;
 use crate::ops::loss::divisor;
-use crate::program::{Builder, Phase, Rewrites, Run};
+use crate::program::{Builder, Phase, Run};
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl Evaluator {
         let mut b = Builder::new(network.precision());
         let lowered = network.lower_forward(&mut b, Mode { training: false, pin_layers: false })?;
         let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, weighted, false)?;
-        Ok((Run::new(Arc::new(b.finish(rows, &Rewrites::default()))), op, classes, weighted))
+        Ok((Run::new(Arc::new(b.finish(rows, &network.rewrites))), op, classes, weighted))
     }
 
     /// What was found so far.

@@ -186,7 +186,10 @@ impl Schedule {
                 Ok(())
             }
             Schedule::CosineRestarts { period, period_factor, end_factor } => {
-                if *period == 0 || !(period_factor.is_finite() && *period_factor >= 1.0) || !factor(*end_factor) {
+                if *period == 0
+                    || !(period_factor.is_finite() && *period_factor >= 1.0)
+                    || !factor(*end_factor)
+                {
                     return refuse("period and period_factor must be at least 1, end_factor at least 0");
                 }
                 Ok(())
@@ -253,16 +256,53 @@ mod tests {
         }
     }
 
-    /// Values by hand and, where it has the schedule, from PyTorch 2.13's `lr_scheduler`.
+    #[derive(Deserialize)]
+    struct Golden {
+        rate: f64,
+        total: u64,
+        cases: Vec<Case>,
+    }
+
+    #[derive(Deserialize)]
+    struct Case {
+        schedule: Schedule,
+        rates: Vec<f64>,
+    }
+
+    /// Every step of what tests/golden/schedules.py ran.
+    #[test]
+    fn rates_are_those_of_pytorch() {
+        let golden = include_str!("../../../../tests/golden/schedules.json");
+        let Golden { rate, total, cases } = serde_json::from_str(golden).unwrap();
+        assert_eq!(cases.len(), 10);
+        for Case { schedule, rates } in cases {
+            assert_eq!(rates.len() as u64, total);
+            for (step, expected) in rates.into_iter().enumerate() {
+                let found = schedule.rate(rate, step as u64, total);
+                assert!((found - expected).abs() < 1e-15, "{schedule:?} at {step}: {found}, not {expected}");
+            }
+        }
+    }
+
+    /// Values by hand.
     #[test]
     fn schedules_have_their_known_values() -> Result<()> {
         close(&rates(r#"{"type":"constant"}"#, &[0, 5, 99], 10)?, &[0.1; 3]);
-        close(&rates(r#"{"type":"linear","end_factor":0.5}"#, &[0, 5, 10, 20], 10)?, &[0.1, 0.075, 0.05, 0.05]);
+        close(
+            &rates(r#"{"type":"linear","end_factor":0.5}"#, &[0, 5, 10, 20], 10)?,
+            &[0.1, 0.075, 0.05, 0.05],
+        );
         close(&rates(r#"{"type":"cosine"}"#, &[0, 5, 10], 10)?, &[0.1, 0.05, 0.0]);
-        close(&rates(r#"{"type":"cosine_restarts","period":4}"#, &[0, 2, 4, 6], 99)?, &[0.1, 0.05, 0.1, 0.05]);
+        close(
+            &rates(r#"{"type":"cosine_restarts","period":4}"#, &[0, 2, 4, 6], 99)?,
+            &[0.1, 0.05, 0.1, 0.05],
+        );
         let doubling = r#"{"type":"cosine_restarts","period":2,"period_factor":2.0}"#;
         close(&rates(doubling, &[0, 1, 2, 4, 6, 10, 14], 99)?, &[0.1, 0.05, 0.1, 0.05, 0.1, 0.05, 0.1]);
-        close(&rates(r#"{"type":"exponential","gamma":0.25,"steps":2}"#, &[0, 1, 4], 9)?, &[0.1, 0.05, 0.00625]);
+        close(
+            &rates(r#"{"type":"exponential","gamma":0.25,"steps":2}"#, &[0, 1, 4], 9)?,
+            &[0.1, 0.05, 0.00625],
+        );
         close(&rates(r#"{"type":"step","steps":3}"#, &[2, 3, 6], 9)?, &[0.1, 0.01, 0.001]);
         close(&rates(r#"{"type":"polynomial","power":2.0}"#, &[0, 5, 10], 10)?, &[0.1, 0.025, 0.0]);
         close(

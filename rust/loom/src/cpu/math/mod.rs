@@ -115,6 +115,8 @@ macro_rules! float32_math {
     };
 }
 
+// Only the vectors of particular instruction sets lie outside this module.
+#[cfg(target_arch = "x86_64")]
 pub(super) use float32_math;
 
 float32_math!(f32);

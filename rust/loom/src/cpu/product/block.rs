@@ -1,7 +1,7 @@
 //! One rectangle of C: blocks of k, panels of rows, and what is packed on the way.
 
-use super::panels::{PanelSource, Strided};
-use super::tile::{Left, Right, RowPanel};
+use super::panels::{FewRows, PanelSource, Strided};
+use super::tile::{FEW, InMemory, Left, Right, RowPanel};
 use super::wide::{Element, LANES};
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
@@ -45,6 +45,25 @@ pub(super) struct Block<'a, T> {
     epilogue: &'a dyn Epilogue<T>,
     c: &'a Output<'a, T>,
     depth: usize,
+}
+
+/// Where the kernels find the right operand's columns.
+#[derive(Clone, Copy)]
+enum Columns<'a, T> {
+    /// In memory or packed.
+    Panels(Right<InMemory<T>>),
+    /// In the form the operand has, which it reads itself.
+    OwnForm(&'a dyn FewRows<T>),
+}
+
+impl<T: Copy> Columns<'_, T> {
+    /// The columns after so many panels.
+    fn skip_panels(self, panels: usize) -> Self {
+        match self {
+            Columns::Panels(right) => Columns::Panels(right.skip_panels(panels)),
+            own => own,
+        }
+    }
 }
 
 impl<'a, T: Element> Block<'a, T> {
@@ -98,16 +117,19 @@ impl<'a, T: Element> Block<'a, T> {
         let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
         let blocks = self.depth.div_ceil(DEPTH).max(1);
         let deepest = self.depth.div_ceil(blocks);
-        let a_in_place =
-            self.a_in_place.filter(|a| a.lane_stride() == 1 || columns.len() <= IN_PLACE_COLUMNS);
+        let a_in_place = self
+            .a_in_place
+            .filter(|a| a.lane_stride() == 1 || columns.len() <= IN_PLACE_COLUMNS || rows.len() <= FEW);
         let b_in_place = self.b_in_place.filter(|b| b.lane_stride() == 1 && rows.len() <= IN_PLACE_ROWS);
+        let few = if b_in_place.is_none() && a_in_place.is_some() && rows.len() <= FEW {
+            self.b.few_rows()
+        } else {
+            None
+        };
+        let packed = b_in_place.is_none() && few.is_none();
 
         let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * GROUP.min(panels) };
-        let right_len = match b_in_place {
-            Some(_) if columns.len().is_multiple_of(LANES) => 0,
-            Some(_) => deepest * LANES,
-            None => deepest * columns.len().next_multiple_of(width),
-        };
+        let right_len = if packed { deepest * columns.len().next_multiple_of(width) } else { 0 };
         let mut scratch = SCRATCH.take();
         if scratch.len_bytes() < (left_len + right_len) * size_of::<T>() {
             scratch = Buffer::of::<T>(left_len + right_len);
@@ -116,9 +138,15 @@ impl<'a, T: Element> Block<'a, T> {
 
         for block in 0..blocks {
             let depth = block * deepest..self.depth.min((block + 1) * deepest);
-            let right = match b_in_place {
-                Some(b) => self.right_in_place(b, depth.clone(), columns.clone(), width, right),
-                None => self.right_packed(depth.clone(), columns.clone(), width, right),
+            let right = match (b_in_place, few) {
+                (Some(b), _) => {
+                    let vectors = InMemory { b: b.at(depth.start, columns.start), depth: b.depth_stride() };
+                    Columns::Panels(Right { vectors, panel: width })
+                }
+                (None, Some(few)) => Columns::OwnForm(few),
+                (None, None) => {
+                    Columns::Panels(self.right_packed(depth.clone(), columns.clone(), width, right))
+                }
             };
             let rows_of = |panel: usize| {
                 let cut = |panel| rows.start + rows.len() * panel / panels;
@@ -166,7 +194,7 @@ impl<'a, T: Element> Block<'a, T> {
     unsafe fn panel(
         &self,
         left: Left<T>,
-        right: Right<T>,
+        right: Columns<'_, T>,
         depth: Range<usize>,
         rows: Range<usize>,
         columns: Range<usize>,
@@ -177,42 +205,23 @@ impl<'a, T: Element> Block<'a, T> {
             columns: columns.len(),
             depth: depth.len(),
             left,
-            right,
+            right: (),
             c: c(rows.start),
             c_row: self.c.row_stride,
             accumulate: depth.start > 0 || self.start == Start::Continue,
         };
-        // SAFETY: the caller's promise; there are no more rows than a tile has.
-        unsafe { tiles.run(self.isa) };
+        match right {
+            // SAFETY: the caller's promise; there are no more rows than a tile has.
+            Columns::Panels(right) => unsafe { tiles.with(right).run(self.isa) },
+            // SAFETY: the caller's promise; there are only a few rows.
+            Columns::OwnForm(few) => unsafe { few.run(self.isa, tiles, depth.start, columns.start) },
+        }
         if depth.end == self.depth && !self.epilogue.is_none() {
             for row in rows {
                 // SAFETY: part of a row of C, and ours.
                 let piece = unsafe { std::slice::from_raw_parts_mut(c(row), columns.len()) };
                 self.epilogue.apply(self.isa, row, columns.start, piece);
             }
-        }
-    }
-
-    /// Reads the right operand where it is, but for the last few columns.
-    fn right_in_place(
-        &self,
-        b: Strided<'_, T>,
-        depth: Range<usize>,
-        columns: Range<usize>,
-        width: usize,
-        scratch: &mut [T],
-    ) -> Right<T> {
-        let whole = columns.end - columns.len() % LANES;
-        let ragged = &mut scratch[..if whole < columns.end { depth.len() * LANES } else { 0 }];
-        if !ragged.is_empty() {
-            self.b.pack(self.isa, depth.clone(), whole..columns.end, LANES, ragged);
-        }
-        Right {
-            b: b.at(depth.start, columns.start),
-            depth: b.depth_stride(),
-            panel: width,
-            ragged: ragged.as_ptr(),
-            ragged_depth: LANES,
         }
     }
 
@@ -223,20 +232,13 @@ impl<'a, T: Element> Block<'a, T> {
         columns: Range<usize>,
         width: usize,
         scratch: &mut [T],
-    ) -> Right<T> {
+    ) -> Right<InMemory<T>> {
         let panel_len = depth.len() * width;
         for (panel, start) in columns.clone().step_by(width).enumerate() {
             let lanes = start..columns.end.min(start + width);
             let out = &mut scratch[panel * panel_len..(panel + 1) * panel_len];
             self.b.pack(self.isa, depth.clone(), lanes, width, out);
         }
-        let (whole, over) = (columns.len() / width, columns.len() % width);
-        Right {
-            b: scratch.as_ptr(),
-            depth: width,
-            panel: panel_len,
-            ragged: scratch.as_ptr().wrapping_add(whole * panel_len + over / LANES * LANES),
-            ragged_depth: width,
-        }
+        Right { vectors: InMemory { b: scratch.as_ptr(), depth: width }, panel: panel_len }
     }
 }

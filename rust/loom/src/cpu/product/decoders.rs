@@ -1,7 +1,8 @@
 //! Right operands in packed numeric types, decoded while the product packs them.
 
-use super::panels::PanelSource;
-use super::wide::{Element, Kernel, LANES, Wide};
+use super::panels::{FewRows, PanelSource};
+use super::tile::{Right, RowPanel, Vectors};
+use super::wide::{Element, Kernel, LANES, Wide, padded};
 use crate::cpu::Isa;
 use half::bf16;
 use std::marker::PhantomData;
@@ -58,23 +59,27 @@ trait Decode<T>: Copy {
     /// `index..index + 16` is within B and `column..column + 16` within its columns.
     unsafe fn wide<W: Wide<T>>(&self, index: usize, column: usize) -> W;
 
-    /// The same for `count` elements, in a padded vector.
+    /// The same for `count` elements; anything may follow them.
     ///
     /// # Safety
     /// As [`Decode::wide`] with `count` for 16.
     unsafe fn few<W: Wide<T>>(&self, index: usize, column: usize, count: usize) -> W;
 }
 
-/// The first `count` elements after `from`, then zeros.
+/// `count` elements from `index` on, then whatever comes next.
 ///
 /// # Safety
-/// `from` is good for `count` elements, at most 16.
+/// `data` holds `count` elements, at most 16, from `index` on.
 #[inline(always)]
-unsafe fn padded<Q: Copy + Default>(from: *const Q, count: usize) -> [Q; LANES] {
-    let mut copy = [Q::default(); LANES];
-    // SAFETY: the caller's promise.
-    unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(from, count) };
-    copy
+unsafe fn beyond<Q: Copy + Default>(data: &[Q], index: usize, count: usize) -> [Q; LANES] {
+    let from = data.as_ptr().wrapping_add(index);
+    if index + LANES <= data.len() {
+        // SAFETY: as just tested.
+        unsafe { *from.cast() }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { padded(from, count) }
+    }
 }
 
 impl<T> Decode<T> for Bfloat16Panels<'_> {
@@ -87,7 +92,7 @@ impl<T> Decode<T> for Bfloat16Panels<'_> {
     #[inline(always)]
     unsafe fn few<W: Wide<T>>(&self, index: usize, _: usize, count: usize) -> W {
         // SAFETY: the caller's promise.
-        unsafe { W::load_bfloat16(padded(self.data.as_ptr().add(index), count).as_ptr()) }
+        unsafe { W::load_bfloat16(beyond(self.data, index, count).as_ptr()) }
     }
 }
 
@@ -105,8 +110,8 @@ impl<T: Copy + Default> Decode<T> for Int8Panels<'_, T> {
     unsafe fn few<W: Wide<T>>(&self, index: usize, column: usize, count: usize) -> W {
         // SAFETY: the caller's promise.
         unsafe {
-            let q = W::load_int8(padded(self.data.as_ptr().add(index), count).as_ptr());
-            q.multiply(W::load(padded(self.scale.as_ptr().add(column), count).as_ptr()))
+            let q = W::load_int8(beyond(self.data, index, count).as_ptr());
+            q.multiply(W::load_few(self.scale.as_ptr().add(column), count))
         }
     }
 }
@@ -162,6 +167,10 @@ impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
         pack(*self, (self.depth, self.lanes), isa, depth, lanes, width, out);
     }
+
+    fn few_rows(&self) -> Option<&dyn FewRows<T>> {
+        Some(self)
+    }
 }
 
 impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
@@ -175,6 +184,10 @@ impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
         pack(*self, (self.depth, self.scale.len()), isa, depth, lanes, width, out);
+    }
+
+    fn few_rows(&self) -> Option<&dyn FewRows<T>> {
+        Some(self)
     }
 }
 
@@ -192,4 +205,58 @@ fn pack<T: Element>(
     let pack = PackDecoded { decoder, columns: n, depth, lanes, width, out, _element: PhantomData };
     // SAFETY: the ranges are within B and the panel, as asserted.
     unsafe { T::enter(isa, pack) }
+}
+
+/// A row of B from some column on, decoded vector by vector.
+#[derive(Clone, Copy)]
+struct Decoded<D> {
+    decoder: D,
+    columns: usize,
+    index: usize,
+    column: usize,
+}
+
+impl<T, D: Decode<T>> Vectors<T> for Decoded<D> {
+    #[inline(always)]
+    unsafe fn load<W: Wide<T>>(self, j: usize) -> W {
+        // SAFETY: the caller's promise.
+        unsafe { self.decoder.wide(self.index + j * LANES, self.column + j * LANES) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_few<W: Wide<T>>(self, count: usize) -> W {
+        // SAFETY: the caller's promise.
+        unsafe { self.decoder.few(self.index, self.column, count) }
+    }
+
+    #[inline(always)]
+    fn deeper(self) -> Self {
+        Self { index: self.index + self.columns, ..self }
+    }
+
+    #[inline(always)]
+    fn skip(self, elements: usize) -> Self {
+        Self { index: self.index + elements, column: self.column + elements, ..self }
+    }
+}
+
+macro_rules! few_rows {
+    () => {
+        #[allow(private_interfaces)]
+        unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize) {
+            let columns = PanelSource::<T>::lanes(self);
+            let decoded = Decoded { decoder: *self, columns, index: k * columns + column, column };
+            let right = Right { vectors: decoded, panel: T::tile(isa, panel.rows).1 * LANES };
+            // SAFETY: the caller's promise.
+            unsafe { panel.with(right).run_few(isa) }
+        }
+    };
+}
+
+impl<T: Element> FewRows<T> for Bfloat16Panels<'_> {
+    few_rows!();
+}
+
+impl<T: Element + Default> FewRows<T> for Int8Panels<'_, T> {
+    few_rows!();
 }

@@ -5,6 +5,7 @@
 //! [`PanelSource`] packs such panels from whatever it holds: a matrix with any
 //! strides, packed low-bit weights that it decodes, an image that it unfolds.
 
+use super::tile::{RowPanel, Transposed};
 use super::wide::{Element, Kernel, LANES, Wide};
 use crate::cpu::Isa;
 use std::marker::PhantomData;
@@ -33,6 +34,23 @@ pub trait PanelSource<T>: Sync {
     fn in_place(&self) -> Option<Strided<'_, T>> {
         None
     }
+
+    /// A kernel that reads this right operand without packing, where there are
+    /// only a few rows to make use of it.
+    #[doc(hidden)]
+    fn few_rows(&self) -> Option<&dyn FewRows<T>> {
+        None
+    }
+}
+
+/// Computes up to [`FEW`](super::tile::FEW) rows straight from an operand's own form.
+pub trait FewRows<T>: Sync {
+    /// Runs the panel against the operand from `k` and `column` on.
+    ///
+    /// # Safety
+    /// As [`RowPanel::run`]; the panel's depth and columns are within the operand.
+    #[allow(private_interfaces)] // for the product itself
+    unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize);
 }
 
 /// How many rows ahead packing fetches: they lie too far apart for the machine to foresee.
@@ -135,6 +153,18 @@ impl<T: Element + Copy + Sync> PanelSource<T> for Strided<'_, T> {
 
     fn in_place(&self) -> Option<Strided<'_, T>> {
         Some(*self)
+    }
+
+    fn few_rows(&self) -> Option<&dyn FewRows<T>> {
+        (self.depth_stride == 1 && self.lane_stride != 1).then_some(self)
+    }
+}
+
+impl<T: Element> FewRows<T> for Strided<'_, T> {
+    #[allow(private_interfaces)]
+    unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { Transposed { panel, b: self.at(k, column), lane_stride: self.lane_stride }.run(isa) }
     }
 }
 

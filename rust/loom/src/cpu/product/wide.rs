@@ -16,7 +16,8 @@ pub(super) const MAX_ROWS: usize = 12;
 ///
 /// # Safety
 /// All methods may be called only where the instruction set that the type
-/// stands for has been found at run time; pointers must be good for 16 elements.
+/// stands for has been found at run time; pointers must be good for 16 elements
+/// (or the number given).
 pub(super) trait Wide<T>: Copy {
     /// The most rows a tile has: what fits the registers beside one vector of B.
     const ROWS: usize;
@@ -25,6 +26,8 @@ pub(super) trait Wide<T>: Copy {
     const VECTORS: [usize; MAX_ROWS + 1];
     unsafe fn zero() -> Self;
     unsafe fn load(from: *const T) -> Self;
+    /// The first `count` elements, less than 16; the rest are zero.
+    unsafe fn load_few(from: *const T, count: usize) -> Self;
     unsafe fn store(self, to: *mut T);
     /// Says that the memory there will be read soon; any address will do.
     #[inline(always)]
@@ -65,7 +68,7 @@ pub(super) trait Kernel<T> {
 }
 
 /// The element types that products have kernels for.
-pub trait Element: bytemuck::Pod + Send + Sync {
+pub trait Element: bytemuck::Pod + Default + Send + Sync {
     /// Runs `kernel` with `isa` enabled.
     ///
     /// # Safety
@@ -136,6 +139,18 @@ fn widen(x: bf16) -> f32 {
     f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
+/// The first `count` elements after `from`, then zeros.
+///
+/// # Safety
+/// `from` is good for `count` elements, at most 16.
+#[inline(always)]
+pub(super) unsafe fn padded<Q: Copy + Default>(from: *const Q, count: usize) -> [Q; LANES] {
+    let mut copy = [Q::default(); LANES];
+    // SAFETY: the caller's promise.
+    unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(from, count) };
+    copy
+}
+
 /// Without vector instructions: an array.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<T>([T; LANES]);
@@ -154,6 +169,12 @@ impl<T: Real> Wide<T> for Plain<T> {
     unsafe fn load(from: *const T) -> Self {
         // SAFETY: the caller's promise; an array has its element's alignment.
         Self(unsafe { *from.cast() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_few(from: *const T, count: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { padded(from, count) })
     }
 
     #[inline(always)]
@@ -208,7 +229,7 @@ impl<T: Real> Wide<T> for Plain<T> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{LANES, MAX_ROWS, Wide, widen};
+    use super::{LANES, MAX_ROWS, Wide, padded, widen};
     use half::bf16;
     use std::arch::x86_64::*;
 
@@ -240,6 +261,11 @@ mod x86 {
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
             Self(trust! { _mm512_loadu_ps(from) })
+        }
+
+        #[inline(always)]
+        unsafe fn load_few(from: *const f32, count: usize) -> Self {
+            Self(trust! { _mm512_maskz_loadu_ps((1 << count) - 1, from) })
         }
 
         #[inline(always)]
@@ -327,6 +353,18 @@ mod x86 {
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
             trust! { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_few(from: *const f32, count: usize) -> Self {
+            trust! {
+                let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+                let [left, right] = [0, 8].map(|i| {
+                    let present = _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32 - i as i32), lane);
+                    _mm256_maskload_ps(from.wrapping_add(i), present)
+                });
+                Self(left, right)
+            }
         }
 
         #[inline(always)]
@@ -434,6 +472,11 @@ mod x86 {
                 #[inline(always)]
                 unsafe fn load(from: *const f64) -> Self {
                     Self(std::array::from_fn(|i| trust! { $load(from.add(i * $per)) }))
+                }
+
+                #[inline(always)]
+                unsafe fn load_few(from: *const f64, count: usize) -> Self {
+                    trust! { Self::load(padded(from, count).as_ptr()) }
                 }
 
                 #[inline(always)]

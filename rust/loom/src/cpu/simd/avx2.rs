@@ -313,6 +313,24 @@ impl Vector for F32x16 {
     }
 
     #[inline(always)]
+    fn unzip(self, other: Self) -> (Self, Self) {
+        /// Moves the second and the third quarter into each other's place.
+        const MIDDLE: i32 = 0b11_01_10_00;
+        avx2!({
+            // The shuffles work within halves of a register, so that the middle quarters come out swapped.
+            let sorted = |shuffled: __m256| {
+                _mm256_castpd_ps(_mm256_permute4x64_pd::<MIDDLE>(_mm256_castps_pd(shuffled)))
+            };
+            let even = |a, b| sorted(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+            let odd = |a, b| sorted(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+            (
+                Self(even(self.0, self.1), even(other.0, other.1)),
+                Self(odd(self.0, self.1), odd(other.0, other.1)),
+            )
+        })
+    }
+
+    #[inline(always)]
     fn first_lanes(count: usize) -> Mask {
         let (low, high) = leading(count);
         avx2!(Mask(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)))

@@ -241,6 +241,18 @@ impl Vector for F32x16 {
     }
 
     #[inline(always)]
+    fn unzip(self, other: Self) -> (Self, Self) {
+        avx512!({
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+            (
+                Self(_mm512_permutex2var_ps(self.0, even, other.0)),
+                Self(_mm512_permutex2var_ps(self.0, odd, other.0)),
+            )
+        })
+    }
+
+    #[inline(always)]
     fn first_lanes(count: usize) -> __mmask16 {
         ((1u32 << count.min(LANES)) - 1) as __mmask16
     }

@@ -1,7 +1,7 @@
 //! Vectors of 16 lanes, one implementation an instruction set.
 //!
 //! A kernel is written once, generically over [`Vector`], and handed to
-//! [`Real::dispatch`](super::Real::dispatch), which enters a function compiled
+//! [`Real::dispatch`], which enters a function compiled
 //! for the instruction set and runs it there. Every operation here gives the
 //! same bits on every implementation: they are either single operations that
 //! IEEE 754 defines to the bit, or built from such. The one exception is the
@@ -71,6 +71,9 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
         lanes
     }
 
+    /// The 32 elements of `self` and `other` sorted apart: those at even places, those at odd ones.
+    fn unzip(self, other: Self) -> (Self, Self);
+
     /// A mask of the first `count` lanes (all of them from 16 on).
     fn first_lanes(count: usize) -> Self::Mask;
 
@@ -87,7 +90,7 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     fn reduce_min(self) -> Self::Element;
 }
 
-/// Work written once over vectors, for [`Real::dispatch`](super::Real::dispatch).
+/// Work written once over vectors, for [`Real::dispatch`].
 ///
 /// Mark `run` and what it calls `#[inline(always)]`.
 pub trait Kernel<T: Real> {
@@ -112,7 +115,7 @@ fn enter_avx512<T: Real, V: Vector<Element = T>, K: Kernel<T>>(kernel: K) -> K::
     kernel.run::<V>()
 }
 
-/// [`Real::dispatch`](super::Real::dispatch) of `f32`: vectors written for each instruction set.
+/// [`Real::dispatch`] of `f32`: vectors written for each instruction set.
 #[inline(always)]
 pub(super) fn dispatch_f32<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
     match isa.level() {
@@ -129,7 +132,7 @@ pub(super) fn dispatch_f32<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
     }
 }
 
-/// [`Real::dispatch`](super::Real::dispatch) of `f64`: portable vectors, which
+/// [`Real::dispatch`] of `f64`: portable vectors, which
 /// the compiler turns into the instruction set's own.
 #[inline(always)]
 pub(super) fn dispatch_f64<K: Kernel<f64>>(isa: Isa, kernel: K) -> K::Output {

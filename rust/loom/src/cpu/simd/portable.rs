@@ -304,6 +304,16 @@ impl<T: Real> Vector for Portable<T> {
     }
 
     #[inline(always)]
+    fn unzip(self, other: Self) -> (Self, Self) {
+        let (mut even, mut odd) = (self.0, self.0);
+        for i in 0..LANES / 2 {
+            (even[i], odd[i]) = (self.0[2 * i], self.0[2 * i + 1]);
+            (even[i + LANES / 2], odd[i + LANES / 2]) = (other.0[2 * i], other.0[2 * i + 1]);
+        }
+        (Self(even), Self(odd))
+    }
+
+    #[inline(always)]
     fn first_lanes(count: usize) -> Self::Mask {
         let mut mask = [false; LANES];
         for (i, bit) in mask.iter_mut().enumerate() {

@@ -132,6 +132,9 @@ fn check_one<V: Vector>(a: [V::Element; LANES], b: [V::Element; LANES], c: [V::E
     exact_lanes("exponent", x.exponent(), |i| a[i].exponent());
     exact_lanes("mantissa", x.mantissa(), |i| a[i].mantissa());
     exact_lanes("select", V::select(x.lt(y), y, z), |i| if a[i] < b[i] { b[i] } else { c[i] });
+    let both: Vec<V::Element> = a.into_iter().chain(b).collect();
+    exact_lanes("unzip, even", x.unzip(y).0, |i| both[2 * i]);
+    exact_lanes("unzip, odd", x.unzip(y).1, |i| both[2 * i + 1]);
     same_mask::<V>("lt", x.lt(y), |i| a[i] < b[i]);
     same_mask::<V>("le", x.le(y), |i| a[i] <= b[i]);
     same_mask::<V>("gt", x.gt(y), |i| a[i] > b[i]);

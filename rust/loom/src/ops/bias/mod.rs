@@ -1,8 +1,7 @@
 //! Adding one number a channel, and the gradient of doing so.
 
-use super::Operation;
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
 use std::fmt;
 
 /// `z = x + bias[channel]`: reads x (rows x outer, channels, inner) and bias
@@ -17,10 +16,15 @@ pub struct BiasAdd {
     pub inner: usize,
 }
 
+/// Repetitions whose sums [`BiasGradient`] adds up before they join the total.
+const CHUNK: usize = 64;
+
 /// The sum of dz over everything but the channel: reads dz (rows x outer,
 /// channels, inner), writes db (channels,), adding to it where the step says so.
 ///
-/// Order of sums: `inner` by the 16-lane rule, then rows in order.
+/// Order of sums: `inner` by the 16-lane rule; then the repetitions (rows x outer) in
+/// order within chunks of 64, which start from 0; then the chunks' sums in order; then
+/// that total to what is there.
 #[derive(Clone, Debug)]
 pub struct BiasGradient {
     /// Repetitions of the channel axis for each row of the batch.

@@ -1,15 +1,16 @@
 //! Inverted dropout with masks that are drawn anew, not kept.
 
-use super::Operation;
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
 use std::fmt;
 
 /// Zeroes each element with probability `rate` and divides the others by `1 - rate`.
 ///
 /// Reads x (rows, features), writes y like x. The mask is drawn from the
 /// counter-based generator keyed by (seed, committed step, layer path, dropout,
-/// row x features + element), so the backward pass is the same operation on dy.
+/// row x features + element), the row counted from the start of the step's global
+/// batch, so the backward pass is the same operation on dy. A word of the generator
+/// below `rate` x 2^32 (rounded) drops its element, whatever the precision or device.
 #[derive(Clone, Debug)]
 pub struct Dropout {
     /// Probability of zeroing, in 0..1.

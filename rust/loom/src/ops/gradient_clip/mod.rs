@@ -1,9 +1,11 @@
 //! The global norm of all gradients and what is done with it.
 
-use super::Operation;
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
 use std::fmt;
+
+/// Elements of a gradient whose squares are summed before they join the total.
+const CHUNK: usize = 4096;
 
 /// Adds one store's sum of squared gradients to a running total: reads the flat
 /// gradient and, unless it is the first, the total so far (1,); writes the new total (1,).
@@ -18,7 +20,8 @@ pub struct SquaredSum {
 }
 
 /// Reads the total of squares (1,), writes (norm, factor): factor is
-/// `max_norm / norm` where the norm exceeds the step's `max_norm`, and 1 otherwise.
+/// `max_norm / norm` where the norm exceeds the step's `max_norm`, and 1 otherwise, also
+/// where the norm is not finite: such a step is refused, its gradients left to look at.
 #[derive(Clone, Debug)]
 pub struct ClipFactor;
 

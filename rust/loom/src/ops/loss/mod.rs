@@ -1,8 +1,14 @@
 //! Losses with their gradients, one pass over each row.
 
-use super::Operation;
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod class;
+mod cpu;
+mod element;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+pub use targets::{divisor, validate_targets};
+
 use std::fmt;
 
 /// What is measured between an output o and a target t.
@@ -33,7 +39,12 @@ pub enum LossFunction {
 /// Reads the output, the target, and one weight a row (rows,) if `weighted`.
 /// Writes each row's loss, weighted and summed over the row's elements, not yet
 /// divided (rows,), and, if `gradient`, the output's gradient, divided by the
-/// step's `loss_divisor`.
+/// step's `loss_divisor` ([`divisor`] says what that is). A divisor of 0, that of
+/// weights which are all 0, makes the gradient 0.
+///
+/// Order of sums: the classes by the 16-lane rule, however far apart they lie; their
+/// losses over `inner` by the 16-lane rule; over `outer` in order. A loss of single
+/// elements sums each row's by the 16-lane rule.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// What is measured.
@@ -44,11 +55,14 @@ pub struct Loss {
     pub classes: usize,
     /// Elements between two classes.
     pub inner: usize,
-    /// Whether targets are class indices (`i32`, outer x inner a row) instead of real numbers like the output.
+    /// Whether targets are class indices (`i32`, outer x inner a row) instead of real numbers
+    /// like the output; only of losses over classes, cross-entropy and likelihood.
     pub class_targets: bool,
-    /// Mixes the target with the uniform distribution: `t (1 - s) + s / classes`.
+    /// Mixes the target with the uniform distribution: `t (1 - s) + s / classes`; 0 for losses of
+    /// single elements.
     pub label_smoothing: f64,
-    /// A factor for each class; those of the targets for class indices (as PyTorch has it).
+    /// A factor for each class, of its part of the target (as PyTorch has it); none for losses of
+    /// single elements.
     pub class_weight: Option<Vec<f64>>,
     /// Whether a weight for each row is read.
     pub weighted: bool,

@@ -1,14 +1,19 @@
 //! Maximum and mean over sliding windows of images in NCHW layout.
 
-use super::{Direction, Geometry2D, Operation};
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod average;
+mod cpu;
+mod max;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use super::{Direction, Geometry2D};
 use std::fmt;
 
 /// What a window is reduced to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolKind {
-    /// The largest element; ties go to the first. Padding never wins.
+    /// The largest element; ties go to the first, and a NaN wins. Padding never wins.
     Max,
     /// The mean; padding counts as zeros if `count_padding`, and not at all otherwise.
     Average {
@@ -22,6 +27,9 @@ pub enum PoolKind {
 /// - forward reads x, writes y, and for `Max` also the flat index within the
 ///   channel's H x W plane of each maximum (`i32`);
 /// - input gradient reads dy, and for `Max` those indices, and writes dx.
+///
+/// Order of sums: a window's elements, row by row and the padding's zeros among them, by
+/// the 16-lane rule; the gradients of one element of x in the order of their windows.
 #[derive(Clone, Debug)]
 pub struct Pool {
     /// Forward or input gradient.

@@ -5,9 +5,9 @@ use crate::Result;
 use crate::cpu::product::{
     Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product,
 };
-use crate::cpu::{Args, Isa, Kernel, Real, Vector, View};
+use crate::cpu::{Args, Isa, Real, View};
 use crate::dtype::{self, DType};
-use crate::ops::pointwise::{Activation, apply_in_place};
+use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Operation};
 use crate::tensor::{Buffer, Precision};
 use std::cell::RefCell;
@@ -21,22 +21,7 @@ impl<T: Real> Epilogue<T> for Activate {
     }
 
     fn apply(&self, isa: Isa, _row: usize, _column: usize, piece: &mut [T]) {
-        T::dispatch(isa, Tile { activation: self.0, piece });
-    }
-}
-
-/// A piece of a row on its way through an activation.
-struct Tile<'a, T> {
-    activation: Activation,
-    piece: &'a mut [T],
-}
-
-impl<T: Real> Kernel<T> for Tile<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        apply_in_place::<V>(self.activation, self.piece);
+        self.0.apply(isa, piece);
     }
 }
 
@@ -63,6 +48,7 @@ thread_local! {
 pub(in crate::ops) fn with_decoded<T: Real, R>(
     weight: View<'_>,
     len: usize,
+    channels: usize,
     then: impl FnOnce(&[T]) -> R,
 ) -> Result<R> {
     let Some(dtype) = weight.packed else { return Ok(then(weight.elements())) };
@@ -72,7 +58,7 @@ pub(in crate::ops) fn with_decoded<T: Real, R>(
         buffer = Buffer::of::<T>(len);
     }
     let elements = &mut buffer.as_mut_slice::<T>()[..len];
-    let decoded = dtype::decode(dtype, weight.bytes, weight.scales, elements);
+    let decoded = dtype::decode(dtype, weight.bytes, weight.scales, channels, elements);
     let result = decoded.map(|()| then(elements));
     DECODED.set(buffer);
     result
@@ -93,7 +79,7 @@ fn with_right<T: Real, R>(
             let scales: &[T] = bytemuck::cast_slice(weight.scales);
             Ok(then(&Int8Panels::new(bytemuck::cast_slice(weight.bytes), scales, depth, columns)))
         }
-        _ => with_decoded(weight, depth * columns, |plain: &[T]| {
+        _ => with_decoded(weight, depth * columns, columns, |plain: &[T]| {
             then(&Strided::right(plain, depth, columns))
         }),
     }
@@ -118,7 +104,7 @@ impl Operation for Product {
                 let dy = Strided::left(args.read::<T>(0), rows, outputs);
                 let weight = args.view(1);
                 let dx = Output::new(args.write(0), rows, inputs);
-                with_decoded(weight, inputs * outputs, |plain: &[T]| {
+                with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
                     let w = Strided::right_transposed(plain, outputs, inputs);
                     product(cpu, &dy, &w, start, &NoEpilogue, dx);
                 })

@@ -1,14 +1,16 @@
 //! Softmax with a temperature over one axis.
 
-use super::{Direction, Operation};
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
+use super::Direction;
 use std::fmt;
 
 /// `y = softmax(x / temperature)` over `classes`, for x (rows x outer, classes, inner).
 ///
 /// - forward reads x, writes y;
 /// - input gradient reads y and dy, writes `dx = y (dy - sum(y dy)) / temperature`.
+///
+/// Sums over classes follow the 16-lane rule, however far apart the classes lie.
 #[derive(Clone, Debug)]
 pub struct Softmax {
     /// Forward or input gradient.

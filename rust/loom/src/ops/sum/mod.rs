@@ -1,8 +1,7 @@
 //! The sum of several values.
 
-use super::Operation;
-use crate::Result;
-use crate::cpu::{Args, Real};
+mod cpu;
+
 use std::fmt;
 
 /// `y = x0 + x1 + ...`, added from left to right; all operands have the result's shape.

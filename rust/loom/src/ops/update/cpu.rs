@@ -15,9 +15,34 @@ const CHUNK: usize = 1 << 14;
 /// A rule with this step's scalars, rounded once from `f64`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule<T> {
-    Sgd { rate: T, momentum: T, nesterov: bool, decay: T },
-    Adam { step_size: T, beta1: T, beta2: T, root_correction: T, epsilon: T, decay: T, shrink: T },
-    RmsProp { rate: T, alpha: T, epsilon: T, momentum: T, centered: bool, decay: T },
+    Sgd {
+        rate: T,
+        momentum: T,
+        nesterov: bool,
+        decay: T,
+    },
+    /// `news` and `square_news` are the shares of the gradient and its square: 1 - beta, taken
+    /// before rounding, since the difference from 1 has far fewer digits after.
+    Adam {
+        step_size: T,
+        news: T,
+        beta2: T,
+        square_news: T,
+        root_correction: T,
+        epsilon: T,
+        decay: T,
+        shrink: T,
+    },
+    /// `news` is 1 - alpha.
+    RmsProp {
+        rate: T,
+        alpha: T,
+        news: T,
+        epsilon: T,
+        momentum: T,
+        centered: bool,
+        decay: T,
+    },
 }
 
 impl<T: Real> Rule<T> {
@@ -37,8 +62,9 @@ impl<T: Real> Rule<T> {
                 let decay = decayed(weight_decay);
                 Rule::Adam {
                     step_size: t(rate / (1.0 - libm::pow(beta1, steps))),
-                    beta1: t(beta1),
+                    news: t(1.0 - beta1),
                     beta2: t(beta2),
+                    square_news: t(1.0 - beta2),
                     root_correction: t((1.0 - libm::pow(beta2, steps)).sqrt()),
                     epsilon: t(epsilon),
                     decay: t(if decoupled { 0.0 } else { decay }),
@@ -48,6 +74,7 @@ impl<T: Real> Rule<T> {
             Optimizer::RmsProp { alpha, epsilon, momentum, centered, weight_decay, .. } => Rule::RmsProp {
                 rate: t(rate),
                 alpha: t(alpha),
+                news: t(1.0 - alpha),
                 epsilon: t(epsilon),
                 momentum: t(momentum),
                 centered,
@@ -71,19 +98,19 @@ fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, momen
             let step = if nesterov { s(momentum).mul_add(v, g) } else { v };
             (w - s(rate) * step, [v, b, c])
         }
-        Rule::Adam { step_size, beta1, beta2, root_correction, epsilon, decay, shrink } => {
+        Rule::Adam { step_size, news, beta2, square_news, root_correction, epsilon, decay, shrink } => {
             let w = w * s(shrink);
             let g = s(decay).mul_add(w, g);
-            let mean = (g - a).mul_add(s(T::ONE - beta1), a);
-            let square = b * s(beta2) + g * g * s(T::ONE - beta2);
+            let mean = (g - a).mul_add(s(news), a);
+            let square = b * s(beta2) + g * g * s(square_news);
             let denominator = square.sqrt() / s(root_correction) + s(epsilon);
             (w - s(step_size) * (mean / denominator), [mean, square, c])
         }
-        Rule::RmsProp { rate, alpha, epsilon, momentum, centered, decay } => {
+        Rule::RmsProp { rate, alpha, news, epsilon, momentum, centered, decay } => {
             let g = s(decay).mul_add(w, g);
-            let square = a * s(alpha) + g * g * s(T::ONE - alpha);
+            let square = a * s(alpha) + g * g * s(news);
             let (mean, spread) = if centered {
-                let mean = (g - b).mul_add(s(T::ONE - alpha), b);
+                let mean = (g - b).mul_add(s(news), b);
                 // Rounding may leave a square below the mean's own.
                 (mean, (square - mean * mean).max(s(T::ZERO)))
             } else {
@@ -179,10 +206,14 @@ impl Operation for Update {
                 });
                 let [first, second, third] = parts;
                 let g = &gradient[start..end];
-                args.cpu.pool().for_each_chunks([part, first, second, third], CHUNK, |chunk, [w, a, b, c]| {
-                    let g = &g[chunk * CHUNK..][..w.len()];
-                    T::dispatch(isa, Slice { rule, w, g, moments: [a, b, c] });
-                });
+                args.cpu.pool().for_each_chunks(
+                    [part, first, second, third],
+                    CHUNK,
+                    |chunk, [w, a, b, c]| {
+                        let g = &g[chunk * CHUNK..][..w.len()];
+                        T::dispatch(isa, Slice { rule, w, g, moments: [a, b, c] });
+                    },
+                );
                 start = end;
             }
         }

@@ -1,6 +1,8 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
 mod cpu;
+#[cfg(test)]
+mod tests;
 
 use crate::train::Optimizer;
 use std::fmt;

@@ -1,0 +1,172 @@
+//! Kernel of dropout.
+
+use super::Dropout;
+use crate::Result;
+use crate::cpu::{Args, Kernel, Real, Vector};
+use crate::ops::Operation;
+use crate::ops::sweep::TRANSCENDENTAL;
+use crate::random::{Stream, Use};
+
+/// Elements whose words are drawn together: 16 blocks of the generator.
+const DRAW: usize = 64;
+
+impl Operation for Dropout {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let x = args.read::<T>(0);
+        let y = args.write::<T>(0);
+        let isa = args.cpu.isa();
+        let stream = Stream::new(args.values.seed, args.values.step, args.path, Use::Dropout);
+        let (threshold, factor) = (self.threshold(), T::from_f64(1.0 / (1.0 - self.rate)));
+        let before = args.values.row_offset * self.features as u64;
+        args.cpu.pool().for_each_chunk(y, TRANSCENDENTAL, |task, y| {
+            let start = task * TRANSCENDENTAL;
+            let x = &x[start..][..y.len()];
+            T::dispatch(isa, Drop { x, y, stream, index: before + start as u64, threshold, factor });
+        });
+        Ok(())
+    }
+}
+
+impl Dropout {
+    /// Words of the generator below this drop their element.
+    fn threshold(&self) -> u32 {
+        // A cast saturates, so that a rate just below 1 does not wrap around.
+        (self.rate * (1u64 << 32) as f64).round() as u32
+    }
+}
+
+/// Some elements of [`Dropout`], the first of them element `index` of the batch.
+struct Drop<'a, T> {
+    x: &'a [T],
+    y: &'a mut [T],
+    stream: Stream,
+    index: u64,
+    threshold: u32,
+    factor: T,
+}
+
+impl<T: Real> Kernel<T> for Drop<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let (mut x, mut y) = (self.x, self.y);
+        let mut block = (self.index / 4) as u32;
+        let mut skip = (self.index % 4) as usize;
+        while !y.is_empty() {
+            let drawn = self.stream.blocks::<{ DRAW / 4 }>(block);
+            let mut kept = [T::ZERO; DRAW];
+            for (word, drawn) in drawn.iter().enumerate() {
+                for (j, drawn) in drawn.iter().enumerate() {
+                    kept[4 * j + word] = if *drawn < self.threshold { T::ZERO } else { T::ONE };
+                }
+            }
+            let count = (DRAW - skip).min(y.len());
+            let (y_now, y_later) = y.split_at_mut(count);
+            let (x_now, x_later) = x.split_at(count);
+            for ((y, x), kept) in y_now.iter_mut().zip(x_now).zip(&kept[skip..]) {
+                // Selected, not multiplied: a dropped infinity is a zero.
+                *y = if *kept == T::ZERO { T::ZERO } else { *x * self.factor };
+            }
+            (x, y) = (x_later, y_later);
+            block = block.wrapping_add((DRAW / 4) as u32);
+            skip = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{Setting, assert_bits, numbers};
+    use proptest::prelude::*;
+
+    fn setting<T: Real>(rows: usize, x: &[T], row_offset: u64) -> Setting<T> {
+        let mut setting = Setting::new(rows, &[x], &[x.len()]);
+        setting.path = 0xABCD;
+        setting.values.seed = 0x1234_5678_9ABC;
+        setting.values.step = 5;
+        setting.values.row_offset = row_offset;
+        setting
+    }
+
+    fn check<T: Real>(rows: usize, features: usize, rate: f64, row_offset: u64) {
+        let mut x = numbers::<T>(13, rows * features);
+        x[0] = T::INFINITY;
+        let stream = Stream::new(0x1234_5678_9ABC, 5, 0xABCD, Use::Dropout);
+        let factor = T::from_f64(1.0 / (1.0 - rate));
+        let expected: Vec<T> = (0..x.len())
+            .map(|i| {
+                let word = stream.word(row_offset * features as u64 + i as u64);
+                if (f64::from(word)) < rate * 2f64.powi(32) { T::ZERO } else { x[i] * factor }
+            })
+            .collect();
+        assert_bits(&setting(rows, &x, row_offset).result(&Dropout { rate, features }), &expected);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn the_mask_is_that_of_the_stream(
+            rows in 1..6usize,
+            features in 1..150usize,
+            rate in (0..1024u32).prop_map(|rate| f64::from(rate) / 1024.0),
+            row_offset in 0..1000u64,
+        ) {
+            check::<f32>(rows, features, rate, row_offset);
+            check::<f64>(rows, features, rate, row_offset);
+        }
+
+        #[test]
+        fn a_batch_in_parts_has_the_mask_of_the_whole(features in 1..50usize, cut in 1..6usize) {
+            let (rows, op) = (7, Dropout { rate: 0.4, features });
+            let x = numbers::<f32>(14, rows * features);
+            let whole = setting(rows, &x, 0).result(&op);
+            let (head, tail) = x.split_at(cut * features);
+            let mut parts = setting(cut, head, 0).result(&op);
+            parts.extend(setting(rows - cut, tail, cut as u64).result(&op));
+            assert_bits(&parts, &whole);
+        }
+    }
+
+    #[test]
+    fn large_extents_are_cut_into_tasks() {
+        check::<f32>(50, 333, 0.25, 3);
+    }
+
+    #[test]
+    fn about_the_rate_is_dropped_and_the_mean_is_kept() {
+        let (rows, features, rate) = (200, 500, 0.3);
+        let y = setting(rows, &vec![1.0_f64; rows * features], 0).result(&Dropout { rate, features });
+        let dropped = y.iter().filter(|y| **y == 0.0).count() as f64 / y.len() as f64;
+        // Six standard deviations of a binomial count.
+        assert!((dropped - rate).abs() < 6.0 * (rate * (1.0 - rate) / y.len() as f64).sqrt(), "{dropped}");
+        let mean = y.iter().sum::<f64>() / y.len() as f64;
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+    }
+
+    #[test]
+    fn masks_differ_between_seeds_steps_and_layers() {
+        let (x, op) = (vec![1.0_f32; 256], Dropout { rate: 0.5, features: 256 });
+        let base = setting(1, &x, 0);
+        let mut others = [base.clone(), base.clone(), base.clone()];
+        others[0].values.seed += 1;
+        others[1].values.step += 1;
+        others[2].path += 1;
+        let mask = base.result(&op);
+        assert_bits(&base.result(&op), &mask);
+        for other in others {
+            let differing = other.result(&op).iter().zip(&mask).filter(|(a, b)| a != b).count();
+            assert!((60..196).contains(&differing), "{differing}");
+        }
+    }
+
+    #[test]
+    fn a_rate_just_below_one_drops_nearly_everything() {
+        let op = Dropout { rate: 1.0 - 1e-12, features: 4 };
+        assert_eq!(op.threshold(), u32::MAX);
+        assert_eq!(Dropout { rate: 0.0, features: 4 }.threshold(), 0);
+        assert_eq!(Dropout { rate: 0.5, features: 4 }.threshold(), 1 << 31);
+    }
+}

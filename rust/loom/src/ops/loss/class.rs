@@ -1,0 +1,225 @@
+//! Losses of distributions over classes: cross-entropy on logits, likelihood of probabilities.
+
+use super::cpu::Rows;
+use super::{Loss, LossFunction};
+use crate::cpu::math::{exp, ln};
+use crate::cpu::{Kernel, LANES, Real, Vector};
+use crate::ops::axis::{Apart, Axis, SideBySide};
+use crate::ops::sweep::{first, load, store};
+
+/// The least probability whose logarithm is taken.
+const LEAST: f64 = 1e-12;
+
+/// What outputs are compared with.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'a, T> {
+    /// One class index for each position.
+    Classes(&'a [i32]),
+    /// One number for each element.
+    Real(&'a [T]),
+}
+
+impl<'a, T> Target<'a, T> {
+    /// The targets from row `first` on, of rows of `elements` at `positions`.
+    #[inline(always)]
+    pub(super) fn from(self, first: usize, elements: usize, positions: usize) -> Self {
+        match self {
+            Target::Classes(labels) => Target::Classes(&labels[first * positions..]),
+            Target::Real(targets) => Target::Real(&targets[first * elements..]),
+        }
+    }
+}
+
+/// Some rows of a loss over classes.
+pub(super) struct ClassRows<'a, T> {
+    pub(super) op: &'a Loss,
+    pub(super) rows: Rows<'a, T>,
+    pub(super) target: Target<'a, T>,
+}
+
+impl<T: Real> Kernel<T> for ClassRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { op, rows, target } = self;
+        let Loss { outer, classes, inner, .. } = *op;
+        let block = classes * inner;
+        for row in 0..rows.losses.len() {
+            let (weight, scale) = rows.scale(row);
+            let mut total = T::ZERO;
+            for index in row * outer..(row + 1) * outer {
+                let part = index * block..(index + 1) * block;
+                let output = &rows.output[part.clone()];
+                let gradient = if rows.gradient.is_empty() { None } else { Some(&mut rows.gradient[part]) };
+                let target = target.from(index, block, inner);
+                let block = Block { op, output, target, gradient, scale };
+                total += match op.function {
+                    LossFunction::CrossEntropy { temperature } => {
+                        let factor = T::from_f64(1.0 / temperature);
+                        block.positions::<V, _>(CrossEntropy { factor })
+                    }
+                    _ => block.positions::<V, _>(Likelihood),
+                };
+            }
+            rows.losses[row] = total * weight;
+        }
+    }
+}
+
+/// (classes, inner) elements.
+struct Block<'a, T> {
+    op: &'a Loss,
+    output: &'a [T],
+    target: Target<'a, T>,
+    gradient: Option<&'a mut [T]>,
+    /// The factor of the gradient.
+    scale: T,
+}
+
+/// A loss of the distribution along an axis.
+trait ClassFunction<T: Real>: Copy {
+    /// The loss of each position; writes the gradient.
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl Axis<V>) -> V;
+}
+
+impl<T: Real> Block<'_, T> {
+    /// The sum of the positions' losses, by the 16-lane rule.
+    #[inline(always)]
+    fn positions<V: Vector<Element = T>, F: ClassFunction<T>>(mut self, function: F) -> T {
+        let Loss { classes, inner, .. } = *self.op;
+        if inner == 1 {
+            return function.loss::<V>(&mut self, SideBySide { classes }).to_array()[0];
+        }
+        let mut sums = V::splat(T::ZERO);
+        for start in (0..inner).step_by(LANES) {
+            let count = LANES.min(inner - start);
+            let loss = function.loss::<V>(&mut self, Apart { classes, inner, start, count });
+            sums = sums + first(count, loss);
+        }
+        sums.reduce_sum()
+    }
+
+    /// The class weight of each position's index.
+    #[inline(always)]
+    fn chosen_weight<V: Vector<Element = T>>(&self, axis: impl Axis<V>, labels: &[i32]) -> V {
+        match &self.op.class_weight {
+            Some(factors) => axis.chosen_factors(factors, labels),
+            None => V::splat(T::ONE),
+        }
+    }
+
+    /// Vector `step` of the target, smoothed and weighted.
+    #[inline(always)]
+    fn target<V: Vector<Element = T>>(&self, axis: impl Axis<V>, step: usize) -> V {
+        let smoothing = self.op.label_smoothing;
+        let target = match self.target {
+            Target::Classes(labels) => axis.one_hot(step, labels),
+            Target::Real(targets) => load(&targets[axis.part(step)]),
+        };
+        let uniform = V::constant(smoothing / self.op.classes as f64);
+        let target = target * V::constant(1.0 - smoothing) + uniform;
+        match &self.op.class_weight {
+            Some(factors) => target * axis.factors(step, factors),
+            None => target,
+        }
+    }
+}
+
+/// `-sum t log softmax(o factor)`.
+#[derive(Clone, Copy)]
+struct CrossEntropy<T> {
+    factor: T,
+}
+
+impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
+    #[inline(always)]
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl Axis<V>) -> V {
+        let (output, factor) = (block.output, V::splat(self.factor));
+        let scale = V::splat(block.scale) * factor;
+        let largest = axis.largest(output);
+        let mut sums = axis.sums();
+        for step in 0..axis.steps() {
+            let part = axis.part(step);
+            let power = exp((load::<V>(&output[part.clone()]) - largest) * factor);
+            axis.add(&mut sums, step, power);
+            if let Some(gradient) = &mut block.gradient {
+                store(power, &mut gradient[part]);
+            }
+        }
+        let sum = axis.total(sums);
+        let log_sum = ln(sum);
+
+        if let Target::Classes(labels) = block.target
+            && block.op.label_smoothing == 0.0
+        {
+            let weight = block.chosen_weight(axis, labels);
+            if let Some(gradient) = &mut block.gradient {
+                let share = weight * scale / sum;
+                for step in 0..axis.steps() {
+                    let gradient = &mut gradient[axis.part(step)];
+                    store(load::<V>(gradient) * share, gradient);
+                }
+                axis.subtract_chosen(gradient, labels, weight * scale);
+            }
+            return weight * (log_sum - (axis.chosen(output, labels) - largest) * factor);
+        }
+
+        let (mut losses, mut weights) = (axis.sums(), axis.sums());
+        let zero = V::splat(T::ZERO);
+        for step in 0..axis.steps() {
+            let target = block.target(axis, step);
+            let log = (load::<V>(&output[axis.part(step)]) - largest) * factor;
+            // An infinite logarithm of what is not asked for costs nothing.
+            axis.add(&mut losses, step, V::select(target.eq(zero), zero, target * (log_sum - log)));
+            axis.add(&mut weights, step, target);
+        }
+        let share = axis.total(weights) / sum;
+        for step in 0..axis.steps() {
+            let target = block.target(axis, step);
+            if let Some(gradient) = &mut block.gradient {
+                let gradient = &mut gradient[axis.part(step)];
+                store((load::<V>(gradient) * share - target) * scale, gradient);
+            }
+        }
+        axis.total(losses)
+    }
+}
+
+/// `-sum t log max(o, 1e-12)`.
+#[derive(Clone, Copy)]
+struct Likelihood;
+
+impl<T: Real> ClassFunction<T> for Likelihood {
+    #[inline(always)]
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl Axis<V>) -> V {
+        let (output, scale) = (block.output, V::splat(block.scale));
+        let (zero, least) = (V::splat(T::ZERO), V::constant(LEAST));
+
+        if let Target::Classes(labels) = block.target
+            && block.op.label_smoothing == 0.0
+        {
+            let weight = block.chosen_weight(axis, labels);
+            let probability = least.max(axis.chosen(output, labels));
+            if let Some(gradient) = &mut block.gradient {
+                for step in 0..axis.steps() {
+                    gradient[axis.part(step)].fill(T::ZERO);
+                }
+                axis.subtract_chosen(gradient, labels, weight / probability * scale);
+            }
+            return zero - weight * ln(probability);
+        }
+
+        let mut losses = axis.sums();
+        for step in 0..axis.steps() {
+            let part = axis.part(step);
+            let target = block.target(axis, step);
+            let probability = least.max(load::<V>(&output[part.clone()]));
+            axis.add(&mut losses, step, zero - target * ln(probability));
+            if let Some(gradient) = &mut block.gradient {
+                store(zero - target / probability * scale, &mut gradient[part]);
+            }
+        }
+        axis.total(losses)
+    }
+}

@@ -1,0 +1,87 @@
+//! Runs a loss: cuts the rows into tasks, hands each to the kernel of its kind.
+
+use super::class::{ClassRows, Target};
+use super::element::{Absolute, Binary, ElementRows, Huber, Squared};
+use super::targets::{validate_labels, validate_output};
+use super::{Loss, LossFunction};
+use crate::cpu::{Args, Real};
+use crate::ops::Operation;
+use crate::ops::sweep::{TRANSCENDENTAL, rows_per_task};
+use crate::{Error, Result};
+
+/// Some rows of a loss.
+pub(super) struct Rows<'a, T> {
+    pub(super) output: &'a [T],
+    /// One a row, or none.
+    pub(super) weights: &'a [T],
+    pub(super) divisor: f64,
+    pub(super) losses: &'a mut [T],
+    /// Like the output, or none.
+    pub(super) gradient: &'a mut [T],
+}
+
+impl<T: Real> Rows<'_, T> {
+    /// The factor of a row's loss, and that of its gradient.
+    #[inline(always)]
+    pub(super) fn scale(&self, row: usize) -> (T, T) {
+        let weight = if self.weights.is_empty() { T::ONE } else { self.weights[row] };
+        let scale = if self.divisor > 0.0 { weight.to_f64() / self.divisor } else { 0.0 };
+        (weight, T::from_f64(scale))
+    }
+}
+
+impl Operation for Loss {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        if self.class_targets && !self.is_over_classes() {
+            return Err(Error::Value(format!(
+                "{self} takes real targets like its output, not class indices"
+            )));
+        }
+        let output = args.read::<T>(0);
+        let weights = if self.weighted { args.read::<T>(2) } else { &[] };
+        let target = if self.class_targets {
+            Target::Classes(args.read::<i32>(1))
+        } else {
+            Target::Real(args.read::<T>(1))
+        };
+        if let Target::Classes(labels) = target {
+            validate_labels(self, labels)?;
+        }
+        validate_output(self, output)?;
+        let (isa, divisor) = (args.cpu.isa(), args.values.loss_divisor);
+        let losses = args.write::<T>(0);
+        let (row, rows) = (self.elements(), rows_per_task(self.elements(), TRANSCENDENTAL));
+        let task = |task: usize, losses: &mut [T], gradient: &mut [T]| {
+            let first = task * rows;
+            let output = &output[first * row..][..losses.len() * row];
+            let weights = if self.weighted { &weights[first..][..losses.len()] } else { weights };
+            let rows = Rows { output, weights, divisor, losses, gradient };
+            let target = target.from(first, row, self.positions());
+            match (self.function, target) {
+                (LossFunction::CrossEntropy { .. } | LossFunction::NegativeLogLikelihood, target) => {
+                    T::dispatch(isa, ClassRows { op: self, rows, target });
+                }
+                (_, Target::Classes(_)) => {} // refused above
+                (LossFunction::MeanSquaredError, Target::Real(target)) => {
+                    T::dispatch(isa, ElementRows { function: Squared, rows, target, row });
+                }
+                (LossFunction::MeanAbsoluteError, Target::Real(target)) => {
+                    T::dispatch(isa, ElementRows { function: Absolute, rows, target, row });
+                }
+                (LossFunction::Huber { delta }, Target::Real(target)) => {
+                    T::dispatch(isa, ElementRows { function: Huber { delta }, rows, target, row });
+                }
+                (LossFunction::BinaryCrossEntropy, Target::Real(target)) => {
+                    T::dispatch(isa, ElementRows { function: Binary, rows, target, row });
+                }
+            }
+        };
+        if self.gradient {
+            let gradient = args.write::<T>(1);
+            args.cpu.pool().for_each_chunk2((losses, rows), (gradient, rows * row), task);
+        } else {
+            args.cpu.pool().for_each_chunk(losses, rows, |index, losses| task(index, losses, &mut []));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! What a loss's targets must satisfy, and what the summed loss is divided by.
+
+use super::{Loss, LossFunction};
+use crate::cpu::Real;
+use crate::{Error, Result};
+
+impl Loss {
+    /// Whether the loss is one of distributions over classes, not of single elements.
+    pub(super) fn is_over_classes(&self) -> bool {
+        matches!(self.function, LossFunction::CrossEntropy { .. } | LossFunction::NegativeLogLikelihood)
+    }
+
+    /// Class axes of one row: one class index each, where targets are such.
+    pub(super) fn positions(&self) -> usize {
+        self.outer * self.inner
+    }
+
+    /// Elements of one row of the output.
+    pub(super) fn elements(&self) -> usize {
+        self.outer * self.classes * self.inner
+    }
+}
+
+/// What the summed losses of `rows` rows are to be divided by for their mean.
+///
+/// A loss over classes counts class axes, as PyTorch does: with class indices and class
+/// weights it adds up the weights of the indices instead. Other losses count elements.
+/// Each row's count is multiplied by its weight where `weights` is not empty. `labels` are
+/// the class indices, row after row; it is not looked at where targets are real.
+pub fn divisor<T: Real>(op: &Loss, rows: usize, labels: &[i32], weights: &[T]) -> f64 {
+    let count = |row: usize| match &op.class_weight {
+        Some(factors) if op.class_targets => {
+            let labels = labels.iter().skip(row * op.positions()).take(op.positions());
+            labels
+                .map(|label| usize::try_from(*label).ok().and_then(|i| factors.get(i)).unwrap_or(&0.0))
+                .sum()
+        }
+        _ if op.is_over_classes() => op.positions() as f64,
+        _ => op.elements() as f64,
+    };
+    (0..rows).map(|row| count(row) * weights.get(row).map_or(1.0, |weight| weight.to_f64())).sum()
+}
+
+/// Checks targets, and outputs that must be probabilities; an empty slice is not there to check.
+///
+/// # Errors
+/// [`Error::Value`] naming the first element at fault: a class index out of range, a target
+/// that is not finite or, for binary cross-entropy, not within 0..1, a negative probability.
+pub fn validate_targets<T: Real>(op: &Loss, output: &[T], targets: &[T], labels: &[i32]) -> Result<()> {
+    validate_labels(op, labels)?;
+    if let Some(i) = targets.iter().position(|target| !target.is_finite()) {
+        return Err(Error::Value(format!(
+            "{} is {}; every target must be a finite number",
+            place(op, "the target", i),
+            targets[i]
+        )));
+    }
+    if op.function == LossFunction::BinaryCrossEntropy {
+        let range = T::ZERO..=T::ONE;
+        if let Some(i) = targets.iter().position(|target| !range.contains(target)) {
+            return Err(Error::Value(format!(
+                "{} is {}; binary_cross_entropy takes probabilities from 0 to 1 as targets",
+                place(op, "the target", i),
+                targets[i]
+            )));
+        }
+    }
+    validate_output(op, output)
+}
+
+/// Checks class indices.
+pub(super) fn validate_labels(op: &Loss, labels: &[i32]) -> Result<()> {
+    let known = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < op.classes);
+    match labels.iter().position(|label| !known(label)) {
+        None => Ok(()),
+        Some(i) => Err(Error::Value(format!(
+            "class index {} of row {} is out of range: there are {} classes, numbered from 0 to {}",
+            labels[i],
+            i / op.positions().max(1),
+            op.classes,
+            op.classes.saturating_sub(1)
+        ))),
+    }
+}
+
+/// Checks that the output of a network that ends in probabilities has no negative one.
+pub(super) fn validate_output<T: Real>(op: &Loss, output: &[T]) -> Result<()> {
+    if op.function != LossFunction::NegativeLogLikelihood {
+        return Ok(());
+    }
+    match output.iter().position(|o| *o < T::ZERO) {
+        None => Ok(()),
+        Some(i) => Err(Error::Value(format!(
+            "{} is {}, and nll takes probabilities, not their logarithms (as PyTorch's nll_loss does): \
+             end the network in a softmax, or use cross_entropy on what it gives now",
+            place(op, "the output", i),
+            output[i]
+        ))),
+    }
+}
+
+/// "the target of row 3, element 4"
+fn place(op: &Loss, what: &str, index: usize) -> String {
+    let elements = op.elements().max(1);
+    format!("{what} of row {}, element {},", index / elements, index % elements)
+}

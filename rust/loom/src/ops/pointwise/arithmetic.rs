@@ -1,0 +1,132 @@
+//! What a formula of the table is written in.
+
+use crate::cpu::Math;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// Arithmetic that numbers, vectors and WGSL expressions have in common.
+///
+/// A formula over it is at once scalar code, vector code and shader text.
+/// Nothing here is fused, so that numbers and vectors give the same bits.
+pub trait Arithmetic:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    /// A constant of the same kind as `self`.
+    fn constant(self, value: f64) -> Self;
+
+    /// `yes` where `self > than`, else `no` (so too where either is NaN).
+    fn select_greater(self, than: Self, yes: Self, no: Self) -> Self;
+
+    /// e to the power of `self`.
+    fn exp(self) -> Self;
+
+    /// e to the power of `self`, less 1, accurate near 0.
+    fn exp_m1(self) -> Self;
+
+    /// The logarithm of 1 more than `self`, which is not negative; accurate near 0.
+    fn ln_1p(self) -> Self;
+
+    /// The hyperbolic tangent.
+    fn tanh(self) -> Self;
+
+    /// `1 / (1 + exp(-self))`.
+    fn sigmoid(self) -> Self;
+
+    /// The error function.
+    fn erf(self) -> Self;
+
+    /// The square root.
+    fn sqrt(self) -> Self;
+
+    /// The magnitude.
+    fn abs(self) -> Self;
+
+    /// `self + value`.
+    #[inline(always)]
+    fn plus(self, value: f64) -> Self {
+        self + self.constant(value)
+    }
+
+    /// `self * value`.
+    #[inline(always)]
+    fn times(self, value: f64) -> Self {
+        self * self.constant(value)
+    }
+
+    /// `1 - self`.
+    #[inline(always)]
+    fn one_minus(self) -> Self {
+        self.constant(1.0) - self
+    }
+
+    /// `yes` where `self > 0`, else `no`.
+    #[inline(always)]
+    fn select_positive(self, yes: Self, no: Self) -> Self {
+        self.select_greater(self.constant(0.0), yes, no)
+    }
+
+    /// `self`, but at least `low`; NaN stays NaN.
+    #[inline(always)]
+    fn at_least(self, low: f64) -> Self {
+        let low = self.constant(low);
+        low.select_greater(self, low, self)
+    }
+
+    /// `self`, but at most `high`; NaN stays NaN.
+    #[inline(always)]
+    fn at_most(self, high: f64) -> Self {
+        let high = self.constant(high);
+        self.select_greater(high, high, self)
+    }
+}
+
+impl<M: Math> Arithmetic for M {
+    #[inline(always)]
+    fn constant(self, value: f64) -> Self {
+        M::constant(value)
+    }
+
+    #[inline(always)]
+    fn select_greater(self, than: Self, yes: Self, no: Self) -> Self {
+        M::select(M::gt(self, than), yes, no)
+    }
+
+    #[inline(always)]
+    fn exp(self) -> Self {
+        Math::exp(self)
+    }
+
+    #[inline(always)]
+    fn exp_m1(self) -> Self {
+        Math::exp_m1(self)
+    }
+
+    #[inline(always)]
+    fn ln_1p(self) -> Self {
+        Math::ln_1p(self)
+    }
+
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        Math::tanh(self)
+    }
+
+    #[inline(always)]
+    fn sigmoid(self) -> Self {
+        Math::sigmoid(self)
+    }
+
+    #[inline(always)]
+    fn erf(self) -> Self {
+        Math::erf(self)
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        M::sqrt(self)
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        M::abs(self)
+    }
+}

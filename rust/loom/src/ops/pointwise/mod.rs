@@ -1,0 +1,16 @@
+//! Functions of one element: the activations and their derivatives.
+
+mod activation;
+mod arithmetic;
+mod cpu;
+mod op;
+mod table;
+#[cfg(test)]
+mod tests;
+mod wgsl;
+
+pub use arithmetic::Arithmetic;
+pub use cpu::{apply, apply_in_place, backward, forward};
+pub use op::Pointwise;
+pub use table::{Activation, Function, FunctionVisitor, Saved};
+pub use wgsl::PRELUDE as WGSL_PRELUDE;

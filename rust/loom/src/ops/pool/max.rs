@@ -1,0 +1,123 @@
+//! Kernels of maximum pooling.
+
+use super::window::{Span, from, halves, planes};
+use crate::cpu::{Kernel, LANES, Real, Vector};
+use crate::ops::Geometry2D;
+use crate::ops::sweep::{load, store};
+
+/// The index where a window holds nothing but border.
+const NOWHERE: i32 = -1;
+
+/// Some whole planes.
+pub(super) struct MaxForward<'a, T> {
+    pub(super) geometry: Geometry2D,
+    pub(super) x: &'a [T],
+    pub(super) y: &'a mut [T],
+    pub(super) indices: &'a mut [i32],
+}
+
+impl<T: Real> Kernel<T> for MaxForward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let geometry = &self.geometry;
+        let (input, output) = planes(geometry);
+        let halves = halves(geometry);
+        let results = self.y.chunks_exact_mut(output).zip(self.indices.chunks_exact_mut(output));
+        for (x, (y, indices)) in self.x.chunks_exact(input).zip(results) {
+            if halves {
+                halve::<V>(geometry, x, y, indices);
+            } else {
+                largest(geometry, x, y, indices);
+            }
+        }
+    }
+}
+
+/// Any windows over one plane.
+#[inline(always)]
+fn largest<T: Real>(geometry: &Geometry2D, x: &[T], y: &mut [T], indices: &mut [i32]) {
+    let [width, columns] = [geometry.input[1], geometry.output[1]];
+    let rows = y.chunks_exact_mut(columns).zip(indices.chunks_exact_mut(columns));
+    for (row, (y, indices)) in rows.enumerate() {
+        let rows = Span::new(geometry, 0, row);
+        for (column, (y, index)) in y.iter_mut().zip(indices).enumerate() {
+            let columns = Span::new(geometry, 1, column);
+            let (mut best, mut at) = (-T::INFINITY, NOWHERE);
+            for row in rows.places() {
+                for place in columns.places().map(|column| row * width + column) {
+                    let candidate = x[place];
+                    if candidate > best || candidate.is_nan() || at == NOWHERE {
+                        (best, at) = (candidate, place as i32);
+                    }
+                }
+            }
+            (*y, *index) = (best, at);
+        }
+    }
+}
+
+/// Windows of 2 x 2 side by side over one plane.
+///
+/// Rows are written in order and whole vectors where the plane has room for them, so
+/// that what one writes beyond the row's end is written over by the next.
+#[inline(always)]
+fn halve<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Element], indices: &mut [i32]) {
+    let [width, columns] = [geometry.input[1], geometry.output[1]];
+    let down = width as i32;
+    for row in 0..geometry.output[0] {
+        for column in (0..columns).step_by(LANES) {
+            let place = |down, right| from(2 * row + down, 2 * column + right, width, x.len());
+            let load = |range| load::<V>(&x[range]);
+            let (upper_left, upper_right) = load(place(0, 0)).unzip(load(place(0, LANES)));
+            let (lower_left, lower_right) = load(place(1, 0)).unzip(load(place(1, LANES)));
+            let mut best = (upper_left, V::constant(0.0));
+            for (number, candidate) in [upper_right, lower_left, lower_right].into_iter().enumerate() {
+                let wins = V::or(candidate.gt(best.0), V::not(candidate.eq(candidate)));
+                best.0 = V::select(wins, candidate, best.0);
+                best.1 = V::select(wins, V::constant((number + 1) as f64), best.1);
+            }
+            let results = from(row, column, columns, y.len());
+            store(best.0, &mut y[results.clone()]);
+            let first = ((2 * row) * width + 2 * column) as i32;
+            let mut winners = [0; LANES];
+            for ((i, winner), number) in winners.iter_mut().enumerate().zip(best.1.to_array()) {
+                let number = number.to_f32() as i32;
+                *winner = first + 2 * i as i32 + (number & 1) + (number >> 1) * down;
+            }
+            let indices = &mut indices[results];
+            if let Some(indices) = indices.first_chunk_mut() {
+                *indices = winners;
+            } else {
+                indices.copy_from_slice(&winners[..indices.len()]);
+            }
+        }
+    }
+}
+
+/// Some whole planes.
+pub(super) struct MaxBackward<'a, T> {
+    pub(super) geometry: Geometry2D,
+    pub(super) dy: &'a [T],
+    pub(super) indices: &'a [i32],
+    pub(super) dx: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for MaxBackward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let (input, output) = planes(&self.geometry);
+        let operands = self.dy.chunks_exact(output).zip(self.indices.chunks_exact(output));
+        for ((dy, indices), dx) in operands.zip(self.dx.chunks_exact_mut(input)) {
+            dx.fill(T::ZERO);
+            for (dy, index) in dy.iter().zip(indices) {
+                if let Some(dx) = dx.get_mut(*index as usize) {
+                    *dx += *dy;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The update rules against PyTorch, and against themselves on other machines.
+
+use super::Update;
+use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
+use crate::ops::Operation;
+use crate::random::{Stream, Use};
+use crate::tensor::Precision;
+use crate::train::Optimizer;
+use serde::Deserialize;
+
+/// What tests/golden/optimizers.py writes.
+#[derive(Deserialize)]
+struct Golden {
+    checkpoints: Vec<usize>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    optimizer: Optimizer,
+    rate: f64,
+    float64: Vec<Vec<f64>>,
+    float32: Vec<Vec<f64>>,
+}
+
+fn golden() -> Golden {
+    serde_json::from_str(include_str!("../../../../../tests/golden/optimizers.json")).unwrap()
+}
+
+/// A store under training: master and moments.
+#[derive(Clone, Debug, PartialEq)]
+struct State<T> {
+    master: Vec<T>,
+    moments: Vec<Vec<T>>,
+}
+
+impl<T: Real> State<T> {
+    fn new(optimizer: &Optimizer, master: Vec<T>) -> Self {
+        let moments = vec![vec![T::ZERO; master.len()]; optimizer.slots().len()];
+        Self { master, moments }
+    }
+
+    fn update(&mut self, cpu: &Cpu, op: &Update, gradient: &[T], values: &StepValues) {
+        let mut args = Args::new(cpu, 1, values);
+        args.set_read(0, gradient);
+        args.set_write(0, &mut self.master);
+        for (slot, moment) in self.moments.iter_mut().enumerate() {
+            args.set_write(slot + 1, moment);
+        }
+        op.run::<T>(&mut args).unwrap();
+    }
+
+    fn bits(&self) -> Vec<u64> {
+        std::iter::once(&self.master).chain(&self.moments).flatten().map(|x| x.to_bits_u64()).collect()
+    }
+}
+
+fn update(optimizer: &Optimizer, len: usize) -> Update {
+    Update { optimizer: optimizer.clone(), rate_factor: 1.0, len, exempt: Vec::new() }
+}
+
+/// The weights that the golden runs start from.
+fn initial<T: Real>(len: usize) -> Vec<T> {
+    (0..len).map(|i| T::from_f64(((17 * i) % 23) as f64 / 8.0 - 11.0 / 8.0)).collect()
+}
+
+/// The gradients of the golden runs.
+fn gradient<T: Real>(len: usize, step: usize) -> Vec<T> {
+    let element = |i: usize| {
+        let fraction = ((37 * i + 101 * step + 2 * i * step) % 61) as f64 - 30.0;
+        fraction / 32.0 / (1 << (i % 8)) as f64
+    };
+    (0..len).map(|i| T::from_f64(element(i))).collect()
+}
+
+fn compare<T: Real>(tolerance: f64) {
+    let cpu = Cpu::with_threads(Isa::best(), 1).unwrap();
+    let Golden { checkpoints, cases } = golden();
+    assert_eq!(cases.len(), 6 + 8 + 16);
+    for case in cases {
+        let expected = match T::PRECISION {
+            Precision::Float32 => &case.float32,
+            Precision::Float64 => &case.float64,
+        };
+        let len = expected[0].len();
+        let op = update(&case.optimizer, len);
+        let mut state = State::<T>::new(&case.optimizer, initial(len));
+        let mut reached = checkpoints.iter().zip(expected);
+        let mut next = reached.next();
+        for step in 0..100 {
+            let rate = case.rate * (1.0 - step as f64 / 128.0);
+            let values = StepValues { rate, optimizer_step: step as u64 + 1, ..StepValues::default() };
+            state.update(&cpu, &op, &gradient(len, step), &values);
+            let Some((_, expected)) = next.filter(|(checkpoint, _)| **checkpoint == step + 1) else {
+                continue;
+            };
+            let largest = expected.iter().fold(0.0f64, |largest, w| largest.max(w.abs()));
+            for (found, expected) in state.master.iter().zip(expected) {
+                let error = (found.to_f64() - expected).abs() / largest;
+                assert!(
+                    error <= tolerance,
+                    "{:?}, step {}: {found}, not {expected}",
+                    case.optimizer,
+                    step + 1
+                );
+            }
+            next = reached.next();
+        }
+        assert!(next.is_none());
+    }
+}
+
+#[test]
+fn matches_pytorch_in_f64() {
+    compare::<f64>(1e-9);
+}
+
+#[test]
+fn matches_pytorch_in_f32() {
+    compare::<f32>(1e-5);
+}
+
+/// Three updates with random weights and gradients.
+fn trained<T: Real>(cpu: &Cpu, op: &Update) -> State<T> {
+    let stream = Stream::new(1, 0, 0, Use::Initialize);
+    let mut numbers = vec![0.0; 4 * op.len];
+    stream.fill_normal(&mut numbers);
+    let numbers: Vec<T> = numbers.into_iter().map(T::from_f64).collect();
+    let (master, gradients) = numbers.split_at(op.len);
+    let mut state = State::new(&op.optimizer, master.to_vec());
+    for (step, gradient) in gradients.chunks_exact(op.len).enumerate() {
+        let values = StepValues { rate: 0.01, optimizer_step: step as u64 + 1, ..StepValues::default() };
+        state.update(cpu, op, gradient, &values);
+    }
+    state
+}
+
+fn same_everywhere<T: Real>() {
+    let reference = Cpu::with_threads(Isa::portable(), 1).unwrap();
+    for case in golden().cases {
+        for len in [1, 15, 16, 37, 40_000] {
+            // A long store only for one rule of each number of moments.
+            if len > 100 && case.optimizer != with_moments(case.optimizer.slots().len()) {
+                continue;
+            }
+            let op = update(&case.optimizer, len);
+            let expected = trained::<T>(&reference, &op).bits();
+            for isa in Isa::available() {
+                for threads in [1, 3] {
+                    let cpu = Cpu::with_threads(isa, threads).unwrap();
+                    assert!(trained::<T>(&cpu, &op).bits() == expected, "{op:?} on {isa}, {threads} threads");
+                }
+            }
+        }
+    }
+}
+
+/// The first golden rule with this many moments.
+fn with_moments(count: usize) -> Optimizer {
+    golden()
+        .cases
+        .into_iter()
+        .map(|case| case.optimizer)
+        .find(|optimizer| optimizer.slots().len() == count)
+        .unwrap()
+}
+
+#[test]
+fn the_same_bits_everywhere() {
+    same_everywhere::<f32>();
+    same_everywhere::<f64>();
+}
+
+/// Each element follows the rule that holds where it stands, wherever the cuts are.
+#[test]
+fn exempt_parts_do_not_decay() {
+    let cpu = Cpu::with_threads(Isa::best(), 2).unwrap();
+    let (len, exempt) = (50, vec![0..3, 20..41]);
+    for case in golden().cases {
+        let whole = trained::<f64>(&cpu, &update(&case.optimizer, len));
+        let free = trained::<f64>(&cpu, &update(&without_decay(&case.optimizer), len));
+        let mixed = trained::<f64>(&cpu, &Update { exempt: exempt.clone(), ..update(&case.optimizer, len) });
+        let pairs = std::iter::once((&mixed.master, &whole.master, &free.master)).chain(
+            mixed
+                .moments
+                .iter()
+                .zip(&whole.moments)
+                .zip(&free.moments)
+                .map(|((mixed, whole), free)| (mixed, whole, free)),
+        );
+        for (mixed, whole, free) in pairs {
+            for index in 0..len {
+                let expected = if exempt.iter().any(|part| part.contains(&index)) { free } else { whole };
+                assert_eq!(mixed[index], expected[index], "{:?}, element {index}", case.optimizer);
+            }
+        }
+    }
+}
+
+fn without_decay(optimizer: &Optimizer) -> Optimizer {
+    let mut config = serde_json::to_value(optimizer).unwrap();
+    config["weight_decay"] = 0.0.into();
+    serde_json::from_value(config).unwrap()
+}
+
+#[test]
+fn the_rate_factor_scales_the_rate() {
+    let cpu = Cpu::with_threads(Isa::best(), 1).unwrap();
+    let optimizer = Optimizer::default();
+    let values = |rate| StepValues { rate, ..StepValues::default() };
+    let mut slowed = State::<f64>::new(&optimizer, initial(20));
+    let mut plain = slowed.clone();
+    slowed.update(
+        &cpu,
+        &Update { rate_factor: 0.25, ..update(&optimizer, 20) },
+        &gradient(20, 1),
+        &values(0.5),
+    );
+    plain.update(&cpu, &update(&optimizer, 20), &gradient(20, 1), &values(0.125));
+    assert_eq!(slowed, plain);
+}

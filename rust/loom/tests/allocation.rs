@@ -1,0 +1,135 @@
+//! What training allocates: nothing inside a step, and at its peak little more than what it must hold.
+
+use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
+use loom::ops::pointwise::Activation;
+use loom::train::{Examples, LossConfig, Metric, Rows, Trainer, TrainingConfig};
+use loom::{Network, Result, tensor_view};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn count(size: usize) {
+    CALLS.fetch_add(1, Ordering::SeqCst);
+    let held = HELD.fetch_add(size, Ordering::SeqCst) + size;
+    PEAK.fetch_max(held, Ordering::SeqCst);
+}
+
+// SAFETY: everything is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size);
+        HELD.fetch_sub(layout.size(), Ordering::SeqCst);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The counters are the whole process's, so one measurement runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn noise(count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i as f32 + 1.0) * 0.618_034).fract() * 2.0 - 1.0).collect()
+}
+
+fn allocations_of_a_step(mut network: Network, config: &TrainingConfig) -> Result<usize> {
+    let batch = config.batch_size;
+    let shape = [&[batch], &network.input_shape()[..]].concat();
+    let input = noise(shape.iter().product());
+    let labels: Vec<i32> = (0..batch as i32).map(|i| i % 3).collect();
+    let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
+    let mut trainer = Trainer::new(&mut network, config, &examples, 100, false, false)?;
+    let order: Vec<u32> = (0..batch as u32).rev().collect();
+    // Threads keep scratch memory that grows to what they need, and which thread takes which
+    // task is not fixed: the first steps see to that.
+    for _ in 0..20 {
+        trainer.step(&mut network, &[(&examples, Rows::At(&order))])?;
+    }
+    let before = CALLS.load(Ordering::SeqCst);
+    for _ in 0..10 {
+        trainer.step(&mut network, &[(&examples, Rows::At(&order))])?;
+    }
+    Ok(CALLS.load(Ordering::SeqCst) - before)
+}
+
+#[test]
+fn a_step_allocates_nothing() -> Result<()> {
+    let _alone = ALONE.lock();
+    let config = TrainingConfig {
+        batch_size: 16,
+        loss: LossConfig::parse("cross_entropy")?,
+        gradient_clip: Some(1.0),
+        metrics: vec![Metric::Accuracy],
+        class_weight: Some(vec![1.0, 2.0, 3.0]),
+        ..TrainingConfig::default()
+    };
+    let mut dense = Network::sequential([40])?;
+    dense.add([0, 0, 0], Dense::new(64).activation(Activation::Gelu))?;
+    dense.add([0, 0, 0], Dropout { rate: 0.5 })?;
+    dense.add([0, 0, 0], Dense::new(3))?;
+    assert_eq!(allocations_of_a_step(dense, &config)?, 0);
+
+    let mut images = Network::sequential([1, 12, 12])?;
+    images.add([0, 0, 0], Conv2D::new(8, [3, 3]).activation(Activation::Relu))?;
+    images.add([0, 0, 0], MaxPool2D::new([2, 2]))?;
+    images.add([0, 0, 0], Conv2D::new(8, [3, 3]).groups(2))?;
+    images.add([0, 0, 0], Flatten {})?;
+    images.add([0, 0, 0], Dense::new(3))?;
+    images.morph(loom::dtype::DType::Int8)?;
+    assert_eq!(allocations_of_a_step(images, &config)?, 0);
+    Ok(())
+}
+
+#[test]
+fn the_peak_is_close_to_what_training_must_hold() -> Result<()> {
+    let _alone = ALONE.lock();
+    const BATCH: usize = 1024;
+    let sizes = [784usize, 512, 512, 10];
+    let input = noise(BATCH * sizes[0]);
+    let labels: Vec<i32> = (0..BATCH as i32).map(|i| i % 10).collect();
+    let held = HELD.load(Ordering::SeqCst);
+    PEAK.store(held, Ordering::SeqCst);
+
+    let mut network = Network::sequential([sizes[0]])?;
+    for units in &sizes[1..] {
+        network.add([0, 0, 0], Dense::new(*units).activation(Activation::Relu))?;
+    }
+    let examples = Examples::classified(tensor_view(&[BATCH, sizes[0]], &input)?, &labels);
+    let config = TrainingConfig {
+        batch_size: BATCH,
+        loss: LossConfig::parse("cross_entropy")?,
+        ..TrainingConfig::default()
+    };
+    let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+    for _ in 0..3 {
+        trainer.step(&mut network, &[(&examples, Rows::First(BATCH))])?;
+    }
+    let peak = PEAK.load(Ordering::SeqCst) - held;
+    let weights: usize = sizes.windows(2).map(|pair| pair[0] * pair[1] + pair[1]).sum();
+    let activations = BATCH * sizes.iter().sum::<usize>();
+    // Weights, gradients and two moments, and what the layers read and make.
+    let needed = 4 * (4 * weights + activations);
+    assert!(2 * peak < 3 * needed, "a peak of {peak} bytes for {needed} that are needed");
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Programs as text, fused and unfused, and what awkward trainers ask of the builder.
+
+use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D, Softmax};
+use loom::ops::pointwise::Activation;
+use loom::ops::{Direction, Product};
+use loom::program::{Builder, Kind, LayerPath, ParameterRef, Phase, Place, Rewrites, Write};
+use loom::train::{Examples, LossConfig, Optimizer, Rows, Trainer, TrainingConfig};
+use loom::{Network, Precision, Result, Shape, tensor_view};
+
+fn network() -> Result<Network> {
+    let mut network = Network::new([1, 6, 6], [1, 1, 2])?;
+    network.add([0, 0, 0], Conv2D::new(4, [3, 3]).activation(Activation::Relu))?;
+    network.add([0, 0, 0], MaxPool2D::new([2, 2]))?;
+    network.add([0, 0, 1], Flatten {})?;
+    network.add([0, 0, 1], Dropout { rate: 0.25 })?;
+    network.add([0, 0, 1], Dense::new(5).activation(Activation::Gelu))?;
+    network.add([0, 0, 1], Dense::new(3))?;
+    network.add([0, 0, 1], Softmax::default())?;
+    Ok(network)
+}
+
+fn examples_of(network: &Network, rows: usize) -> (Vec<usize>, Vec<f32>, Vec<i32>) {
+    let shape = [&[rows], &network.input_shape()[..]].concat();
+    let count: usize = shape.iter().product();
+    let input = (0..count).map(|i| (i as f32 * 0.618_034).fract() - 0.5).collect();
+    (shape, input, (0..rows as i32).map(|i| i % 3).collect())
+}
+
+fn config() -> Result<TrainingConfig> {
+    Ok(TrainingConfig {
+        batch_size: 4,
+        loss: LossConfig::parse("cross_entropy")?,
+        optimizer: Optimizer::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, decay_exempt: false },
+        gradient_clip: Some(0.5),
+        accumulate: 2,
+        learning_rate: 0.1,
+        ..TrainingConfig::default()
+    })
+}
+
+/// The golden dump of a training step that accumulates and clips.
+#[test]
+fn accumulation_with_clipping() -> Result<()> {
+    let mut network = network()?;
+    let (shape, input, labels) = examples_of(&network, 4);
+    let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
+    let trainer = Trainer::new(&mut network, &config()?, &examples, 10, false, false)?;
+    let dump = trainer.run().program().to_string();
+    let golden = include_str!("golden/accumulation_with_clipping.txt");
+    assert_eq!(dump.trim(), golden.trim(), "the program has changed; if it should have, update the golden file");
+    Ok(())
+}
+
+/// Two readers of one weight: the first contribution of a program may replace the gradient,
+/// the second must add to it.
+#[test]
+fn tied_weights() {
+    let mut b = Builder::new(Precision::Float32);
+    let weight = ParameterRef { store: 0, parameter: Some(0) };
+    let x = b.input("input", Shape::from([3]), Kind::Real);
+    let w = b.parameter(weight, Shape::from([3, 3]), None);
+    assert_eq!(w, b.parameter(weight, Shape::from([3, 3]), None), "one place is one value");
+    let forward = || Product::new(Direction::Forward, 1, 3, 3);
+    let y = b.apply(forward(), &[x, w], "y", Shape::from([3]));
+    let z = b.apply(forward(), &[y, w], "z", Shape::from([3]));
+    b.set_phase(Phase::Backward);
+    let dz = b.input("output gradient", Shape::from([3]), Kind::Real);
+    b.contribute(Product::new(Direction::WeightGradient, 1, 3, 3), &[y, dz], weight, Shape::from([3, 3]));
+    let dy = b.apply(Product::new(Direction::InputGradient, 1, 3, 3), &[dz, w], "dy", Shape::from([3]));
+    b.contribute(Product::new(Direction::WeightGradient, 1, 3, 3), &[x, dy], weight, Shape::from([3, 3]));
+    b.ports.output = Some(z);
+    let program = b.finish(2, &Rewrites::default());
+    let writes: Vec<Write> = program
+        .steps()
+        .iter()
+        .filter(|step| matches!(program.value(step.writes[0]).place, Place::Gradient(_)))
+        .map(|step| step.write)
+        .collect();
+    assert_eq!(writes, [Write::First, Write::Add]);
+    // Values that live at the same time never share a buffer.
+    let buffers = [x, y, z, dz].map(|value| program.value(value).place);
+    for (i, one) in buffers.iter().enumerate() {
+        assert!(buffers[..i].iter().all(|other| other != one), "{program}");
+    }
+    assert!(LayerPath::new(0, 0, 0, 1).hash32() != LayerPath::new(0, 0, 1, 0).hash32());
+}
+
+/// Fused programs give the bits of unfused ones, and have fewer steps.
+#[test]
+fn fused_equals_unfused() -> Result<()> {
+    let train = |rewrites: Rewrites| -> Result<(usize, Vec<f32>, Vec<f32>)> {
+        let mut network = network()?;
+        network.set_rewrites(rewrites);
+        let (shape, input, labels) = examples_of(&network, 4);
+        let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
+        let config = TrainingConfig { gradient_clip: None, accumulate: 1, ..config()? };
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+        for _ in 0..5 {
+            trainer.step(&mut network, &[(&examples, Rows::First(4))])?;
+        }
+        let steps = trainer.run().program().steps().len();
+        let weights = network.parameter([0, 0, 0], 0, "weight")?.to_f32();
+        Ok((steps, weights, network.predict(tensor_view(&shape, &input)?)?.to_f32()))
+    };
+    let fused = train(Rewrites::default())?;
+    let unfused = train(Rewrites::none())?;
+    let bias_only = train(Rewrites { bias: true, ..Rewrites::none() })?;
+    assert!(fused.0 < bias_only.0 && bias_only.0 < unfused.0);
+    assert_eq!((&fused.1, &fused.2), (&unfused.1, &unfused.2));
+    assert_eq!((&fused.1, &fused.2), (&bias_only.1, &bias_only.2));
+    Ok(())
+}
