@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
@@ -171,21 +170,21 @@ class BatchFeed:
         """Starts to iterate, past what was learned from already."""
         if self._batches is None:
             self._batches = iter(self._source)
-        for _ in islice(self._rest(), done * self._accumulate):
-            pass
+        for _ in range(done * self._accumulate):
+            if self._take() is None:
+                break
 
-    def _rest(self) -> Iterator[TrainingBatch]:
+    def _take(self) -> TrainingBatch | None:
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
-            yield batch
-        if self._batches is not None:
-            yield from self._batches
+            return batch
+        return None if self._batches is None else next(self._batches, None)
 
     def ready(self) -> bool:
         """Takes the batches of the next step from the user's iterator."""
         if not self._next:
-            taken = islice(self._rest(), self._accumulate)
-            self._next = [self._converted(batch) for batch in taken]
+            while len(self._next) < self._accumulate and (batch := self._take()) is not None:
+                self._next.append(self._converted(batch))
             if not self._next:
                 self._batches = None
         return bool(self._next)
