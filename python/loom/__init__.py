@@ -57,8 +57,12 @@ if TYPE_CHECKING:
     )
     from loom.config import TrainingConfig
     from loom.data import TrainingBatch
+    from loom.evaluation import evaluate
+    from loom.network import Network, Sequential, load
     from loom.optimizers import SGD, Adam, AdamW, RMSprop
     from loom.result import TrainingResult
+    from loom.trainer import Trainer
+    from loom.training import train
 
 __all__ = [
     "SGD",
@@ -81,20 +85,25 @@ __all__ = [
     "LoomError",
     "MissingExtraError",
     "ModelCheckpoint",
+    "Network",
     "NetworkConfig",
     "NonFiniteError",
     "RMSprop",
+    "Sequential",
     "SerializationError",
     "ShapeError",
     "StateError",
     "StopTraining",
+    "Trainer",
     "TrainingBatch",
     "TrainingConfig",
     "TrainingResult",
     "__version__",
     "callbacks",
     "datasets",
+    "evaluate",
     "initializers",
+    "load",
     "losses",
     "metrics",
     "nn",
@@ -102,6 +111,7 @@ __all__ = [
     "optimizers",
     "plot",
     "schedules",
+    "train",
 ]
 
 _MODULES = frozenset(
@@ -128,13 +138,19 @@ _HOMES = {
     "History": "callbacks",
     "LambdaCallback": "callbacks",
     "ModelCheckpoint": "callbacks",
+    "Network": "network",
     "NetworkConfig": "architecture",
     "RMSprop": "optimizers",
     "SGD": "optimizers",
+    "Sequential": "network",
     "StopTraining": "callbacks",
+    "Trainer": "trainer",
     "TrainingBatch": "data",
     "TrainingConfig": "config",
     "TrainingResult": "result",
+    "evaluate": "evaluation",
+    "load": "network",
+    "train": "training",
 }
 
 

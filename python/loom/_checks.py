@@ -15,13 +15,15 @@ PairLike: TypeAlias = "int | Sequence[int]"
 
 
 def whole(where: str, name: str, value: object, *, least: int) -> int:
-    """Returns `value` as an int that is at least `least`."""
+    """Returns `value` as an int that is at least `least` and fits 64 bits."""
     wanted = {0: "a whole number that is not negative", 1: "a positive whole number"}.get(
         least, f"a whole number of at least {least}"
     )
     number = _index(value)
     if number is None or number < least:
         raise ConfigError(f"{where}: {name} must be {wanted}, got {value!r}")
+    if number >= 1 << 64:
+        raise ConfigError(f"{where}: {name} must be below 2**64, got {value!r}")
     return number
 
 

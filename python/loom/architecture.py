@@ -12,7 +12,7 @@ from loom._config import Plain
 from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape, coordinates
 
-__all__ = ["CellConfig", "LayerSettings", "NetworkConfig"]
+__all__ = ["CellConfig", "LayerSettings", "NetworkConfig", "as_layer"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CellConfig(Plain):
             raise ConfigError(f"CellConfig: at must be (depth, row, column), got {self.at!r}")
         at = tuple(whole("CellConfig", "at", number, least=0) for number in numbers)
         object.__setattr__(self, "at", at)
-        object.__setattr__(self, "layers", tuple(_layer(layer) for layer in self.layers))
+        object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in self.layers))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,18 @@ def _at(cell: CellConfig) -> tuple[int, int, int]:
     return z, y, x
 
 
-def _layer(layer: object) -> nn.Layer:
+def as_layer(layer: object) -> nn.Layer:
+    """Returns the layer that something stands for.
+
+    Args:
+        layer: A layer, its JSON form, or an activation function.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
     if isinstance(layer, nn.Layer):
         return layer
     if isinstance(layer, Mapping):

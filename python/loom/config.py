@@ -10,6 +10,7 @@ from loom import losses, metrics, optimizers, schedules
 from loom._checks import choice, flag, real, whole
 from loom._config import Plain
 from loom.callbacks import EarlyStopping
+from loom.device import check_device
 from loom.errors import ConfigError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
@@ -18,7 +19,6 @@ from loom.schedules import Constant, ScheduleLike
 
 __all__ = ["TrainingConfig"]
 
-_DEVICES = ("auto", "cpu")
 _ON_NONFINITE = ("raise", "skip")
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 
@@ -66,6 +66,7 @@ class TrainingConfig(Plain):
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
+        DeviceError: The device is a GPU, which this build has no engine for.
 
     Examples:
         >>> config = loom.TrainingConfig(epochs=5, loss="cross_entropy", optimizer=loom.AdamW())
@@ -104,7 +105,7 @@ class TrainingConfig(Plain):
             "optimizer": optimizers.resolve(self.optimizer),
             "schedule": schedules.resolve(self.schedule),
             "loss": loss,
-            "device": choice(where, "device", self.device, _DEVICES),
+            "device": check_device(where, self.device),
             "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
             "depth_scale": choice(where, "depth_scale", self.depth_scale, _DEPTH_SCALES),
             "seed": whole(where, "seed", self.seed, least=0),
@@ -168,9 +169,13 @@ def _weight(value: object) -> float:
 def _metrics(value: object) -> tuple[metrics.Metric | metrics.MetricFunction, ...]:
     if isinstance(value, (str, Mapping)) or callable(value):
         return (metrics.resolve(value),)
-    if isinstance(value, Sequence):
-        return tuple(metrics.resolve(entry) for entry in value)
-    raise ConfigError(f"TrainingConfig: metrics must be a list of names or callables, got {value!r}")
+    if not isinstance(value, Sequence):
+        raise ConfigError(f"TrainingConfig: metrics must be a list of names or callables, got {value!r}")
+    chosen = metrics.resolve_all(value)
+    names = [metrics.name_of(metric) for metric in chosen]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"TrainingConfig: metrics must have different names, got {', '.join(names)}")
+    return chosen
 
 
 def _early_stopping(value: object) -> EarlyStopping | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_labels, as_numpy, as_real_array
-from loom.errors import DataError, ShapeError
+from loom.errors import DataError, InvalidValueError, ShapeError
 
 __all__ = [
     "ArraySource",
@@ -155,23 +155,39 @@ def as_target(
         precision: The network's precision.
 
     Returns:
-        Class indices (int64), where the loss takes them and the target has one
+        Class indices (int32), where the loss takes them and the target has one
         axis less than the output; otherwise real values.
 
     Raises:
         DTypeError: The values are neither integers nor real numbers.
         ShapeError: The target has the wrong number of axes.
+        InvalidValueError: A class index does not fit 32 bits.
     """
     array = as_numpy(y, what="target")
     axes = len(output_shape) + 1
     if classification and array.ndim == axes - 1:
-        return as_labels(array, what="target")
+        return _as_classes(array)
+    if output_shape == (1,) and array.ndim == 1:
+        # One number a row, without its axis.
+        array = array[:, None]
     values: RealArray = as_real_array(array, precision, what="target")
     if values.ndim != axes or values.shape[1:] != output_shape:
         wanted = f"(rows, {', '.join(map(str, output_shape))})"
         indices = " or class indices without the class axis" if classification else ""
         raise ShapeError(f"target: expected shape {wanted}{indices}, got {values.shape}")
     return values
+
+
+def _as_classes(array: NDArray[Any]) -> NDArray[np.int32]:
+    if array.dtype == np.int32:
+        return np.asarray(array, order="C")
+    labels = as_labels(array, what="target")
+    bounds = np.iinfo(np.int32)
+    if labels.size and not (bounds.min <= labels.min() and labels.max() <= bounds.max):
+        raise InvalidValueError(
+            f"target: class indices from {labels.min()} to {labels.max()} do not fit 32 bits"
+        )
+    return labels.astype(np.int32)
 
 
 def _as_batch(item: object) -> TrainingBatch:

@@ -3,18 +3,45 @@
 The names: mse, mae, huber, cross_entropy, nll, binary_cross_entropy.
 `cross_entropy` takes logits and `nll` probabilities; both take class indices,
 one-hot rows or soft rows. `binary_cross_entropy` takes logits.
+
+The functions of the same names are for the manual loop: each returns the loss of an
+output, and its gradient with respect to that output, which `Network.backward` takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from loom._checks import real
-from loom._config import Named, NamedFamily
+import numpy as np
 
-__all__ = ["Huber", "Loss", "LossLike", "is_classification", "name_of", "names", "resolve"]
+from loom import _native
+from loom._checks import flag, real, whole
+from loom._config import Named, NamedFamily
+from loom._typing import ArrayLike, Precision, RealArray
+from loom.convert import as_numpy, as_real_array
+from loom.errors import ConfigError, DataError, ShapeError
+
+__all__ = [
+    "ClassWeight",
+    "Huber",
+    "Loss",
+    "LossLike",
+    "binary_cross_entropy",
+    "class_count",
+    "cross_entropy",
+    "expand_class_weight",
+    "huber",
+    "is_classification",
+    "mae",
+    "mse",
+    "name_of",
+    "names",
+    "nll",
+    "resolve",
+]
 
 
 class Loss(Named):
@@ -24,6 +51,8 @@ class Loss(Named):
 
 
 LossLike: TypeAlias = "str | Loss | Mapping[str, Any]"
+
+ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
 _FAMILY: NamedFamily[Loss] = NamedFamily(
     "loss",
@@ -76,3 +105,210 @@ def is_classification(value: LossLike) -> bool:
 def names() -> list[str]:
     """Returns every loss's name, sorted."""
     return _FAMILY.names()
+
+
+def cross_entropy(
+    output: ArrayLike,
+    target: ArrayLike,
+    *,
+    from_logits: bool = True,
+    weight: ArrayLike | None = None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    """Cross-entropy of logits, and its gradient.
+
+    Args:
+        output: (rows, ..., classes) logits; images are (rows, classes, height, width).
+        target: Class indices without the class axis, or rows shaped like the output.
+        from_logits: False says that the output came from a `Softmax` layer; the
+            gradient is then the one that goes back through that layer.
+        weight: (rows,) how much each row counts.
+        label_smoothing: Share of each target spread evenly over all classes.
+        class_weight: How much each class counts: a mapping (1 for those left out), or
+            one weight per class.
+
+    Returns:
+        The mean loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        InvalidValueError: A class index or a setting is out of range.
+
+    Examples:
+        >>> loss, gradient = loom.losses.cross_entropy(np.zeros((2, 4)), np.array([0, 3]))
+        >>> round(loss, 4), gradient.shape
+        (1.3863, (2, 4))
+    """
+    name = "cross_entropy" if flag("cross_entropy", "from_logits", from_logits) else "nll"
+    return _evaluate(name, output, target, weight, label_smoothing, class_weight)
+
+
+def nll(
+    output: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    """Negative log-likelihood of probabilities, and its gradient.
+
+    Args:
+        output: (rows, ..., classes) probabilities, not their logarithms.
+        target: Class indices without the class axis, or rows shaped like the output.
+        weight: (rows,) how much each row counts.
+        label_smoothing: Share of each target spread evenly over all classes.
+        class_weight: How much each class counts.
+
+    Returns:
+        The mean loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        InvalidValueError: An output is negative; a class index or setting is out of range.
+    """
+    return _evaluate("nll", output, target, weight, label_smoothing, class_weight)
+
+
+def mse(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[float, RealArray]:
+    """Mean squared error over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) what the network gave.
+        target: (rows, ...) what was wanted.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+    """
+    return _evaluate("mse", output, target, weight)
+
+
+def mae(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[float, RealArray]:
+    """Mean absolute error over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) what the network gave.
+        target: (rows, ...) what was wanted.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+    """
+    return _evaluate("mae", output, target, weight)
+
+
+def huber(
+    output: ArrayLike, target: ArrayLike, delta: float = 1.0, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """Huber's loss over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) what the network gave.
+        target: (rows, ...) what was wanted.
+        delta: Where it turns from quadratic to linear; above zero.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        ConfigError: Delta is not above zero.
+    """
+    return _evaluate(Huber(delta), output, target, weight)
+
+
+def binary_cross_entropy(
+    output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """Binary cross-entropy of logits over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) logits.
+        target: (rows, ...) from 0 to 1.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+    """
+    return _evaluate("binary_cross_entropy", output, target, weight)
+
+
+def _evaluate(
+    loss: LossLike,
+    output: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None,
+    label_smoothing: float = 0.0,
+    class_weight: ClassWeight | None = None,
+) -> tuple[float, RealArray]:
+    from loom.data import as_target
+
+    given = as_numpy(output, what="output")
+    precision: Precision = "float64" if given.dtype == np.float64 else "float32"
+    scores = as_real_array(given, precision, what="output")
+    if scores.ndim < 2 or scores.size == 0:
+        raise ShapeError(f"output: expected (rows, ...) with at least one row, got shape {scores.shape}")
+    resolved = resolve(loss)
+    wanted = as_target(
+        target, scores.shape[1:], classification=is_classification(resolved), precision=precision
+    )
+    if len(wanted) != len(scores):
+        raise DataError(f"output has {len(scores)} rows but target {len(wanted)}")
+    weights = None
+    if weight is not None:
+        weights = as_real_array(weight, "float64", what="weight").tolist()
+    return _native.loss_and_gradient(
+        json.dumps(resolved if isinstance(resolved, str) else resolved.to_config()),
+        scores,
+        wanted,
+        weights,
+        real(name_of(resolved), "label_smoothing", label_smoothing, least=0.0, below=1.0),
+        expand_class_weight(class_weight, class_count(scores.shape[1:])),
+    )
+
+
+def class_count(output_shape: Sequence[int]) -> int:
+    """Returns the extent of the class axis: the last, or the channels of an image."""
+    if not output_shape:
+        return 1
+    return output_shape[0] if len(output_shape) == 3 else output_shape[-1]
+
+
+def expand_class_weight(value: ClassWeight | None, classes: int) -> list[float] | None:
+    """Returns one weight for each class.
+
+    Args:
+        value: A mapping from class to weight, 1 for those left out, or the weights.
+        classes: How many classes there are.
+
+    Returns:
+        The weights, or None where None was given.
+
+    Raises:
+        ConfigError: A class is out of range, a weight negative, or their number wrong.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        weights = [1.0] * classes
+        for key, weight in value.items():
+            if not whole("class_weight", "a class", key, least=0) < classes:
+                raise ConfigError(f"class_weight names class {key}, but there are {classes} classes, from 0")
+            weights[key] = real("class_weight", f"the weight of class {key}", weight, least=0.0)
+        return weights
+    weights = [real("class_weight", "a weight", weight, least=0.0) for weight in value]
+    if len(weights) != classes:
+        raise ConfigError(f"class_weight has {len(weights)} weights, but there are {classes} classes")
+    return weights

@@ -6,7 +6,7 @@ Class metrics look at the class axis of the outputs, which is the last, or axis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -31,6 +31,7 @@ __all__ = [
     "name_of",
     "names",
     "resolve",
+    "resolve_all",
 ]
 
 
@@ -168,6 +169,11 @@ def resolve(value: MetricLike) -> Metric | MetricFunction:
     if callable(value):
         return value
     return cast(Metric, _FAMILY.resolve(value))  # never a bare name: every metric is a class
+
+
+def resolve_all(values: Iterable[MetricLike]) -> tuple[Metric | MetricFunction, ...]:
+    """Returns what each entry of `metrics=` means; see `resolve`."""
+    return tuple(resolve(value) for value in values)
 
 
 def name_of(metric: Metric | MetricFunction) -> str:

@@ -51,6 +51,11 @@ class TrainingResult:
         """The lowest epoch loss; nan where no epoch was completed."""
         return min(self.loss_history, default=float("nan"))
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the run."""
+        return self.stop_reason == "interrupted"
+
     def __repr__(self) -> str:
         """Returns one line: epochs, final losses and metrics, time."""
         last = "".join(f", {name} {values[-1]:.4g}" for name, values in self.metrics.items() if values)

@@ -86,7 +86,9 @@ def cross_entropies():
                         return F.cross_entropy(classes_second(o, extents), torch_target, **options)
 
                     def weighted(o):
-                        losses = F.cross_entropy(classes_second(o, extents), torch_target, reduction="none", **options)
+                        losses = F.cross_entropy(
+                            classes_second(o, extents), torch_target, reduction="none", **options
+                        )
                         counts = torch.ones_like(losses)
                         if weight is not None and kind == "classes":
                             counts = weight[target]
@@ -97,7 +99,14 @@ def cross_entropies():
                     yield case(name, "cross_entropy", extents, logits, target, mean, **given)
                     name += " sample weights"
                     yield case(
-                        name, "cross_entropy", extents, logits, target, weighted, sample_weight=sample_weight, **given
+                        name,
+                        "cross_entropy",
+                        extents,
+                        logits,
+                        target,
+                        weighted,
+                        sample_weight=sample_weight,
+                        **given,
                     )
 
     extents = (4, 1, 5, 1)
@@ -157,18 +166,30 @@ def element_wise():
             if layout not in ("wide rows", "wide images", "one class"):
                 continue
             output = rounded(torch.randn(extents) * 2)
-            target = rounded(torch.rand(extents) if function == "binary_cross_entropy" else torch.randn(extents))
+            target = rounded(
+                torch.rand(extents) if function == "binary_cross_entropy" else torch.randn(extents)
+            )
             output.reshape(-1)[0] = target.reshape(-1)[0]
             sample_weight = rounded(torch.rand(extents[0]) + 0.1)
             options = {"delta": 0.7} if function == "huber" else {}
-            yield case(f"{function} {layout}", function, extents, output, target, lambda o: call(o, target), **options)
+            yield case(
+                f"{function} {layout}",
+                function,
+                extents,
+                output,
+                target,
+                lambda o: call(o, target),
+                **options,
+            )
 
             def weighted(o):
                 losses = call(o, target, reduction="none")
                 return weighted_mean(losses, sample_weight, torch.ones_like(losses))
 
             name = f"{function} {layout} sample weights"
-            yield case(name, function, extents, output, target, weighted, sample_weight=sample_weight, **options)
+            yield case(
+                name, function, extents, output, target, weighted, sample_weight=sample_weight, **options
+            )
     extents = (2, 1, 4, 1)
     output = torch.tensor([1000.0, -1000.0, 700.0, -700.0, 40.0, -40.0, 0.0, 1e-9]).reshape(extents)
     target = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.5, 0.5, 0.25, 1.0]).reshape(extents)

@@ -38,7 +38,13 @@ def adam():
     for cls, kind in ((torch.optim.Adam, "adam"), (torch.optim.AdamW, "adamw")):
         for decay in (0.0, 0.1):
             for beta1, beta2, epsilon in ((0.9, 0.999, 1e-8), (0.5, 0.98, 1e-3)):
-                ours = {"type": kind, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": decay}
+                ours = {
+                    "type": kind,
+                    "beta1": beta1,
+                    "beta2": beta2,
+                    "epsilon": epsilon,
+                    "weight_decay": decay,
+                }
                 theirs = {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
                 yield cls, ours, theirs, 0.01
 
@@ -48,7 +54,12 @@ def rmsprop():
         for centered in (False, True):
             for momentum in (0.0, 0.9):
                 for alpha, epsilon in ((0.99, 1e-8), (0.9, 1e-4)):
-                    shared = {"alpha": alpha, "momentum": momentum, "centered": centered, "weight_decay": decay}
+                    shared = {
+                        "alpha": alpha,
+                        "momentum": momentum,
+                        "centered": centered,
+                        "weight_decay": decay,
+                    }
                     ours = {"type": "rmsprop", "epsilon": epsilon, **shared}
                     yield torch.optim.RMSprop, ours, {"eps": epsilon, **shared}, 0.001
 

@@ -15,7 +15,7 @@ mod _native {
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]
-    use super::training::{Evaluator, Report, Trainer, loss_and_gradient};
+    use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient};
 
     /// The instruction set that kernels use, and how many threads.
     #[pyfunction]

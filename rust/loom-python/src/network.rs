@@ -61,6 +61,19 @@ impl Network {
         detached(py, move || work(engine))
     }
 
+    /// Looks at the network once it is built; only the building excludes others.
+    fn look_built<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let built = self.read()?.layers().all(|placed| placed.output_shape().is_some());
+        if !built {
+            self.change(py, Engine::build)?;
+        }
+        self.look(py, work)
+    }
+
     fn look<T: Send>(
         &self,
         py: Python<'_>,
@@ -70,6 +83,12 @@ impl Network {
         let engine = &*guard;
         detached(py, move || work(engine))
     }
+}
+
+fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
+    let config =
+        serde_json::from_str(layer).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+    Ok(loom::layers::from_config(&config).map_err(PyError::from)?)
 }
 
 fn split(at: At) -> ([usize; 3], usize) {
@@ -112,12 +131,14 @@ impl Network {
         Ok(self.read()?.to_json().map_err(PyError::from)?)
     }
 
-    /// Adds a layer, given as a config in JSON, at the end of a cell.
-    fn add(&self, cell: [usize; 3], layer: &str) -> PyResult<()> {
-        let config = serde_json::from_str(layer)
-            .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
-        let layer = loom::layers::from_config(&config).map_err(PyError::from)?;
-        Ok(self.write()?.add_arc(cell, layer.into()).map_err(PyError::from)?)
+    /// Adds layers, given as configs in JSON, at the end of a cell; all of them or none.
+    fn add(&self, cell: [usize; 3], layers: Vec<String>) -> PyResult<()> {
+        let layers: Vec<_> = layers.iter().map(|layer| parse_layer(layer)).collect::<PyResult<_>>()?;
+        let mut engine = self.write()?;
+        for layer in layers {
+            engine.add_arc(cell, layer.into()).map_err(PyError::from)?;
+        }
+        Ok(())
     }
 
     /// Infers shapes and makes initial weights.
@@ -132,17 +153,13 @@ impl Network {
 
     /// One sample's extents of the output; builds the network.
     fn output_shape(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
-        self.change(py, |engine| {
-            engine.build()?;
-            Ok(engine.output_shape().to_vec())
-        })
+        self.look_built(py, |engine| Ok(engine.output_shape().to_vec()))
     }
 
     /// A layer's input and output extents; builds the network.
     fn layer_shapes(&self, py: Python<'_>, at: At) -> PyResult<(Vec<usize>, Vec<usize>)> {
         let (cell, layer) = split(at);
-        self.change(py, move |engine| {
-            engine.build()?;
+        self.look_built(py, move |engine| {
             let placed = engine.layer(cell, layer)?;
             let extents = |shape: Option<&loom::Shape>| shape.map(|shape| shape.to_vec()).unwrap_or_default();
             Ok((extents(placed.input_shape()), extents(placed.output_shape())))
@@ -181,14 +198,17 @@ impl Network {
     /// The names of a layer's parameters; builds the network.
     fn parameter_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<&'static str>> {
         let (cell, layer) = split(at);
-        self.change(py, move |engine| engine.parameter_names(cell, layer))
+        self.look_built(py, move |engine| {
+            let placed = engine.layer(cell, layer)?;
+            let specs = placed.input_shape().map(|shape| placed.layer().parameters(std::slice::from_ref(shape)));
+            Ok(specs.unwrap_or_default().iter().map(|spec| spec.name).collect())
+        })
     }
 
     /// A parameter's master; with `active`, as the forward pass reads it.
     fn parameter(&self, py: Python<'_>, at: At, name: &str, active: bool) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
-        let tensor = self.change(py, move |engine| {
-            engine.build()?;
+        let tensor = self.look_built(py, move |engine| {
             if active { engine.active_parameter(cell, layer, name) } else { engine.parameter(cell, layer, name) }
         })?;
         to_numpy(py, tensor)
@@ -205,10 +225,7 @@ impl Network {
     /// A parameter's gradient.
     fn gradient(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
-        let tensor = self.change(py, move |engine| {
-            engine.build()?;
-            engine.gradient(cell, layer, name)
-        })?;
+        let tensor = self.look_built(py, move |engine| engine.gradient(cell, layer, name))?;
         to_numpy(py, tensor)
     }
 
@@ -238,24 +255,18 @@ impl Network {
 
     /// Bytes of the weights that the forward pass reads; builds the network.
     fn weight_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.change(py, |engine| {
-            engine.build()?;
-            Ok(engine.weight_bytes())
-        })
+        self.look_built(py, |engine| Ok(engine.weight_bytes()))
     }
 
     /// The numeric type of a layer's weights; None for a layer without weights.
     fn layer_dtype(&self, py: Python<'_>, at: At) -> PyResult<Option<String>> {
         let (cell, layer) = split(at);
-        self.change(py, move |engine| {
-            engine.build()?;
-            engine.layer_dtype(cell, layer)
-        })
+        self.look_built(py, move |engine| engine.layer_dtype(cell, layer))
     }
 
     /// The output for each row, dropout off. The network must have been built.
-    fn predict(&self, py: Python<'_>, input: &Bound<'_, PyAny>, batch_size: usize) -> PyResult<Py<PyAny>> {
-        let array = RealArray::borrow(input)?;
+    fn predict(&self, py: Python<'_>, x: &Bound<'_, PyAny>, batch_size: usize) -> PyResult<Py<PyAny>> {
+        let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let tensor = self.look(py, move |engine| engine.predict_batched(view, batch_size))?;
         to_numpy(py, tensor)
@@ -265,10 +276,10 @@ impl Network {
     fn predict_observed(
         &self,
         py: Python<'_>,
-        input: &Bound<'_, PyAny>,
+        x: &Bound<'_, PyAny>,
         batch_size: usize,
     ) -> PyResult<(Py<PyAny>, Vec<Vec<Py<PyDict>>>)> {
-        let array = RealArray::borrow(input)?;
+        let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let (tensor, statistics) = self.look(py, move |engine| {
             let mut statistics = Vec::new();
@@ -280,8 +291,8 @@ impl Network {
     }
 
     /// A training forward pass that keeps history: the output, and the seconds it took.
-    fn forward(&self, py: Python<'_>, input: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, f64)> {
-        let array = RealArray::borrow(input)?;
+    fn forward(&self, py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, f64)> {
+        let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let step = self.change(py, move |engine| engine.forward(view))?;
         Ok((to_numpy(py, step.output)?, step.duration.as_secs_f64()))

@@ -89,31 +89,29 @@ impl Trainer {
     }
 
     /// Runs steps of the epoch over these arrays until it ends, `max_steps` are done, or
-    /// `seconds` have passed. Returns the reports, and whether the epoch has ended.
+    /// `seconds` have passed. Returns what they did, and whether the epoch has ended.
     fn run(
         &self,
         py: Python<'_>,
         examples: &Bound<'_, PyTuple>,
-        max_steps: usize,
+        max_steps: u64,
         seconds: f64,
-    ) -> PyResult<(Vec<Report>, bool)> {
+    ) -> PyResult<(Report, bool)> {
         let arrays = borrow(examples)?;
         let view = arrays.view()?;
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         detached(py, || {
-            let State { trainer, epoch, .. } = &mut *self.lock();
+            let State { trainer, epoch, config } = &mut *self.lock();
             let started = Instant::now();
-            let mut reports = Vec::new();
-            while reports.len() < max_steps && started.elapsed() < limit {
+            let mut report = Report::default();
+            while report.steps < max_steps && started.elapsed() < limit {
                 let step_started = Instant::now();
-                match epoch.step(trainer, network, &view)? {
-                    Some(report) => reports.push(Report::new(report, step_started.elapsed())),
-                    None => return Ok((reports, true)),
-                }
+                let Some(step) = epoch.step(trainer, network, &view)? else { break };
+                report.add(&step, config.track_perf.then(|| step_started.elapsed()));
             }
-            Ok((reports, epoch.is_done(network)))
+            Ok((report, epoch.is_done(network)))
         })
     }
 
@@ -130,9 +128,11 @@ impl Trainer {
                 engine::check_examples(network, config, view)?;
             }
             let batches: Vec<_> = views.iter().map(|view| (view, Rows::First(view.rows()))).collect();
-            let report = trainer.step(network, &batches)?;
-            engine::count_step(network, &report);
-            Ok(Report::new(report, started.elapsed()))
+            let step = trainer.step(network, &batches)?;
+            engine::count_step(network, &step);
+            let mut report = Report::default();
+            report.add(&step, config.track_perf.then(|| started.elapsed()));
+            Ok(report)
         })
     }
 
@@ -173,37 +173,61 @@ impl Trainer {
     }
 }
 
-/// What one step did.
+/// What one or several steps did.
 #[pyclass(frozen, get_all, module = "loom._native")]
+#[derive(Default)]
 pub struct Report {
-    /// The loss over the step's rows.
-    loss: f64,
-    /// The weight of this loss in a mean.
+    /// How many steps there were, those left out counted in.
+    steps: u64,
+    /// How many of them were left out because they were not finite.
+    skipped: u64,
+    /// How many rows they took in.
+    rows: u64,
+    /// The sum of the steps' losses, each times its weight.
+    loss_sum: f64,
+    /// The sum of those weights.
     weight: f64,
-    /// How many rows there were.
-    rows: usize,
-    /// The learning rate.
+    /// The learning rate of the newest step.
     rate: f64,
-    /// The gradient norm before clipping, where it was computed.
+    /// Its gradient norm before clipping, where it was computed.
     gradient_norm: Option<f64>,
-    /// Whether the step was left out because it was not finite.
-    skipped: bool,
-    /// How long it took.
-    seconds: f64,
+    /// The seconds of each step, where the config asks for them.
+    times: Vec<f64>,
 }
 
 impl Report {
-    fn new(report: StepReport, duration: Duration) -> Self {
-        Self {
-            loss: report.loss,
-            weight: report.weight,
-            rows: report.rows,
-            rate: report.rate,
-            gradient_norm: report.gradient_norm,
-            skipped: report.skipped,
-            seconds: duration.as_secs_f64(),
+    fn add(&mut self, step: &StepReport, duration: Option<Duration>) {
+        self.steps += 1;
+        self.rows += step.rows as u64;
+        self.rate = step.rate;
+        self.gradient_norm = step.gradient_norm;
+        self.times.extend(duration.map(|duration| duration.as_secs_f64()));
+        if step.skipped {
+            self.skipped += 1;
+        } else {
+            self.loss_sum += step.loss * step.weight;
+            self.weight += step.weight;
         }
     }
+}
+
+/// Checks examples as training would, and changes nothing but that the network is built.
+#[pyfunction]
+pub fn check_examples(
+    py: Python<'_>,
+    network: &Bound<'_, Network>,
+    config: &str,
+    examples: &Bound<'_, PyTuple>,
+) -> PyResult<()> {
+    let config = parse(config)?;
+    let arrays = borrow(examples)?;
+    let view = arrays.view()?;
+    let mut guard = network.get().write()?;
+    let network = &mut *guard;
+    detached(py, move || {
+        network.build()?;
+        engine::check_examples(network, &config, &view)
+    })
 }
 
 /// Gathers loss and metrics without learning.

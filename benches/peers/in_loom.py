@@ -1,0 +1,61 @@
+"""The workloads in loom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import loom
+from loom import _native, nn
+from workloads import Workload
+
+_RANDOM = np.random.default_rng(0)
+
+
+def step(work: Workload) -> Callable[[], object] | None:
+    """Builds one step of a workload."""
+    if work.is_product:
+        # A product as a user meets it: a layer of its size, checks of the input included.
+        extent = work.sizes[0]
+        layer = loom.Sequential([nn.Dense(extent, bias=False)], input_shape=extent)
+        rows = _RANDOM.standard_normal((extent, extent), np.float32)
+        return lambda: layer.predict(rows, batch_size=extent)
+    convolutional = work.kind == "train_cnn"
+    net = _cnn() if convolutional else _mlp(work.sizes)
+    shape = (1, 28, 28) if convolutional else work.sizes[:1]
+    x = _RANDOM.standard_normal((work.batch, *shape), np.float32)
+    if work.kind == "infer_mlp":
+        return lambda: net.predict(x)
+    y = _RANDOM.integers(0, 10 if convolutional else work.sizes[-1], work.batch)
+    config = loom.TrainingConfig(
+        loss="cross_entropy", optimizer=loom.AdamW(), learning_rate=1e-3, batch_size=work.batch
+    )
+    trainer = loom.Trainer(net, config)
+    return lambda: trainer.step(x, y)
+
+
+def describe() -> str:
+    """Names the version, the instruction set and the threads."""
+    isa, threads = _native.machine()
+    return f"loom {loom.__version__}, {isa}, {threads} threads"
+
+
+def _mlp(sizes: tuple[int, ...]) -> loom.Network:
+    layers = [nn.Dense(units, activation="relu") for units in sizes[1:-1]]
+    return loom.Sequential([*layers, nn.Dense(sizes[-1])], input_shape=sizes[0])
+
+
+def _cnn() -> loom.Network:
+    return loom.Sequential(
+        [
+            nn.Conv2D(32, kernel_size=3, padding=1, activation="relu"),
+            nn.MaxPool2D(2),
+            nn.Conv2D(64, kernel_size=3, padding=1, activation="relu"),
+            nn.MaxPool2D(2),
+            nn.Flatten(),
+            nn.Dense(128, activation="relu"),
+            nn.Dense(10),
+        ],
+        input_shape=(1, 28, 28),
+    )

@@ -1,0 +1,149 @@
+"""What the parts of a network share: the engine's network, who observes it, who trains it."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loom import _native
+from loom._typing import Precision
+from loom.architecture import NetworkConfig
+from loom.errors import ConfigError, StateError
+from loom.grid import Extents
+from loom.observers import Observer
+from loom.statistics import layer_activations
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.config import TrainingConfig
+
+__all__ = ["NetworkBase"]
+
+
+class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only together
+    """The engine's network, and what Python keeps beside it."""
+
+    def _adopt(self, native: _native.Network, config: NetworkConfig | None) -> None:
+        self._native = native
+        self._predict = native.predict
+        self._config = config
+        described = self.config
+        self._grid: Extents = _triple(described.grid)
+        self._input_shape = _extents(described.input_shape)
+        self._precision: Precision = _precision(described.precision)
+        self._dtype = np.dtype(self._precision)
+        self._observers: list[Observer] = []
+        self._observed = 0
+        # The thread that trains the network, and how training judged what it learned.
+        self._trained_by: int | None = None
+        self._judged_by: TrainingConfig | None = None
+        # Grows with whatever a compiled training program depends on.
+        self._revision = 0
+        self._building = Lock()
+        self._built = False
+        # Whether predict may go straight to the engine.
+        self._direct = False
+
+    @property
+    def config(self) -> NetworkConfig:
+        """The network without its weights."""
+        if self._config is None:
+            self._config = NetworkConfig.from_config(json.loads(self._native.config()))
+        return self._config
+
+    def build(self) -> Self:
+        """Infers every shape and draws initial weights, unless that was done.
+
+        Returns:
+            The network.
+
+        Raises:
+            ShapeError: Layers do not fit together: names the cell, the layer, what it
+                expected and what it got.
+        """
+        self._check_thread()
+        with self._building:
+            if not self._built:
+                self._native.build()
+                self._built = True
+        self._direct = self._trained_by is None and not self._observers
+        return self
+
+    def _check_thread(self) -> None:
+        """Refuses whatever another thread asks while this one trains."""
+        if self._trained_by is not None and self._trained_by != get_ident():
+            raise StateError("the network is training in another thread; wait for that to end")
+
+    def _check_idle(self, what: str) -> None:
+        """Refuses what would get in the way of training."""
+        self._check_thread()
+        if self._trained_by is not None:
+            raise StateError(f"{what} is not possible while loom.train trains the network")
+
+    def _change_layers(self) -> None:
+        """Notes that what training programs depend on is about to change."""
+        self._check_thread()
+        self._config = None
+        self._revision += 1
+
+    def observe(self, observer: Observer) -> Self:
+        """Shows each layer's activation statistics to an observer after each forward pass.
+
+        Args:
+            observer: `loom.observers.Console()`, `Recorder()`, or any callable that takes
+                a list of `LayerActivation`.
+
+        Returns:
+            The network.
+
+        Raises:
+            ConfigError: The observer cannot be called.
+        """
+        if not callable(observer):
+            raise ConfigError(f"an observer is called with each layer's statistics, got {observer!r}")
+        if not self._observers:
+            self._observed = 0
+        self._observers.append(observer)
+        self._direct = False
+        self._revision += 1
+        return self
+
+    def unobserve(self, observer: Observer | None = None) -> Self:
+        """Takes an observer away, or all of them where None.
+
+        Raises:
+            StateError: The observer is not observing.
+        """
+        if observer is None:
+            self._observers.clear()
+        elif observer in self._observers:
+            self._observers.remove(observer)
+        else:
+            raise StateError(f"{observer!r} does not observe this network")
+        self._revision += 1
+        return self
+
+    def _tell_observers(self, figures: Iterable[Mapping[str, Any]]) -> None:
+        activations = layer_activations(self._observed, figures)
+        self._observed += 1
+        for observer in tuple(self._observers):
+            observer(activations)
+
+
+def _triple(extents: Sequence[int]) -> Extents:
+    depth, rows, columns = extents
+    return depth, rows, columns
+
+
+def _precision(name: str) -> Precision:
+    return "float64" if name == "float64" else "float32"
+
+
+def _extents(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)

@@ -1,0 +1,228 @@
+"""Data on its way into the engine: converted, checked, and dealt out step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from numpy.typing import NDArray
+
+from loom import _native, losses, metrics
+from loom._typing import Precision
+from loom.config import TrainingConfig
+from loom.convert import as_real_array
+from loom.data import ArraySource, BatchSource, TrainingBatch, as_target
+from loom.errors import ConfigError, DataError
+from loom.schedules import Schedule, Warmup
+
+if TYPE_CHECKING:
+    from loom._base import NetworkBase
+
+__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form", "engine_config"]
+
+Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
+_UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True)
+class Form:
+    """What examples of a network and a loss look like.
+
+    Args:
+        output_shape: One sample's output, without the batch.
+        classification: Whether the loss takes class indices.
+        precision: The network's.
+    """
+
+    output_shape: tuple[int, ...]
+    classification: bool
+    precision: Precision
+
+    @classmethod
+    def of(cls, network: NetworkBase, config: TrainingConfig) -> Form:
+        """Returns the form that a network's examples have under a loss; builds the network."""
+        network.build()
+        shape = tuple(network._native.output_shape())
+        return cls(shape, losses.is_classification(config.loss), network._precision)
+
+    def examples(self, batch: TrainingBatch) -> Examples:
+        """Converts samples, targets and weights to what the engine takes, once."""
+        weight = batch.weight
+        return (
+            as_real_array(batch.input, self.precision),
+            as_target(
+                batch.target,
+                self.output_shape,
+                classification=self.classification,
+                precision=self.precision,
+            ),
+            None if weight is None else as_real_array(weight, self.precision, what="weight"),
+        )
+
+    def targets(self, targets: NDArray[Any]) -> NDArray[Any]:
+        """Gives the engine's class indices back the shape that they came in."""
+        if targets.dtype.kind != "i":
+            return targets
+        shape = self.output_shape
+        per_row = shape[1:] if len(shape) == 3 else shape[:-1]
+        return targets.reshape(len(targets), *per_row)
+
+
+class Feed(Protocol):
+    """Gives a trainer the data, epoch after epoch."""
+
+    first: Examples
+    """Examples like all the others."""
+    steps: int | None
+    """Steps of one epoch, where known."""
+
+    def total_steps(self, config: TrainingConfig) -> int:
+        """Returns the length of the whole run, for schedules."""
+        ...
+
+    def begin(self, trainer: _native.Trainer, done: int) -> None:
+        """Starts an epoch, of which some steps may be done."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether the epoch has another step; user code may run here."""
+        ...
+
+    def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
+        """Runs one step, or as many as fit a time."""
+        ...
+
+
+class ArrayFeed:
+    """A data set in arrays, which the engine shuffles and cuts into batches.
+
+    Args:
+        source: The data set.
+        form: What the network takes.
+        config: How the training goes.
+    """
+
+    def __init__(self, source: ArraySource, form: Form, config: TrainingConfig) -> None:
+        self.first = form.examples(source.batch)
+        self.steps: int | None = -(-source.rows // (config.batch_size * config.accumulate))
+        self._more = False
+
+    def total_steps(self, config: TrainingConfig) -> int:
+        """Returns the length of the whole run."""
+        return (self.steps or 0) * config.epochs
+
+    def begin(self, trainer: _native.Trainer, done: int) -> None:
+        """Draws the epoch's order."""
+        trainer.begin_epoch()
+        self._more = done < (self.steps or 0)
+
+    def ready(self) -> bool:
+        """Whether the epoch has another step."""
+        return self._more
+
+    def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
+        """Runs one step, or as many as fit a time."""
+        limit, time = (1, float("inf")) if single else (_UNLIMITED, seconds)
+        report, ended = trainer.run(self.first, limit, time)
+        self._more = not ended
+        return report
+
+
+class BatchFeed:
+    """A data set that comes batch by batch.
+
+    Args:
+        source: The data set.
+        form: What the network takes.
+        config: How the training goes.
+    """
+
+    def __init__(self, source: BatchSource, form: Form, config: TrainingConfig) -> None:
+        self._source = source
+        self._form = form
+        self._accumulate = config.accumulate
+        self._next: list[Examples] = []
+        try:
+            length: int | None = len(source.batches)  # type: ignore[arg-type]
+        except TypeError:
+            length = None
+        self.steps = None if length is None else -(-length // config.accumulate)
+        # What is looked at before training is not taken from data that comes only once.
+        self._batches: Iterator[TrainingBatch] | None = iter(source)
+        self._peeked: TrainingBatch | None = next(self._batches)
+        self.first = form.examples(self._peeked)
+
+    def total_steps(self, config: TrainingConfig) -> int:
+        """Returns the length of the whole run; refuses schedules that need one where it is unknown."""
+        if self.steps is not None:
+            return self.steps * config.epochs
+        schedule = config.schedule
+        if isinstance(schedule, Schedule) and _spans_the_run(schedule):
+            raise ConfigError(
+                f"{type(schedule).__name__} spans the whole run, whose length is unknown because "
+                "the data has no len(); give the schedule its steps"
+            )
+        return _UNLIMITED
+
+    def begin(self, trainer: _native.Trainer, done: int) -> None:
+        """Starts to iterate, past what was learned from already."""
+        if self._batches is None:
+            self._batches = iter(self._source)
+        for _ in range(done * self._accumulate):
+            if self._take() is None:
+                break
+
+    def _take(self) -> TrainingBatch | None:
+        if self._peeked is not None:
+            batch, self._peeked = self._peeked, None
+            return batch
+        return None if self._batches is None else next(self._batches, None)
+
+    def ready(self) -> bool:
+        """Takes the batches of the next step from the user's iterator."""
+        if not self._next:
+            while len(self._next) < self._accumulate and (batch := self._take()) is not None:
+                self._next.append(self._converted(batch))
+            if not self._next:
+                self._batches = None
+        return bool(self._next)
+
+    def _converted(self, batch: TrainingBatch) -> Examples:
+        examples = self._form.examples(batch)
+        if (examples[1].dtype.kind == "i") != (self.first[1].dtype.kind == "i"):
+            raise DataError("some batches have class indices as targets and others rows; give one kind only")
+        return examples
+
+    def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
+        """Runs the step that is ready."""
+        batches, self._next = self._next, []
+        return trainer.step(batches)
+
+
+def engine_config(config: TrainingConfig, output_shape: tuple[int, ...]) -> str:
+    """Returns the settings that the engine follows, as JSON.
+
+    Splitting, validating and stopping early are done here in Python, and so are
+    metrics that the engine does not know.
+
+    Args:
+        config: How the training goes.
+        output_shape: One sample's output.
+
+    Returns:
+        The engine's configuration.
+    """
+    known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
+    encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
+    elsewhere = {"device", "verbose", "early_stopping", "validation_frequency"}
+    settings = {name: value for name, value in encoded.items() if name not in elsewhere}
+    weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
+    return json.dumps({**settings, "validation_split": 0.0, "class_weight": weights})
+
+
+def _spans_the_run(schedule: Schedule) -> bool:
+    if isinstance(schedule, Warmup):
+        return isinstance(schedule.then, Schedule) and _spans_the_run(schedule.then)
+    return getattr(schedule, "steps", 1) is None

@@ -1,0 +1,459 @@
+"""The network: a grid of cells that hold layers, their weights, and the manual loop."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import IO, TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import _native, nn
+from loom._checks import flag, whole
+from loom._manual import ManualLoop
+from loom._typing import ArrayLike, Precision, RealArray
+from loom.architecture import NetworkConfig, as_layer
+from loom.convert import as_real_array
+from loom.device import check_device
+from loom.errors import ConfigError, DTypeError, SerializationError, ShapeError, StateError
+from loom.grid import Coordinate, Extents, coordinates, locate
+from loom.handles import Cell, LayerHandle, brief, place_in_cell
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.callbacks import Callback
+    from loom.config import TrainingConfig
+    from loom.data import Data
+    from loom.losses import LossLike
+    from loom.metrics import MetricLike
+    from loom.result import TrainingResult
+
+__all__ = ["Network", "Sequential", "load"]
+
+
+class Network(ManualLoop):
+    """A 3-D grid of cells that hold layers.
+
+    `net[z, y, x]` is a cell, `net[z, y, x, l]` a layer in it; `net[y, x]` a cell where
+    the depth is 1. Data enters cell (0, 0, 0) and flows depth, row, column, layer; an
+    empty cell hands it on. Shapes are inferred and weights drawn when they are first
+    needed, or by `build`.
+
+    Args:
+        input_shape: One sample's extents, without the batch; images are channels,
+            height, width.
+        grid: (depth, rows, columns), or (rows, columns) where the depth is 1.
+        precision: "float32" or "float64": of weights, activations and gradients.
+        seed: What initial weights and, in the manual loop, dropout are drawn from.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> net = loom.Network(input_shape=(1, 8, 8), grid=(1, 1, 2))
+        >>> _ = net[0, 0, 0].add(nn.Conv2D(4, kernel_size=3, activation="relu"), nn.Flatten())
+        >>> _ = net[0, 0, 1].add(nn.Dense(10))
+        >>> net.predict(np.zeros((5, 1, 8, 8))).shape
+        (5, 10)
+    """
+
+    def __init__(
+        self,
+        input_shape: int | Sequence[int],
+        grid: Sequence[int] = (1, 1, 1),
+        precision: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        config = NetworkConfig(input_shape=input_shape, grid=grid, precision=precision, seed=seed)
+        self._adopt(_native.Network(json.dumps(config.to_config())), config)
+
+    @classmethod
+    def _wrap(cls, native: _native.Network) -> Self:
+        network = cls.__new__(cls)
+        network._adopt(native, None)
+        return network
+
+    # What it is
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they come in."""
+        return self._input_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they go out; builds the network."""
+        return tuple(self._native.output_shape())
+
+    @property
+    def grid(self) -> Extents:
+        """Depth, rows and columns."""
+        return self._grid
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic of weights, activations and gradients: "float32" or "float64"."""
+        return self._precision
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every cell, in the order data flows."""
+        return [Cell(self, at) for at in coordinates(self._grid)]
+
+    @property
+    def layers(self) -> list[LayerHandle]:
+        """Every layer, in the order data flows."""
+        return [layer for cell in self.cells for layer in cell]
+
+    @property
+    def weight_bytes(self) -> int:
+        """The bytes of the weights that the forward pass reads; builds the network."""
+        return self._native.weight_bytes()
+
+    @overload
+    def __getitem__(self, index: tuple[int, int] | tuple[int, int, int]) -> Cell: ...
+    @overload
+    def __getitem__(self, index: tuple[int, int, int, int]) -> LayerHandle: ...
+    def __getitem__(self, index: tuple[int, ...]) -> Cell | LayerHandle:
+        """Returns a cell, or a layer in one; negative numbers count from the end.
+
+        Raises:
+            CellIndexError: There is no such cell or layer.
+        """
+        at, layer = locate(self._grid, index)
+        if layer is None:
+            return Cell(self, at)
+        return LayerHandle(self, at, place_in_cell(at, layer, self._native.cell_len(at)))
+
+    def __iter__(self) -> Iterator[Cell]:
+        """Yields the cells in the order data flows."""
+        return iter(self.cells)
+
+    def __repr__(self) -> str:
+        """Returns the extents, and every layer with its place."""
+        seed = f", seed={self.config.seed}" if self.config.seed else ""
+        precision = "" if self._precision == "float32" else f', precision="{self._precision}"'
+        lines = [f"Network(input_shape={self._input_shape}, grid={self._grid}{precision}{seed})"]
+        for cell in self.config.cells:
+            described: Any = cell
+            lines.append(f"  {tuple(described.at)}")
+            lines += [f"    {place}: {brief(layer)}" for place, layer in enumerate(described.layers)]
+        return "\n".join(lines)
+
+    def summary(self, file: IO[str] | None = None) -> None:
+        """Writes a table: cell, layer, output shape, parameters, numeric type, bytes.
+
+        Args:
+            file: Where to; standard output by default.
+
+        Raises:
+            ShapeError: The layers do not fit together.
+        """
+        (file or sys.stdout).write(self._native.summary() + "\n")
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Returns the network without its weights as JSON."""
+        return json.dumps(self.config.to_config(), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Builds the network that `to_json` described, with initial weights.
+
+        Args:
+            text: JSON.
+
+        Returns:
+            The network.
+
+        Raises:
+            SerializationError: It is not JSON.
+            ConfigError: A key is unknown or missing, or a value out of range.
+        """
+        try:
+            described = json.loads(text)
+        except ValueError as error:
+            raise SerializationError(f"a network's configuration must be JSON: {error}") from error
+        return cls.from_config(described)
+
+    @classmethod
+    def from_config(cls, config: NetworkConfig | Mapping[str, Any]) -> Self:
+        """Builds the network that a configuration describes, with initial weights.
+
+        Args:
+            config: The configuration, or its JSON form.
+
+        Returns:
+            The network.
+
+        Raises:
+            ConfigError: A key is unknown or missing, or a value out of range.
+        """
+        described = config if isinstance(config, NetworkConfig) else NetworkConfig.from_config(config)
+        return cls._wrap(_native.Network(json.dumps(described.to_config())))
+
+    # Changing
+
+    def to(self, device: str) -> Self:
+        """Moves the network to a device; this build has the CPU only.
+
+        Args:
+            device: "auto" or "cpu".
+
+        Returns:
+            The network.
+
+        Raises:
+            DeviceError: A GPU was asked for.
+            ConfigError: The name is unknown.
+        """
+        check_device("Network.to", device)
+        return self
+
+    def morph(self, dtype: str, where: Callable[[LayerHandle], object] | None = None) -> Self:
+        """Changes the numeric type that layers compute from.
+
+        The weights are packed as that type and the forward pass reads them; training
+        goes on through them to the full-precision master, which is kept. The network's
+        own precision goes back to the master.
+
+        Args:
+            dtype: "int8", "bfloat16", "float16", or the network's own precision.
+            where: Which layers, as a function of the layer; all where None.
+
+        Returns:
+            The network.
+
+        Raises:
+            ConfigError: The type is unknown.
+            InvalidValueError: Weights do not fit the type; nothing has changed then.
+        """
+        if not isinstance(dtype, str):
+            raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {dtype!r}')
+        chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
+        self._change_layers()
+        self._native.morph(dtype, chosen)
+        return self
+
+    def _add(self, at: Coordinate, layers: Sequence[nn.Layer | Mapping[str, Any]]) -> None:
+        self._check_idle("adding layers")
+        described = [json.dumps(as_layer(layer).to_config()) for layer in layers]
+        self._native.add(at, described)
+        self._built = False
+        self._direct = False
+        self._config = None
+        self._revision += 1
+
+    def _layer_config(self, at: Coordinate, place: int) -> nn.Layer:
+        for cell in self.config.cells:
+            described: Any = cell
+            if tuple(described.at) == at:
+                layer: nn.Layer = described.layers[place]
+                return layer
+        raise StateError(f"cell {at} has no layers any more")
+
+    # Weights by name
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Returns copies of all parameters in full precision, named "z.y.x.l.name"."""
+        return {
+            f"{layer.path}.{name}": self._native.parameter(layer.at, name, False)
+            for layer in self.layers
+            for name in self._native.parameter_names(layer.at)
+        }
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> Self:
+        """Sets all parameters; after an error none has changed.
+
+        Args:
+            state: Arrays by name, as `state_dict` returns them.
+
+        Returns:
+            The network.
+
+        Raises:
+            ConfigError: Names are missing or unknown.
+            ShapeError: An array has another shape than its parameter.
+            NonFiniteError: An array holds NaN or infinity.
+        """
+        self._check_thread()
+        before = self.state_dict()
+        _check_names(before, state)
+        arrays = {name: as_real_array(state[name], self._precision, what=name) for name in before}
+        for name, array in arrays.items():
+            if array.shape != before[name].shape:
+                raise ShapeError(f"{name}: expected shape {before[name].shape}, got {array.shape}")
+        try:
+            self._set_parameters(arrays)
+        except BaseException:
+            self._set_parameters(before)
+            raise
+        return self
+
+    def _set_parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for path, array in arrays.items():
+            *at, name = path.split(".")
+            self._native.set_parameter([int(number) for number in at], name, array)
+
+    # Inference
+
+    def predict(self, x: ArrayLike, batch_size: int = 256) -> RealArray:
+        """Returns the output for each sample, dropout off.
+
+        A sample's result is the same bits alone and in any batch. Several threads may
+        predict at once.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+            batch_size: How many are computed at a time.
+
+        Returns:
+            (rows, *output_shape) in the network's precision.
+
+        Raises:
+            ShapeError: The samples do not have the network's input shape.
+            NonFiniteError: They hold NaN or infinity.
+            StateError: The network is training in another thread.
+        """
+        if not (type(x) is np.ndarray and x.dtype is self._dtype and x.flags.c_contiguous):
+            x = as_real_array(x, self._precision)
+        if self._direct and x.ndim and x.shape[0] <= batch_size:
+            return self._predict(x, batch_size)
+        return self._predict_in_batches(x, whole("predict", "batch_size", batch_size, least=1))
+
+    def _predict_in_batches(self, x: RealArray, batch_size: int) -> RealArray:
+        self.build()
+        if x.ndim == 0 or x.shape[0] <= batch_size or x.shape[1:] != self._input_shape:
+            return self._predict_batch(x, batch_size)
+        # One call a batch, so that Ctrl-C is heard between them.
+        output = np.empty((x.shape[0], *self.output_shape), self._dtype)
+        for start in range(0, x.shape[0], batch_size):
+            rows = slice(start, start + batch_size)
+            output[rows] = self._predict_batch(x[rows], batch_size)
+        return output
+
+    def _predict_batch(self, x: RealArray, batch_size: int) -> RealArray:
+        if not self._observers:
+            return self._predict(x, batch_size)
+        output, passes = self._native.predict_observed(x, batch_size)
+        for figures in passes:
+            self._tell_observers(figures)
+        return output
+
+    def evaluate(
+        self,
+        data: Data,
+        config: TrainingConfig | None = None,
+        *,
+        loss: LossLike | None = None,
+        metrics: Sequence[MetricLike] | None = None,
+        batch_size: int | None = None,
+    ) -> dict[str, float]:
+        """Measures loss and metrics; see `loom.evaluate`."""
+        from loom.evaluation import evaluate
+
+        return evaluate(self, data, config, loss=loss, metrics=metrics, batch_size=batch_size)
+
+    # Training
+
+    def fit(
+        self,
+        data: Data,
+        config: TrainingConfig | None = None,
+        validation: Data | None = None,
+        callbacks: Iterable[Callback] = (),
+        resume: bool = False,
+    ) -> TrainingResult:
+        """Trains the network; see `loom.train`."""
+        from loom.training import train
+
+        return train(self, data, config, validation, callbacks, resume)
+
+    # Keeping work
+
+    def save(self, path: str | PathLike[str], optimizer: bool = False) -> None:
+        """Writes the network to a file: whole, or after an error not at all.
+
+        Args:
+            path: The file; an older one is replaced at the end.
+            optimizer: Whether the optimizer's state and the place in the data are written
+                too, so that `loom.train(..., resume=True)` goes on bit for bit.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        self._native.save(path, flag("save", "optimizer", optimizer))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies through the bytes of a file, optimizer state included."""
+        kind = type(self)
+        if not self.config.cells:
+            return kind.from_config, (self.config,)
+        return _restore, (kind, self._native.to_bytes(True), self._judged_by)
+
+
+def Sequential(  # noqa: N802 - reads like the network it makes
+    layers: Iterable[nn.Layer | Mapping[str, Any]],
+    input_shape: int | Sequence[int],
+    precision: str = "float32",
+    seed: int = 0,
+) -> Network:
+    """Makes a network of one cell: layers in a row.
+
+    Args:
+        layers: The layers, in order.
+        input_shape: One sample's extents, without the batch.
+        precision: "float32" or "float64".
+        seed: What initial weights are drawn from.
+
+    Returns:
+        A network with a 1x1x1 grid.
+
+    Raises:
+        ConfigError: A setting is out of range, or something is no layer.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(16, activation="relu"), nn.Dense(3)], input_shape=4)
+        >>> net.output_shape
+        (3,)
+    """
+    network = Network(input_shape, precision=precision, seed=seed)
+    network[0, 0, 0].add(*layers)
+    return network
+
+
+def load(path: str | PathLike[str]) -> Network:
+    """Reads a network that `Network.save` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The network.
+
+    Raises:
+        FileError: The file cannot be read.
+        SerializationError: It is damaged, truncated, foreign, or of a later format.
+    """
+    return Network._wrap(_native.Network.load(path))
+
+
+def _restore(kind: type[Network], data: bytes, judged_by: TrainingConfig | None) -> Network:
+    network = kind._wrap(_native.Network.from_bytes(data))
+    network._judged_by = judged_by
+    return network
+
+
+def _check_names(expected: Iterable[str], given: Iterable[str]) -> None:
+    missing = sorted(set(expected) - set(given))
+    unexpected = sorted(set(given) - set(expected))
+    if missing or unexpected:
+        parts = [
+            f"{word} {', '.join(names)}"
+            for word, names in (("missing", missing), ("unknown", unexpected))
+            if names
+        ]
+        raise ConfigError(f"the state does not fit the network: {'; '.join(parts)}")

@@ -1,0 +1,97 @@
+"""Learning step by step, from data that comes as it comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loom import _native
+from loom._checks import whole
+from loom._feed import Form, engine_config
+from loom._typing import ArrayLike
+from loom.config import TrainingConfig
+from loom.data import TrainingBatch
+from loom.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from loom.network import Network
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """Trains a network one update at a time: forward, loss, backward, clip and update in one call.
+
+    For online learning, and for loops that are not `loom.train`'s. The config's loss,
+    optimizer, schedule, learning rate and clipping count; epochs, shuffling and
+    validation are the caller's.
+
+    Args:
+        network: The network; it learns in place.
+        config: How the training goes; the defaults where None.
+        total_steps: How many steps there will be, for schedules that span the run.
+        resume: Goes on with the optimizer's state of the network's last training.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+        >>> trainer = loom.Trainer(net, loom.TrainingConfig(loss="cross_entropy", learning_rate=0.1))
+        >>> first = trainer.step(np.eye(3), np.array([0, 1, 1]))
+        >>> trainer.step(np.eye(3), np.array([0, 1, 1])) < first
+        True
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: TrainingConfig | None = None,
+        *,
+        total_steps: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        self.network = network
+        self.config = TrainingConfig() if config is None else config
+        if not isinstance(self.config, TrainingConfig):
+            raise ConfigError(f"config must be a loom.TrainingConfig, got {self.config!r}")
+        self._form = Form.of(network, self.config)
+        self._settings = engine_config(self.config, self._form.output_shape)
+        self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
+        self._resume = resume
+        self._trainer: _native.Trainer | None = None
+        self._revision = -1
+        self._classes = False
+
+    def step(self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None) -> float:
+        """Learns from one batch.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+            y: (rows, ...) values, or class indices.
+            weight: (rows,) how much each sample counts.
+
+        Returns:
+            The batch's loss before the update; nan where the step was left out.
+
+        Raises:
+            ShapeError: The batch does not fit the network.
+            NonFiniteError: The loss or a gradient is not finite; nothing has changed.
+            StateError: The network is being trained by `loom.train`.
+        """
+        network = self.network
+        network._check_idle("a step")
+        examples = self._form.examples(TrainingBatch(x, y, weight))
+        classes = examples[1].dtype.kind == "i"
+        if self._trainer is None or self._revision != network._revision:
+            _native.check_examples(network._native, self._settings, examples)
+            self._trainer = _native.Trainer(
+                network._native, self._settings, examples, self._total, self._resume, False
+            )
+            self._resume = True
+            self._revision = network._revision
+            self._classes = classes
+            network._judged_by = self.config
+        if classes != self._classes:
+            raise DataError("some batches have class indices as targets and others rows; give one kind only")
+        report = self._trainer.step([examples])
+        return report.loss_sum / report.weight if report.weight else float("nan")

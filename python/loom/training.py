@@ -1,0 +1,273 @@
+"""Training: the engine's loop in slices of time, with callbacks and progress between them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from loom import _native, metrics
+from loom._feed import ArrayFeed, BatchFeed, Feed, Form, engine_config
+from loom._interrupts import Interrupts
+from loom.callbacks import Callback, CallbackList, EarlyStopping
+from loom.config import TrainingConfig
+from loom.data import ArraySource, Data, as_source, split
+from loom.errors import ConfigError, DataError, StateError
+from loom.evaluation import Evaluation, in_order
+from loom.progress import reporter
+from loom.result import StopReason, TrainingResult
+
+if TYPE_CHECKING:
+    from loom.network import Network
+
+__all__ = ["train"]
+
+_SLICE_SECONDS = 0.05
+
+
+def train(
+    network: Network,
+    data: Data,
+    config: TrainingConfig | None = None,
+    validation: Data | None = None,
+    callbacks: Iterable[Callback] = (),
+    resume: bool = False,
+) -> TrainingResult:
+    """Trains a network by backpropagation.
+
+    Ctrl-C ends the run after the step: the network keeps what it has learned, and the
+    result says so.
+
+    Args:
+        network: The network; it learns in place.
+        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either,
+            which is iterated once for every epoch.
+        config: How the training goes; the defaults where None.
+        validation: Data that is measured but not learned from.
+        callbacks: What else runs. With a batch hook, Python is called after every step.
+        resume: Goes on where the network's last training stopped, in the middle of an
+            epoch if need be, bit for bit as if it never had; `epochs` then counts those
+            that are done.
+
+    Returns:
+        The course of the run.
+
+    Raises:
+        ConfigError: A setting does not fit the network or the data.
+        DataError: The data is empty, of unequal length, or of no known form.
+        ShapeError: It does not fit the network.
+        NonFiniteError: It holds NaN or infinity, or a loss or gradient became so; the
+            weights are then those from before that step.
+        StateError: The network is training already.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=2)
+        >>> config = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
+        >>> result = loom.train(net, (np.eye(2), np.array([0, 1])), config)
+        >>> len(result.loss_history)
+        3
+    """
+    settings = TrainingConfig() if config is None else config
+    if not isinstance(settings, TrainingConfig):
+        raise ConfigError(f"config must be a loom.TrainingConfig, got {settings!r}")
+    if network._trained_by is not None:
+        raise StateError("the network is training already")
+    run = _Run(network, data, settings, validation, callbacks, resume)
+    return run.result()
+
+
+class _Run:
+    """One training run; making it checks everything and changes no weights."""
+
+    def __init__(
+        self,
+        network: Network,
+        data: Data,
+        config: TrainingConfig,
+        validation: Data | None,
+        callbacks: Iterable[Callback],
+        resume: bool,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.form = Form.of(network, config)
+        self.settings = engine_config(config, self.form.output_shape)
+        self.metrics = metrics.resolve_all(config.metrics)
+        self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
+        source = as_source(data)
+        held_out = None if validation is None else as_source(validation)
+        if held_out is None and config.validation_split > 0:
+            if not isinstance(source, ArraySource):
+                raise DataError("validation_split needs data in arrays; give validation= for batches")
+            source, held_out = split(source, config.validation_split)
+        self.validation = None if held_out is None else Evaluation(network, config, held_out)
+        self.feed: Feed
+        if isinstance(source, ArraySource):
+            self.feed = ArrayFeed(source, self.form, config)
+        else:
+            source.require_epochs(config.epochs)
+            self.feed = BatchFeed(source, self.form, config)
+        if self.validation is not None:
+            self.validation.check()
+        _native.check_examples(network._native, self.settings, self.feed.first)
+        self.total_steps = self.feed.total_steps(config)
+        self.progress = reporter(verbose=config.verbose)
+        stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
+        listed = [self.progress, stopping, *callbacks]
+        params = {
+            "epochs": config.epochs,
+            "steps": self.feed.steps,
+            "batch_size": config.batch_size,
+            "metrics": [metrics.name_of(metric) for metric in self.metrics],
+            "verbose": config.verbose,
+        }
+        self.hooks = CallbackList([hook for hook in listed if hook is not None], network, params)
+        self.trainer = self._trainer(resume)
+        self.interrupts = Interrupts()
+        self.stop_reason: StopReason = "finished"
+        self.history: dict[str, list[float]] = {}
+        self.epoch_times: list[float] = []
+        self.step_times: list[float] = []
+        self.rows = self.skipped = 0
+
+    def _trainer(self, resume: bool) -> _native.Trainer:
+        self.revision = self.network._revision
+        self.observed = bool(self.network._observers)
+        return _native.Trainer(
+            self.network._native, self.settings, self.feed.first, self.total_steps, resume, self.observed
+        )
+
+    def result(self) -> TrainingResult:
+        """Runs, and says how it went."""
+        network = self.network
+        network._trained_by, network._direct = get_ident(), False
+        network._judged_by = replace(self.config, early_stopping=None)
+        started = time.perf_counter()
+        try:
+            with self.interrupts:
+                try:
+                    if not self.hooks.run("on_train_begin", {}):
+                        self._epochs()
+                except KeyboardInterrupt:
+                    self.stop_reason = "interrupted"
+                finally:
+                    self.hooks.run("on_train_end", self._logs())
+        finally:
+            network._trained_by = None
+            network._revision += 1
+        if self.hooks.stop_requested and self.stop_reason == "finished":
+            self.stop_reason = "stopped"
+        seconds = time.perf_counter() - started
+        losses = self.history.pop("loss", [])
+        return TrainingResult(
+            loss_history=losses,
+            epoch_times=self.epoch_times,
+            total_time=seconds,
+            throughput=self.rows / max(seconds, 1e-9),
+            metrics=self.history,
+            step_times=self.step_times,
+            skipped_steps=self.skipped,
+            device="cpu",
+            stop_reason=self.stop_reason,
+            message=self.hooks.message,
+        )
+
+    def _logs(self) -> dict[str, float]:
+        return {name: values[-1] for name, values in self.history.items() if values}
+
+    def _epochs(self) -> None:
+        state = self.network._native.training_state()
+        done = state["batch"]
+        for epoch in range(state["epoch"], self.config.epochs):
+            if self.hooks.run("on_epoch_begin", epoch, {}):
+                return
+            started = time.perf_counter()
+            seen = self._steps(done)
+            if seen is None:
+                return
+            done = 0
+            logs = self._finish_epoch(epoch, started, seen)
+            if self.hooks.run("on_epoch_end", epoch, logs):
+                return
+
+    def _steps(self, done: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
+        """Runs the rest of an epoch; returns outputs and targets where metrics need them.
+
+        Returns None where a callback stopped in the middle of it.
+        """
+        hooks = self.hooks
+        wants_batches = hooks.wants_batches
+        seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        loss_sum = weight = 0.0
+        self._follow_changes()
+        self.feed.begin(self.trainer, done)
+        while self.feed.ready():
+            if wants_batches and hooks.run("on_train_batch_begin", done, {}):
+                return None
+            if self._follow_changes() and isinstance(self.feed, ArrayFeed):
+                self.feed.begin(self.trainer, done)
+            single = wants_batches or bool(self.functions) or self.observed
+            with self.interrupts.held:
+                report = self.feed.run(self.trainer, single, _SLICE_SECONDS)
+                done += report.steps
+                self.rows += report.rows
+                self.skipped += report.skipped
+                self.step_times += report.times
+                loss_sum += report.loss_sum
+                weight += report.weight
+            if self.functions and not report.skipped:
+                outputs, targets = self.trainer.newest()
+                seen.append((outputs, self.form.targets(targets)))
+            if self.observed:
+                self.network._tell_observers(self.trainer.layer_statistics())
+            if wants_batches:
+                loss = report.loss_sum / report.weight if report.weight else math.nan
+                hooks.run("on_train_batch_end", done - 1, {"loss": loss})
+            if self.progress is not None:
+                mean = loss_sum / weight if weight else math.nan
+                self.progress.on_progress(done, self.feed.steps, mean)
+            if hooks.stop_requested:
+                return None
+        return seen
+
+    def _follow_changes(self) -> bool:
+        """Prepares anew, without losing anything, after a callback has changed the layers."""
+        if self.revision == self.network._revision:
+            return False
+        self.trainer = self._trainer(resume=True)
+        return True
+
+    def _finish_epoch(
+        self, epoch: int, started: float, seen: list[tuple[NDArray[Any], NDArray[Any]]]
+    ) -> dict[str, float]:
+        with self.interrupts.held:
+            loss, known = self.trainer.end_epoch()
+        logs = {"loss": loss, **in_order(self.metrics, known, seen)}
+        try:
+            logs.update(self._validate(epoch, tuple(logs)))
+        finally:
+            # What was learned is recorded even if validation is cut short.
+            for name in (*logs, *self._validation_names(tuple(logs))):
+                self.history.setdefault(name, []).append(logs.get(name, math.nan))
+            self.epoch_times.append(time.perf_counter() - started)
+        return logs
+
+    def _validation_names(self, names: tuple[str, ...]) -> list[str]:
+        if self.validation is None or any(name.startswith("val_") for name in names):
+            return []
+        return [f"val_{name}" for name in names]
+
+    def _validate(self, epoch: int, names: tuple[str, ...]) -> dict[str, float]:
+        if self.validation is None:
+            return {}
+        if (epoch + 1) % self.config.validation_frequency:
+            return dict.fromkeys((f"val_{name}" for name in names), math.nan)
+        self.hooks.run("on_test_begin", {})
+        found = self.validation.run()
+        self.hooks.run("on_test_end", found)
+        return {f"val_{name}": value for name, value in found.items()}
