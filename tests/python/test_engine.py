@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import blobs, mlp, quiet, weights
-from test_config import OPTIMIZERS, SCHEDULES
-from test_nn import EXAMPLES
 
 import loom
 from loom import _native, activations, initializers, losses, nn, schedules
 from loom._feed import engine_config
+from networks import blobs, mlp, quiet, weights
+from test_config import OPTIMIZERS, SCHEDULES
+from test_nn import EXAMPLES
 
 INPUTS = {
     "conv2d": (2, 9, 9),

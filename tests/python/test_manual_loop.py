@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import blobs, cnn, mlp, quiet, weights
 from numpy.typing import NDArray
 
 import loom
 from loom import activations, losses, nn
+from networks import blobs, cnn, mlp, quiet, weights
 
 Make = Callable[[], loom.Network]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import blobs, cnn, mlp, weights
 
 import loom
 from loom import nn
+from networks import blobs, cnn, mlp, weights
 
 
 def test_cells_and_layers_are_addressed_by_coordinates() -> None:
