@@ -12,10 +12,13 @@ pub(super) fn assign_buffers(program: &mut Program) {
     let mut free: Vec<usize> = Vec::new();
     let mut assigned: Vec<Option<usize>> = vec![None; program.values.len()];
 
-    // Values nobody writes are the caller's: they exist before the first step.
+    // Pinned values nobody writes are the caller's: they exist before the first step. Others
+    // that nobody writes were fused away.
     for index in 0..program.values.len() {
-        let written = program.steps.iter().any(|step| step.writes.contains(&Value(index as u32)));
-        if matches!(program.values[index].place, Place::Buffer(_)) && !written {
+        let value = Value(index as u32);
+        let written = program.steps.iter().any(|step| step.writes.contains(&value));
+        let info = &program.values[index];
+        if matches!(info.place, Place::Buffer(_)) && info.pinned && !written {
             assigned[index] = Some(new_buffer(program, index));
         }
     }

@@ -26,7 +26,7 @@ impl<T: Real> Epilogue<T> for Activate {
 }
 
 /// What follows a product: a bias for each column where there is one, then an activation.
-pub(in crate::ops) fn finish<T: Real, R>(
+fn finish<T: Real, R>(
     bias: Option<Bias<'_, T>>,
     activation: Option<Activation>,
     then: impl FnOnce(&dyn Epilogue<T>) -> R,
@@ -45,7 +45,7 @@ thread_local! {
 }
 
 /// Shows a weight as plain elements, decoded into memory the thread keeps where it is packed.
-pub(in crate::ops) fn with_decoded<T: Real, R>(
+fn with_decoded<T: Real, R>(
     weight: View<'_>,
     len: usize,
     channels: usize,

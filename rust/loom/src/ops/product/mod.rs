@@ -2,7 +2,6 @@
 
 mod cpu;
 
-pub(super) use cpu::{finish, with_decoded};
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;
