@@ -228,7 +228,7 @@ class Network(ManualLoop):
             The network.
 
         Raises:
-            ConfigError: The type is unknown.
+            DTypeError: The type is unknown or cannot be used.
             InvalidValueError: Weights do not fit the type; nothing has changed then.
         """
         if not isinstance(dtype, str):

@@ -139,7 +139,13 @@ class _Run:
         self.revision = self.network._revision
         self.observed = bool(self.network._observers)
         return _native.Trainer(
-            self.network._native, self.settings, self.feed.first, self.total_steps, resume, self.observed
+            self.network._native,
+            self.settings,
+            self.feed.first,
+            self.total_steps,
+            resume,
+            self.observed,
+            bool(self.functions),
         )
 
     def result(self) -> TrainingResult:
@@ -221,8 +227,8 @@ class _Run:
                 loss_sum += report.loss_sum
                 weight += report.weight
             if self.functions and not report.skipped:
-                outputs, targets = self.trainer.newest()
-                seen.append((outputs, self.form.targets(targets)))
+                newest = self.trainer.newest()
+                seen += [(outputs, self.form.targets(targets)) for outputs, targets in newest]
             if self.observed:
                 self.network._tell_observers(self.trainer.layer_statistics())
             if wants_batches:

@@ -191,7 +191,7 @@ def test_a_callable_metric_cannot_go_to_json() -> None:
         ),
         ({"loss": "crossentrpy"}, 'unknown loss "crossentrpy"; did you mean "cross_entropy"'),
         ({"loss": None}, 'unknown loss "None"'),
-        ({"device": "cuda"}, 'unknown TrainingConfig device "cuda"'),
+        ({"device": "cpus"}, 'unknown TrainingConfig device "cpus"; did you mean "cpu"'),
         ({"on_nonfinite": "ignore"}, "on_nonfinite"),
         ({"depth_scale": "geometrical"}, 'did you mean "geometric"'),
         ({"gradient_clip": -1}, "gradient_clip must be a finite number above 0"),
@@ -215,3 +215,14 @@ def test_a_callable_metric_cannot_go_to_json() -> None:
 def test_what_is_wrong_is_refused_with_a_reason(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TrainingConfig.from_config(settings)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda", "cuda:0", "Metal"])
+def test_a_gpu_is_refused_because_this_build_has_no_engine_for_it(device: str) -> None:
+    with pytest.raises(loom.DeviceError, match=r"no GPU engine; use device=\"cpu\""):
+        TrainingConfig(device=device)
+
+
+def test_metrics_need_different_names() -> None:
+    with pytest.raises(ConfigError, match="different names, got accuracy, accuracy"):
+        TrainingConfig(metrics=["accuracy", metrics.Accuracy()])

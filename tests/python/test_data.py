@@ -119,7 +119,7 @@ def test_the_split_holds_out_the_last_samples(rows: int, fraction: float) -> Non
 
 def test_targets_become_classes_or_values() -> None:
     classes = as_target([1, 0], (3,), classification=True)
-    assert classes.dtype == np.int64
+    assert classes.dtype == np.int32
     rows = as_target(np.eye(3, dtype=int)[:2], (3,), classification=True)
     assert rows.dtype == np.float32
     values = as_target([[1.0], [2.0]], (1,), classification=False, precision="float64")
@@ -131,6 +131,7 @@ def test_targets_become_classes_or_values() -> None:
     [
         ([1.0, 0.0], (3,), True, loom.DTypeError, "class indices must be integers"),
         ([1, 0], (3,), False, loom.ShapeError, r"expected shape \(rows, 3\), got \(2,\)"),
+        ([2**40, 0], (3,), True, loom.InvalidValueError, "do not fit 32 bits"),
         ([[1, 0]], (3,), True, loom.ShapeError, r"\(rows, 3\) or class indices.*got \(1, 2\)"),
         (["cat"], (3,), True, loom.DTypeError, "class indices"),
     ],

@@ -1,6 +1,6 @@
 //! NumPy arrays in and out.
 
-use loom::train::{Examples, Targets};
+use loom::train::{Examples, OwnedTargets, Targets};
 use loom::{Elements, Tensor, TensorView};
 use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
@@ -94,11 +94,17 @@ impl<'py> ExampleArrays<'py> {
 /// An engine's array as a NumPy array, its memory handed over.
 pub fn to_numpy(py: Python<'_>, tensor: Tensor) -> PyResult<Py<PyAny>> {
     match tensor {
-        Tensor::Float32(shape, elements) => {
-            Ok(elements.into_pyarray(py).reshape(shape)?.into_any().unbind())
-        }
-        Tensor::Float64(shape, elements) => {
-            Ok(elements.into_pyarray(py).reshape(shape)?.into_any().unbind())
+        Tensor::Float32(shape, elements) => Ok(elements.into_pyarray(py).reshape(shape)?.into_any().unbind()),
+        Tensor::Float64(shape, elements) => Ok(elements.into_pyarray(py).reshape(shape)?.into_any().unbind()),
+    }
+}
+
+/// Targets as a NumPy array: class indices as int32.
+pub fn targets_to_numpy(py: Python<'_>, targets: OwnedTargets) -> PyResult<Py<PyAny>> {
+    match targets {
+        OwnedTargets::Real(tensor) => to_numpy(py, tensor),
+        OwnedTargets::Classes(shape, labels) => {
+            Ok(labels.into_pyarray(py).reshape(shape)?.into_any().unbind())
         }
     }
 }

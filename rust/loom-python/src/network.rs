@@ -22,7 +22,8 @@ pub struct Network {
 
 fn busy() -> PyErr {
     PyError::from(loom::Error::State(
-        "the network is in use: it is training or being changed by another thread; wait for that to end".into(),
+        "the network is in use: it is training or being changed by another thread; wait for that to end"
+            .into(),
     ))
     .into()
 }
@@ -200,7 +201,8 @@ impl Network {
         let (cell, layer) = split(at);
         self.look_built(py, move |engine| {
             let placed = engine.layer(cell, layer)?;
-            let specs = placed.input_shape().map(|shape| placed.layer().parameters(std::slice::from_ref(shape)));
+            let specs =
+                placed.input_shape().map(|shape| placed.layer().parameters(std::slice::from_ref(shape)));
             Ok(specs.unwrap_or_default().iter().map(|spec| spec.name).collect())
         })
     }
@@ -209,7 +211,11 @@ impl Network {
     fn parameter(&self, py: Python<'_>, at: At, name: &str, active: bool) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
         let tensor = self.look_built(py, move |engine| {
-            if active { engine.active_parameter(cell, layer, name) } else { engine.parameter(cell, layer, name) }
+            if active {
+                engine.active_parameter(cell, layer, name)
+            } else {
+                engine.parameter(cell, layer, name)
+            }
         })?;
         to_numpy(py, tensor)
     }

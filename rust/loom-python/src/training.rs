@@ -3,7 +3,7 @@
 //! A slice runs in the engine without the GIL; between slices Python shows progress, calls
 //! callbacks and looks for Ctrl-C.
 
-use crate::arrays::ExampleArrays;
+use crate::arrays::{ExampleArrays, targets_to_numpy, to_numpy};
 use crate::error::{PyError, detached};
 use crate::network::{Network, layer_dicts};
 use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainingConfig};
@@ -53,6 +53,7 @@ impl Trainer {
         total_steps: u64,
         resume: bool,
         observed: bool,
+        outputs: bool,
     ) -> PyResult<Self> {
         let config = parse(config)?;
         let arrays = borrow(examples)?;
@@ -65,7 +66,9 @@ impl Trainer {
             engine::check_examples(target, &settings, &view)?;
             let epoch = Epoch::new(&settings, view.rows());
             let steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
-            Ok((engine::Trainer::new(target, &settings, &view, steps, resume, observed)?, epoch))
+            let mut trainer = engine::Trainer::new(target, &settings, &view, steps, resume, observed)?;
+            trainer.keep_outputs(outputs);
+            Ok((trainer, epoch))
         })?;
         drop(guard);
         Ok(Self { network, state: Mutex::new(State { trainer, config, epoch }) })
@@ -146,17 +149,13 @@ impl Trainer {
         Ok((loss, metrics))
     }
 
-    /// Output and target of the newest step.
-    fn newest(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
-        let (output, target) = self.lock().trainer.newest().map_err(PyError::from)?;
-        let target = match target {
-            engine::OwnedTargets::Real(tensor) => crate::arrays::to_numpy(py, tensor)?,
-            engine::OwnedTargets::Classes(shape, labels) => {
-                use numpy::{IntoPyArray, PyArrayMethods};
-                labels.into_pyarray(py).reshape(shape)?.into_any().unbind()
-            }
-        };
-        Ok((crate::arrays::to_numpy(py, output)?, target))
+    /// Output and target of each batch of the newest step; the trainer must have been made with `outputs`.
+    fn newest(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
+        let batches = self.lock().trainer.newest().map_err(PyError::from)?;
+        batches
+            .into_iter()
+            .map(|(output, target)| Ok((to_numpy(py, output)?, targets_to_numpy(py, target)?)))
+            .collect()
     }
 
     /// Each layer's statistics in the newest step; the trainer must have been made `observed`.
@@ -293,5 +292,5 @@ pub fn loss_and_gradient(
     let options = engine::LossOptions { label_smoothing, class_weight };
     let (value, gradient) =
         detached(py, move || engine::loss_and_gradient(loss, output, &target, weight.as_deref(), &options))?;
-    Ok((value, crate::arrays::to_numpy(py, gradient)?))
+    Ok((value, to_numpy(py, gradient)?))
 }

@@ -60,6 +60,9 @@ pub struct Trainer {
     run: Run,
     total_steps: u64,
     pin_layers: bool,
+    keep_outputs: bool,
+    /// Outputs and targets of the newest step's batches but the last.
+    earlier: Vec<(Tensor, OwnedTargets)>,
     axis: ClassAxis,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
@@ -103,6 +106,8 @@ impl Trainer {
             run: Run::new(Arc::new(program)),
             total_steps,
             pin_layers,
+            keep_outputs: false,
+            earlier: Vec::new(),
             axis: ClassAxis { classes, inner, threshold },
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
@@ -118,15 +123,21 @@ impl Trainer {
         &self.run
     }
 
-    /// Output and target of the newest step.
+    /// Keeps the outputs of every batch of a step, for [`newest`](Self::newest); only those of the last otherwise.
+    pub fn keep_outputs(&mut self, keep: bool) {
+        self.keep_outputs = keep;
+    }
+
+    /// Output and target of each batch of the newest step.
     ///
     /// # Errors
     /// [`Error::State`] before any step.
-    pub fn newest(&self) -> Result<(Tensor, OwnedTargets)> {
-        match self.run.program().precision() {
+    pub fn newest(&self) -> Result<Vec<(Tensor, OwnedTargets)>> {
+        let last = match self.run.program().precision() {
             Precision::Float32 => self.newest_in::<f32>(),
             Precision::Float64 => self.newest_in::<f64>(),
-        }
+        }?;
+        Ok(self.earlier.iter().cloned().chain([last]).collect())
     }
 
     fn newest_in<T: Real>(&self) -> Result<(Tensor, OwnedTargets)> {
@@ -183,7 +194,8 @@ impl Trainer {
         let mut report =
             StepReport { loss: 0.0, weight: total, rows: 0, rate: values.rate, gradient_norm: None, skipped: false };
         network.registry.gradients_zeroed = true;
-        for &(examples, rows) in batches {
+        self.earlier.clear();
+        for (number, &(examples, rows)) in batches.iter().enumerate() {
             if batches.len() > 1 {
                 self.fill::<T>(examples, rows)?;
             }
@@ -196,6 +208,9 @@ impl Trainer {
             report.loss += loss / total;
             report.rows += rows.len();
             self.update_metrics::<T>();
+            if self.keep_outputs && number + 1 < batches.len() {
+                self.earlier.push(self.newest_in::<T>()?);
+            }
             let access = Access::Exclusive(&mut network.registry);
             execute::<T>(cpu, &mut self.run, access, Phase::Backward..=Phase::Exchange, &values)?;
             values.gradients_zeroed = false;

@@ -1,0 +1,64 @@
+"""The digits example: it reaches its accuracy, and leaves what it promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import loom
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("digits", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_median_of_three_seeds_reads_98_percent_of_the_held_out_digits(example: ModuleType) -> None:
+    train, held_out = loom.datasets.digits(test_fraction=0.2, seed=0)
+    assert (len(train.x), len(held_out.x)) == (1437, 360)
+    accuracies = []
+    for seed in range(3):
+        net = example.network(seed)
+        loom.train(net, train, replace(example.configuration(seed), verbose=False))
+        accuracies.append(net.evaluate(held_out)["accuracy"])
+        net.morph("int8")
+        assert net.evaluate(held_out)["accuracy"] > accuracies[-1] - 0.01
+    assert np.median(accuracies) >= 0.98
+
+
+def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MPLBACKEND": "agg"},
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    shown = finished.stdout
+    assert "epoch 20/20" in shown
+    assert "the same bits" in shown
+    sizes = [int(size.replace(",", "")) for size in re.findall(r"right, ([\d,]+) bytes", shown)]
+    assert len(sizes) == 2
+    assert sizes[1] < 0.3 * sizes[0]
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"digits.loom", "digits-int8.loom", "training.png", "predictions.png"}
+    for name in ("training.png", "predictions.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+    assert loom.load(tmp_path / "out" / "digits-int8.loom").layers[0].dtype == "int8"

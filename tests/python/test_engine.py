@@ -1,0 +1,175 @@
+"""Every configuration of the package means the same to the engine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import _native, activations, initializers, losses, nn, schedules
+from loom._feed import engine_config
+from networks import blobs, mlp, quiet, weights
+from test_config import OPTIMIZERS, SCHEDULES
+from test_nn import EXAMPLES
+
+INPUTS = {
+    "conv2d": (2, 9, 9),
+    "max_pool2d": (2, 8, 8),
+    "avg_pool2d": (2, 8, 8),
+    "global_avg_pool2d": (2, 8, 8),
+    "flatten": (2, 3),
+    "reshape": (2, 3),
+}
+
+
+@pytest.mark.parametrize("layer", [layer for layer, _ in EXAMPLES], ids=repr)
+def test_layers_run_and_are_described_alike(layer: nn.Layer) -> None:
+    shape = INPUTS.get(layer.kind, (6,))
+    net = loom.Sequential([layer], input_shape=shape)
+    x = np.random.default_rng(0).normal(size=(3, *shape))
+    assert net.predict(x).shape == (3, *net.output_shape)
+    output = net.forward(x)
+    assert net.backward(np.ones_like(output)).shape == x.shape
+    described = json.loads(net._native.config())["cells"][0]["layers"][0]
+    assert nn.layer_from_config(described) == layer
+
+
+@pytest.mark.parametrize("name", activations.names())
+@pytest.mark.parametrize("layer", ["dense", "activation"])
+def test_activations_are_known(name: str, layer: str) -> None:
+    made = nn.Dense(4, activation=name) if layer == "dense" else nn.Activation(name)
+    net = loom.Sequential([made], input_shape=4)
+    assert np.isfinite(net.predict(np.linspace(-3, 3, 8).reshape(2, 4))).all()
+
+
+INITIALIZERS = [
+    *(
+        name
+        for name in initializers.names()
+        if name not in {"constant", "normal", "truncated_normal", "uniform"}
+    ),
+    initializers.Constant(0.25),
+    initializers.Normal(0.5),
+    initializers.TruncatedNormal(0.5),
+    initializers.Uniform(-0.25, 0.5),
+    initializers.Orthogonal(2.0),
+]
+SPREADS = {"zeros": 0.0, "ones": 0.0, "lecun_normal": 1 / 200**0.5, "he_normal": (2 / 200) ** 0.5}
+
+
+@pytest.mark.parametrize("initializer", INITIALIZERS, ids=str)
+def test_initializers_are_known(initializer: Any) -> None:
+    net = loom.Sequential([nn.Dense(100, weight_initializer=initializer)], input_shape=200)
+    weight = net[0, 0, 0, 0].weight.astype(np.float64)
+    name = initializer if isinstance(initializer, str) else initializer.kind
+    expected = SPREADS.get(name)
+    if name == "normal":
+        expected = 0.5
+    if expected is not None:
+        assert weight.std() == pytest.approx(expected, rel=0.03, abs=1e-9)
+    if name == "constant":
+        assert (weight == 0.25).all()
+    if name == "uniform":
+        assert -0.25 <= weight.min() < -0.24
+        assert 0.49 < weight.max() < 0.5
+    if name == "truncated_normal":
+        assert 0.9 < np.abs(weight).max() <= 1.0
+    if name == "orthogonal":
+        gain = 1.0 if isinstance(initializer, str) else initializer.gain
+        np.testing.assert_allclose(weight @ weight.T, gain**2 * np.eye(100), atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS), ids=repr)
+def test_optimizers_learn(optimizer: Any) -> None:
+    net = mlp()
+    result = loom.train(net, blobs(), quiet(epochs=4, optimizer=optimizer, learning_rate=0.01))
+    assert result.final_loss < result.loss_history[0]
+
+
+@pytest.mark.parametrize("schedule", list(SCHEDULES), ids=repr)
+def test_schedules_are_taken(schedule: schedules.Schedule) -> None:
+    result = loom.train(mlp(), blobs(), quiet(epochs=2, schedule=schedule, learning_rate=0.01))
+    assert np.isfinite(result.loss_history).all()
+
+
+@pytest.mark.parametrize("loss", [*losses.names(), losses.Huber(0.3)], ids=str)
+def test_losses_learn(loss: Any) -> None:
+    x, y = blobs()
+    net = mlp()
+    if loss == "nll":
+        net[0, 1].add(nn.Softmax())
+    target = y if losses.is_classification(loss) else np.eye(3)[y]
+    result = loom.train(net, (x, target), quiet(epochs=5, loss=loss, learning_rate=0.01))
+    assert result.final_loss < result.loss_history[0]
+
+
+def test_every_setting_reaches_the_engine() -> None:
+    config = loom.TrainingConfig(
+        epochs=3,
+        batch_size=7,
+        optimizer=loom.SGD(momentum=0.9, nesterov=True),
+        schedule=schedules.Warmup(3, then="cosine"),
+        loss="crossentropy",
+        gradient_clip=1.0,
+        clip_value=0.5,
+        class_weight={2: 4.0},
+        label_smoothing=0.1,
+        metrics=["accuracy", {"top_k_accuracy": {"k": 2}}, "mae", "mse", "r2", lambda outputs, targets: 0.0],
+        accumulate=2,
+        depth_scale="inv_sqrt",
+        on_nonfinite="skip",
+        early_stopping=loom.EarlyStopping(),
+        validation_split=0.1,
+        seed=2**64 - 1,
+    )
+    text = engine_config(config, (3,))
+    sent = json.loads(text)
+    assert sent["class_weight"] == [1.0, 1.0, 4.0]
+    assert sent["seed"] == 2**64 - 1
+    assert sent["loss"] == "cross_entropy"
+    assert len(sent["metrics"]) == 5
+    x, y = blobs()
+    net = mlp()
+    _native.check_examples(net._native, text, (x, y.astype(np.int32), None))
+
+
+def test_depth_scale_and_rate_factor_scale_the_update() -> None:
+    x, y = blobs(rows=32)
+    plain = quiet(optimizer=loom.SGD(), learning_rate=0.1, batch_size=32)
+
+    def moved(config: loom.TrainingConfig, factor: float = 1.0) -> list[float]:
+        net = loom.Sequential([nn.Dense(5), nn.Dense(3)], input_shape=6, precision="float64")
+        net[0, 0, 0, 0].rate_factor = factor
+        before = net.state_dict()
+        loom.train(net, (x, y), config)
+        after = net.state_dict()
+        return [float(np.abs(after[name] - before[name]).max()) for name in before if name.endswith("weight")]
+
+    first, second = moved(plain)
+    scaled = moved(quiet(optimizer=loom.SGD(), learning_rate=0.1, batch_size=32, depth_scale="geometric"))
+    np.testing.assert_allclose(scaled, [first, second * 1.1], rtol=1e-9)
+    scaled = moved(quiet(optimizer=loom.SGD(), learning_rate=0.1, batch_size=32, depth_scale="inv_sqrt"))
+    np.testing.assert_allclose(scaled, [first / 2**0.5, second], rtol=1e-9)
+    np.testing.assert_allclose(moved(plain, factor=0.25), [first / 4, second], rtol=1e-9)
+
+
+def test_a_layer_that_is_not_trainable_stays() -> None:
+    net = mlp()
+    net[0, 0, 0, 0].trainable = False
+    before = net.state_dict()
+    loom.train(net, blobs(), quiet())
+    after = net.state_dict()
+    assert {name for name in before if not np.array_equal(before[name], after[name])} == {
+        "0.0.1.0.weight",
+        "0.0.1.0.bias",
+    }
+
+
+def test_the_machine_is_described() -> None:
+    isa, threads = _native.machine()
+    assert isa in {"portable", "avx2", "avx512"}
+    assert threads >= 1
+    assert weights(mlp())
