@@ -266,7 +266,12 @@ impl Layer for Conv2D {
         let mut z = b.apply(op, &[x, weight], "z", shape.clone());
         if self.bias {
             let bias = cx.read(b, "bias")?;
-            z = b.apply(BiasAdd { outer: 1, channels: self.filters, inner: height * width }, &[z, bias], "z", shape);
+            z = b.apply(
+                BiasAdd { outer: 1, channels: self.filters, inner: height * width },
+                &[z, bias],
+                "z",
+                shape,
+            );
         }
         Ok(activate(b, self.activation, z))
     }

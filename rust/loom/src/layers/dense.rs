@@ -81,8 +81,9 @@ impl Layer for Dense {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
-        let (features, outer) =
-            input.split_last().ok_or_else(|| shape_error("Dense", "at least one axis, (..., features)", input))?;
+        let (features, outer) = input
+            .split_last()
+            .ok_or_else(|| shape_error("Dense", "at least one axis, (..., features)", input))?;
         if *features == 0 {
             return Err(shape_error("Dense", "at least one feature", input));
         }

@@ -92,7 +92,9 @@ fn fuse_bias(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
     let Op::BiasAdd(_) = reader.op else { return None };
     let mut op = producer.op.clone();
     match &mut op {
-        Op::Product(product) if product.direction == Direction::Forward && !product.bias => product.bias = true,
+        Op::Product(product) if product.direction == Direction::Forward && !product.bias => {
+            product.bias = true
+        }
         Op::Convolution(convolution) if convolution.direction == Direction::Forward && !convolution.bias => {
             convolution.bias = true;
         }

@@ -69,7 +69,12 @@ struct Plan<'a, T> {
 }
 
 /// Computes it over `images` images.
-pub(super) fn run<T: Real>(op: &Convolution, cpu: &Cpu, images: usize, operands: Operands<'_, T>) -> Result<()> {
+pub(super) fn run<T: Real>(
+    op: &Convolution,
+    cpu: &Cpu,
+    images: usize,
+    operands: Operands<'_, T>,
+) -> Result<()> {
     let Operands { input, gradient, accumulate, destination } = operands;
     if images == 0 {
         if !accumulate {
@@ -84,8 +89,11 @@ pub(super) fn run<T: Real>(op: &Convolution, cpu: &Cpu, images: usize, operands:
     let paired = op.groups > 1 && outputs < CHANNELS;
 
     // Channels whose bands lie in memory together.
-    let (together, gradients) =
-        if paired { ((LANES / outputs + 2) * inputs, LANES) } else { (inputs, outputs.next_multiple_of(LANES)) };
+    let (together, gradients) = if paired {
+        ((LANES / outputs + 2) * inputs, LANES)
+    } else {
+        (inputs, outputs.next_multiple_of(LANES))
+    };
     let rows = axes[0].destination;
     let band = Frame::rows_within(&axes, together, BAND).min(BAND / (gradients * axes[1].destination));
     let band = even(rows, band.max(1));
@@ -227,7 +235,14 @@ impl<T: Real> Plan<'_, T> {
     }
 
     /// Puts the gradients of up to 16 output channels side by side, pixel by pixel.
-    fn interleave(&self, image: usize, outputs: Range<usize>, rows: &Range<usize>, to: *mut T, to_place: usize) {
+    fn interleave(
+        &self,
+        image: usize,
+        outputs: Range<usize>,
+        rows: &Range<usize>,
+        to: *mut T,
+        to_place: usize,
+    ) {
         let pointers = std::array::from_fn(|lane| match outputs.start + lane {
             output if output < outputs.end => self.gradient_rows(image, output, rows).as_ptr(),
             _ => std::ptr::null(),
@@ -277,7 +292,8 @@ impl<T: Real> Plan<'_, T> {
                     let start = group * outputs + first + vector * LANES;
                     let end = (group + 1) * outputs;
                     let apart = vectors * LANES;
-                    for (image, gradients) in images.clone().zip(gradients.chunks_exact_mut(of_image * apart)) {
+                    for (image, gradients) in images.clone().zip(gradients.chunks_exact_mut(of_image * apart))
+                    {
                         let to = gradients[vector * LANES..].as_mut_ptr();
                         self.interleave(image, start..end.min(start + LANES), rows, to, apart);
                     }
@@ -323,7 +339,8 @@ impl<T: Real> Plan<'_, T> {
         lend(&TASK, images.len() * (frame_image + channel * LANES) + pixels * LANES, |memory| {
             let (frame, rest) = memory.split_at_mut(images.len() * frame_image);
             let (places, gradients) = rest.split_at_mut(images.len() * channel * LANES);
-            let frames = frame.chunks_exact_mut(frame_image).zip(gradients.chunks_exact_mut(of_image * LANES));
+            let frames =
+                frame.chunks_exact_mut(frame_image).zip(gradients.chunks_exact_mut(of_image * LANES));
             for (image, (frame, gradients)) in images.clone().zip(frames) {
                 self.fill(image, groups.start * inputs..groups.end * inputs, rows.start, frame);
                 self.interleave(image, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);

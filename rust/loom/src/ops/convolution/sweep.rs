@@ -1,10 +1,10 @@
 //! The forward pass and the input gradient: every destination pixel gathers from its taps.
 
+use super::Convolution;
 use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
 use super::tiles::{ChannelStrip, PIXEL_SLACK, PixelStrip, Settle, channel_tile, even, pixel_channels};
-use super::window::{Axis, Fill, Frame, Sweep};
-use super::Convolution;
 use super::weights::{Made, Placed};
+use super::window::{Axis, Fill, Frame, Sweep};
 use crate::cpu::{Cpu, Isa, LANES, Real};
 use crate::ops::pointwise::Activation;
 use crate::{Error, Result};
@@ -99,7 +99,8 @@ pub(super) fn run<T: Real>(
     let [height, width] = op.geometry.kernel;
     let terms = sources * height * width;
     let by_channel = destinations >= CHANNELS && terms >= TERMS;
-    let panel = if by_channel { channel_tile::<T>(isa).1 * LANES } else { pixel_channels::<T>(isa, usize::MAX) };
+    let panel =
+        if by_channel { channel_tile::<T>(isa).1 * LANES } else { pixel_channels::<T>(isa, usize::MAX) };
 
     let rows = axes[0].pixels(0);
     let in_place = Frame::in_place(&axes).filter(|_| by_channel);
@@ -179,7 +180,8 @@ impl<T: Real> Plan<'_, T> {
     fn task(&self, task: usize) {
         let Cut { blocks, bands, shares, tasks, .. } = self.cut;
         let pieces = blocks * bands * shares;
-        let frame_len = if self.frame.in_place { 0 } else { self.cut.block * self.sources * self.frame.channel };
+        let frame_len =
+            if self.frame.in_place { 0 } else { self.cut.block * self.sources * self.frame.channel };
         let waiting = if self.by_channel { 0 } else { self.panel * (self.segment_places() + PIXEL_SLACK) };
         lend(&TASK, frame_len + PIXEL_SLACK + waiting, |memory| {
             let (frame, waiting) = memory.split_at_mut(frame_len + PIXEL_SLACK);
@@ -259,7 +261,8 @@ impl<T: Real> Plan<'_, T> {
                     * vertical.taps(self.sweep, row).count()
                     * horizontal.taps(self.sweep, column).count();
                 let taps = &self.taps[terms..terms + count];
-                let Placed { first: weight, row: weight_row, panel: weight_panel, group: weight_group } = self.weight;
+                let Placed { first: weight, row: weight_row, panel: weight_panel, group: weight_group } =
+                    self.weight;
                 let weight = weight
                     .as_ptr()
                     .wrapping_add(group * weight_group + panel * weight_panel + terms * weight_row);
@@ -325,7 +328,8 @@ impl<T: Real> Plan<'_, T> {
                     // does the memory that sums wait in.
                     unsafe { sums.run(self.isa) };
                     for i in 0..channels {
-                        let to = image * strip.to_image + (channel + i) * strip.to_channel + row * strip.to_row;
+                        let to =
+                            image * strip.to_image + (channel + i) * strip.to_channel + row * strip.to_row;
                         let settle = Settle {
                             from: waiting[i * to_channel..].as_ptr(),
                             from_row: strip.frame_row,

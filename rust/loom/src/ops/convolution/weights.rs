@@ -104,7 +104,8 @@ impl<'a> Made<'a> {
             let first = index % panels * self.width;
             let count = self.width.min(self.channels - first);
             let first = index / panels * self.channels + first;
-            for (made, weight) in made.chunks_exact_mut(self.width).zip(weight.chunks_exact(self.op.outputs)) {
+            for (made, weight) in made.chunks_exact_mut(self.width).zip(weight.chunks_exact(self.op.outputs))
+            {
                 made[..count].copy_from_slice(&weight[first..first + count]);
                 made[count..].fill(T::ZERO);
             }
@@ -133,7 +134,8 @@ impl<'a> Made<'a> {
                     let xs = horizontal.taps(self.sweep, class_x);
                     let across = xs.clone().count();
                     let size = ys.clone().count() * across;
-                    let at = (ys.clone().position(|(tap, _)| tap == y), xs.clone().position(|(tap, _)| tap == x));
+                    let at =
+                        (ys.clone().position(|(tap, _)| tap == y), xs.clone().position(|(tap, _)| tap == x));
                     if let (Some(y), Some(x)) = at {
                         return (before + y * across + x, size);
                     }
