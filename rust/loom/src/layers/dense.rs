@@ -96,7 +96,7 @@ impl Layer for Dense {
         let mut specs = vec![ParameterSpec {
             name: "weight",
             layout: Layout::input_major([self.units, features]),
-            initializer: self.weight_initializer.clone().unwrap_or(Initializer::XavierNormal),
+            initializer: self.weight_initializer.unwrap_or(Initializer::XavierNormal),
             fan_in,
             fan_out,
             morphable: true,
@@ -105,7 +105,7 @@ impl Layer for Dense {
             specs.push(ParameterSpec {
                 name: "bias",
                 layout: Layout::plain([self.units]),
-                initializer: self.bias_initializer.clone().unwrap_or(Initializer::Zeros),
+                initializer: self.bias_initializer.unwrap_or(Initializer::Zeros),
                 fan_in,
                 fan_out,
                 morphable: false,
