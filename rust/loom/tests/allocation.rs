@@ -88,7 +88,10 @@ fn a_step_allocates_nothing() -> Result<()> {
     dense.add([0, 0, 0], Dense::new(64).activation(Activation::Gelu))?;
     dense.add([0, 0, 0], Dropout { rate: 0.5 })?;
     dense.add([0, 0, 0], Dense::new(3))?;
+    let again = Network::from_config(&dense.config())?;
     assert_eq!(allocations_of_a_step(dense, &config)?, 0);
+    // Without clipping, gradients go straight into their updates.
+    assert_eq!(allocations_of_a_step(again, &TrainingConfig { gradient_clip: None, ..config.clone() })?, 0);
 
     let mut images = Network::sequential([1, 12, 12])?;
     images.add([0, 0, 0], Conv2D::new(8, [3, 3]).activation(Activation::Relu))?;

@@ -114,3 +114,27 @@ fn fused_equals_unfused() -> Result<()> {
     assert_eq!((&fused.1, &fused.2), (&bias_only.1, &bias_only.2));
     Ok(())
 }
+
+/// A trainer made for single batches takes several at once, too: the gradients then wait for each other.
+#[test]
+fn several_batches_at_once_add_up() -> Result<()> {
+    let config = TrainingConfig { gradient_clip: None, accumulate: 1, ..config()? };
+    let trained = |batches_of: usize| -> Result<Vec<f32>> {
+        let mut network = Network::sequential([5])?;
+        network.add([0, 0, 0], Dense::new(7).activation(Activation::Tanh))?;
+        network.add([0, 0, 0], Dense::new(3))?;
+        let (shape, input, labels) = examples_of(&network, 8);
+        let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+        let order: Vec<u32> = (0..8).collect();
+        for _ in 0..3 {
+            let batches: Vec<_> = order.chunks(batches_of).map(|rows| (&examples, Rows::At(rows))).collect();
+            trainer.step(&mut network, &batches)?;
+        }
+        Ok(network.parameter([0, 0, 0], 0, "weight")?.to_f32())
+    };
+    for (one, several) in trained(8)?.iter().zip(trained(2)?) {
+        assert!((one - several).abs() < 1e-5, "{one} {several}");
+    }
+    Ok(())
+}

@@ -14,6 +14,7 @@ pub mod loss;
 pub mod pointwise;
 pub mod pool;
 pub mod product;
+pub mod product_update;
 pub mod softmax;
 pub mod sum;
 mod sweep;
@@ -31,6 +32,7 @@ pub use loss::{Loss, LossFunction};
 pub use pointwise::Pointwise;
 pub use pool::Pool;
 pub use product::Product;
+pub use product_update::ProductUpdate;
 pub use softmax::Softmax;
 pub use sum::Sum;
 pub use update::Update;
@@ -102,6 +104,7 @@ macro_rules! operations {
 
 operations!(
     Product,
+    ProductUpdate,
     BiasAdd,
     BiasGradient,
     Convolution,

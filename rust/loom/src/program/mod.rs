@@ -12,7 +12,7 @@ mod rewrite;
 mod run;
 
 pub use builder::Builder;
-pub use rewrite::Rewrites;
+pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 pub use run::Run;
 
 use crate::dtype::DType;

@@ -3,28 +3,35 @@
 //!
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
-use super::{Program, Step, Value, Write};
-use crate::ops::{Direction, Op};
+use super::{Place, Program, Step, Value, Write};
+use crate::ops::{Direction, Op, ProductUpdate};
 
 /// Which rewrites are applied; all of them by default.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rewrites {
     /// A bias is added where a product or a convolution writes its result.
     pub bias: bool,
     /// An activation is applied where a product or a convolution writes its result.
     pub activation: bool,
+    /// A weight's gradient goes into its update row by row, where nothing else needs it: no clipping,
+    /// no accumulation. Only for batches of at most [`MOST_UPDATED_ROWS`] rows.
+    pub update: bool,
 }
+
+/// Past this many rows the product is what takes the time, and the update gains nothing by
+/// keeping the product's operands longer.
+pub const MOST_UPDATED_ROWS: usize = 128;
 
 impl Default for Rewrites {
     fn default() -> Self {
-        Self { bias: true, activation: true }
+        Self { bias: true, activation: true, update: true }
     }
 }
 
 impl Rewrites {
     /// No rewrite: the program as layers and trainers lowered it.
     pub fn none() -> Self {
-        Self { bias: false, activation: false }
+        Self { bias: false, activation: false, update: false }
     }
 }
 
@@ -35,6 +42,54 @@ pub(super) fn apply(program: &mut Program, rewrites: &Rewrites) {
     }
     if rewrites.activation {
         fuse_pairs(program, fuse_activation);
+    }
+    if rewrites.update && program.capacity <= MOST_UPDATED_ROWS {
+        fuse_updates(program);
+    }
+}
+
+/// Merges every store's update with the product that makes its weight's gradient.
+fn fuse_updates(program: &mut Program) {
+    let mut update = 0;
+    while update < program.steps.len() {
+        if let Some((producer, offset)) = sole_gradient(program, update) {
+            let made = program.steps.remove(producer);
+            update -= 1;
+            let step = &mut program.steps[update];
+            if let (Op::Product(product), Op::Update(rule)) = (made.op, step.op.clone()) {
+                step.op = ProductUpdate { product, update: rule, offset }.into();
+                step.reads = vec![made.reads[0], made.reads[1], step.reads[0]];
+            }
+        }
+        update += 1;
+    }
+}
+
+/// The product that alone makes the gradient of its parameter, for an update that alone reads the
+/// store's gradients; and where that parameter starts.
+fn sole_gradient(program: &Program, update: usize) -> Option<(usize, usize)> {
+    let step = &program.steps[update];
+    let (Op::Update(rule), Place::Gradient(whole)) = (&step.op, program.value(*step.reads.first()?).place)
+    else {
+        return None;
+    };
+    let of_store =
+        |value: &Value| matches!(program.value(*value).place, Place::Gradient(p) if p.store == whole.store);
+    let others = program.steps.iter().enumerate().filter(|(number, _)| *number != update);
+    if others.clone().any(|(_, step)| step.reads.iter().any(of_store)) {
+        return None;
+    }
+    let mut products = others.filter(|(_, step)| {
+        matches!(&step.op, Op::Product(product) if product.direction == Direction::WeightGradient)
+            && step.writes.iter().any(of_store)
+    });
+    let (producer, product) = products.next()?;
+    if products.next().is_some() || product.write != Write::First {
+        return None;
+    }
+    match program.value(*product.writes.first()?).place {
+        Place::Gradient(weight) => Some((producer, *rule.offsets.get(weight.parameter?)?)),
+        _ => None,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::layers::class_extents;
 use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Loss, LossFunction};
-use crate::program::{Builder, Kind, Phase, Ports, Program, Run, Value};
+use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ struct Plan {
     capacity: usize,
     class_targets: bool,
     weighted: bool,
+    /// Whether several batches may add up to one update.
+    accumulates: bool,
 }
 
 /// Trains a network by backpropagation, one step at a time.
@@ -94,6 +96,7 @@ impl Trainer {
             capacity: config.batch_size.min(like.rows().max(1)),
             class_targets: like.target.are_classes_for(&config.loss, &output)?,
             weighted: like.weight.is_some(),
+            accumulates: config.accumulate > 1,
         };
         let (program, op) = compile(network, config, plan, pin_layers)?;
         prepare_state(network, config, resume)?;
@@ -250,10 +253,15 @@ impl Trainer {
     fn fit_plan(&mut self, network: &Network, batches: &[(&Examples<'_>, Rows<'_>)]) -> Result<()> {
         let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
         let weighted = self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some());
-        if rows <= self.plan.capacity && weighted == self.plan.weighted {
+        let accumulates = self.plan.accumulates || batches.len() > 1;
+        if rows <= self.plan.capacity
+            && weighted == self.plan.weighted
+            && accumulates == self.plan.accumulates
+        {
             return Ok(());
         }
         self.plan.weighted = weighted;
+        self.plan.accumulates = accumulates;
         if rows > self.plan.capacity {
             self.plan.capacity = rows.next_power_of_two();
         }
@@ -405,7 +413,9 @@ fn compile(
     lower_update_scaled(network, &mut b, &config.optimizer, |number| {
         config.depth_scale.factor(number, count)
     })?;
-    Ok((b.finish(plan.capacity, &network.rewrites), op))
+    // A gradient that goes straight into its update cannot wait for those of other batches.
+    let rewrites = Rewrites { update: network.rewrites.update && !plan.accumulates, ..network.rewrites };
+    Ok((b.finish(plan.capacity, &rewrites), op))
 }
 
 /// Makes gradients and moments ready; fresh ones unless resuming.

@@ -86,7 +86,9 @@ pub(crate) fn lower_update_scaled(
             Vec::new()
         };
         let rate_factor = placed.rate_factor * scale(number);
-        b.effect(Update { optimizer: optimizer.clone(), rate_factor, len, exempt }, &[gradient], &writes);
+        let offsets = weights.parameters().iter().map(|p| p.offset).collect();
+        let update = Update { optimizer: optimizer.clone(), rate_factor, len, offsets, exempt };
+        b.effect(update, &[gradient], &writes);
         if let Some(dtype) = placed.dtype {
             b.set_phase(Phase::Commit);
             b.effect(Encode { store, dtype }, &[], &[]);

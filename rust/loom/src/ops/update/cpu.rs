@@ -5,9 +5,10 @@
 
 use super::Update;
 use crate::Result;
-use crate::cpu::{Args, Elementwise, Kernel, LANES, Real, StepValues, Vector};
+use crate::cpu::{Args, Cpu, Elementwise, Kernel, LANES, Real, StepValues, Vector};
 use crate::ops::Operation;
 use crate::train::Optimizer;
+use std::ops::Range;
 
 /// Elements that one task updates: enough to pay for handing it out, few enough to share a layer.
 const CHUNK: usize = 1 << 14;
@@ -22,13 +23,14 @@ pub(super) enum Rule<T> {
         decay: T,
     },
     /// `news` and `square_news` are the shares of the gradient and its square: 1 - beta, taken
-    /// before rounding, since the difference from 1 has far fewer digits after.
+    /// before rounding, since the difference from 1 has far fewer digits after. `root_scale` is
+    /// one over the root of the correction: one division a weight less.
     Adam {
         step_size: T,
         news: T,
         beta2: T,
         square_news: T,
-        root_correction: T,
+        root_scale: T,
         epsilon: T,
         decay: T,
         shrink: T,
@@ -65,7 +67,7 @@ impl<T: Real> Rule<T> {
                     news: t(1.0 - beta1),
                     beta2: t(beta2),
                     square_news: t(1.0 - beta2),
-                    root_correction: t((1.0 - libm::pow(beta2, steps)).sqrt()),
+                    root_scale: t(1.0 / (1.0 - libm::pow(beta2, steps)).sqrt()),
                     epsilon: t(epsilon),
                     decay: t(if decoupled { 0.0 } else { decay }),
                     shrink: t(if decoupled { 1.0 - rate * decay } else { 1.0 }),
@@ -98,12 +100,12 @@ fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, momen
             let step = if nesterov { s(momentum).mul_add(v, g) } else { v };
             (w - s(rate) * step, [v, b, c])
         }
-        Rule::Adam { step_size, news, beta2, square_news, root_correction, epsilon, decay, shrink } => {
+        Rule::Adam { step_size, news, beta2, square_news, root_scale, epsilon, decay, shrink } => {
             let w = w * s(shrink);
             let g = s(decay).mul_add(w, g);
             let mean = (g - a).mul_add(s(news), a);
             let square = b * s(beta2) + g * g * s(square_news);
-            let denominator = square.sqrt() / s(root_correction) + s(epsilon);
+            let denominator = square.sqrt().mul_add(s(root_scale), s(epsilon));
             (w - s(step_size) * (mean / denominator), [mean, square, c])
         }
         Rule::RmsProp { rate, alpha, news, epsilon, momentum, centered, decay } => {
@@ -181,42 +183,85 @@ impl<T: Real> Slice<'_, T> {
     }
 }
 
-impl Operation for Update {
-    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let gradient = args.read::<T>(0);
-        let mut master = args.write::<T>(0);
-        let mut moments = [args.write::<T>(1), args.write::<T>(2), args.write::<T>(3)];
-        let isa = args.cpu.isa();
-        let mut start = 0;
+/// A store's master and moments, taken from the front piece by piece.
+pub(in crate::ops) struct Slots<'a, T> {
+    master: &'a mut [T],
+    moments: [&'a mut [T]; 3],
+}
+
+impl<'a, T: Real> Slots<'a, T> {
+    /// The results of a step, from result 0 on.
+    pub(in crate::ops) fn of(args: &mut Args<'a>) -> Self {
+        Self { master: args.write(0), moments: [args.write(1), args.write(2), args.write(3)] }
+    }
+
+    /// The next `len` elements of each; nothing of a moment that the rule does not have.
+    fn next(&mut self, len: usize) -> [&'a mut [T]; 4] {
+        let [first, second, third] = &mut self.moments;
+        [&mut self.master, first, second, third].map(|slot| {
+            let whole = std::mem::take(slot);
+            let (part, rest) = whole.split_at_mut(len.min(whole.len()));
+            *slot = rest;
+            part
+        })
+    }
+}
+
+impl Update {
+    /// Updates elements `range` of the store, which `slots` are at, in tasks of `chunk`
+    /// elements. `gradient` shows the gradient of a task's elements, counted from `range`'s start.
+    pub(in crate::ops) fn run_range<T: Real>(
+        &self,
+        cpu: &Cpu,
+        values: &StepValues,
+        range: Range<usize>,
+        chunk: usize,
+        slots: &mut Slots<'_, T>,
+        gradient: impl Fn(Range<usize>, &mut dyn FnMut(&[T])) + Sync,
+    ) {
+        let isa = cpu.isa();
+        let mut start = range.start;
         // Alternate between parts that decay and parts that do not.
-        for exempt in self.exempt.iter().cloned().chain(std::iter::once(self.len..self.len)) {
+        for exempt in self.exempt.iter().cloned().chain(std::iter::once(range.end..range.end)) {
             for (end, decays) in [(exempt.start, true), (exempt.end, false)] {
+                let end = end.min(range.end);
                 if end <= start {
                     continue;
                 }
-                let rule = Rule::<T>::new(&self.optimizer, self.rate_factor, args.values, decays);
-                let (part, rest) = std::mem::take(&mut master).split_at_mut(end - start);
-                master = rest;
-                let parts = moments.each_mut().map(|moment| {
-                    // A moment that the rule does not have is empty.
-                    let whole = std::mem::take(moment);
-                    let (part, rest) = whole.split_at_mut((end - start).min(whole.len()));
-                    *moment = rest;
-                    part
+                let rule = Rule::<T>::new(&self.optimizer, self.rate_factor, values, decays);
+                let before = start - range.start;
+                cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, [w, a, b, c]| {
+                    let first = before + task * chunk;
+                    let (mut w, mut moments) = (w, [a, b, c]);
+                    gradient(first..first + w.len(), &mut |g| {
+                        let moments = moments.each_mut().map(|moment| &mut **moment);
+                        T::dispatch(isa, Slice { rule, w: &mut w, g, moments });
+                    });
                 });
-                let [first, second, third] = parts;
-                let g = &gradient[start..end];
-                args.cpu.pool().for_each_chunks(
-                    [part, first, second, third],
-                    CHUNK,
-                    |chunk, [w, a, b, c]| {
-                        let g = &g[chunk * CHUNK..][..w.len()];
-                        T::dispatch(isa, Slice { rule, w, g, moments: [a, b, c] });
-                    },
-                );
                 start = end;
             }
         }
+    }
+
+    /// Updates elements `range` of the store, which `slots` are at, from its flat gradient.
+    pub(in crate::ops) fn run_plain<T: Real>(
+        &self,
+        cpu: &Cpu,
+        values: &StepValues,
+        range: Range<usize>,
+        slots: &mut Slots<'_, T>,
+        gradient: &[T],
+    ) {
+        let gradient = &gradient[range.clone()];
+        self.run_range(cpu, values, range, CHUNK, slots, |part, update| update(&gradient[part]));
+    }
+}
+
+impl Operation for Update {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let gradient = args.read::<T>(0);
+        let mut slots = Slots::of(args);
+        self.run_plain(args.cpu, args.values, 0..self.len, &mut slots, gradient);
         Ok(())
     }
 }

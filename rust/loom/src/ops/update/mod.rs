@@ -1,6 +1,8 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
 mod cpu;
+
+pub(super) use cpu::Slots;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +20,8 @@ pub struct Update {
     pub rate_factor: f64,
     /// Elements of the flat master.
     pub len: usize,
+    /// Where each parameter starts in the flat master.
+    pub offsets: Vec<usize>,
     /// Parts of the master that weight decay leaves out.
     pub exempt: Vec<Range<usize>>,
 }

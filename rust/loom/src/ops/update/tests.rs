@@ -56,7 +56,7 @@ impl<T: Real> State<T> {
 }
 
 fn update(optimizer: &Optimizer, len: usize) -> Update {
-    Update { optimizer: optimizer.clone(), rate_factor: 1.0, len, exempt: Vec::new() }
+    Update { optimizer: optimizer.clone(), rate_factor: 1.0, len, offsets: vec![0], exempt: Vec::new() }
 }
 
 /// The weights that the golden runs start from.

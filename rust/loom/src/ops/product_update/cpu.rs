@@ -1,0 +1,50 @@
+//! Some rows of the gradient at a time, updated while they are in the cache.
+
+use super::ProductUpdate;
+use crate::Result;
+use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
+use crate::cpu::{Args, Real};
+use crate::ops::Operation;
+use crate::ops::update::Slots;
+use crate::tensor::Buffer;
+use std::cell::Cell;
+
+/// Elements of the gradient that one task makes and uses up: half of the first-level cache.
+const CHUNK: usize = 1 << 12;
+
+thread_local! {
+    /// Where this thread keeps its rows of the gradient; it only grows.
+    static ROWS: Cell<Buffer> = Cell::default();
+}
+
+impl Operation for ProductUpdate {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (inputs, outputs) = (self.product.inputs, self.product.outputs);
+        let rows = args.rows * self.product.multiplier;
+        let (x, dy) = (args.read::<T>(0), args.read::<T>(1));
+        let gradient = args.read::<T>(2);
+        let (cpu, values) = (args.cpu, args.values);
+        let mut slots = Slots::of(args);
+        let weight = self.offset..self.offset + inputs * outputs;
+        self.update.run_plain(cpu, values, 0..weight.start, &mut slots, gradient);
+        let chunk = (CHUNK / outputs).max(1) * outputs;
+        self.update.run_range(cpu, values, weight.clone(), chunk, &mut slots, |part, update| {
+            let (first, count) = (part.start / outputs, part.len() / outputs);
+            // Taken out for the duration; the product has scratch memory of its own.
+            let mut buffer = ROWS.take();
+            if buffer.len_bytes() < part.len() * size_of::<T>() {
+                buffer = Buffer::of::<T>(part.len());
+            }
+            let dw = &mut buffer.as_mut_slice::<T>()[..part.len()];
+            // Column `first` of x and the next ones are the rows of its transpose.
+            let x = Strided::new(&x[first..], rows, count, inputs, 1);
+            let dy = Strided::right(dy, rows, outputs);
+            let output = Output::new(dw, count, outputs);
+            product_serial(cpu.isa(), &x, &dy, Start::Zero, &NoEpilogue, output);
+            update(dw);
+            ROWS.set(buffer);
+        });
+        self.update.run_plain(cpu, values, weight.end..self.update.len, &mut slots, gradient);
+        Ok(())
+    }
+}
