@@ -109,12 +109,10 @@ impl<V: Vector> Axis<V> for SideBySide {
 
     #[inline(always)]
     fn one_hot(self, step: usize, labels: &[i32]) -> V {
-        let label = (labels[0] as usize).wrapping_sub(step * LANES);
-        let mut lanes = [V::Element::ZERO; LANES];
-        if let Some(lane) = lanes.get_mut(label) {
-            *lane = V::Element::ONE;
-        }
-        V::load(&lanes)
+        // Rounded or not, a number beyond the lanes is none of theirs.
+        let label = V::constant((labels[0] as i64 - (step * LANES) as i64) as f64);
+        let (zero, one) = (V::splat(V::Element::ZERO), V::splat(V::Element::ONE));
+        V::select(lane_numbers::<V>().eq(label), one, zero)
     }
 
     #[inline(always)]
@@ -140,6 +138,27 @@ impl<V: Vector> Axis<V> for SideBySide {
     fn subtract_chosen(self, block: &mut [V::Element], labels: &[i32], x: V) {
         block[labels[0] as usize] -= x.to_array()[0];
     }
+}
+
+/// 0, 1, 2, ... 15.
+#[inline(always)]
+fn lane_numbers<V: Vector>() -> V {
+    let mut lanes = [V::Element::ZERO; LANES];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        *lane = V::Element::from_usize(i);
+    }
+    V::load(&lanes)
+}
+
+/// The fixed tree over 16 sums, in each lane.
+#[inline(always)]
+pub(crate) fn tree<V: Vector>(mut sums: [V; LANES]) -> V {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            sums[i] = sums[i] + sums[i + half];
+        }
+    }
+    sums[0]
 }
 
 impl Apart {
@@ -180,13 +199,8 @@ impl<V: Vector> Axis<V> for Apart {
     }
 
     #[inline(always)]
-    fn total(self, mut sums: [V; LANES]) -> V {
-        for half in [8, 4, 2, 1] {
-            for i in 0..half {
-                sums[i] = sums[i] + sums[i + half];
-            }
-        }
-        sums[0]
+    fn total(self, sums: [V; LANES]) -> V {
+        tree(sums)
     }
 
     #[inline(always)]

@@ -137,35 +137,44 @@ impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
         let (output, factor) = (block.output, V::splat(self.factor));
         let scale = V::splat(block.scale) * factor;
         let largest = axis.largest(output);
+        // The powers wait where the gradient goes; what fits a register stays there.
+        let (single, mut power) = (axis.steps() == 1, V::splat(T::ZERO));
         let mut sums = axis.sums();
         for step in 0..axis.steps() {
             let part = axis.part(step);
-            let power = ((load::<V>(&output[part.clone()]) - largest) * factor).exp();
+            power = ((load::<V>(&output[part.clone()]) - largest) * factor).exp();
             axis.add(&mut sums, step, power);
-            if let Some(gradient) = &mut block.gradient {
+            if let (false, Some(gradient)) = (single, &mut block.gradient) {
                 store(power, &mut gradient[part]);
             }
         }
         let sum = axis.total(sums);
         let log_sum = sum.ln();
+        let zero = V::splat(T::ZERO);
 
         if let Target::Classes(labels) = block.target
             && block.op.label_smoothing == 0.0
         {
             let weight = block.chosen_weight(axis, labels);
-            if let Some(gradient) = &mut block.gradient {
-                let share = weight * scale / sum;
-                for step in 0..axis.steps() {
-                    let gradient = &mut gradient[axis.part(step)];
-                    store(load::<V>(gradient) * share, gradient);
+            let (share, chosen) = (weight * scale / sum, weight * scale);
+            match &mut block.gradient {
+                Some(gradient) if single => {
+                    let named = axis.one_hot(0, labels).gt(zero);
+                    store(power * share - V::select(named, chosen, zero), &mut gradient[axis.part(0)]);
                 }
-                axis.subtract_chosen(gradient, labels, weight * scale);
+                Some(gradient) => {
+                    for step in 0..axis.steps() {
+                        let gradient = &mut gradient[axis.part(step)];
+                        store(load::<V>(gradient) * share, gradient);
+                    }
+                    axis.subtract_chosen(gradient, labels, chosen);
+                }
+                None => {}
             }
             return weight * (log_sum - (axis.chosen(output, labels) - largest) * factor);
         }
 
         let (mut losses, mut weights) = (axis.sums(), axis.sums());
-        let zero = V::splat(T::ZERO);
         for step in 0..axis.steps() {
             let target = block.target(axis, step);
             let log = (load::<V>(&output[axis.part(step)]) - largest) * factor;
@@ -178,7 +187,8 @@ impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
             let target = block.target(axis, step);
             if let Some(gradient) = &mut block.gradient {
                 let gradient = &mut gradient[axis.part(step)];
-                store((load::<V>(gradient) * share - target) * scale, gradient);
+                let power = if single { power } else { load(gradient) };
+                store((power * share - target) * scale, gradient);
             }
         }
         axis.total(losses)

@@ -1,8 +1,9 @@
 //! Kernels of average pooling.
 
-use super::window::{Span, from, halves, is_global, planes};
+use super::window::{Span, candidates, from, halves, is_global, planes};
 use crate::cpu::{Kernel, LANES, Real, Vector};
 use crate::ops::Geometry2D;
+use crate::ops::axis::tree;
 use crate::ops::sweep::{lane_sums, load, store};
 
 /// Some whole planes.
@@ -33,30 +34,40 @@ impl<T: Real> Kernel<T> for AverageForward<'_, T> {
     }
 }
 
-/// What a window's sum is divided by.
+/// What the sums of 16 windows from window `window` of a row on are divided by.
 #[inline(always)]
-fn divisor<T: Real>(geometry: &Geometry2D, count_padding: bool, rows: Span, columns: Span) -> T {
+fn divisors<V: Vector>(geometry: &Geometry2D, count_padding: bool, rows: Span, window: usize) -> V {
     let [height, width] = geometry.kernel;
-    T::from_usize(if count_padding { height * width } else { (rows.count * columns.count).max(1) })
+    if count_padding {
+        return V::splat(V::Element::from_usize(height * width));
+    }
+    let mut lanes = [V::Element::ONE; LANES];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        let columns = Span::new(geometry, 1, window + i);
+        *lane = V::Element::from_usize((rows.count * columns.count).max(1));
+    }
+    V::load(&lanes)
 }
 
-/// Any windows over one plane.
+/// Any windows over one plane, 16 of a row at once.
 #[inline(always)]
 fn mean<V: Vector>(geometry: &Geometry2D, count_padding: bool, x: &[V::Element], y: &mut [V::Element]) {
-    let [width, columns] = [geometry.input[1], geometry.output[1]];
-    for (row, y) in y.chunks_exact_mut(columns).enumerate() {
+    let windows = geometry.output[1];
+    for (row, y) in y.chunks_exact_mut(windows).enumerate() {
         let rows = Span::new(geometry, 0, row);
-        for (column, y) in y.iter_mut().enumerate() {
-            let columns = Span::new(geometry, 1, column);
-            let mut lanes = [V::Element::ZERO; LANES];
-            for (i, row) in rows.places().enumerate() {
-                // The element's number in the window, the border's counted.
-                let number = (rows.first + i) * geometry.kernel[1] + columns.first;
-                for (j, column) in columns.places().enumerate() {
-                    lanes[(number + j) % LANES] += x[row * width + column];
+        for (block, y) in y.chunks_mut(LANES).enumerate() {
+            let window = block * LANES;
+            // The sums of one window lie in the same lane of these.
+            let mut sums = [V::splat(V::Element::ZERO); LANES];
+            for (i, line) in rows.places().enumerate() {
+                for kernel in 0..geometry.kernel[1] {
+                    // The element's number in the window, the border's counted.
+                    let number = (rows.first + i) * geometry.kernel[1] + kernel;
+                    let sum = &mut sums[number % LANES];
+                    *sum = *sum + candidates(geometry, x, line, window, kernel, V::Element::ZERO);
                 }
             }
-            *y = V::load(&lanes).reduce_sum() / divisor(geometry, count_padding, rows, columns);
+            store(tree(sums) / divisors(geometry, count_padding, rows, window), y);
         }
     }
 }
@@ -99,36 +110,67 @@ impl<T: Real> Kernel<T> for AverageBackward<'_, T> {
         let (input, output) = planes(geometry);
         for (dy, dx) in self.dy.chunks_exact(output).zip(self.dx.chunks_exact_mut(input)) {
             dx.fill(T::ZERO);
+            if halves(geometry) {
+                double(geometry, dy, dx);
+                continue;
+            }
             for (row, dy) in dy.chunks_exact(geometry.output[1]).enumerate() {
                 let rows = Span::new(geometry, 0, row);
-                for (column, dy) in dy.iter().enumerate() {
-                    let columns = Span::new(geometry, 1, column);
-                    spread(
-                        geometry,
-                        *dy / divisor(geometry, self.count_padding, rows, columns),
-                        rows,
-                        columns,
-                        dx,
-                    );
+                for (block, dy) in dy.chunks(LANES).enumerate() {
+                    let window = block * LANES;
+                    let divisors = divisors::<V>(geometry, self.count_padding, rows, window);
+                    let shares = (load::<V>(dy) / divisors).to_array();
+                    let shares = &shares[..dy.len()];
+                    for line in rows.places() {
+                        let dx = &mut dx[line * geometry.input[1]..][..geometry.input[1]];
+                        spread(geometry, shares, window, dx);
+                    }
                 }
             }
         }
     }
 }
 
-/// Adds `share` to every element of a window.
+/// The gradient of [`halve`] over one plane of zeros.
 #[inline(always)]
-fn spread<T: Real>(geometry: &Geometry2D, share: T, rows: Span, columns: Span, dx: &mut [T]) {
-    for row in rows.places() {
-        let dx = &mut dx[row * geometry.input[1]..][..geometry.input[1]];
-        if columns.step == 1 {
+fn double<T: Real>(geometry: &Geometry2D, dy: &[T], dx: &mut [T]) {
+    let [width, windows] = [geometry.input[1], geometry.output[1]];
+    for (dy, dx) in dy.chunks_exact(windows).zip(dx.chunks_exact_mut(2 * width)) {
+        let (upper, lower) = dx.split_at_mut(width);
+        let pairs = upper.chunks_exact_mut(2).zip(lower.chunks_exact_mut(2));
+        for (dy, (upper, lower)) in dy.iter().zip(pairs) {
+            let share = *dy / T::from_f64(4.0);
+            upper[0] += share;
+            upper[1] += share;
+            lower[0] += share;
+            lower[1] += share;
+        }
+    }
+}
+
+/// Adds to one row of dx the shares of the windows of a row, from window `window` on.
+///
+/// Every element receives them in the order of the windows, whichever loop is inside.
+#[inline(always)]
+fn spread<T: Real>(geometry: &Geometry2D, shares: &[T], window: usize, dx: &mut [T]) {
+    let (stride, padding, dilation) = (geometry.stride[1], geometry.padding[1], geometry.dilation[1]);
+    if geometry.kernel[1] > shares.len() && dilation == 1 {
+        for (i, share) in shares.iter().enumerate() {
+            let columns = Span::new(geometry, 1, window + i);
             for dx in &mut dx[columns.start..][..columns.count] {
-                *dx += share;
+                *dx += *share;
             }
-        } else {
-            for column in columns.places() {
-                dx[column] += share;
-            }
+        }
+        return;
+    }
+    // A later element of the kernel belongs to an earlier window of those that share an element of dx.
+    for kernel in (0..geometry.kernel[1]).rev() {
+        // Places count from the start of the border; windows that start on it come later.
+        let start = window * stride + kernel * dilation;
+        let skipped = padding.saturating_sub(start).div_ceil(stride).min(shares.len());
+        let start = (start + skipped * stride).saturating_sub(padding).min(dx.len());
+        for (dx, share) in dx[start..].iter_mut().step_by(stride).zip(&shares[skipped..]) {
+            *dx += *share;
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Which elements of the input a window covers.
 
+use crate::cpu::{LANES, Vector};
 use crate::ops::Geometry2D;
+use crate::ops::sweep::load;
 use std::ops::Range;
 
 /// One window's elements along one axis: those of the kernel that lie on the input.
@@ -22,9 +24,10 @@ impl Span {
     pub(super) fn new(geometry: &Geometry2D, axis: usize, index: usize) -> Self {
         let step = geometry.dilation[axis];
         let (start, border) = (index * geometry.stride[axis], geometry.padding[axis]);
-        // Places count from the start of the border.
-        let first = border.saturating_sub(start).div_ceil(step).min(geometry.kernel[axis]);
-        let end = (border + geometry.input[axis]).saturating_sub(start).div_ceil(step);
+        // Places count from the start of the border. Divisions are dear, and mostly by 1.
+        let steps = |distance: usize| if step == 1 { distance } else { distance.div_ceil(step) };
+        let first = steps(border.saturating_sub(start)).min(geometry.kernel[axis]);
+        let end = steps((border + geometry.input[axis]).saturating_sub(start));
         let count = end.min(geometry.kernel[axis]).saturating_sub(first);
         Self { first, start: (start + first * step).saturating_sub(border), count, step }
     }
@@ -62,4 +65,44 @@ pub(super) fn planes(geometry: &Geometry2D) -> (usize, usize) {
 #[inline(always)]
 pub(super) fn from(row: usize, column: usize, width: usize, len: usize) -> Range<usize> {
     (row * width + column).min(len)..len
+}
+
+/// Element `kernel` (along the row) of 16 windows from window `window` on, in row `row` of the
+/// plane `x`; `border` where a window's lies on the border.
+#[inline(always)]
+pub(super) fn candidates<V: Vector>(
+    geometry: &Geometry2D,
+    x: &[V::Element],
+    row: usize,
+    window: usize,
+    kernel: usize,
+    border: V::Element,
+) -> V {
+    let (width, stride, padding) = (geometry.input[1], geometry.stride[1], geometry.padding[1]);
+    // Places count from the start of the row's border.
+    let start = window * stride + kernel * geometry.dilation[1];
+    let base = row * width + start;
+    if stride > 2 || base < padding {
+        let row = &x[row * width..][..width];
+        let mut lanes = [border; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            let place = (start + i * stride).checked_sub(padding);
+            *lane = place.and_then(|place| row.get(place)).copied().unwrap_or(border);
+        }
+        return V::load(&lanes);
+    }
+    // Elements of the rows before and after fill the lanes of the border, until they are replaced.
+    let x = &x[(base - padding).min(x.len())..];
+    let x = match stride {
+        1 => load(x),
+        _ => load::<V>(x).unzip(load(&x[LANES.min(x.len())..])).0,
+    };
+    // The lanes whose element lies before the row, or not past it; divisions by 1 or 2.
+    let before = (padding.saturating_sub(start) + stride - 1) >> (stride - 1);
+    let within = ((padding + width).saturating_sub(start) + stride - 1) >> (stride - 1);
+    if before == 0 && within >= LANES {
+        return x;
+    }
+    let inside = V::and(V::first_lanes(within), V::not(V::first_lanes(before)));
+    V::select(inside, x, V::splat(border))
 }
