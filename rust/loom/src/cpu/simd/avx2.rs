@@ -353,15 +353,17 @@ impl Vector for F32x16 {
 
     #[inline(always)]
     fn transpose(block: &mut [Self; LANES]) {
-        let quarter = |row: usize, right: bool| {
-            let mut rows = [if right { block[row].1 } else { block[row].0 }; 8];
-            for i in 1..8 {
-                rows[i] = if right { block[row + i].1 } else { block[row + i].0 };
-            }
-            transpose_eight(rows)
-        };
-        let [upper_left, upper_right] = [quarter(0, false), quarter(0, true)];
-        let [lower_left, lower_right] = [quarter(8, false), quarter(8, true)];
+        // The four quarters, each turned, trade places across the diagonal.
+        let mut quarters = [[block[0].0; 8]; 4];
+        for i in 0..8 {
+            quarters[0][i] = block[i].0;
+            quarters[1][i] = block[i].1;
+            quarters[2][i] = block[8 + i].0;
+            quarters[3][i] = block[8 + i].1;
+        }
+        let [upper_left, upper_right, lower_left, lower_right] = quarters;
+        let (upper_left, upper_right) = (transpose_eight(upper_left), transpose_eight(upper_right));
+        let (lower_left, lower_right) = (transpose_eight(lower_left), transpose_eight(lower_right));
         for i in 0..8 {
             block[i] = Self(upper_left[i], lower_left[i]);
             block[8 + i] = Self(upper_right[i], lower_right[i]);

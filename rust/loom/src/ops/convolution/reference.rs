@@ -55,7 +55,7 @@ pub(super) fn forward<T: Real>(
                         }
                     }
                     if let Some(bias) = bias {
-                        sum = sum + bias[output];
+                        sum += bias[output];
                     }
                     *y.next().unwrap() = sum;
                 }

@@ -2,7 +2,10 @@
 //! gradients against differences.
 
 use super::{Convolution, Geometry2D, reference};
+use crate::Buffer;
 use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
+use crate::dtype::{self, DType};
+use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Operation};
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -167,6 +170,240 @@ prop_compose! {
     }
 }
 
+/// The convolution as textbooks define it, over an image with a border of its own.
+fn textbook(op: &Convolution, rows: usize, x: &[f64], w: &[f64]) -> Vec<f64> {
+    let Geometry2D {
+        input: [height, width],
+        output: [out_height, out_width],
+        kernel,
+        stride,
+        padding,
+        dilation,
+    } = op.geometry;
+    let (per_group_in, per_group_out) = (op.inputs / op.groups, op.outputs / op.groups);
+    let mut y = Vec::new();
+    for n in 0..rows {
+        for o in 0..op.outputs {
+            for i in 0..out_height {
+                for j in 0..out_width {
+                    let mut sum = 0.0;
+                    for c in 0..per_group_in {
+                        let channel = o / per_group_out * per_group_in + c;
+                        for p in 0..kernel[0] {
+                            for q in 0..kernel[1] {
+                                let row = (i * stride[0] + p * dilation[0]) as i64 - padding[0] as i64;
+                                let column = (j * stride[1] + q * dilation[1]) as i64 - padding[1] as i64;
+                                if row >= 0 && row < height as i64 && column >= 0 && column < width as i64 {
+                                    let at = ((n * op.inputs + channel) * height + row as usize) * width;
+                                    let weight = ((c * kernel[0] + p) * kernel[1] + q) * op.outputs + o;
+                                    sum += x[at + column as usize] * w[weight];
+                                }
+                            }
+                        }
+                    }
+                    y.push(sum);
+                }
+            }
+        }
+    }
+    y
+}
+
+/// The sum of y times dy, whose gradients the other two directions compute.
+fn objective(op: &Convolution, rows: usize, x: &[f64], w: &[f64], dy: &[f64]) -> f64 {
+    textbook(op, rows, x, w).iter().zip(dy).map(|(y, dy)| y * dy).sum()
+}
+
+/// The forward pass is the textbook's, and the gradients are its central differences.
+fn check_meaning(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: usize) {
+    let op = convolution(Direction::Forward, geometry, channels, groups);
+    let cpu = &MACHINES[MACHINES.len() - 1];
+    let lengths = op.lengths(rows);
+    let [x, w, dy] = [0, 1, 2].map(|i| numbers::<f64>(lengths[i], 11 + i as u64));
+    let [mut dx, mut dw, mut y] = lengths.map(|len| vec![0.0; len]);
+    op.run_on(cpu, rows, &[&x, &w], false, &mut y);
+    for (found, expected) in y.iter().zip(textbook(&op, rows, &x, &w)) {
+        assert!((found - expected).abs() < 1e-12, "{op}: {found}, expected {expected}");
+    }
+    convolution(Direction::InputGradient, geometry, channels, groups).run_on(
+        cpu,
+        rows,
+        &[&dy, &w],
+        false,
+        &mut dx,
+    );
+    convolution(Direction::WeightGradient, geometry, channels, groups).run_on(
+        cpu,
+        rows,
+        &[&x, &dy],
+        false,
+        &mut dw,
+    );
+    let step = 1e-3;
+    let differences = |which: usize, gradient: &[f64]| {
+        // A stride that leaves out most elements of long operands, but no position for good.
+        for index in (0..gradient.len()).step_by(gradient.len() / 40 + 1) {
+            let [above, below] = [step, -step].map(|step| {
+                let mut moved = [x.clone(), w.clone()];
+                moved[which][index] += step;
+                objective(&op, rows, &moved[0], &moved[1], &dy)
+            });
+            let expected = (above - below) / (2.0 * step);
+            let found = gradient[index];
+            assert!(
+                (found - expected).abs() < 1e-6,
+                "{op}: gradient {index} is {found}, expected {expected}"
+            );
+        }
+    };
+    differences(0, &dx);
+    differences(1, &dw);
+}
+
+/// A sample's result does not depend on what else is in the batch, on any machine.
+#[test]
+fn a_sample_alone_and_in_a_batch_have_the_same_bits() {
+    for (geometry, channels, groups) in [
+        (square(28, 3, 1, 1), [1, 32], 1),
+        (square(14, 3, 1, 1), [32, 64], 1),
+        (square(3, 3, 1, 1), [16, 128], 1),
+        (square(12, 3, 2, 1), [16, 16], 16),
+    ] {
+        for direction in [Direction::Forward, Direction::InputGradient] {
+            let op = convolution(direction, geometry, channels, groups);
+            let [image, weights, result] = op.lengths(64);
+            let (from, to) = if direction == Direction::Forward { (image, result) } else { (result, image) };
+            let (source, w) = (numbers::<f32>(from, 5), numbers::<f32>(weights, 6));
+            let mut expected = vec![0.0; to];
+            op.run_on(&MACHINES[MACHINES.len() - 1], 64, &[&source, &w], false, &mut expected);
+            let (from, to) = (from / 64, to / 64);
+            for cpu in MACHINES.iter().filter(|cpu| cpu.isa() != Isa::portable()) {
+                for rows in [1, 7] {
+                    let mut found = vec![f32::NAN; rows * to];
+                    op.run_on(cpu, rows, &[&source[20 * from..(20 + rows) * from], &w], false, &mut found);
+                    same(
+                        &format!("{rows} of 64 samples of {op}"),
+                        &found,
+                        &expected[20 * to..(20 + rows) * to],
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn check_packed<T: Real>(dtype: DType, geometry: Geometry2D, channels: [usize; 2], groups: usize) {
+    let cpu = &MACHINES[MACHINES.len() - 2];
+    for direction in [Direction::Forward, Direction::InputGradient] {
+        let op = convolution(direction, geometry, channels, groups);
+        let [image, weights, result] = op.lengths(2);
+        let (from, to) = if direction == Direction::Forward { (image, result) } else { (result, image) };
+        let (source, mut w) = (numbers::<T>(from, 5), numbers::<T>(weights, 6));
+        let mut packed = Buffer::zeroed(dtype.storage_bytes(weights));
+        let mut scales = vec![0.0; dtype.scale_count(op.outputs)];
+        dtype::encode(dtype, None, "weight", &w, op.outputs, packed.bytes_mut(), &mut scales).unwrap();
+        dtype::decode(dtype, packed.bytes(), &scales, op.outputs, &mut w).unwrap();
+        let [mut expected, mut found] = [T::ZERO, T::NAN].map(|value| vec![value; to]);
+        op.run_on(cpu, 2, &[&source, &w], false, &mut expected);
+        let values = StepValues::default();
+        let mut args = Args::new(cpu, 2, &values);
+        args.set_read(0, &source);
+        args.set_packed(1, packed.bytes(), dtype, &scales);
+        args.set_write(0, &mut found);
+        op.run::<T>(&mut args).unwrap();
+        same(&format!("{op} with weights in {dtype}"), &found, &expected);
+    }
+}
+
+#[test]
+fn packed_weights_are_the_decoded_ones() {
+    for dtype in [DType::BFloat16, DType::Int8] {
+        for (geometry, channels, groups) in [
+            (square(9, 3, 1, 1), [6, 40], 1),
+            (square(9, 3, 2, 1), [8, 8], 8),
+            (square(5, 1, 1, 0), [30, 10], 2),
+        ] {
+            check_packed::<f32>(dtype, geometry, channels, groups);
+            check_packed::<f64>(dtype, geometry, channels, groups);
+        }
+    }
+}
+
+/// Wide images so that rows come in bands, one channel or many as lanes.
+#[test]
+fn a_fused_activation_is_the_one_applied_afterwards() {
+    for (geometry, channels) in
+        [(square(14, 3, 1, 1), [8, 40]), (square(28, 3, 1, 1), [1, 7]), (square(90, 3, 1, 1), [20, 24])]
+    {
+        let plain = Convolution { bias: true, ..convolution(Direction::Forward, geometry, channels, 1) };
+        let [image, weights, result] = plain.lengths(2);
+        let (x, w) = (numbers::<f32>(image, 1), numbers::<f32>(weights, 2));
+        let bias = numbers::<f32>(channels[1], 3);
+        for cpu in MACHINES.iter().filter(|cpu| cpu.isa() != Isa::portable()) {
+            let mut expected = vec![0.0; result];
+            plain.run_on(cpu, 2, &[&x, &w, &bias], false, &mut expected);
+            for activation in [Activation::Relu, Activation::Tanh] {
+                let fused = Convolution { activation: Some(activation), ..plain.clone() };
+                let mut found = vec![f32::NAN; result];
+                fused.run_on(cpu, 2, &[&x, &w, &bias], false, &mut found);
+                let expected: Vec<_> = expected.iter().map(|&z| activation.value(z)).collect();
+                same(&fused.to_string(), &found, &expected);
+            }
+        }
+    }
+}
+
+/// The border multiplies weights like any zero: an infinite weight makes NaN there.
+#[test]
+fn the_border_counts_as_zeros() {
+    let op = convolution(Direction::Forward, square(14, 3, 1, 1), [1, 16], 1);
+    let [image, weights, result] = op.lengths(1);
+    let (x, mut w) = (vec![1.0f32; image], vec![1.0f32; weights]);
+    w[0] = f32::INFINITY;
+    for cpu in MACHINES.iter() {
+        let mut y = vec![0.0; result];
+        op.run_on(cpu, 1, &[&x, &w], false, &mut y);
+        assert!(y[0].is_nan() && y[13].is_nan() && y[14].is_nan());
+        assert!(y[15] == f32::INFINITY && y[196] == 4.0);
+    }
+}
+
+#[test]
+fn no_images_make_no_gradient() {
+    let op = convolution(Direction::WeightGradient, square(5, 3, 1, 1), [2, 3], 1);
+    let cpu = &MACHINES[0];
+    let mut dw = vec![1.0f32; op.lengths(0)[1]];
+    op.run_on(cpu, 0, &[&[], &[]], true, &mut dw);
+    assert!(dw.iter().all(|&dw| dw == 1.0));
+    op.run_on(cpu, 0, &[&[], &[]], false, &mut dw);
+    assert!(dw.iter().all(|&dw| dw == 0.0));
+    let forward = Convolution { direction: Direction::Forward, ..op };
+    forward.run_on::<f32>(cpu, 0, &[&[], &dw], false, &mut []);
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    let values = StepValues::default();
+    let geometry = square(5, 3, 1, 1);
+    let refused = |op: &Convolution, rows: usize, x: usize, w: usize, y: usize| {
+        let (x, w, mut y) = (vec![0.0f32; x], vec![0.0f32; w], vec![0.0f32; y]);
+        let mut args = Args::new(&MACHINES[0], rows, &values);
+        args.set_read(0, &x);
+        args.set_read(1, &w);
+        args.set_read(2, &[0.0f32; 2]);
+        args.set_write(0, &mut y);
+        op.run::<f32>(&mut args).is_err()
+    };
+    let op = convolution(Direction::Forward, geometry, [2, 3], 1);
+    assert!(!refused(&op, 1, 50, 54, 75));
+    assert!(refused(&op, 1, 49, 54, 75) && refused(&op, 1, 50, 53, 75) && refused(&op, 2, 50, 54, 75));
+    assert!(refused(&Convolution { bias: true, ..op.clone() }, 1, 50, 54, 75));
+    assert!(refused(&Convolution { groups: 2, ..op.clone() }, 1, 50, 27, 75));
+    assert!(refused(&Convolution { groups: 0, ..op.clone() }, 1, 50, 54, 75));
+    let geometry = Geometry2D { stride: [0, 1], ..geometry };
+    assert!(refused(&Convolution { geometry, ..op }, 1, 50, 54, 75));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
@@ -185,5 +422,16 @@ proptest! {
         } else {
             check::<f32>(geometry, channels, groups, rows);
         }
+    }
+
+    #[test]
+    fn values_and_gradients_are_the_textbooks_for_any_shape(
+        geometry in geometries(),
+        groups in 1usize..4,
+        inputs in 1usize..4,
+        outputs in 1usize..15,
+        rows in 1usize..3,
+    ) {
+        check_meaning(geometry, [inputs * groups, outputs * groups], groups, rows);
     }
 }

@@ -257,7 +257,11 @@ impl Row {
 #[inline(always)]
 fn clear<V: Vector>(to: &mut [V::Element]) {
     let zero = V::splat(V::Element::ZERO);
-    for piece in to.chunks_mut(LANES) {
-        zero.store_partial(piece);
+    let mut pieces = to.chunks_exact_mut(LANES);
+    for piece in &mut pieces {
+        zero.store(piece);
+    }
+    for element in pieces.into_remainder() {
+        *element = V::Element::ZERO;
     }
 }
