@@ -192,7 +192,7 @@ fn frozen_layers_pass_gradients_on() -> Result<()> {
 fn gradients_add_up_until_they_are_applied() -> Result<()> {
     let mut network = around_features(Arc::new(Dense::new(5)), 6)?;
     let input = numbers(8, 0.3);
-    let mut pass = |network: &mut Network| -> Result<Tensor> {
+    let pass = |network: &mut Network| -> Result<Tensor> {
         let output = network.forward(tensor_view(&[2, 4], &input)?)?.output;
         network.backward(output.view())?;
         network.gradient([0, 0, 0], 0, "weight")

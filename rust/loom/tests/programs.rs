@@ -47,7 +47,11 @@ fn accumulation_with_clipping() -> Result<()> {
     let trainer = Trainer::new(&mut network, &config()?, &examples, 10, false, false)?;
     let dump = trainer.run().program().to_string();
     let golden = include_str!("golden/accumulation_with_clipping.txt");
-    assert_eq!(dump.trim(), golden.trim(), "the program has changed; if it should have, update the golden file");
+    assert_eq!(
+        dump.trim(),
+        golden.trim(),
+        "the program has changed; if it should have, update the golden file"
+    );
     Ok(())
 }
 

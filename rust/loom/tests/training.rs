@@ -21,7 +21,10 @@ fn circle() -> (Vec<f32>, Vec<i32>) {
     for i in 0..ROWS {
         let turn = i as f32 * 0.618_034 % 1.0;
         let radius = 0.5 + 0.5 * (i % 7) as f32 / 7.0;
-        points.extend([radius * (turn * std::f32::consts::TAU).cos(), radius * (turn * std::f32::consts::TAU).sin()]);
+        points.extend([
+            radius * (turn * std::f32::consts::TAU).cos(),
+            radius * (turn * std::f32::consts::TAU).sin(),
+        ]);
         labels.push((turn * 3.0) as i32);
     }
     (points, labels)

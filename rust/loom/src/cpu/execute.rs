@@ -94,7 +94,9 @@ fn execute_step<T: Real>(
         for (view, value) in args.reads.iter_mut().zip(&step.reads) {
             *view = resolve::<T>(program, *value, run, access.get())?;
         }
-        for ((slice, taken), value) in args.writes.iter_mut().zip(taken.iter_mut().flatten()).zip(&step.writes) {
+        for ((slice, taken), value) in
+            args.writes.iter_mut().zip(taken.iter_mut().flatten()).zip(&step.writes)
+        {
             *slice = destination::<T>(program, *value, taken, rows, access.get());
         }
         Ok(catch_unwind(AssertUnwindSafe(|| step.op.run::<T>(&mut args))))
@@ -120,7 +122,9 @@ fn put_back(taken: Taken, run: &mut Run, access: &mut Access<'_>) {
     match taken.place {
         Place::Buffer(buffer) => run.buffers[buffer] = taken.buffer,
         stored => {
-            if let Some(buffer) = access.get_mut().ok().and_then(|registry| stored_buffer(stored, registry).ok()) {
+            if let Some(buffer) =
+                access.get_mut().ok().and_then(|registry| stored_buffer(stored, registry).ok())
+            {
                 *buffer = taken.buffer;
             }
         }
@@ -150,7 +154,12 @@ fn extent(parameter: ParameterRef, registry: &Registry) -> (usize, usize) {
     }
 }
 
-fn resolve<'a, T: Real>(program: &Program, value: Value, run: &'a Run, registry: &'a Registry) -> Result<View<'a>> {
+fn resolve<'a, T: Real>(
+    program: &Program,
+    value: Value,
+    run: &'a Run,
+    registry: &'a Registry,
+) -> Result<View<'a>> {
     let info = program.value(value);
     let bytes = match program.value(program.owner(value)).place {
         Place::Buffer(buffer) => {

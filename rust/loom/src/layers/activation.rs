@@ -64,7 +64,12 @@ pub(super) fn activate(b: &mut Builder, activation: Activation, z: Value) -> For
 }
 
 /// Lowers `dz = da activation'(z)` from what [`activate`] saved.
-pub(super) fn activate_backward(b: &mut Builder, activation: Activation, forward: &Forward, da: Value) -> Value {
+pub(super) fn activate_backward(
+    b: &mut Builder,
+    activation: Activation,
+    forward: &Forward,
+    da: Value,
+) -> Value {
     match forward.saved[..] {
         [saved, ..] if activation != Activation::Linear => {
             let shape = b.shape(da).clone();

@@ -135,7 +135,7 @@ impl Conv2D {
         let &[channels, height, width] = &input[..] else {
             return Err(shape_error("Conv2D", "(channels, height, width)", input));
         };
-        if channels == 0 || channels % self.groups != 0 {
+        if channels == 0 || !channels.is_multiple_of(self.groups) {
             let expected = format!("channels that {} groups divide", self.groups);
             return Err(shape_error("Conv2D", &expected, input));
         }
@@ -205,7 +205,7 @@ impl Configured for Conv2D {
         positive("kernel_size", self.kernel_size)?;
         positive("stride", self.stride)?;
         positive("dilation", self.dilation)?;
-        if self.groups == 0 || self.filters == 0 || self.filters % self.groups != 0 {
+        if self.groups == 0 || self.filters == 0 || !self.filters.is_multiple_of(self.groups) {
             return Err(Error::Value(format!(
                 "filters ({}) must be a positive multiple of groups ({})",
                 self.filters, self.groups
@@ -237,7 +237,7 @@ impl Layer for Conv2D {
         let mut specs = vec![ParameterSpec {
             name: "weight",
             layout: Layout::input_major([self.filters, group_inputs, kernel_height, kernel_width]),
-            initializer: self.weight_initializer.clone().unwrap_or(Initializer::HeNormal),
+            initializer: self.weight_initializer.unwrap_or(Initializer::HeNormal),
             fan_in,
             fan_out,
             morphable: true,
@@ -246,7 +246,7 @@ impl Layer for Conv2D {
             specs.push(ParameterSpec {
                 name: "bias",
                 layout: Layout::plain([self.filters]),
-                initializer: self.bias_initializer.clone().unwrap_or(Initializer::Zeros),
+                initializer: self.bias_initializer.unwrap_or(Initializer::Zeros),
                 fan_in,
                 fan_out,
                 morphable: false,
@@ -266,7 +266,12 @@ impl Layer for Conv2D {
         let mut z = b.apply(op, &[x, weight], "z", shape.clone());
         if self.bias {
             let bias = cx.read(b, "bias")?;
-            z = b.apply(BiasAdd { outer: 1, channels: self.filters, inner: height * width }, &[z, bias], "z", shape);
+            z = b.apply(
+                BiasAdd { outer: 1, channels: self.filters, inner: height * width },
+                &[z, bias],
+                "z",
+                shape,
+            );
         }
         Ok(activate(b, self.activation, z))
     }

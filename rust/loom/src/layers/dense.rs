@@ -81,8 +81,9 @@ impl Layer for Dense {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
-        let (features, outer) =
-            input.split_last().ok_or_else(|| shape_error("Dense", "at least one axis, (..., features)", input))?;
+        let (features, outer) = input
+            .split_last()
+            .ok_or_else(|| shape_error("Dense", "at least one axis, (..., features)", input))?;
         if *features == 0 {
             return Err(shape_error("Dense", "at least one feature", input));
         }
@@ -95,7 +96,7 @@ impl Layer for Dense {
         let mut specs = vec![ParameterSpec {
             name: "weight",
             layout: Layout::input_major([self.units, features]),
-            initializer: self.weight_initializer.clone().unwrap_or(Initializer::XavierNormal),
+            initializer: self.weight_initializer.unwrap_or(Initializer::XavierNormal),
             fan_in,
             fan_out,
             morphable: true,
@@ -104,7 +105,7 @@ impl Layer for Dense {
             specs.push(ParameterSpec {
                 name: "bias",
                 layout: Layout::plain([self.units]),
-                initializer: self.bias_initializer.clone().unwrap_or(Initializer::Zeros),
+                initializer: self.bias_initializer.unwrap_or(Initializer::Zeros),
                 fan_in,
                 fan_out,
                 morphable: false,

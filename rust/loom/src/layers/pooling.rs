@@ -111,7 +111,13 @@ fn output_shape(channels: usize, geometry: &Geometry2D) -> Shape {
     Shape::from([channels, geometry.output[0], geometry.output[1]])
 }
 
-fn average_forward(b: &mut Builder, x: Value, channels: usize, geometry: Geometry2D, count_padding: bool) -> Value {
+fn average_forward(
+    b: &mut Builder,
+    x: Value,
+    channels: usize,
+    geometry: Geometry2D,
+    count_padding: bool,
+) -> Value {
     let kind = PoolKind::Average { count_padding };
     let shape = output_shape(channels, &geometry);
     b.apply(Pool { direction: Direction::Forward, kind, geometry, channels }, &[x], "y", shape)

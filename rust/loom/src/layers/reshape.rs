@@ -46,8 +46,9 @@ impl Layer for Reshape {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
-        let known: usize = self.shape.iter().filter(|extent| **extent > 0).map(|extent| *extent as usize).product();
-        let open = if known > 0 && input.len() % known == 0 { input.len() / known } else { 0 };
+        let known: usize =
+            self.shape.iter().filter(|extent| **extent > 0).map(|extent| *extent as usize).product();
+        let open = if known > 0 && input.len().is_multiple_of(known) { input.len() / known } else { 0 };
         let extents: Vec<usize> =
             self.shape.iter().map(|extent| if *extent < 0 { open } else { *extent as usize }).collect();
         let shape = Shape::new(extents);

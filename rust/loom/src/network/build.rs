@@ -36,7 +36,9 @@ impl Network {
             kept.push(existing);
             stores.push(match existing {
                 Some(_) => None,
-                None => Some(self.initial_store(placed.path.hash32(), &specs).map_err(|e| at_layer(placed, e))?),
+                None => {
+                    Some(self.initial_store(placed.path.hash32(), &specs).map_err(|e| at_layer(placed, e))?)
+                }
             });
         }
         let mut old: Vec<Option<WeightStore>> = self.registry.stores.drain(..).map(Some).collect();
@@ -77,7 +79,8 @@ impl Network {
     }
 
     fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
-        let layouts: Vec<_> = specs.iter().map(|spec| (spec.name, spec.layout.clone(), spec.morphable)).collect();
+        let layouts: Vec<_> =
+            specs.iter().map(|spec| (spec.name, spec.layout.clone(), spec.morphable)).collect();
         let mut store = match self.precision {
             Precision::Float32 => WeightStore::new::<f32>(&layouts),
             Precision::Float64 => WeightStore::new::<f64>(&layouts),
@@ -96,7 +99,9 @@ impl Network {
     pub(crate) fn refresh_versions(&mut self) -> Result<()> {
         for placed in self.cells.iter().flatten() {
             if let (Some(store), Some(_)) = (placed.store, placed.dtype) {
-                self.registry.stores[store].refresh(Cpu::global()?).map_err(|error| at_layer(placed, error))?;
+                self.registry.stores[store]
+                    .refresh(Cpu::global()?)
+                    .map_err(|error| at_layer(placed, error))?;
             }
         }
         Ok(())

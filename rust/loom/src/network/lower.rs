@@ -53,8 +53,11 @@ impl Network {
             let forward =
                 placed.layer.forward(b, &context, &[value]).map_err(|error| at_layer(placed, error))?;
             if mode.pin_layers {
-                let values =
-                    LayerValues { input: value, preactivation: forward.preactivation, output: forward.output };
+                let values = LayerValues {
+                    input: value,
+                    preactivation: forward.preactivation,
+                    output: forward.output,
+                };
                 b.ports.layers.push((placed.path.clone(), values));
             }
             let output = forward.output;
@@ -79,12 +82,15 @@ impl Network {
         want_input: bool,
     ) -> Result<Option<Value>> {
         b.set_phase(Phase::Backward);
-        let trained: Vec<bool> = self.layers().map(|placed| placed.trainable && placed.store.is_some()).collect();
+        let trained: Vec<bool> =
+            self.layers().map(|placed| placed.trainable && placed.store.is_some()).collect();
         let lowest = if want_input { Some(0) } else { trained.iter().position(|trained| *trained) };
         let Some(lowest) = lowest else { return Ok(None) };
         let mut gradient = Some(gradient);
         let count = lowered.layers.len() - usize::from(skip_last);
-        for (index, placed) in self.layers().enumerate().take(count).skip(lowest).collect::<Vec<_>>().into_iter().rev() {
+        for (index, placed) in
+            self.layers().enumerate().take(count).skip(lowest).collect::<Vec<_>>().into_iter().rev()
+        {
             let Some(incoming) = gradient else { break };
             b.set_layer(Some(placed.path.clone()));
             let layer = &lowered.layers[index];

@@ -16,8 +16,8 @@ pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub use inspect::{LayerStatistics, LayerValue};
 pub use lower::{Lowered, Mode};
 pub use manual::{GradientStatistics, ManualStep};
-pub(crate) use predict::{check_finite, check_rows};
 pub use predict::Programs;
+pub(crate) use predict::{check_finite, check_rows};
 pub use registry::Registry;
 pub use summary::SummaryRow;
 
@@ -307,7 +307,14 @@ impl PlacedLayer {
 /// `cell (0, 0, 1), layer 2 (dense)`
 pub(crate) fn describe_path(placed: &PlacedLayer) -> String {
     let indices = placed.path.indices();
-    format!("cell ({}, {}, {}), layer {} ({})", indices[0], indices[1], indices[2], indices[3], placed.layer.kind())
+    format!(
+        "cell ({}, {}, {}), layer {} ({})",
+        indices[0],
+        indices[1],
+        indices[2],
+        indices[3],
+        placed.layer.kind()
+    )
 }
 
 /// Adds where a layer stands to what it says is wrong.

@@ -72,8 +72,9 @@ impl Network {
                 thousands(row.bytes),
             ]
         }));
-        let widths: Vec<usize> =
-            (0..6).map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+        let widths: Vec<usize> = (0..6)
+            .map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .collect();
         let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * 5);
         let mut text = String::new();
         for (number, row) in table.iter().enumerate() {

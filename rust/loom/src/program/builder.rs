@@ -64,7 +64,14 @@ impl Builder {
     }
 
     fn temporary(&mut self, label: &'static str, shape: Shape, per_row: bool, kind: Kind) -> Value {
-        self.define(ValueInfo { label, shape, per_row, kind, place: Place::Buffer(usize::MAX), pinned: false })
+        self.define(ValueInfo {
+            label,
+            shape,
+            per_row,
+            kind,
+            place: Place::Buffer(usize::MAX),
+            pinned: false,
+        })
     }
 
     /// A value the caller fills before the run: one `shape` a row.
@@ -79,7 +86,8 @@ impl Builder {
         if let Some(value) = self.stored.get(&place) {
             return *value;
         }
-        let value = self.define(ValueInfo { label, shape, per_row: false, kind: Kind::Real, place, pinned: true });
+        let value =
+            self.define(ValueInfo { label, shape, per_row: false, kind: Kind::Real, place, pinned: true });
         self.stored.insert(place, value);
         value
     }
@@ -132,7 +140,13 @@ impl Builder {
     }
 
     /// Pushes an operation whose result has no batch axis.
-    pub fn apply_fixed(&mut self, op: impl Into<Op>, reads: &[Value], label: &'static str, shape: Shape) -> Value {
+    pub fn apply_fixed(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        label: &'static str,
+        shape: Shape,
+    ) -> Value {
         let out = self.temporary(label, shape, false, Kind::Real);
         self.push(op.into(), reads, vec![out], Write::Set);
         out

@@ -14,12 +14,12 @@ pub(super) fn assign_buffers(program: &mut Program) {
 
     // Pinned values nobody writes are the caller's: they exist before the first step. Others
     // that nobody writes were fused away.
-    for index in 0..program.values.len() {
+    for (index, assigned) in assigned.iter_mut().enumerate() {
         let value = Value(index as u32);
         let written = program.steps.iter().any(|step| step.writes.contains(&value));
         let info = &program.values[index];
         if matches!(info.place, Place::Buffer(_)) && info.pinned && !written {
-            assigned[index] = Some(new_buffer(program, index));
+            *assigned = Some(new_buffer(program, index));
         }
     }
     for step in 0..program.steps.len() {

@@ -38,9 +38,12 @@ pub(super) fn apply(program: &mut Program, rewrites: &Rewrites) {
     }
 }
 
+/// What a producer and its only reader become: an operation and its operands, where they can be fused.
+type Fuse = fn(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)>;
+
 /// Replaces a producer and the only reader of its result by one step, wherever
 /// `fuse` gives one. The fused step stands where the producer stood.
-fn fuse_pairs(program: &mut Program, fuse: fn(&Step, &Step) -> Option<(Op, Vec<Value>)>) {
+fn fuse_pairs(program: &mut Program, fuse: Fuse) {
     let mut producer = 0;
     while producer < program.steps.len() {
         if let Some((reader, op, reads)) = sole_reader(program, producer).and_then(|reader| {
@@ -92,7 +95,9 @@ fn fuse_bias(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
     let Op::BiasAdd(_) = reader.op else { return None };
     let mut op = producer.op.clone();
     match &mut op {
-        Op::Product(product) if product.direction == Direction::Forward && !product.bias => product.bias = true,
+        Op::Product(product) if product.direction == Direction::Forward && !product.bias => {
+            product.bias = true
+        }
         Op::Convolution(convolution) if convolution.direction == Direction::Forward && !convolution.bias => {
             convolution.bias = true;
         }

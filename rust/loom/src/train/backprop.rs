@@ -142,13 +142,17 @@ impl Trainer {
 
     fn newest_in<T: Real>(&self) -> Result<(Tensor, OwnedTargets)> {
         let program = self.run.program();
-        let (Some(output), Some(target), true) = (program.ports().output, program.ports().target, self.run.rows > 0)
+        let (Some(output), Some(target), true) =
+            (program.ports().output, program.ports().target, self.run.rows > 0)
         else {
             return Err(Error::State("there was no step yet".into()));
         };
         let shape = |value: Value| [&[self.run.rows], &program.value(value).shape[..]].concat();
         let targets = if self.plan.class_targets {
-            OwnedTargets::Classes(vec![self.run.rows, self.op.outer * self.op.inner], self.run.read_indices(target).to_vec())
+            OwnedTargets::Classes(
+                vec![self.run.rows, self.op.outer * self.op.inner],
+                self.run.read_indices(target).to_vec(),
+            )
         } else {
             OwnedTargets::Real(Tensor::new(shape(target), self.run.read::<T>(target).to_vec())?)
         };
@@ -160,7 +164,11 @@ impl Trainer {
     /// # Errors
     /// [`Error::Shape`] and [`Error::Value`] for batches that do not fit; [`Error::NonFinite`],
     /// naming the first layer concerned, unless such steps are skipped. The weights are then as before.
-    pub fn step(&mut self, network: &mut Network, batches: &[(&Examples<'_>, Rows<'_>)]) -> Result<StepReport> {
+    pub fn step(
+        &mut self,
+        network: &mut Network,
+        batches: &[(&Examples<'_>, Rows<'_>)],
+    ) -> Result<StepReport> {
         match network.precision() {
             Precision::Float32 => self.step_in::<f32>(network, batches),
             Precision::Float64 => self.step_in::<f64>(network, batches),
@@ -191,8 +199,14 @@ impl Trainer {
             total += self.fill::<T>(examples, rows)?;
         }
         values.loss_divisor = total;
-        let mut report =
-            StepReport { loss: 0.0, weight: total, rows: 0, rate: values.rate, gradient_norm: None, skipped: false };
+        let mut report = StepReport {
+            loss: 0.0,
+            weight: total,
+            rows: 0,
+            rate: values.rate,
+            gradient_norm: None,
+            skipped: false,
+        };
         network.registry.gradients_zeroed = true;
         self.earlier.clear();
         for (number, &(examples, rows)) in batches.iter().enumerate() {
@@ -373,7 +387,12 @@ pub(super) fn lower_loss(
     Ok((op, absorbed.is_some()))
 }
 
-fn compile(network: &Network, config: &TrainingConfig, plan: Plan, pin_layers: bool) -> Result<(Program, Loss)> {
+fn compile(
+    network: &Network,
+    config: &TrainingConfig,
+    plan: Plan,
+    pin_layers: bool,
+) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
     let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers })?;
     let (op, skip_last) =
@@ -383,7 +402,9 @@ fn compile(network: &Network, config: &TrainingConfig, plan: Plan, pin_layers: b
     }
     lower_clip(network, &mut b, config.gradient_clip.is_some(), config.clip_value.is_some())?;
     let count = network.layers().count();
-    lower_update_scaled(network, &mut b, &config.optimizer, |number| config.depth_scale.factor(number, count))?;
+    lower_update_scaled(network, &mut b, &config.optimizer, |number| {
+        config.depth_scale.factor(number, count)
+    })?;
     Ok((b.finish(plan.capacity, &network.rewrites), op))
 }
 
@@ -422,7 +443,8 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let classes = examples.target.are_classes_for(&config.loss, output)?;
     let finite = config.on_nonfinite == OnNonFinite::Raise;
     examples.check(network.input_shape(), output, classes, finite)?;
-    let options = LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
+    let options =
+        LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
     let absorbed = network.layers().next_back().and_then(|last| last.layer().absorb_loss(&config.loss.0));
     let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, false, &options, false)?;
     match (&examples.target, classes) {

@@ -76,7 +76,12 @@ pub(crate) fn lower_update_scaled(
             writes.push(b.stored("moment", Shape::from(len), Place::Moment { store, slot }));
         }
         let exempt = if optimizer.decay_exempt() {
-            weights.parameters().iter().filter(|p| !p.morphable).map(|p| p.offset..p.offset + p.len()).collect()
+            weights
+                .parameters()
+                .iter()
+                .filter(|p| !p.morphable)
+                .map(|p| p.offset..p.offset + p.len())
+                .collect()
         } else {
             Vec::new()
         };

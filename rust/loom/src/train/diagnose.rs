@@ -17,7 +17,8 @@ pub(super) fn explain<T: Real>(
     let step = values.step;
     let advice = "lower the learning rate, clip gradients, or skip such steps with on_nonfinite=\"skip\"";
     if gradient_norm.is_some() {
-        let layer = first_gradient::<T>(network).unwrap_or_else(|| "no single layer (the sum overflows)".into());
+        let layer =
+            first_gradient::<T>(network).unwrap_or_else(|| "no single layer (the sum overflows)".into());
         return Error::NonFinite(format!(
             "the gradient norm became infinite or NaN at step {step}, first in {layer}; {advice}"
         ));

@@ -70,7 +70,11 @@ impl Callback for () {}
 ///
 /// # Errors
 /// See [`train_with`].
-pub fn train(network: &mut Network, examples: &Examples<'_>, config: &TrainingConfig) -> Result<TrainingResult> {
+pub fn train(
+    network: &mut Network,
+    examples: &Examples<'_>,
+    config: &TrainingConfig,
+) -> Result<TrainingResult> {
     train_with(network, examples, None, config, false, &mut ())
 }
 
@@ -240,7 +244,8 @@ impl Epoch {
         let report = if rows.len() <= self.batch_size {
             trainer.step(network, &[(examples, Rows::At(rows))])?
         } else {
-            let batches: Vec<_> = rows.chunks(self.batch_size).map(|rows| (examples, Rows::At(rows))).collect();
+            let batches: Vec<_> =
+                rows.chunks(self.batch_size).map(|rows| (examples, Rows::At(rows))).collect();
             trainer.step(network, &batches)?
         };
         count_step(network, &report);
@@ -266,7 +271,9 @@ fn split<'a>(examples: &Examples<'a>, fraction: f64) -> Result<(Examples<'a>, Op
         return Ok((examples.clone(), None));
     }
     if held_out == rows {
-        return Err(Error::Value(format!("validation_split {fraction} leaves none of {rows} rows to train on")));
+        return Err(Error::Value(format!(
+            "validation_split {fraction} leaves none of {rows} rows to train on"
+        )));
     }
     let cut = rows - held_out;
     Ok((examples.slice_rows(0..cut), Some(examples.slice_rows(cut..rows))))

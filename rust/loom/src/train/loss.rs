@@ -26,7 +26,9 @@ impl LossConfig {
     pub fn parse(name: &str) -> Result<Self> {
         Ok(Self(match name {
             "mse" => LossFunction::MeanSquaredError,
-            "cross_entropy" | "crossentropy" | "cross-entropy" => LossFunction::CrossEntropy { temperature: 1.0 },
+            "cross_entropy" | "crossentropy" | "cross-entropy" => {
+                LossFunction::CrossEntropy { temperature: 1.0 }
+            }
             "nll" => LossFunction::NegativeLogLikelihood,
             "mae" => LossFunction::MeanAbsoluteError,
             "huber" => LossFunction::Huber { delta: 1.0 },
@@ -56,7 +58,9 @@ impl LossConfig {
         let object = match value {
             Value::String(name) => return Self::parse(name),
             Value::Object(object) if object.len() == 1 => object,
-            other => return Err(Error::Value(format!("a loss is a name or {{name: parameters}}, got {other}"))),
+            other => {
+                return Err(Error::Value(format!("a loss is a name or {{name: parameters}}, got {other}")));
+            }
         };
         let mut loss = Self(LossFunction::MeanSquaredError);
         for (name, parameters) in object {
@@ -64,7 +68,9 @@ impl LossConfig {
             let parameters = parameters.as_object().cloned().unwrap_or_default();
             for (key, value) in &parameters {
                 match (&mut loss.0, key.as_str(), value.as_f64()) {
-                    (LossFunction::Huber { delta }, "delta", Some(given)) if given.is_finite() && given > 0.0 => {
+                    (LossFunction::Huber { delta }, "delta", Some(given))
+                        if given.is_finite() && given > 0.0 =>
+                    {
                         *delta = given;
                     }
                     (LossFunction::Huber { .. }, "delta", _) => {

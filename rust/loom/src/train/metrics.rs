@@ -60,7 +60,9 @@ impl Metric {
                     _ => Err(Error::Value("top_k_accuracy needs a k of at least 1".into())),
                 }
             }
-            other => Err(Error::Value(format!("a metric is a name or {{\"top_k_accuracy\": {{\"k\": n}}}}, got {other}"))),
+            other => Err(Error::Value(format!(
+                "a metric is a name or {{\"top_k_accuracy\": {{\"k\": n}}}}, got {other}"
+            ))),
         }
     }
 }
@@ -133,7 +135,9 @@ impl MetricState {
             Metric::Accuracy => self.count_hits(output, truth, axis, 1),
             Metric::TopK(k) => self.count_hits(output, truth, axis, k),
             Metric::MeanAbsoluteError => self.add_differences(output, truth, axis, f64::abs),
-            Metric::MeanSquaredError | Metric::RSquared => self.add_differences(output, truth, axis, |d| d * d),
+            Metric::MeanSquaredError | Metric::RSquared => {
+                self.add_differences(output, truth, axis, |d| d * d)
+            }
         }
     }
 

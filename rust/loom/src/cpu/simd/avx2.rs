@@ -353,14 +353,18 @@ impl Vector for F32x16 {
 
     #[inline(always)]
     fn transpose(block: &mut [Self; LANES]) {
-        let [upper, lower] = [0, 8].map(|row| {
-            let left = transpose_eight(std::array::from_fn(|i| block[row + i].0));
-            let right = transpose_eight(std::array::from_fn(|i| block[row + i].1));
-            (left, right)
-        });
+        let quarter = |row: usize, right: bool| {
+            let mut rows = [if right { block[row].1 } else { block[row].0 }; 8];
+            for i in 1..8 {
+                rows[i] = if right { block[row + i].1 } else { block[row + i].0 };
+            }
+            transpose_eight(rows)
+        };
+        let [upper_left, upper_right] = [quarter(0, false), quarter(0, true)];
+        let [lower_left, lower_right] = [quarter(8, false), quarter(8, true)];
         for i in 0..8 {
-            block[i] = Self(upper.0[i], lower.0[i]);
-            block[8 + i] = Self(upper.1[i], lower.1[i]);
+            block[i] = Self(upper_left[i], lower_left[i]);
+            block[8 + i] = Self(upper_right[i], lower_right[i]);
         }
     }
 }
@@ -372,7 +376,7 @@ fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
         // Pairs of rows, then fours, within each half.
         let mut fours = rows;
         for i in 0..2 {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|j| rows[4 * i + j]);
+            let [a, b, c, d] = [rows[4 * i], rows[4 * i + 1], rows[4 * i + 2], rows[4 * i + 3]];
             let [ab, cd] = [_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d)];
             let [ef, gh] = [_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d)];
             fours[4 * i] = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);

@@ -278,7 +278,8 @@ impl Vector for F32x16 {
             // Pairs of rows, then fours, within each 128-bit quarter.
             let mut fours = [_mm512_setzero_ps(); LANES];
             for i in 0..4 {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|j| block[4 * i + j].0);
+                let [a, b, c, d] =
+                    [block[4 * i].0, block[4 * i + 1].0, block[4 * i + 2].0, block[4 * i + 3].0];
                 let [ab, cd] = [_mm512_unpacklo_ps(a, b), _mm512_unpacklo_ps(c, d)];
                 let [ef, gh] = [_mm512_unpackhi_ps(a, b), _mm512_unpackhi_ps(c, d)];
                 fours[4 * i] = _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd);
@@ -288,11 +289,15 @@ impl Vector for F32x16 {
             }
             // Quarter q of fours[4 i + j] holds rows 4 i to 4 i + 3 of column 4 q + j.
             for j in 0..4 {
-                let [a, b, c, d] = [0, 1, 2, 3].map(|i| fours[4 * i + j]);
-                let [even_low, even_high] =
-                    [_mm512_shuffle_f32x4::<0b10_00_10_00>(a, b), _mm512_shuffle_f32x4::<0b10_00_10_00>(c, d)];
-                let [odd_low, odd_high] =
-                    [_mm512_shuffle_f32x4::<0b11_01_11_01>(a, b), _mm512_shuffle_f32x4::<0b11_01_11_01>(c, d)];
+                let [a, b, c, d] = [fours[j], fours[4 + j], fours[8 + j], fours[12 + j]];
+                let [even_low, even_high] = [
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
+                    _mm512_shuffle_f32x4::<0b10_00_10_00>(c, d),
+                ];
+                let [odd_low, odd_high] = [
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),
+                    _mm512_shuffle_f32x4::<0b11_01_11_01>(c, d),
+                ];
                 block[j].0 = _mm512_shuffle_f32x4::<0b10_00_10_00>(even_low, even_high);
                 block[8 + j].0 = _mm512_shuffle_f32x4::<0b11_01_11_01>(even_low, even_high);
                 block[4 + j].0 = _mm512_shuffle_f32x4::<0b10_00_10_00>(odd_low, odd_high);

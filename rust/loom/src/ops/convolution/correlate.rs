@@ -3,7 +3,7 @@
 use super::Convolution;
 use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
 use super::sweep::tasks_worth;
-use super::tiles::{Correlation, Interleave, channel_tile, even};
+use super::tiles::{Correlation, Interleave, channel_tile, even, tap_tile};
 use super::window::{Axis, Fill, Frame, Sweep};
 use crate::cpu::{Cpu, Isa, LANES, Real};
 use crate::{Error, Result};
@@ -15,6 +15,9 @@ const BAND: usize = 1 << 16;
 const SUMS: usize = 1 << 20;
 /// ... and the most chunks: enough for many threads, few enough to be added quickly.
 const CHUNKS: usize = 8;
+/// The fewest pixels that are worth a chunk, and the most that are summed between two visits to
+/// the sums in memory, unless a row has more.
+const PIXELS: usize = 256;
 /// Elements that one task adds up.
 const ADDED: usize = 1 << 12;
 /// With fewer output channels in each of several groups, lanes run across the groups.
@@ -24,7 +27,8 @@ impl Convolution {
     /// Images that a weight's gradient sums in one go: a function of the shapes alone.
     pub(super) fn chunk(&self, images: usize) -> usize {
         let sums = SUMS / self.weights().max(1);
-        images.div_ceil(CHUNKS.min(1 + sums)).max(1)
+        let [height, width] = self.geometry.output;
+        images.div_ceil(CHUNKS.min(1 + sums)).max(PIXELS.div_ceil(height * width))
     }
 }
 
@@ -46,7 +50,9 @@ struct Plan<'a, T> {
     paired: bool,
     images: usize,
     chunk: usize,
+    /// Rows, and images of which all rows are taken, that are summed in one go.
     band: usize,
+    block: usize,
     /// Parts of the weights, and the shares that they are dealt out in: tiles of taps of a group,
     /// or vectors of output channels.
     parts: usize,
@@ -63,7 +69,12 @@ struct Plan<'a, T> {
 }
 
 /// Computes it over `images` images.
-pub(super) fn run<T: Real>(op: &Convolution, cpu: &Cpu, images: usize, operands: Operands<'_, T>) -> Result<()> {
+pub(super) fn run<T: Real>(
+    op: &Convolution,
+    cpu: &Cpu,
+    images: usize,
+    operands: Operands<'_, T>,
+) -> Result<()> {
     let Operands { input, gradient, accumulate, destination } = operands;
     if images == 0 {
         if !accumulate {
@@ -78,31 +89,47 @@ pub(super) fn run<T: Real>(op: &Convolution, cpu: &Cpu, images: usize, operands:
     let paired = op.groups > 1 && outputs < CHANNELS;
 
     // Channels whose bands lie in memory together.
-    let (together, gradients) =
-        if paired { ((LANES / outputs + 2) * inputs, LANES) } else { (inputs, outputs.next_multiple_of(LANES)) };
+    let (together, gradients) = if paired {
+        ((LANES / outputs + 2) * inputs, LANES)
+    } else {
+        (inputs, outputs.next_multiple_of(LANES))
+    };
     let rows = axes[0].destination;
     let band = Frame::rows_within(&axes, together, BAND).min(BAND / (gradients * axes[1].destination));
     let band = even(rows, band.max(1));
     let frame = Frame::in_place(&axes).filter(|_| !paired).unwrap_or_else(|| Frame::new(&axes, band));
-    if u32::try_from(frame.channel.saturating_mul(inputs)).is_err() {
+    let chunk = op.chunk(images);
+    let area_out = rows * axes[1].destination;
+    let block = match band < rows {
+        true => 1,
+        false => (PIXELS / area_out).min(BAND / (together * frame.channel)).clamp(1, chunk.min(images)),
+    };
+    // From the elements of one image of a block to the next's.
+    let frame_image = match (paired, frame.in_place) {
+        (true, _) => frame.channel,
+        (false, true) => op.inputs * frame.channel,
+        (false, false) => inputs * frame.channel,
+    };
+    if u32::try_from(frame_image.saturating_mul(block).saturating_add(inputs * frame.channel)).is_err() {
         return Err(Error::Shape(format!("{op}: one row of its images does not fit the memory it needs")));
     }
 
-    let chunk = op.chunk(images);
     let chunks = images.div_ceil(chunk);
-    let (most, _) = channel_tile::<T>(cpu.isa());
+    let most = tap_tile::<T>(cpu.isa());
     let tile = even(if paired { area } else { terms }, most);
     let parts = if paired { op.outputs.div_ceil(LANES) } else { op.groups * terms.div_ceil(tile) };
     let work = images * rows * axes[1].destination * op.weights();
     let worth = tasks_worth(work, cpu.pool().threads());
     let shares = worth.div_ceil(chunks).min(parts);
 
-    let pixels = band * axes[1].destination;
+    let of_image = band * axes[1].destination;
+    let pixels = block * of_image;
     lend(&OFFSETS, pixels + terms, |offsets: &mut [u32]| {
         let (to_pixels, to_taps) = offsets.split_at_mut(pixels);
         for (pixel, to) in to_pixels.iter_mut().enumerate() {
+            let (image, pixel) = (pixel / of_image, pixel % of_image);
             let (row, column) = (pixel / axes[1].destination, pixel % axes[1].destination);
-            *to = (row * frame.pitch + column) as u32;
+            *to = (image * frame_image + row * frame.pitch + column) as u32;
         }
         let mut to = to_taps.iter_mut();
         for channel in 0..inputs {
@@ -122,6 +149,7 @@ pub(super) fn run<T: Real>(op: &Convolution, cpu: &Cpu, images: usize, operands:
                 images,
                 chunk,
                 band,
+                block,
                 parts,
                 shares,
                 tile,
@@ -167,13 +195,14 @@ impl<T: Real> Plan<'_, T> {
             0 => (self.destination.at(0), self.accumulate),
             _ => (self.sums.at((chunk - 1) * weights), false),
         };
-        for image in images.clone() {
+        for image in images.clone().step_by(self.block) {
+            let block = image..images.end.min(image + self.block);
             for row in (0..self.axes[0].destination).step_by(self.band) {
                 let rows = row..self.axes[0].destination.min(row + self.band);
                 let accumulate = accumulate || image > images.start || row > 0;
                 if self.paired {
                     for part in parts.clone() {
-                        self.across_groups(part, image, &rows, to, accumulate);
+                        self.across_groups(part, &block, &rows, to, accumulate);
                     }
                 } else {
                     let per_group = self.parts / self.op.groups;
@@ -182,7 +211,7 @@ impl<T: Real> Plan<'_, T> {
                         let group = part / per_group;
                         let end = parts.end.min((group + 1) * per_group);
                         let tiles = part - group * per_group..end - group * per_group;
-                        self.in_group(group, tiles, image, &rows, to, accumulate);
+                        self.in_group(group, tiles, &block, &rows, to, accumulate);
                         part = end;
                     }
                 }
@@ -206,7 +235,14 @@ impl<T: Real> Plan<'_, T> {
     }
 
     /// Puts the gradients of up to 16 output channels side by side, pixel by pixel.
-    fn interleave(&self, image: usize, outputs: Range<usize>, rows: &Range<usize>, to: *mut T, to_place: usize) {
+    fn interleave(
+        &self,
+        image: usize,
+        outputs: Range<usize>,
+        rows: &Range<usize>,
+        to: *mut T,
+        to_place: usize,
+    ) {
         let pointers = std::array::from_fn(|lane| match outputs.start + lane {
             output if output < outputs.end => self.gradient_rows(image, output, rows).as_ptr(),
             _ => std::ptr::null(),
@@ -221,7 +257,7 @@ impl<T: Real> Plan<'_, T> {
         &self,
         group: usize,
         tiles: Range<usize>,
-        image: usize,
+        images: &Range<usize>,
         rows: &Range<usize>,
         to: *mut T,
         accumulate: bool,
@@ -231,20 +267,23 @@ impl<T: Real> Plan<'_, T> {
         let area = self.axes[0].kernel * self.axes[1].kernel;
         let taps = tiles.start * self.tile..(inputs * area).min(tiles.end * self.tile);
         let channels = taps.start / area..taps.end.div_ceil(area);
-        let frame_len = if self.frame.in_place { 0 } else { channels.len() * self.frame.channel };
-        let pixels = rows.len() * self.axes[1].destination;
+        let frame_image = if self.frame.in_place { 0 } else { inputs * self.frame.channel };
+        let of_image = rows.len() * self.axes[1].destination;
+        let pixels = images.len() * of_image;
         let (_, vectors) = channel_tile::<T>(self.isa);
         let width = vectors * LANES;
-        lend(&TASK, frame_len + pixels * width, |memory| {
-            let (frame, gradients) = memory.split_at_mut(frame_len);
+        lend(&TASK, images.len() * frame_image + pixels * width, |memory| {
+            let (frame, gradients) = memory.split_at_mut(images.len() * frame_image);
             let origin = if self.frame.in_place {
-                let plane = image * op.inputs + group * inputs;
+                let plane = images.start * op.inputs + group * inputs;
                 self.input.as_ptr().wrapping_add(plane * self.frame.channel + rows.start * self.frame.pitch)
             } else {
                 let first = group * inputs;
-                self.fill(image, first + channels.start..first + channels.end, rows.start, frame);
-                // Taps count from the group's first channel.
-                frame.as_ptr().wrapping_sub(channels.start * self.frame.channel)
+                for (image, frame) in images.clone().zip(frame.chunks_exact_mut(frame_image)) {
+                    let frame = &mut frame[channels.start * self.frame.channel..];
+                    self.fill(image, first + channels.start..first + channels.end, rows.start, frame);
+                }
+                frame.as_ptr()
             };
             for first in (0..outputs).step_by(width) {
                 let count = width.min(outputs - first);
@@ -252,8 +291,12 @@ impl<T: Real> Plan<'_, T> {
                 for vector in 0..vectors {
                     let start = group * outputs + first + vector * LANES;
                     let end = (group + 1) * outputs;
-                    let to = gradients[vector * LANES..].as_mut_ptr();
-                    self.interleave(image, start..end.min(start + LANES), rows, to, vectors * LANES);
+                    let apart = vectors * LANES;
+                    for (image, gradients) in images.clone().zip(gradients.chunks_exact_mut(of_image * apart))
+                    {
+                        let to = gradients[vector * LANES..].as_mut_ptr();
+                        self.interleave(image, start..end.min(start + LANES), rows, to, apart);
+                    }
                 }
                 for tap in taps.clone().step_by(self.tile) {
                     let tile = Correlation {
@@ -276,31 +319,46 @@ impl<T: Real> Plan<'_, T> {
     }
 
     /// All taps of 16 output channels of several groups, each lane with an input channel of its own.
-    fn across_groups(&self, part: usize, image: usize, rows: &Range<usize>, to: *mut T, accumulate: bool) {
+    fn across_groups(
+        &self,
+        part: usize,
+        images: &Range<usize>,
+        rows: &Range<usize>,
+        to: *mut T,
+        accumulate: bool,
+    ) {
         let op = self.op;
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
         let area = self.axes[0].kernel * self.axes[1].kernel;
         let lanes = part * LANES..op.outputs.min((part + 1) * LANES);
         let groups = lanes.start / outputs..(lanes.end - 1) / outputs + 1;
         let channel = self.frame.channel;
-        let pixels = rows.len() * self.axes[1].destination;
-        let frame_len = groups.len() * inputs * channel;
-        lend(&TASK, frame_len + (channel + pixels) * LANES, |memory| {
-            let (frame, rest) = memory.split_at_mut(frame_len);
-            let (places, gradients) = rest.split_at_mut(channel * LANES);
-            self.fill(image, groups.start * inputs..groups.end * inputs, rows.start, frame);
-            self.interleave(image, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);
+        let of_image = rows.len() * self.axes[1].destination;
+        let pixels = images.len() * of_image;
+        let frame_image = groups.len() * inputs * channel;
+        lend(&TASK, images.len() * (frame_image + channel * LANES) + pixels * LANES, |memory| {
+            let (frame, rest) = memory.split_at_mut(images.len() * frame_image);
+            let (places, gradients) = rest.split_at_mut(images.len() * channel * LANES);
+            let frames =
+                frame.chunks_exact_mut(frame_image).zip(gradients.chunks_exact_mut(of_image * LANES));
+            for (image, (frame, gradients)) in images.clone().zip(frames) {
+                self.fill(image, groups.start * inputs..groups.end * inputs, rows.start, frame);
+                self.interleave(image, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);
+            }
             for input in 0..inputs {
-                let pointers = std::array::from_fn(|lane| match lanes.start + lane {
-                    output if output < lanes.end => {
-                        let plane = (output / outputs - groups.start) * inputs + input;
-                        frame[plane * channel..].as_ptr()
-                    }
-                    _ => std::ptr::null(),
-                });
-                let turn = Interleave { rows: pointers, len: channel, to: places.as_mut_ptr(), to_place: LANES };
-                // SAFETY: channels of the frame, and a vector for each of their places.
-                unsafe { turn.run(self.isa) };
+                let images = frame.chunks_exact(frame_image).zip(places.chunks_exact_mut(channel * LANES));
+                for (frame, places) in images {
+                    let rows = std::array::from_fn(|lane| match lanes.start + lane {
+                        output if output < lanes.end => {
+                            let plane = (output / outputs - groups.start) * inputs + input;
+                            frame[plane * channel..].as_ptr()
+                        }
+                        _ => std::ptr::null(),
+                    });
+                    let turn = Interleave { rows, len: channel, to: places.as_mut_ptr(), to_place: LANES };
+                    // SAFETY: channels of the frame, and a vector for each of their places.
+                    unsafe { turn.run(self.isa) };
+                }
                 for tap in (0..area).step_by(self.tile) {
                     let tile = Correlation {
                         pixels: &self.pixels[..pixels],

@@ -102,9 +102,13 @@ impl Convolution {
     fn check(&self, rows: usize, image: usize, weights: usize, output: usize) -> Result<()> {
         let Geometry2D { input, output: result, kernel, stride, dilation, .. } = self.geometry;
         let extents = [input, result, kernel, stride, dilation, [self.inputs, self.outputs]];
-        let divides = self.groups > 0 && self.inputs.is_multiple_of(self.groups) && self.outputs.is_multiple_of(self.groups);
+        let divides = self.groups > 0
+            && self.inputs.is_multiple_of(self.groups)
+            && self.outputs.is_multiple_of(self.groups);
         if !divides || extents.as_flattened().contains(&0) {
-            return Err(Error::Shape(format!("{self}: extents must be positive and groups divide the channels")));
+            return Err(Error::Shape(format!(
+                "{self}: extents must be positive and groups divide the channels"
+            )));
         }
         let expected = [
             rows * self.inputs * input[0] * input[1],
@@ -157,7 +161,13 @@ impl Operation for Convolution {
                 return Err(Error::Internal(format!("{self}: a bias of {} elements", bias.len())));
             }
             let activation = self.activation;
-            sweep::run(self, sweep, cpu, rows, sweep::Operands { source, weight, bias, activation, destination })
+            sweep::run(
+                self,
+                sweep,
+                cpu,
+                rows,
+                sweep::Operands { source, weight, bias, activation, destination },
+            )
         })
     }
 }

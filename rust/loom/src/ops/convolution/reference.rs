@@ -26,7 +26,14 @@ impl Convolution {
 }
 
 /// y: over (channel of the group, kernel row, kernel column), the border counting as zeros; then the bias.
-pub(super) fn forward<T: Real>(op: &Convolution, rows: usize, x: &[T], w: &[T], bias: Option<&[T]>, y: &mut [T]) {
+pub(super) fn forward<T: Real>(
+    op: &Convolution,
+    rows: usize,
+    x: &[T],
+    w: &[T],
+    bias: Option<&[T]>,
+    y: &mut [T],
+) {
     let g = &op.geometry;
     let (per_group_in, per_group_out) = (op.inputs / op.groups, op.outputs / op.groups);
     let mut y = y.iter_mut();
@@ -73,7 +80,8 @@ pub(super) fn input_gradient<T: Real>(op: &Convolution, rows: usize, dy: &[T], w
                         let plane = row * op.outputs + output;
                         for ky in 0..g.kernel[0] {
                             for kx in 0..g.kernel[1] {
-                                let (Some(oy), Some(ox)) = (joined(g, 0, iy, ky), joined(g, 1, ix, kx)) else {
+                                let (Some(oy), Some(ox)) = (joined(g, 0, iy, ky), joined(g, 1, ix, kx))
+                                else {
                                     continue;
                                 };
                                 let element = match (oy, ox) {

@@ -1,9 +1,10 @@
 //! The forward pass and the input gradient: every destination pixel gathers from its taps.
 
+use super::Convolution;
 use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
 use super::tiles::{ChannelStrip, PIXEL_SLACK, PixelStrip, Settle, channel_tile, even, pixel_channels};
+use super::weights::{Made, Placed};
 use super::window::{Axis, Fill, Frame, Sweep};
-use super::{Convolution, weights};
 use crate::cpu::{Cpu, Isa, LANES, Real};
 use crate::ops::pointwise::Activation;
 use crate::{Error, Result};
@@ -57,9 +58,7 @@ struct Plan<'a, T> {
     panel: usize,
     /// For each class, where its terms find their elements, and rows of weights in the same order.
     taps: &'a [u32],
-    weight: &'a [T],
-    weight_row: usize,
-    weight_group: usize,
+    weight: Placed<'a, T>,
     source: &'a [T],
     bias: &'a [T],
     activation: Option<Activation>,
@@ -100,7 +99,8 @@ pub(super) fn run<T: Real>(
     let [height, width] = op.geometry.kernel;
     let terms = sources * height * width;
     let by_channel = destinations >= CHANNELS && terms >= TERMS;
-    let panel = if by_channel { channel_tile::<T>(isa).1 * LANES } else { pixel_channels::<T>(isa, usize::MAX) };
+    let panel =
+        if by_channel { channel_tile::<T>(isa).1 * LANES } else { pixel_channels::<T>(isa, usize::MAX) };
 
     let rows = axes[0].pixels(0);
     let in_place = Frame::in_place(&axes).filter(|_| by_channel);
@@ -130,12 +130,11 @@ pub(super) fn run<T: Real>(
     if u32::try_from(frame.channel.saturating_mul(sources)).is_err() {
         return Err(Error::Shape(format!("{op}: one row of its images does not fit the memory it needs")));
     }
-    let made = weights::Made::new(op, sweep, &axes, by_channel);
+    let made = Made::new(op, sweep, &axes, panel, by_channel, images * pixels);
     lend(&OFFSETS, terms, |taps: &mut [u32]| {
         fill_taps(&axes, sweep, &frame, sources, taps);
         lend(&ELEMENTS, made.len(), |memory| {
             made.fill(cpu, operands.weight, memory);
-            let (weight, weight_row, weight_group) = made.place(operands.weight, memory);
             let plan = Plan {
                 isa,
                 sweep,
@@ -147,9 +146,7 @@ pub(super) fn run<T: Real>(
                 by_channel,
                 panel,
                 taps,
-                weight,
-                weight_row,
-                weight_group,
+                weight: made.place(operands.weight, memory, panel),
                 source: operands.source,
                 bias: operands.bias,
                 activation: operands.activation,
@@ -183,7 +180,8 @@ impl<T: Real> Plan<'_, T> {
     fn task(&self, task: usize) {
         let Cut { blocks, bands, shares, tasks, .. } = self.cut;
         let pieces = blocks * bands * shares;
-        let frame_len = if self.frame.in_place { 0 } else { self.cut.block * self.sources * self.frame.channel };
+        let frame_len =
+            if self.frame.in_place { 0 } else { self.cut.block * self.sources * self.frame.channel };
         let waiting = if self.by_channel { 0 } else { self.panel * (self.segment_places() + PIXEL_SLACK) };
         lend(&TASK, frame_len + PIXEL_SLACK + waiting, |memory| {
             let (frame, waiting) = memory.split_at_mut(frame_len + PIXEL_SLACK);
@@ -214,14 +212,11 @@ impl<T: Real> Plan<'_, T> {
         let mut filled = None;
         for panel in share * panels / shares..(share + 1) * panels / shares {
             let (group, panel) = (panel / per_group, panel % per_group);
-            let first = panel * self.panel;
-            let channels = first..self.destinations.min(first + self.panel);
             if !self.frame.in_place && filled != Some(group) {
                 self.fill(group, &images, rows.start, memory);
                 filled = Some(group);
             }
-            self.panel(group, channels.clone(), &images, &rows, memory, waiting);
-            self.activate(group * self.destinations + channels.start, channels.len(), &images, &rows);
+            self.panel(group, panel, &images, &rows, memory, waiting);
         }
     }
 
@@ -238,13 +233,14 @@ impl<T: Real> Plan<'_, T> {
     fn panel(
         &self,
         group: usize,
-        channels: Range<usize>,
+        panel: usize,
         images: &Range<usize>,
         rows: &Range<usize>,
         memory: &[T],
         waiting: &mut [T],
     ) {
         let [vertical, horizontal] = &self.axes;
+        let channels = panel * self.panel..self.destinations.min((panel + 1) * self.panel);
         let (frame, frame_image) = if self.frame.in_place {
             let group_len = self.sources * self.frame.channel;
             let image = self.groups * group_len;
@@ -265,8 +261,11 @@ impl<T: Real> Plan<'_, T> {
                     * vertical.taps(self.sweep, row).count()
                     * horizontal.taps(self.sweep, column).count();
                 let taps = &self.taps[terms..terms + count];
-                let weight = group * self.weight_group + terms * self.weight_row + channels.start;
-                let weight = self.weight.as_ptr().wrapping_add(weight);
+                let Placed { first: weight, row: weight_row, panel: weight_panel, group: weight_group } =
+                    self.weight;
+                let weight = weight
+                    .as_ptr()
+                    .wrapping_add(group * weight_group + panel * weight_panel + terms * weight_row);
                 terms += count;
                 let end = rows.end.min(vertical.pixels(row));
                 let columns = horizontal.pixels(column);
@@ -281,7 +280,7 @@ impl<T: Real> Plan<'_, T> {
                     frame_row: self.frame.pitch,
                     frame_image,
                     weight,
-                    weight_row: self.weight_row,
+                    weight_row,
                     bias,
                     channels: channels.len(),
                     images: images.len(),
@@ -302,6 +301,7 @@ impl<T: Real> Plan<'_, T> {
                 }
             }
         }
+        self.activate(first, channels.len(), images, rows);
     }
 
     /// Computes a strip of few channels with pixels as lanes.
@@ -328,7 +328,8 @@ impl<T: Real> Plan<'_, T> {
                     // does the memory that sums wait in.
                     unsafe { sums.run(self.isa) };
                     for i in 0..channels {
-                        let to = image * strip.to_image + (channel + i) * strip.to_channel + row * strip.to_row;
+                        let to =
+                            image * strip.to_image + (channel + i) * strip.to_channel + row * strip.to_row;
                         let settle = Settle {
                             from: waiting[i * to_channel..].as_ptr(),
                             from_row: strip.frame_row,

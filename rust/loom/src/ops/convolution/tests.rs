@@ -27,7 +27,12 @@ fn numbers<T: Real>(len: usize, seed: u64) -> Vec<T> {
     (0..len).map(|_| T::from_f64(next())).collect()
 }
 
-fn convolution(direction: Direction, geometry: Geometry2D, channels: [usize; 2], groups: usize) -> Convolution {
+fn convolution(
+    direction: Direction,
+    geometry: Geometry2D,
+    channels: [usize; 2],
+    groups: usize,
+) -> Convolution {
     let [inputs, outputs] = channels;
     Convolution { direction, geometry, inputs, outputs, groups, bias: false, activation: None }
 }

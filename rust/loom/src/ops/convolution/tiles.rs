@@ -19,10 +19,11 @@ const fn tile(level: Level, element: usize) -> (usize, usize) {
     }
 }
 
-/// The rows of a tile of pixels that lie anywhere: their addresses take registers, too.
+/// The most rows of a tile that lie anywhere: their addresses take registers, too, and the
+/// compiler spills sums when it runs out of them.
 const fn scattered_rows(level: Level, element: usize) -> usize {
     match tile(level, element).0 {
-        14 => 12,
+        14 => 9,
         rows => rows,
     }
 }
@@ -53,6 +54,11 @@ const fn pixel_vectors(level: Level, element: usize, channels: usize) -> usize {
 /// [`tile`] of the vectors that kernels get.
 pub(super) fn channel_tile<T>(isa: Isa) -> (usize, usize) {
     tile(isa.level(), size_of::<T>())
+}
+
+/// The most taps of a tile of the weight gradient.
+pub(super) fn tap_tile<T>(isa: Isa) -> usize {
+    scattered_rows(isa.level(), size_of::<T>())
 }
 
 /// The channels of the tile of pixels that suits `left` channels yet to do.
@@ -158,7 +164,7 @@ impl<T: Real> ChannelStrip<'_, T> {
                     }
                 };
             }
-            rows!(4 6 12);
+            rows!(4 6 9);
         }
     }
 
@@ -500,7 +506,7 @@ impl<T: Real> Correlation<'_, T> {
                 }
             };
         }
-        rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+        rows!(1 2 3 4 5 6 7 8 9);
     }
 }
 
@@ -512,7 +518,7 @@ impl<T: Real, const R: usize, const N: usize, const PAIRED: bool> Kernel<T> for 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         // Which of the two is known at compile time.
-        if const { R <= tile(V::LEVEL, size_of::<T>()).0 && N <= tile(V::LEVEL, size_of::<T>()).1 } {
+        if const { R <= scattered_rows(V::LEVEL, size_of::<T>()) && N <= tile(V::LEVEL, size_of::<T>()).1 } {
             // SAFETY: the promise of `Correlation::run`, the only maker.
             unsafe { self.sums::<V>() }
         }

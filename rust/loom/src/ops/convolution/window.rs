@@ -181,12 +181,12 @@ impl<T: Real> Kernel<T> for Fill<'_, T> {
             let mut rows = to.chunks_exact_mut(frame.pitch);
             for remainder in 0..vertical.step {
                 for column in 0..horizontal.step {
-                    for (row, to) in (first..first + frame.rows).zip(&mut rows) {
-                        let from = (vertical.step * row + remainder) as isize + vertical.low;
+                    let row = Row::new(horizontal, column, frame.pitch);
+                    for (place, to) in (first..first + frame.rows).zip(&mut rows) {
+                        let from = (vertical.step * place + remainder) as isize + vertical.low;
                         match usize::try_from(from).ok().filter(|&from| from < vertical.source) {
                             Some(from) => {
-                                let source = &source[from * horizontal.source..][..horizontal.source];
-                                row_of::<V>(horizontal, source, column, to);
+                                row.copy::<V>(&source[from * horizontal.source..][..horizontal.source], to);
                             }
                             None => clear::<V>(to),
                         }
@@ -197,30 +197,58 @@ impl<T: Real> Kernel<T> for Fill<'_, T> {
     }
 }
 
-/// Every step-th element of a row from the frame's border on, zeros where the row has none.
-#[inline(always)]
-fn row_of<V: Vector>(axis: &Axis, source: &[V::Element], remainder: usize, to: &mut [V::Element]) {
-    let start = remainder as isize + axis.low;
-    // Places before `first` lie before the row, places from `end` on after it.
-    let first = if start < 0 { start.unsigned_abs().div_ceil(axis.step) } else { 0 }.min(to.len());
-    let at = start + (first * axis.step) as isize;
-    let present = usize::try_from(at).map_or(0, |at| source.len().saturating_sub(at)).div_ceil(axis.step);
-    let end = to.len().min(first + present);
-    let (border, rest) = to.split_at_mut(first);
-    let (inside, beyond) = rest.split_at_mut(end - first);
-    clear::<V>(border);
-    clear::<V>(beyond);
-    if inside.is_empty() {
-        return;
+/// What the rows of a frame that share a remainder have in common.
+#[derive(Clone, Copy)]
+struct Row {
+    /// Places before the image, and those before its end.
+    before: usize,
+    end: usize,
+    /// The source column of the first place inside.
+    from: usize,
+    step: usize,
+}
+
+impl Row {
+    #[inline(always)]
+    fn new(axis: &Axis, remainder: usize, pitch: usize) -> Self {
+        let start = remainder as isize + axis.low;
+        let before = if start < 0 { start.unsigned_abs().div_ceil(axis.step) } else { 0 }.min(pitch);
+        let from = usize::try_from(start + (before * axis.step) as isize).unwrap_or(axis.source);
+        let inside = axis.source.saturating_sub(from).div_ceil(axis.step);
+        Self { before, end: pitch.min(before + inside), from, step: axis.step }
     }
-    let source = &source[at as usize..];
-    if axis.step == 1 {
-        for (to, from) in inside.chunks_mut(LANES).zip(source.chunks(LANES)) {
-            V::load_partial(&from[..to.len()]).store_partial(to);
+
+    /// Every step-th element of a source row, with zeros around them.
+    #[inline(always)]
+    fn copy<V: Vector>(self, source: &[V::Element], to: &mut [V::Element]) {
+        let zero = V::splat(V::Element::ZERO);
+        let Self { before, end, from, step } = self;
+        let len = to.len();
+        if end == before {
+            clear::<V>(to);
+            return;
         }
-    } else {
-        for (to, from) in inside.iter_mut().zip(source.iter().step_by(axis.step)) {
-            *to = *from;
+        if len >= LANES && before <= LANES && len - end <= LANES {
+            // Whole vectors, which the copy then overwrites, are quicker than narrow borders.
+            zero.store(to);
+            zero.store(&mut to[len - LANES..]);
+        } else {
+            clear::<V>(&mut to[..before]);
+            clear::<V>(&mut to[end..]);
+        }
+        let (source, to) = (&source[from..], &mut to[before..end]);
+        if step > 1 {
+            for (to, from) in to.iter_mut().zip(source.iter().step_by(step)) {
+                *to = *from;
+            }
+        } else if to.len() < LANES {
+            V::load_partial(&source[..to.len()]).store_partial(to);
+        } else {
+            let last = to.len() - LANES;
+            for at in (0..last).step_by(LANES) {
+                V::load(&source[at..]).store(&mut to[at..]);
+            }
+            V::load(&source[last..]).store(&mut to[last..]);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 mod cpu;
 
-
 use super::{Direction, pointwise::Activation};
 use std::fmt;
 
