@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, overload
 
@@ -21,6 +22,7 @@ from loom.device import check_device
 from loom.errors import ConfigError, DTypeError, SerializationError, ShapeError, StateError
 from loom.grid import Coordinate, Extents, coordinates, locate
 from loom.handles import Cell, LayerHandle, brief, place_in_cell
+from loom.metrics import Metric
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -392,7 +394,7 @@ class Network(ManualLoop):
         kind = type(self)
         if not self.config.cells:
             return kind.from_config, (self.config,)
-        return _restore, (kind, self._native.to_bytes(True), self._judged_by)
+        return _restore, (kind, self._native.to_bytes(True), _portable(self._judged_by))
 
 
 def Sequential(  # noqa: N802 - reads like the network it makes
@@ -445,6 +447,13 @@ def _restore(kind: type[Network], data: bytes, judged_by: TrainingConfig | None)
     network = kind._wrap(_native.Network.from_bytes(data))
     network._judged_by = judged_by
     return network
+
+
+def _portable(config: TrainingConfig | None) -> TrainingConfig | None:
+    """Leaves out metrics that are functions, which need not be known elsewhere."""
+    if config is None:
+        return None
+    return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])
 
 
 def _check_names(expected: Iterable[str], given: Iterable[str]) -> None:

@@ -97,6 +97,12 @@ def test_copies_are_whole_and_their_own(trained: loom.Network, copied: Any) -> N
     assert weights(other) == weights(trained)
 
 
+def test_metrics_of_one_s_own_do_not_stand_in_the_way_of_a_pickle() -> None:
+    net = mlp()
+    loom.train(net, blobs(), quiet(metrics=["accuracy", lambda outputs, targets: 0.0]))
+    assert list(pickle.loads(pickle.dumps(net)).evaluate(blobs())) == ["loss", "accuracy"]
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, trained: loom.Network) -> None:
     path = tmp_path / "net.loom"
     path.write_bytes(b"old")

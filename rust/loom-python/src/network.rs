@@ -63,7 +63,7 @@ impl Network {
     }
 
     /// Looks at the network once it is built; only the building excludes others.
-    fn look_built<T: Send>(
+    pub fn look_built<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&Engine) -> loom::Result<T> + Send,

@@ -221,12 +221,7 @@ pub fn check_examples(
     let config = parse(config)?;
     let arrays = borrow(examples)?;
     let view = arrays.view()?;
-    let mut guard = network.get().write()?;
-    let network = &mut *guard;
-    detached(py, move || {
-        network.build()?;
-        engine::check_examples(network, &config, &view)
-    })
+    network.get().look_built(py, move |network| engine::check_examples(network, &config, &view))
 }
 
 /// Gathers loss and metrics without learning.
@@ -242,13 +237,7 @@ impl Evaluator {
     #[new]
     fn new(py: Python<'_>, network: Py<Network>, config: &str) -> PyResult<Self> {
         let config = parse(config)?;
-        let mut guard = network.get().write()?;
-        let target = &mut *guard;
-        let evaluator = detached(py, move || {
-            target.build()?;
-            engine::Evaluator::new(target, &config)
-        })?;
-        drop(guard);
+        let evaluator = network.get().look_built(py, move |engine| engine::Evaluator::new(engine, &config))?;
         Ok(Self { network, evaluator: Mutex::new(evaluator) })
     }
 

@@ -15,7 +15,11 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let mut file = tempfile::Builder::new().prefix(".loom-").tempfile_in(folder).map_err(failed)?;
+    // Opened here, because what tempfile says itself has the temporary name and no error number.
+    let mut file = tempfile::Builder::new()
+        .prefix(".loom-")
+        .make_in(folder, |path| File::options().write(true).create_new(true).open(path))
+        .map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;
     file.as_file().sync_all().map_err(failed)?;
     #[cfg(unix)]
