@@ -237,7 +237,8 @@ impl Evaluator {
     #[new]
     fn new(py: Python<'_>, network: Py<Network>, config: &str) -> PyResult<Self> {
         let config = parse(config)?;
-        let evaluator = network.get().look_built(py, move |engine| engine::Evaluator::new(engine, &config))?;
+        let evaluator =
+            network.get().look_built(py, move |engine| engine::Evaluator::new(engine, &config))?;
         Ok(Self { network, evaluator: Mutex::new(evaluator) })
     }
 

@@ -201,6 +201,10 @@ impl Trainer {
         for &(examples, rows) in batches {
             total += self.fill::<T>(examples, rows)?;
         }
+        if total == 0.0 {
+            // Every weight is zero: there is nothing to learn from, and no mean.
+            return Ok(left_out(network, values.rate));
+        }
         values.loss_divisor = total;
         let mut report = StepReport {
             loss: 0.0,
@@ -330,10 +334,19 @@ impl Trainer {
         if self.config.on_nonfinite == OnNonFinite::Raise {
             return Err(diagnose::explain::<T>(network, &self.run, report.gradient_norm, values));
         }
-        // The step counts, so that the next one draws anew; the optimizer's counter stays.
-        network.optimizer_state.step += 1;
-        Ok(StepReport { loss: f64::NAN, weight: 0.0, skipped: true, ..report })
+        Ok(StepReport {
+            gradient_norm: report.gradient_norm,
+            rows: report.rows,
+            ..left_out(network, report.rate)
+        })
     }
+}
+
+/// The report of a step that moved nothing. The step counts, so that the next one draws anew;
+/// the optimizer's counter stays.
+fn left_out(network: &mut Network, rate: f64) -> StepReport {
+    network.optimizer_state.step += 1;
+    StepReport { loss: f64::NAN, weight: 0.0, rows: 0, rate, gradient_norm: None, skipped: true }
 }
 
 /// The values a batch is copied to.

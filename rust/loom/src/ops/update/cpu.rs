@@ -232,10 +232,10 @@ impl Update {
                 let before = start - range.start;
                 cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, [w, a, b, c]| {
                     let first = before + task * chunk;
-                    let (mut w, mut moments) = (w, [a, b, c]);
+                    let mut moments = [a, b, c];
                     gradient(first..first + w.len(), &mut |g| {
                         let moments = moments.each_mut().map(|moment| &mut **moment);
-                        T::dispatch(isa, Slice { rule, w: &mut w, g, moments });
+                        T::dispatch(isa, Slice { rule, w: &mut *w, g, moments });
                     });
                 });
                 start = end;
