@@ -51,6 +51,7 @@ def training_curves(run: TrainingResult | History, path: str | Path | None = Non
                 axes.plot(shown + 1, values[shown], marker="o", markersize=3, label=label)
         axes.set_title(panel.replace("_", " "))
         axes.set_xlabel("epoch")
+        axes.locator_params(axis="x", integer=True)
         axes.grid(visible=True, alpha=0.3)
         axes.legend()
     return _finished(figure, path)

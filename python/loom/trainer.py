@@ -85,7 +85,7 @@ class Trainer:
         if self._trainer is None or self._revision != network._revision:
             _native.check_examples(network._native, self._settings, examples)
             self._trainer = _native.Trainer(
-                network._native, self._settings, examples, self._total, self._resume, False, False
+                network._native, self._settings, examples, self._total, self._resume, False
             )
             self._resume = True
             self._revision = network._revision

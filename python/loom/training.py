@@ -138,15 +138,12 @@ class _Run:
     def _trainer(self, resume: bool) -> _native.Trainer:
         self.revision = self.network._revision
         self.observed = bool(self.network._observers)
-        return _native.Trainer(
-            self.network._native,
-            self.settings,
-            self.feed.first,
-            self.total_steps,
-            resume,
-            self.observed,
-            bool(self.functions),
+        trainer = _native.Trainer(
+            self.network._native, self.settings, self.feed.first, self.total_steps, resume, self.observed
         )
+        if self.functions:
+            trainer.keep_outputs()
+        return trainer
 
     def result(self) -> TrainingResult:
         """Runs, and says how it went."""

@@ -14,6 +14,9 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 /// Depth, row, column and place in the cell.
 pub type At = [usize; 4];
 
+/// The figures of every layer in one forward pass.
+type Figures = Vec<Py<PyDict>>;
+
 /// A network; calls that change it exclude each other, and raise instead of waiting.
 #[pyclass(frozen, module = "loom._native")]
 pub struct Network {
@@ -284,7 +287,7 @@ impl Network {
         py: Python<'_>,
         x: &Bound<'_, PyAny>,
         batch_size: usize,
-    ) -> PyResult<(Py<PyAny>, Vec<Vec<Py<PyDict>>>)> {
+    ) -> PyResult<(Py<PyAny>, Vec<Figures>)> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let (tensor, statistics) = self.look(py, move |engine| {

@@ -53,7 +53,6 @@ impl Trainer {
         total_steps: u64,
         resume: bool,
         observed: bool,
-        outputs: bool,
     ) -> PyResult<Self> {
         let config = parse(config)?;
         let arrays = borrow(examples)?;
@@ -66,9 +65,7 @@ impl Trainer {
             engine::check_examples(target, &settings, &view)?;
             let epoch = Epoch::new(&settings, view.rows());
             let steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
-            let mut trainer = engine::Trainer::new(target, &settings, &view, steps, resume, observed)?;
-            trainer.keep_outputs(outputs);
-            Ok((trainer, epoch))
+            Ok((engine::Trainer::new(target, &settings, &view, steps, resume, observed)?, epoch))
         })?;
         drop(guard);
         Ok(Self { network, state: Mutex::new(State { trainer, config, epoch }) })
@@ -149,7 +146,12 @@ impl Trainer {
         Ok((loss, metrics))
     }
 
-    /// Output and target of each batch of the newest step; the trainer must have been made with `outputs`.
+    /// Keeps the outputs of every batch of a step for `newest`, instead of only the last one's.
+    fn keep_outputs(&self) {
+        self.lock().trainer.keep_outputs(true);
+    }
+
+    /// Output and target of each batch of the newest step that was kept.
     fn newest(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
         let batches = self.lock().trainer.newest().map_err(PyError::from)?;
         batches
