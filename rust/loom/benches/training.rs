@@ -45,6 +45,8 @@ fn step(criterion: &mut Criterion, name: &str, mut network: Network, batch: usiz
     let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
     let config = TrainingConfig {
         batch_size: batch,
+        // Thousands of steps on one batch would end in numbers that no training has.
+        learning_rate: 1e-6,
         loss: LossConfig::parse("cross_entropy")?,
         ..TrainingConfig::default()
     };

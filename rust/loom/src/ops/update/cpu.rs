@@ -86,6 +86,15 @@ impl<T: Real> Rule<T> {
     }
 }
 
+/// Zero instead of what is too small for a normal number.
+///
+/// A weight whose gradient has died leaves moments that decay for ever; below the normal numbers
+/// every processor computes with them many times slower, and they move nothing any more.
+#[inline(always)]
+fn flush<T: Real, E: Elementwise<Element = T>>(moment: E) -> E {
+    E::select(moment.abs().lt(E::splat(T::MIN_POSITIVE)), E::splat(T::ZERO), moment)
+}
+
 /// New weight and moments from old ones and the gradient; unused moments pass through.
 ///
 /// Moments come in the order of [`Optimizer::slots`].
@@ -96,23 +105,23 @@ fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, momen
     match *rule {
         Rule::Sgd { rate, momentum, nesterov, decay } => {
             let g = s(decay).mul_add(w, g);
-            let v = s(momentum).mul_add(a, g);
+            let v = flush(s(momentum).mul_add(a, g));
             let step = if nesterov { s(momentum).mul_add(v, g) } else { v };
             (w - s(rate) * step, [v, b, c])
         }
         Rule::Adam { step_size, news, beta2, square_news, root_scale, epsilon, decay, shrink } => {
             let w = w * s(shrink);
             let g = s(decay).mul_add(w, g);
-            let mean = (g - a).mul_add(s(news), a);
-            let square = b * s(beta2) + g * g * s(square_news);
+            let mean = flush((g - a).mul_add(s(news), a));
+            let square = flush(b * s(beta2) + g * g * s(square_news));
             let denominator = square.sqrt().mul_add(s(root_scale), s(epsilon));
             (w - s(step_size) * (mean / denominator), [mean, square, c])
         }
         Rule::RmsProp { rate, alpha, news, epsilon, momentum, centered, decay } => {
             let g = s(decay).mul_add(w, g);
-            let square = a * s(alpha) + g * g * s(news);
+            let square = flush(a * s(alpha) + g * g * s(news));
             let (mean, spread) = if centered {
-                let mean = (g - b).mul_add(s(news), b);
+                let mean = flush((g - b).mul_add(s(news), b));
                 // Rounding may leave a square below the mean's own.
                 (mean, (square - mean * mean).max(s(T::ZERO)))
             } else {
@@ -122,7 +131,7 @@ fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, momen
             if momentum == T::ZERO {
                 return (w - s(rate) * step, [square, mean, c]);
             }
-            let velocity = s(momentum).mul_add(if centered { c } else { b }, step);
+            let velocity = flush(s(momentum).mul_add(if centered { c } else { b }, step));
             let moments = if centered { [square, mean, velocity] } else { [square, velocity, c] };
             (w - s(rate) * velocity, moments)
         }
