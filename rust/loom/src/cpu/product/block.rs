@@ -26,6 +26,9 @@ const PIECE: usize = 1024;
 const IN_PLACE_COLUMNS: usize = 512;
 /// ... the right one for so few rows: packing would cost more than it saves.
 const IN_PLACE_ROWS: usize = 512;
+/// Elements this many bytes apart fall on the same few lines of the first-level
+/// cache and drive each other out: such operands are packed sooner.
+const SAME_LINES: usize = 4096;
 /// A right operand that is not plain in memory is read in its own form for so
 /// few rows: decoding or transposing it again for each panel of rows is then
 /// still cheaper than packing.
@@ -72,6 +75,11 @@ impl<T: Copy> Columns<'_, T> {
             own => own,
         }
     }
+}
+
+/// Whether elements a stride apart share the same lines of the first-level cache.
+fn collides<T>(stride: usize) -> bool {
+    (stride * size_of::<T>()).is_multiple_of(SAME_LINES)
 }
 
 impl<'a, T: Element> Block<'a, T> {
@@ -127,9 +135,13 @@ impl<'a, T: Element> Block<'a, T> {
             return;
         }
         let some = rows.len() <= OWN_FORM_ROWS;
-        let a_in_place =
-            self.a_in_place.filter(|a| a.lane_stride() == 1 || columns.len() <= IN_PLACE_COLUMNS || some);
-        let b_in_place = self.b_in_place.filter(|b| b.lane_stride() == 1 && rows.len() <= IN_PLACE_ROWS);
+        let few = |stride: usize, extent: usize, most: usize| extent <= most && !collides::<T>(stride);
+        let a_in_place = self.a_in_place.filter(|a| {
+            a.lane_stride() == 1 || some || few(a.lane_stride(), columns.len(), IN_PLACE_COLUMNS)
+        });
+        let b_in_place = self
+            .b_in_place
+            .filter(|b| b.lane_stride() == 1 && (some || few(b.depth_stride(), rows.len(), IN_PLACE_ROWS)));
         let own_form =
             if b_in_place.is_none() && a_in_place.is_some() && some { self.b_own_form } else { None };
         let most = match own_form {
