@@ -1,0 +1,81 @@
+//! How parameters are laid out inside and outside.
+
+use crate::tensor::Shape;
+
+/// How a parameter is stored and how the outside sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Stored as it is seen.
+    Plain(Shape),
+    /// Seen as (out, ...), stored as (product of the rest, out): one sample and a batch then
+    /// sum in the same order at full speed, and output channels are columns.
+    InputMajor(Shape),
+}
+
+impl Layout {
+    /// Stored as it is seen.
+    pub fn plain(shape: impl Into<Shape>) -> Self {
+        Layout::Plain(shape.into())
+    }
+
+    /// Seen as (out, ...), stored with the outputs last.
+    pub fn input_major(outside: impl Into<Shape>) -> Self {
+        Layout::InputMajor(outside.into())
+    }
+
+    /// Extents as the outside sees them.
+    pub fn outside_shape(&self) -> Vec<usize> {
+        match self {
+            Layout::Plain(shape) | Layout::InputMajor(shape) => shape.to_vec(),
+        }
+    }
+
+    /// Rows and columns as stored; columns are output channels.
+    pub fn storage_matrix(&self) -> (usize, usize) {
+        match self {
+            Layout::Plain(shape) => (1, shape.len()),
+            Layout::InputMajor(shape) => {
+                let outputs = shape.first().copied().unwrap_or(1);
+                (shape.len() / outputs.max(1), outputs)
+            }
+        }
+    }
+
+    /// Extents as stored.
+    pub fn storage_shape(&self) -> Shape {
+        match self {
+            Layout::Plain(shape) => shape.clone(),
+            Layout::InputMajor(_) => {
+                let (rows, columns) = self.storage_matrix();
+                Shape::from([rows, columns])
+            }
+        }
+    }
+
+    /// Elements in storage order, put into the outside's order.
+    pub fn to_outside<T: Copy>(&self, stored: &[T]) -> Vec<T> {
+        match self {
+            Layout::Plain(_) => stored.to_vec(),
+            Layout::InputMajor(_) => {
+                let (rows, columns) = self.storage_matrix();
+                transpose(stored, rows, columns)
+            }
+        }
+    }
+
+    /// Elements in the outside's order, put into storage order.
+    pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Vec<T> {
+        match self {
+            Layout::Plain(_) => outside.to_vec(),
+            Layout::InputMajor(_) => {
+                let (rows, columns) = self.storage_matrix();
+                transpose(outside, columns, rows)
+            }
+        }
+    }
+}
+
+/// A (rows, columns) matrix as (columns, rows).
+fn transpose<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Vec<T> {
+    (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
+}
