@@ -1,7 +1,7 @@
 //! Two-dimensional convolution.
 
 use super::activation::{activate, activate_backward};
-use super::dense::yes;
+use super::dense::{with_bias, yes};
 use super::registry::{Configured, config_of};
 use super::{Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
 use crate::ops::pointwise::Activation;
@@ -232,27 +232,15 @@ impl Layer for Conv2D {
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
         let [kernel_height, kernel_width] = self.kernel_size;
         let group_inputs = inputs[0][0] / self.groups;
-        let fan_in = group_inputs * kernel_height * kernel_width;
-        let fan_out = self.filters / self.groups * kernel_height * kernel_width;
-        let mut specs = vec![ParameterSpec {
+        let weight = ParameterSpec {
             name: "weight",
             layout: Layout::input_major([self.filters, group_inputs, kernel_height, kernel_width]),
             initializer: self.weight_initializer.unwrap_or(Initializer::HeNormal),
-            fan_in,
-            fan_out,
+            fan_in: group_inputs * kernel_height * kernel_width,
+            fan_out: self.filters / self.groups * kernel_height * kernel_width,
             morphable: true,
-        }];
-        if self.bias {
-            specs.push(ParameterSpec {
-                name: "bias",
-                layout: Layout::plain([self.filters]),
-                initializer: self.bias_initializer.unwrap_or(Initializer::Zeros),
-                fan_in,
-                fan_out,
-                morphable: false,
-            });
-        }
-        specs
+        };
+        with_bias(weight, self.bias, self.filters, self.bias_initializer)
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

@@ -61,6 +61,23 @@ impl Dense {
     }
 }
 
+/// A layer's weight, and a bias of `channels` that starts at zero unless told otherwise, if there is one.
+pub(super) fn with_bias(
+    weight: ParameterSpec,
+    bias: bool,
+    channels: usize,
+    initializer: Option<Initializer>,
+) -> Vec<ParameterSpec> {
+    let bias = bias.then(|| ParameterSpec {
+        name: "bias",
+        layout: Layout::plain([channels]),
+        initializer: initializer.unwrap_or(Initializer::Zeros),
+        morphable: false,
+        ..weight.clone()
+    });
+    std::iter::once(weight).chain(bias).collect()
+}
+
 impl Configured for Dense {
     fn validate(&self) -> Result<()> {
         if self.units == 0 {
@@ -92,26 +109,15 @@ impl Layer for Dense {
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
         let features = inputs[0].last().copied().unwrap_or(1);
-        let (fan_in, fan_out) = (features, self.units);
-        let mut specs = vec![ParameterSpec {
+        let weight = ParameterSpec {
             name: "weight",
             layout: Layout::input_major([self.units, features]),
             initializer: self.weight_initializer.unwrap_or(Initializer::XavierNormal),
-            fan_in,
-            fan_out,
+            fan_in: features,
+            fan_out: self.units,
             morphable: true,
-        }];
-        if self.bias {
-            specs.push(ParameterSpec {
-                name: "bias",
-                layout: Layout::plain([self.units]),
-                initializer: self.bias_initializer.unwrap_or(Initializer::Zeros),
-                fan_in,
-                fan_out,
-                morphable: false,
-            });
-        }
-        specs
+        };
+        with_bias(weight, self.bias, self.units, self.bias_initializer)
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
