@@ -81,6 +81,12 @@ fn tied_weights() {
         .map(|step| step.write)
         .collect();
     assert_eq!(writes, [Write::First, Write::Add]);
+    let golden = include_str!("golden/tied_weights.txt");
+    assert_eq!(
+        program.to_string().trim(),
+        golden.trim(),
+        "the program has changed; if it should have, update the golden file"
+    );
     // Values that live at the same time never share a buffer.
     let buffers = [x, y, z, dz].map(|value| program.value(value).place);
     for (i, one) in buffers.iter().enumerate() {

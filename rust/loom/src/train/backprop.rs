@@ -277,7 +277,7 @@ impl Trainer {
 
     /// Copies a batch into the run; returns what its summed losses are to be divided by.
     fn fill<T: Real>(&mut self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<f64> {
-        let ports = self.run.program().ports().clone_values();
+        let ports = BatchPorts::of(self.run.program().ports())?;
         self.run.rows = rows.len();
         if rows.is_empty() {
             return Err(Error::Value("a batch is empty: it has no rows".into()));
@@ -356,14 +356,11 @@ struct BatchPorts {
     sample_weight: Option<Value>,
 }
 
-impl Ports {
-    fn clone_values(&self) -> BatchPorts {
-        // A training program always has both.
-        let missing = Value(0);
-        BatchPorts {
-            input: self.input.unwrap_or(missing),
-            target: self.target.unwrap_or(missing),
-            sample_weight: self.sample_weight,
+impl BatchPorts {
+    fn of(ports: &Ports) -> Result<Self> {
+        match (ports.input, ports.target) {
+            (Some(input), Some(target)) => Ok(Self { input, target, sample_weight: ports.sample_weight }),
+            _ => Err(Error::Internal("a training program lacks its ports".into())),
         }
     }
 }
