@@ -53,7 +53,8 @@ fn noise(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i as f32 + 1.0) * 0.618_034).fract() * 2.0 - 1.0).collect()
 }
 
-fn allocations_of_a_step(mut network: Network, config: &TrainingConfig) -> Result<usize> {
+/// Allocations in ten steps, at the least.
+fn allocations_of_steps(mut network: Network, config: &TrainingConfig) -> Result<usize> {
     let batch = config.batch_size;
     let shape = [&[batch], &network.input_shape()[..]].concat();
     let input = noise(shape.iter().product());
@@ -61,16 +62,21 @@ fn allocations_of_a_step(mut network: Network, config: &TrainingConfig) -> Resul
     let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
     let mut trainer = Trainer::new(&mut network, config, &examples, 100, false, false)?;
     let order: Vec<u32> = (0..batch as u32).rev().collect();
-    // Threads keep scratch memory that grows to what they need, and which thread takes which
-    // task is not fixed: the first steps see to that.
-    for _ in 0..20 {
-        trainer.step(&mut network, &[(&examples, Rows::At(&order))])?;
+    // Threads keep scratch memory that grows to what they need, which thread takes which task is
+    // not fixed, and the test runner's own threads allocate now and then: both come to an end,
+    // while a step that allocates does so every time.
+    let mut fewest = usize::MAX;
+    for _ in 0..40 {
+        let before = CALLS.load(Ordering::SeqCst);
+        for _ in 0..10 {
+            trainer.step(&mut network, &[(&examples, Rows::At(&order))])?;
+        }
+        fewest = fewest.min(CALLS.load(Ordering::SeqCst) - before);
+        if fewest == 0 {
+            break;
+        }
     }
-    let before = CALLS.load(Ordering::SeqCst);
-    for _ in 0..10 {
-        trainer.step(&mut network, &[(&examples, Rows::At(&order))])?;
-    }
-    Ok(CALLS.load(Ordering::SeqCst) - before)
+    Ok(fewest)
 }
 
 #[test]
@@ -89,9 +95,9 @@ fn a_step_allocates_nothing() -> Result<()> {
     dense.add([0, 0, 0], Dropout { rate: 0.5 })?;
     dense.add([0, 0, 0], Dense::new(3))?;
     let again = Network::from_config(&dense.config())?;
-    assert_eq!(allocations_of_a_step(dense, &config)?, 0);
+    assert_eq!(allocations_of_steps(dense, &config)?, 0);
     // Without clipping, gradients go straight into their updates.
-    assert_eq!(allocations_of_a_step(again, &TrainingConfig { gradient_clip: None, ..config.clone() })?, 0);
+    assert_eq!(allocations_of_steps(again, &TrainingConfig { gradient_clip: None, ..config.clone() })?, 0);
 
     let mut images = Network::sequential([1, 12, 12])?;
     images.add([0, 0, 0], Conv2D::new(8, [3, 3]).activation(Activation::Relu))?;
@@ -100,7 +106,7 @@ fn a_step_allocates_nothing() -> Result<()> {
     images.add([0, 0, 0], Flatten {})?;
     images.add([0, 0, 0], Dense::new(3))?;
     images.morph(loom::dtype::DType::Int8)?;
-    assert_eq!(allocations_of_a_step(images, &config)?, 0);
+    assert_eq!(allocations_of_steps(images, &config)?, 0);
     Ok(())
 }
 
