@@ -5,7 +5,7 @@ use super::data::gather;
 use super::loss::{LossConfig, LossOptions, loss_op};
 use super::metrics::{ClassAxis, MetricState, Truth};
 use super::{Examples, OnNonFinite, OptimizerState, Rows, TrainingConfig, diagnose};
-use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::cpu::{Access, Real, StepValues};
 use crate::layers::class_extents;
 use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::{divisor, validate_targets};
@@ -106,7 +106,7 @@ impl Trainer {
             config: config.clone(),
             plan,
             op,
-            run: Run::new(Arc::new(program)),
+            run: network.device().run(Arc::new(program))?,
             total_steps,
             pin_layers,
             keep_outputs: false,
@@ -135,7 +135,10 @@ impl Trainer {
     ///
     /// # Errors
     /// [`Error::State`] before any step.
-    pub fn newest(&self) -> Result<Vec<(Tensor, OwnedTargets)>> {
+    pub fn newest(&mut self) -> Result<Vec<(Tensor, OwnedTargets)>> {
+        let ports = self.run.program().ports();
+        let shown: Vec<Value> = ports.output.into_iter().chain(ports.target).collect();
+        self.run.fetch(&shown)?;
         let last = match self.run.program().precision() {
             Precision::Float32 => self.newest_in::<f32>(),
             Precision::Float64 => self.newest_in::<f64>(),
@@ -183,7 +186,6 @@ impl Trainer {
         network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
-        let cpu = Cpu::global()?;
         let state = &network.optimizer_state;
         let mut values = StepValues {
             seed: self.config.seed,
@@ -221,7 +223,8 @@ impl Trainer {
                 self.fill::<T>(examples, rows)?;
             }
             let access = Access::Exclusive(&mut network.registry);
-            execute::<T>(cpu, &mut self.run, access, Phase::Forward..=Phase::Loss, &values)?;
+            self.run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
+            self.run.fetch(&self.fetched())?;
             let loss = self.summed_loss::<T>();
             if !loss.is_finite() {
                 return self.non_finite::<T>(network, report, &values);
@@ -233,13 +236,14 @@ impl Trainer {
                 self.earlier.push(self.newest_in::<T>()?);
             }
             let access = Access::Exclusive(&mut network.registry);
-            execute::<T>(cpu, &mut self.run, access, Phase::Backward..=Phase::Exchange, &values)?;
+            self.run.execute(access, Phase::Backward..=Phase::Exchange, &values)?;
             values.gradients_zeroed = false;
             values.row_offset += rows.len() as u64;
         }
         let access = Access::Exclusive(&mut network.registry);
-        execute::<T>(cpu, &mut self.run, access, Phase::Verdict..=Phase::Verdict, &values)?;
+        self.run.execute(access, Phase::Verdict..=Phase::Verdict, &values)?;
         if let Some(port) = self.run.program().ports().gradient_norm {
+            self.run.fetch(&[port])?;
             let norm = self.run.read::<T>(port)[0].to_f64();
             report.gradient_norm = Some(norm);
             if !norm.is_finite() {
@@ -247,10 +251,19 @@ impl Trainer {
             }
         }
         let access = Access::Exclusive(&mut network.registry);
-        execute::<T>(cpu, &mut self.run, access, Phase::Update..=Phase::Commit, &values)?;
+        self.run.execute(access, Phase::Update..=Phase::Commit, &values)?;
         network.optimizer_state.updates += 1;
         network.optimizer_state.step += 1;
         Ok(report)
+    }
+
+    /// What is looked at after a batch's forward pass: its losses, its output where metrics or the
+    /// caller want it, and every layer's where they are pinned.
+    fn fetched(&self) -> Vec<Value> {
+        let ports = self.run.program().ports();
+        let wanted = self.keep_outputs || self.pin_layers || !self.metrics.is_empty();
+        let layers = ports.layers.iter().map(|(_, layer)| layer.output);
+        ports.row_losses.into_iter().chain(ports.output.filter(|_| wanted)).chain(layers).collect()
     }
 
     /// Compiles anew where these batches are larger than any before, or bring weights.
@@ -271,7 +284,7 @@ impl Trainer {
         }
         let (program, op) = compile(network, &self.config, self.plan, self.pin_layers)?;
         self.op = op;
-        self.run = Run::new(Arc::new(program));
+        self.run = network.device().run(Arc::new(program))?;
         Ok(())
     }
 
