@@ -223,7 +223,7 @@ impl Trainer {
             }
             let access = Access::Exclusive(&mut network.registry);
             self.run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
-            self.run.fetch(&self.fetched())?;
+            self.fetch_watched()?;
             let loss = self.summed_loss::<T>();
             if !loss.is_finite() {
                 return self.non_finite::<T>(network, report, &values);
@@ -256,13 +256,18 @@ impl Trainer {
         Ok(report)
     }
 
-    /// What is looked at after a batch's forward pass: its losses, its output where metrics or the
-    /// caller want it, and every layer's where they are pinned.
-    pub(super) fn fetched(&self) -> Vec<Value> {
+    /// Makes readable what is looked at after a batch's forward pass: its losses, its output where
+    /// metrics or the caller want it, and every layer's where they are pinned.
+    pub(super) fn fetch_watched(&mut self) -> Result<()> {
+        if !self.run.is_remote() {
+            return Ok(());
+        }
         let ports = self.run.program().ports();
         let wanted = self.keep_outputs || self.pin_layers || !self.metrics.is_empty();
         let layers = ports.layers.iter().map(|(_, layer)| layer.output);
-        ports.row_losses.into_iter().chain(ports.output.filter(|_| wanted)).chain(layers).collect()
+        let watched: Vec<Value> =
+            ports.row_losses.into_iter().chain(ports.output.filter(|_| wanted)).chain(layers).collect();
+        self.run.fetch(&watched)
     }
 
     /// Compiles anew where these batches are larger than any before, or bring weights.
