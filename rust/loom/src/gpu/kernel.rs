@@ -120,11 +120,6 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// What it is, for error messages.
-    pub(super) fn label(&self) -> &str {
-        &self.kernel.label
-    }
-
     /// The compiled pipeline.
     pub(super) fn get(&self, device: &wgpu::Device, checked: bool) -> &wgpu::ComputePipeline {
         self.made.get_or_init(|| {
