@@ -70,7 +70,10 @@ fn mlp() -> Result<Network> {
 
 fn cnn() -> Result<Network> {
     let mut network = Network::sequential([1, 12, 12])?;
-    network.add([0, 0, 0], Conv2D::new(6, [3, 3]).padding(loom::layers::Padding::Explicit([1, 1])).activation(Activation::Relu))?;
+    network.add(
+        [0, 0, 0],
+        Conv2D::new(6, [3, 3]).padding(loom::layers::Padding::Explicit([1, 1])).activation(Activation::Relu),
+    )?;
     network.add([0, 0, 0], MaxPool2D::new([2, 2]))?;
     network.add([0, 0, 0], Conv2D::new(8, [3, 3]).groups(2).activation(Activation::Gelu))?;
     network.add([0, 0, 0], Flatten {})?;

@@ -120,6 +120,11 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
+    /// What it is, for error messages and tables of times.
+    pub(super) fn label(&self) -> &str {
+        &self.kernel.label
+    }
+
     /// The compiled pipeline.
     pub(super) fn get(&self, device: &wgpu::Device, checked: bool) -> &wgpu::ComputePipeline {
         self.made.get_or_init(|| {

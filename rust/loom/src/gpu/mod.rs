@@ -8,6 +8,7 @@
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
 //! frame       dispatches in one pass and one submit; reading back
+//! timer       how long frames and kernels take on the device
 //! training    many training steps in one frame
 //! ```
 
@@ -21,6 +22,7 @@ mod recorder;
 mod steps;
 #[cfg(test)]
 pub(crate) mod testing;
+mod timer;
 mod training;
 
 pub use adapter::{Adapter, AdapterList, adapters, release};
@@ -29,6 +31,7 @@ pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
 pub use recorder::{Bind, GpuOperation, Recorder};
+pub use timer::{KernelTime, Timing};
 
 pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
