@@ -394,6 +394,31 @@ fn errors_leave_the_network_usable() -> Result<()> {
     Ok(())
 }
 
+/// A lost device is reported; the weights that were last brought back survive it.
+#[test]
+fn the_last_synchronised_weights_survive_a_lost_device() -> Result<()> {
+    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let data = Data::new(32, &[20]);
+    let input = tensor_view(&data.shape, &data.input)?;
+    let mut network = mlp()?;
+    network.to("gpu")?;
+    let config = TrainingConfig { epochs: 1, ..config()? };
+    train(&mut network, &data.examples()?, &config)?;
+    network.synchronize()?;
+    let kept = network.parameter([0, 0, 0], 0, "weight")?.to_f32();
+    train(&mut network, &data.examples()?, &config)?;
+    gpu.lose();
+    let error = network.predict(input.clone()).expect_err("a lost device");
+    assert!(matches!(&error, Error::Device(message) if message.contains("lost")), "{error}");
+    assert!(train(&mut network, &data.examples()?, &config).is_err());
+    network.to("cpu")?;
+    assert_eq!(network.parameter([0, 0, 0], 0, "weight")?.to_f32(), kept);
+    // It can be opened anew.
+    network.to("gpu")?;
+    train(&mut network, &data.examples()?, &config)?;
+    Ok(())
+}
+
 /// A training step is one submit, and reads back nothing but what it came to.
 #[test]
 fn a_step_is_one_submit() -> Result<()> {

@@ -163,6 +163,14 @@ pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
     Ok(gpu)
 }
 
+#[cfg(test)]
+impl Gpu {
+    /// This GPU opened once more, for tests whose settings and errors are not for others to see.
+    pub(super) fn open_for_tests(adapter: &Adapter) -> Result<Self> {
+        Gpu::open(adapter.clone(), &system().found[adapter.index].adapter)
+    }
+}
+
 /// The first GPU that is hardware.
 pub(crate) fn first_hardware() -> Option<usize> {
     system().found.iter().position(|found| !found.description.software)

@@ -211,6 +211,14 @@ impl Gpu {
         self.lost.get().is_some()
     }
 
+    /// Gives the device up as though its driver had failed, for testing how a program copes.
+    pub fn lose(&self) {
+        self.device.destroy();
+        // Whether or not the device still answers, it is gone.
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        let _ = self.lost.set("it was given up".into());
+    }
+
     /// What went wrong on the device since this was last asked.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ mod recorder;
 mod steps;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod timer;
 mod training;
 
