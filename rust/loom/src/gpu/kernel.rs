@@ -121,7 +121,7 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// What it is, for error messages.
+    /// What it is, for error messages and tables of times.
     pub(super) fn label(&self) -> &str {
         &self.kernel.label
     }

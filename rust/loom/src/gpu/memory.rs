@@ -5,7 +5,7 @@ use super::device::Allocation;
 use super::frame::Frame;
 use super::kernel::Pipeline;
 use super::mirror::Mirror;
-use super::recorder::{Dispatch, Recorder};
+use super::recorder::{Dispatch, Recorder, schedule};
 use super::steps::STEP_BYTES;
 use crate::dtype::DType;
 use crate::network::Registry;
@@ -240,7 +240,7 @@ impl Memory {
                 (_, error) => error,
             })?;
         }
-        let list = recorder.dispatches;
+        let list = schedule(recorder.dispatches);
         let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
         self.gpu.pipelines.compile(&self.gpu.device, &pipelines);
         self.gpu.check()?;

@@ -86,11 +86,6 @@ impl Mirror {
         }
     }
 
-    /// The device.
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-
     /// A number that grows whenever memory is replaced.
     pub(super) fn generation(&self) -> u64 {
         self.generation
@@ -392,7 +387,9 @@ impl Mirror {
             return Ok(());
         }
         let mut parts: Vec<(Operand, &mut [u8])> = Vec::new();
-        let gradients = if self.gradients == Side::Device { &mut registry.gradients[..] } else { &mut [] };
+        // Gradients that are zeroed are nobody's any more.
+        let wanted = self.gradients == Side::Device && !registry.gradients_zeroed;
+        let gradients = if wanted { &mut registry.gradients[..] } else { &mut [] };
         let moments = if self.moments == Side::Device { &mut registry.moments[..] } else { &mut [] };
         for (held, gradient) in self.stores.iter().zip(gradients) {
             if let Some(memory) = &held.gradient {

@@ -8,6 +8,7 @@
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
 //! frame       dispatches in one pass and one submit; reading back
+//! timer       how long frames and kernels take on the device
 //! training    many training steps in one frame
 //! ```
 
@@ -21,17 +22,19 @@ mod recorder;
 mod steps;
 #[cfg(test)]
 pub(crate) mod testing;
+mod timer;
 mod training;
 
-pub use adapter::{Adapter, AdapterList, adapters};
+pub use adapter::{Adapter, AdapterList, adapters, release};
 pub use device::{Capabilities, Gpu};
 pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
 pub use recorder::{Bind, GpuOperation, Recorder};
+pub use timer::{KernelTime, Timing};
 
-pub(crate) use adapter::{first_hardware, open, release};
+pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
-pub(crate) use memory::{Memory, OFFSET_ELEMENTS};
+pub(crate) use memory::Memory;
 pub(crate) use mirror::Mirror;
 pub(crate) use training::{FrameStep, Outcome, Resident, train_frame};

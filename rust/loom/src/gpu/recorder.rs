@@ -38,15 +38,53 @@ pub enum Bind {
 }
 
 /// A kernel with its operands and extents, ready to be replayed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Dispatch {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) bindings: wgpu::BindGroup,
     /// The first is the step's number, filled in when it is replayed.
     pub(super) constants: Vec<u32>,
     pub(super) groups: [u32; 2],
-    /// Keeps the operands' memory.
-    _memory: Vec<Allocation>,
+    /// The operands' memory, and whether it is written.
+    memory: Vec<(Allocation, bool)>,
+}
+
+/// Puts dispatches that do not wait for each other side by side.
+///
+/// Between two dispatches of which one needs the other's result the driver puts a barrier, and the
+/// device runs dry there. So each goes to the earliest level at which all it needs is done: what
+/// each computes, and from what, stays the same.
+pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
+    /// The first levels at which memory may be read, and written, again.
+    struct Free {
+        allocation: Allocation,
+        read: usize,
+        write: usize,
+    }
+    let mut memory: Vec<Free> = Vec::new();
+    let mut levels: Vec<(usize, Dispatch)> = Vec::new();
+    for dispatch in dispatches {
+        let mut level = 0;
+        let mut touched = Vec::with_capacity(dispatch.memory.len());
+        for (allocation, written) in &dispatch.memory {
+            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
+                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
+                memory.len() - 1
+            });
+            level = level.max(if *written { memory[place].write } else { memory[place].read });
+            touched.push((place, *written));
+        }
+        for (place, written) in touched {
+            let free = &mut memory[place];
+            free.write = free.write.max(level + 1);
+            if written {
+                free.read = free.read.max(level + 1);
+            }
+        }
+        levels.push((level, dispatch));
+    }
+    levels.sort_by_key(|(level, _)| *level);
+    levels.into_iter().map(|(_, dispatch)| dispatch).collect()
 }
 
 /// Collects the dispatches of one operation after another.
@@ -223,7 +261,7 @@ impl<'a> Recorder<'a> {
                     capabilities.max_binding as f64 / 1048576.0,
                 )));
             }
-            memory.push(operand.allocation().clone());
+            memory.push((operand.allocation().clone(), matches!(bind, Bind::Write(_))));
             entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: operand.binding() });
         }
         let bindings = self.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -233,7 +271,7 @@ impl<'a> Recorder<'a> {
         });
         let constants = std::iter::once(0).chain(constants.iter().copied()).collect();
         let groups = [width as u32, height as u32];
-        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, _memory: memory });
+        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, memory });
         Ok(())
     }
 }
