@@ -6,6 +6,7 @@ use super::kernel::{Kernel, Pipeline};
 use super::memory::Operand;
 use super::mirror::VersionOperands;
 use crate::{Error, Result};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of constants that a dispatch brings along: the step's number and the kernel's own.
@@ -96,6 +97,8 @@ pub struct Recorder<'a> {
     pub(super) writes: Vec<Operand>,
     pub(super) versions: Vec<VersionOperands>,
     pub(super) control: Operand,
+    /// Bytes of a buffer that one kernel is to see at most.
+    pub(super) max_binding: usize,
     pub(super) dispatches: Vec<Dispatch>,
 }
 
@@ -110,6 +113,7 @@ impl<'a> Recorder<'a> {
             writes: Vec::new(),
             versions: Vec::new(),
             control,
+            max_binding: gpu.capabilities().max_binding,
             dispatches: Vec::new(),
         }
     }
@@ -131,7 +135,38 @@ impl<'a> Recorder<'a> {
 
     /// What the device can do.
     pub fn capabilities(&self) -> Capabilities {
-        self.gpu.capabilities()
+        Capabilities { max_binding: self.max_binding, ..self.gpu.capabilities() }
+    }
+
+    /// How many operands the step reads.
+    pub fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// How many results the step writes.
+    pub fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Parts of `elements` 32-bit elements that kernels can see, in order: each starts at a multiple of
+    /// `multiple` elements, itself one of 64, and all are as long as they can be.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where not even `multiple` elements can be seen at a time.
+    pub fn parts(&self, elements: usize, multiple: usize) -> Result<Vec<Range<usize>>> {
+        let longest = self.max_binding / 4 / multiple * multiple;
+        if elements == 0 {
+            return Ok(Vec::new());
+        }
+        if longest == 0 {
+            return Err(Error::Device(format!(
+                "{} lets kernels see no more than {} bytes at a time",
+                self.gpu.adapter(),
+                self.max_binding
+            )));
+        }
+        let starts = (0..elements).step_by(longest);
+        Ok(starts.map(|start| start..elements.min(start + longest)).collect())
     }
 
     /// Operand `index`.
@@ -167,6 +202,17 @@ impl<'a> Recorder<'a> {
     /// [`Error::Device`] where there is none left.
     pub fn scratch(&mut self, elements: usize) -> Result<Operand> {
         Operand::allocate(self.gpu, "temporary results", elements)
+    }
+
+    /// Memory with this content, of this step alone: for kernels to look something up, or to leave
+    /// something there for the next time.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where there is none left.
+    pub fn table(&mut self, words: &[u32]) -> Result<Operand> {
+        let operand = Operand::allocate(self.gpu, "a kernel's table", words.len())?;
+        self.gpu.upload(operand.allocation(), 0, bytemuck::cast_slice(words));
+        Ok(operand)
     }
 
     /// Runs `kernel` on `groups` workgroups; see `prelude.wgsl` for how kernels find their number.
