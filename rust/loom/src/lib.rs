@@ -25,11 +25,14 @@
 //! # Ok::<(), loom::Error>(())
 //! ```
 
+mod device;
 mod error;
 mod tensor;
 
 pub mod cpu;
 pub mod dtype;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod io;
 pub mod layers;
 pub mod network;
@@ -39,6 +42,7 @@ pub mod random;
 pub mod train;
 pub mod weights;
 
+pub use device::Device;
 pub use error::{Error, Result};
 pub use network::Network;
 pub use tensor::{Buffer, Elements, Precision, Shape, Tensor, TensorView};

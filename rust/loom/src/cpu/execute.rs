@@ -4,7 +4,7 @@ use super::args::{Args, MAX_READS, MAX_WRITES, StepValues, View, part};
 use super::{Cpu, Real};
 use crate::network::Registry;
 use crate::ops::Op;
-use crate::program::{Kind, ParameterRef, Phase, Place, Program, Run, Step, Value, Write};
+use crate::program::{Kind, Phase, Place, Program, Run, Step, Value, Write};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
@@ -19,7 +19,8 @@ pub enum Access<'a> {
 }
 
 impl Access<'_> {
-    fn get(&self) -> &Registry {
+    /// The registry, to read.
+    pub(crate) fn get(&self) -> &Registry {
         match self {
             Access::Shared(registry) => registry,
             Access::Exclusive(registry) => registry,
@@ -142,18 +143,6 @@ fn stored_buffer(place: Place, registry: &mut Registry) -> Result<&mut Buffer> {
     }
 }
 
-/// Offset and length, in elements, of a parameter in its flat store.
-fn extent(parameter: ParameterRef, registry: &Registry) -> (usize, usize) {
-    let store = &registry.stores[parameter.store];
-    match parameter.parameter {
-        Some(index) => {
-            let info = &store.parameters()[index];
-            (info.offset, info.len())
-        }
-        None => (0, store.len()),
-    }
-}
-
 fn resolve<'a, T: Real>(
     program: &Program,
     value: Value,
@@ -171,7 +160,7 @@ fn resolve<'a, T: Real>(
         }
         Place::Master(parameter) => registry.stores[parameter.store].float_bytes(parameter.parameter)?,
         Place::Gradient(parameter) => {
-            let (offset, len) = extent(parameter, registry);
+            let (offset, len) = registry.extent(parameter);
             part::<T>(&registry.gradients[parameter.store], offset, len)
         }
         Place::Moment { store, slot } => registry.moments[store][slot].bytes(),
@@ -197,7 +186,7 @@ fn destination<'a, T: Real>(
     let info = program.value(value);
     match taken.place {
         Place::Master(parameter) | Place::Gradient(parameter) => {
-            let (offset, len) = extent(parameter, registry);
+            let (offset, len) = registry.extent(parameter);
             &mut taken.buffer.bytes_mut()[offset * size_of::<T>()..(offset + len) * size_of::<T>()]
         }
         Place::Buffer(_) => {

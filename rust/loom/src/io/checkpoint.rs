@@ -82,6 +82,7 @@ impl Network {
     /// Whatever [`build`](Network::build) refuses.
     pub fn to_bytes(&mut self, options: SaveOptions) -> Result<Vec<u8>> {
         self.build()?;
+        self.synchronize()?;
         let mut entries: Vec<(String, Entry)> = Vec::new();
         for placed in self.layers() {
             let Some(store) = placed.store else { continue };

@@ -22,6 +22,7 @@ impl Network {
             return Ok(());
         }
         let shapes = self.infer_shapes()?;
+        self.synchronize()?;
         let mut stores = Vec::new();
         let mut kept = Vec::new();
         let mut assigned = Vec::new();
@@ -48,9 +49,10 @@ impl Network {
             .map(|(fresh, existing)| fresh.or_else(|| old[existing?].take()))
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Error::Internal("a weight store was lost while building".into()))?;
-        self.registry.gradients.clear();
-        self.registry.gradients_zeroed = true;
+        self.registry.clear_gradients();
         self.registry.clear_moments();
+        // Stores may have changed places: copies on a device are of the old ones.
+        self.registry.place_on(&self.device);
         for ((placed, (input, output)), store) in self.cells.iter_mut().flatten().zip(shapes).zip(assigned) {
             placed.store = store;
             placed.input_shape = Some(input);

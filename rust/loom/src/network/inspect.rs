@@ -63,6 +63,7 @@ impl Network {
     /// As `morph`.
     pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
         self.build()?;
+        self.synchronize()?;
         let active = (dtype != self.precision.dtype()).then_some(dtype);
         let chosen: Vec<(usize, usize)> = self
             .layers()
@@ -110,6 +111,7 @@ impl Network {
     /// [`Error::State`] naming a layer whose weights are not packed; the network is then as before.
     pub fn drop_masters(&mut self) -> Result<()> {
         self.build()?;
+        self.synchronize()?;
         self.refresh_versions()?;
         // Tried on every store before any of them drops, so that a refusal changes nothing.
         for placed in self.layers() {
@@ -120,8 +122,7 @@ impl Network {
         for store in &mut self.registry.stores {
             store.drop_master()?;
         }
-        self.registry.gradients.clear();
-        self.registry.gradients_zeroed = true;
+        self.registry.clear_gradients();
         self.registry.clear_moments();
         self.invalidate();
         Ok(())
@@ -166,7 +167,7 @@ impl Network {
     /// [`Error::State`] where the master was dropped.
     pub fn parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         let (store, index) = self.find_parameter(cell, layer, name)?;
-        self.registry.stores[store].get(index)
+        self.registry.store(store)?.get(index)
     }
 
     /// A parameter as the forward pass reads it, decoded where it is packed, in the outside layout.
@@ -175,7 +176,7 @@ impl Network {
     /// As [`parameter`](Network::parameter).
     pub fn active_parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         let (store, index) = self.find_parameter(cell, layer, name)?;
-        self.registry.stores[store].decoded(index)
+        self.registry.store(store)?.decoded(index)
     }
 
     /// Sets a parameter's master from the outside layout; packed versions follow.
@@ -191,6 +192,7 @@ impl Network {
         values: TensorView<'_>,
     ) -> Result<()> {
         self.build()?;
+        self.synchronize()?;
         let (store, index) = self.find_parameter(cell, layer, name)?;
         let placed = self.layer(cell, layer)?;
         let before = self.registry.stores[store].get(index)?;
@@ -217,20 +219,21 @@ impl Network {
         match self.precision {
             Precision::Float32 => {
                 let flat =
-                    if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index) };
+                    if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index)? };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
             }
             Precision::Float64 => {
                 let flat =
-                    if zeroed { vec![0.0f64; info.len()] } else { self.gradient_part::<f64>(store, index) };
+                    if zeroed { vec![0.0f64; info.len()] } else { self.gradient_part::<f64>(store, index)? };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
             }
         }
     }
 
-    fn gradient_part<T: Real>(&self, store: usize, index: usize) -> Vec<T> {
+    fn gradient_part<T: Real>(&self, store: usize, index: usize) -> Result<Vec<T>> {
         let info = &self.registry.stores[store].parameters()[index];
-        self.registry.gradients[store].as_slice::<T>()[info.offset..info.offset + info.len()].to_vec()
+        let flat = self.registry.gradient(store)?;
+        Ok(flat.as_slice::<T>()[info.offset..info.offset + info.len()].to_vec())
     }
 
     /// What a layer read or made in the newest training forward pass, the batch axis first.

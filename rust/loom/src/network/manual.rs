@@ -2,8 +2,8 @@
 
 use super::predict::{ProgramKey, check_finite, check_rows};
 use super::{Mode, Network};
-use crate::cpu::{Access, Cpu, Real, StepValues, execute};
-use crate::program::{Builder, LayerPath, Phase, Rewrites, Run};
+use crate::cpu::{Access, Real, StepValues};
+use crate::program::{Builder, LayerPath, Phase, Rewrites, Value};
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::{Optimizer, lower_clip, lower_update};
 use crate::{Error, Result};
@@ -69,7 +69,7 @@ impl Network {
         let started = Instant::now();
         let mut run = match self.history.take() {
             Some(run) if run.program.capacity() == key.capacity => run,
-            _ => self.programs.lease(&key, || self.compile(&key))?,
+            _ => self.programs.lease(&key, &self.device, || self.compile(&key))?,
         };
         run.rows = input.rows();
         run.epoch = self.registry.epoch();
@@ -78,7 +78,14 @@ impl Network {
         }
         let values = self.manual_values();
         let access = Access::Shared(&self.registry);
-        execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Forward, &values)?;
+        run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        // Whatever may be looked at until the next pass.
+        let ports = run.program().ports();
+        let layers = ports.layers.iter().flat_map(|(_, layer)| {
+            [Some(layer.input), layer.preactivation, Some(layer.output)].into_iter().flatten()
+        });
+        let looked_at: Vec<Value> = ports.output.into_iter().chain(layers).collect();
+        run.fetch(&looked_at)?;
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
         let output = match run.program().ports().output {
@@ -142,7 +149,8 @@ impl Network {
             gradient.copy_to(run.write::<T>(port));
         }
         let access = Access::Exclusive(&mut self.registry);
-        execute::<T>(Cpu::global()?, run, access, Phase::Loss..=Phase::Exchange, &values)?;
+        run.execute(access, Phase::Loss..=Phase::Exchange, &values)?;
+        run.fetch(ports.input_gradient.as_slice())?;
         self.registry.gradients_zeroed = false;
         let mut shape = vec![gradient.rows()];
         shape.extend_from_slice(&self.input_shape);
@@ -235,20 +243,14 @@ impl Network {
     ) -> Result<Option<f64>> {
         let mut b = Builder::new(self.precision);
         lower(self, &mut b)?;
-        let mut run = Run::new(Arc::new(b.finish(1, &Rewrites::default())));
-        let access = Access::Exclusive(&mut self.registry);
+        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())))?;
         let norm = run.program().ports().gradient_norm;
-        let cpu = Cpu::global()?;
-        Ok(match self.precision {
-            Precision::Float32 => {
-                execute::<f32>(cpu, &mut run, access, phases, values)?;
-                norm.map(|port| f64::from(run.read::<f32>(port)[0]))
-            }
-            Precision::Float64 => {
-                execute::<f64>(cpu, &mut run, access, phases, values)?;
-                norm.map(|port| run.read::<f64>(port)[0])
-            }
-        })
+        run.execute(Access::Exclusive(&mut self.registry), phases, values)?;
+        run.fetch(norm.as_slice())?;
+        Ok(norm.map(|port| match self.precision {
+            Precision::Float32 => f64::from(run.read::<f32>(port)[0]),
+            Precision::Float64 => run.read::<f64>(port)[0],
+        }))
     }
 
     /// Each trainable layer's gradient in figures.
@@ -259,7 +261,7 @@ impl Network {
         self.check_gradients("gradient_stats")?;
         self.trained_stores()
             .map(|(store, placed)| {
-                let gradient = self.gradient_elements(store);
+                let gradient = self.gradient_elements(store)?;
                 let count = gradient.len().max(1) as f64;
                 let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
                 Ok(GradientStatistics {
@@ -277,17 +279,13 @@ impl Network {
     }
 
     /// A store's gradient without the padding between parameters.
-    fn gradient_elements(&self, store: usize) -> Vec<f64> {
+    fn gradient_elements(&self, store: usize) -> Result<Vec<f64>> {
+        let gradient = self.registry.gradient(store)?;
         let flat: Vec<f64> = match self.precision {
-            Precision::Float32 => {
-                self.registry.gradients[store].as_slice::<f32>().iter().map(|g| f64::from(*g)).collect()
-            }
-            Precision::Float64 => self.registry.gradients[store].as_slice::<f64>().to_vec(),
+            Precision::Float32 => gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect(),
+            Precision::Float64 => gradient.as_slice::<f64>().to_vec(),
         };
-        self.registry.stores[store]
-            .parameters()
-            .iter()
-            .flat_map(|info| flat[info.offset..info.offset + info.len()].iter().copied())
-            .collect()
+        let parameters = self.registry.stores[store].parameters().iter();
+        Ok(parameters.flat_map(|info| flat[info.offset..info.offset + info.len()].iter().copied()).collect())
     }
 }

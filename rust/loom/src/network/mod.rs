@@ -26,7 +26,7 @@ use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
 use crate::train::OptimizerState;
-use crate::{Error, Result, error};
+use crate::{Device, Error, Result, error};
 use std::sync::Arc;
 
 /// Coordinates of a cell: depth, row, column.
@@ -79,6 +79,8 @@ pub struct Network {
     pub(crate) optimizer_state: OptimizerState,
     /// Which steps programs fuse.
     pub(crate) rewrites: Rewrites,
+    /// What it computes on.
+    pub(crate) device: Device,
 }
 
 impl Network {
@@ -128,7 +130,48 @@ impl Network {
             history: None,
             optimizer_state: OptimizerState::default(),
             rewrites: Rewrites::default(),
+            device: Device::Cpu,
         })
+    }
+
+    /// What the network computes on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Moves the network to a device; see [`Device::open`] for its names. The newest weights,
+    /// gradients and optimizer moments go along.
+    ///
+    /// A GPU that was lost is left with the weights as they were last brought back from it.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for a GPU that is not there, or that cannot run this network's precision.
+    pub fn to(&mut self, device: &str) -> Result<()> {
+        let device = Device::open(device, self.precision)?;
+        if device.is_same(&self.device) {
+            return Ok(());
+        }
+        if let Err(error) = self.synchronize()
+            && !self.device.is_lost()
+        {
+            return Err(error);
+        }
+        self.device = device;
+        self.registry.place_on(&self.device);
+        self.history = None;
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Brings what is newer on a GPU back to the host: weights, gradients, optimizer moments.
+    ///
+    /// Saving and reading do so themselves; while training on a GPU this marks what survives
+    /// the loss of the device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost.
+    pub fn synchronize(&mut self) -> Result<()> {
+        self.registry.synchronize()
     }
 
     /// Adds a layer at the end of a cell.

@@ -1,8 +1,9 @@
 //! Compiled programs, leased runs, and inference.
 
 use super::{Mode, Network};
-use crate::cpu::{Access, Cpu, Real, StepValues, execute};
-use crate::program::{Builder, Phase, Program, Run};
+use crate::Device;
+use crate::cpu::{Access, Real, StepValues};
+use crate::program::{Builder, Phase, Program, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -42,7 +43,12 @@ impl Programs {
     }
 
     /// A run of the program of this key, compiled if need be.
-    pub(crate) fn lease(&self, key: &ProgramKey, compile: impl FnOnce() -> Result<Program>) -> Result<Run> {
+    pub(crate) fn lease(
+        &self,
+        key: &ProgramKey,
+        device: &Device,
+        compile: impl FnOnce() -> Result<Program>,
+    ) -> Result<Run> {
         let program = {
             let mut entries = self.lock();
             match entries.get_mut(key) {
@@ -60,7 +66,7 @@ impl Programs {
                 }
             }
         };
-        Ok(Run::new(program))
+        device.run(program)
     }
 
     /// Hands a run back for the next caller.
@@ -133,14 +139,20 @@ impl Network {
         while start < rows {
             let end = rows.min(start + batch_size);
             let key = ProgramKey { mode, capacity: (end - start).next_power_of_two(), backward: false };
-            let mut run = self.programs.lease(&key, || self.compile(&key))?;
+            let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
             run.rows = end - start;
             if let Some(port) = run.program().ports().input {
                 input.slice_rows(start..end).copy_to(run.write::<T>(port));
             }
             let values = StepValues { seed: self.seed, ..StepValues::default() };
             let access = Access::Shared(&self.registry);
-            execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Forward, &values)?;
+            run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+            if run.is_remote() {
+                let ports = run.program().ports();
+                let layers = ports.layers.iter().map(|(_, layer)| layer.output).filter(|_| pin_layers);
+                let shown: Vec<Value> = ports.output.into_iter().chain(layers).collect();
+                run.fetch(&shown)?;
+            }
             show(&run)?;
             self.programs.give_back(&key, run);
             start = end;

@@ -1,9 +1,16 @@
 //! Everything of a network that persists from step to step.
 
+#[cfg(not(feature = "gpu"))]
+use crate::Device;
+use crate::Result;
+use crate::program::ParameterRef;
 use crate::tensor::Buffer;
 use crate::weights::WeightStore;
+use std::borrow::Cow;
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
+///
+/// On a GPU the newest content may be there; [`synchronize`](Registry::synchronize) brings it back.
 #[derive(Debug, Default)]
 pub struct Registry {
     /// Trained, morphed and saved.
@@ -14,6 +21,9 @@ pub struct Registry {
     pub(crate) moments: Vec<Vec<Buffer>>,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
+    /// The copies on a GPU, where the network is on one.
+    #[cfg(feature = "gpu")]
+    pub(crate) mirror: Option<std::sync::Mutex<crate::gpu::Mirror>>,
 }
 
 impl Registry {
@@ -27,6 +37,18 @@ impl Registry {
         self.stores.iter().map(WeightStore::epoch).sum()
     }
 
+    /// Offset and length, in elements, of a parameter in its flat store.
+    pub(crate) fn extent(&self, parameter: ParameterRef) -> (usize, usize) {
+        let store = &self.stores[parameter.store];
+        match parameter.parameter {
+            Some(index) => {
+                let info = &store.parameters()[index];
+                (info.offset, info.len())
+            }
+            None => (0, store.len()),
+        }
+    }
+
     /// Makes room for gradients, where there is none yet.
     pub(crate) fn prepare_gradients(&mut self, element: usize) {
         let sizes: Vec<usize> = self.stores.iter().map(|store| store.len() * element).collect();
@@ -35,7 +57,15 @@ impl Registry {
         if !fits {
             self.gradients = sizes.iter().map(|size| Buffer::zeroed(*size)).collect();
             self.gradients_zeroed = true;
+            self.forget_device_gradients();
         }
+    }
+
+    /// Forgets all gradients and their memory.
+    pub(crate) fn clear_gradients(&mut self) {
+        self.gradients.clear();
+        self.gradients_zeroed = true;
+        self.forget_device_gradients();
     }
 
     /// Makes room for `slots` moments a store, zeroed; those that fit already keep their content.
@@ -55,5 +85,114 @@ impl Registry {
     /// Forgets all moments.
     pub(crate) fn clear_moments(&mut self) {
         self.moments.clear();
+        self.forget_device_moments();
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+impl Registry {
+    /// Makes room for copies on a device; there is only the processor.
+    pub(crate) fn place_on(&mut self, _device: &Device) {}
+
+    fn forget_device_gradients(&mut self) {}
+
+    fn forget_device_moments(&mut self) {}
+
+    /// Brings what is newer on a GPU back to the host; without GPUs nothing ever is.
+    pub(crate) fn synchronize(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// A store with its newest master.
+    pub(crate) fn store(&self, index: usize) -> Result<Cow<'_, WeightStore>> {
+        Ok(Cow::Borrowed(&self.stores[index]))
+    }
+
+    /// A store's newest gradient.
+    pub(crate) fn gradient(&self, index: usize) -> Result<Cow<'_, Buffer>> {
+        Ok(Cow::Borrowed(&self.gradients[index]))
+    }
+}
+
+#[cfg(feature = "gpu")]
+mod mirrored {
+    use super::{Buffer, Cow, Registry, Result, WeightStore};
+    use crate::gpu::Mirror;
+    use crate::{Device, Error};
+    use std::sync::{MutexGuard, PoisonError};
+
+    impl Registry {
+        /// The copies on the GPU that the network is on.
+        pub(crate) fn mirror(&self) -> Result<MutexGuard<'_, Mirror>> {
+            match &self.mirror {
+                Some(mirror) => Ok(mirror.lock().unwrap_or_else(PoisonError::into_inner)),
+                None => Err(Error::Internal("a network without a mirror ran on a GPU".into())),
+            }
+        }
+
+        /// Makes room for copies on a device, and forgets those on another.
+        pub(crate) fn place_on(&mut self, device: &Device) {
+            self.mirror = match device {
+                Device::Cpu => None,
+                Device::Gpu(gpu) => Some(Mirror::new(gpu.clone()).into()),
+            };
+        }
+
+        fn mirror_mut(&mut self) -> Option<&mut Mirror> {
+            self.mirror.as_mut().map(|mirror| mirror.get_mut().unwrap_or_else(PoisonError::into_inner))
+        }
+
+        pub(super) fn forget_device_gradients(&mut self) {
+            if let Some(mirror) = self.mirror_mut() {
+                mirror.forget_gradients();
+            }
+        }
+
+        pub(super) fn forget_device_moments(&mut self) {
+            if let Some(mirror) = self.mirror_mut() {
+                mirror.forget_moments();
+            }
+        }
+
+        /// Brings what is newer on the GPU back to the host.
+        ///
+        /// # Errors
+        /// [`Error::Device`] where the GPU was lost; the host then has what was last brought back.
+        pub(crate) fn synchronize(&mut self) -> Result<()> {
+            let Some(mirror) = self.mirror.take() else { return Ok(()) };
+            let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let outcome = inner.synchronize(self);
+            self.mirror = Some(inner.into());
+            outcome
+        }
+
+        /// A store with its newest master.
+        ///
+        /// # Errors
+        /// [`Error::Device`] where it is on a GPU that was lost.
+        pub(crate) fn store(&self, index: usize) -> Result<Cow<'_, WeightStore>> {
+            let store = &self.stores[index];
+            match &self.mirror {
+                Some(_) if self.mirror()?.masters_ahead() => {
+                    Ok(Cow::Owned(self.mirror()?.current(index, store)?))
+                }
+                _ => Ok(Cow::Borrowed(store)),
+            }
+        }
+
+        /// A store's newest gradient.
+        ///
+        /// # Errors
+        /// [`Error::Device`] where it is on a GPU that was lost.
+        pub(crate) fn gradient(&self, index: usize) -> Result<Cow<'_, Buffer>> {
+            match &self.mirror {
+                Some(_) if self.mirror()?.gradients_ahead() => {
+                    let mut copy = self.gradients[index].clone();
+                    self.mirror()?.current_gradient(index, copy.bytes_mut())?;
+                    Ok(Cow::Owned(copy))
+                }
+                _ => Ok(Cow::Borrowed(&self.gradients[index])),
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ pub mod softmax;
 pub mod sum;
 mod sweep;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod update;
 
 pub use bias::{BiasAdd, BiasGradient};
@@ -88,6 +88,14 @@ macro_rules! operations {
             pub fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
                 match self {
                     $(Op::$name(op) => op.run::<T>(args),)*
+                }
+            }
+
+            /// Adds the dispatches that compute it on a GPU.
+            #[cfg(feature = "gpu")]
+            pub(crate) fn record(&self, recorder: &mut crate::gpu::Recorder<'_>) -> Result<()> {
+                match self {
+                    $(Op::$name(op) => crate::gpu::GpuOperation::record(op, recorder),)*
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Finds the first layer that a non-finite loss or gradient comes from.
 
 use crate::Error;
-use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::cpu::{Access, Real, StepValues};
 use crate::network::{Mode, Network, describe_path};
-use crate::program::{Builder, Phase, Rewrites, Run};
+use crate::program::{Builder, Phase, Rewrites, Run, Value};
 use std::sync::Arc;
 
 /// The error for a step that is not finite, after running its forward pass again with every
@@ -17,8 +17,10 @@ pub(super) fn explain<T: Real>(
     let step = values.step;
     let advice = "lower the learning rate, clip gradients, or skip such steps with on_nonfinite=\"skip\"";
     if gradient_norm.is_some() {
-        let layer =
-            first_gradient::<T>(network).unwrap_or_else(|| "no single layer (the sum overflows)".into());
+        let layer = match first_gradient::<T>(network) {
+            Ok(layer) => layer.unwrap_or_else(|| "no single layer (the sum overflows)".into()),
+            Err(error) => return error,
+        };
         return Error::NonFinite(format!(
             "the gradient norm became infinite or NaN at step {step}, first in {layer}; {advice}"
         ));
@@ -42,10 +44,13 @@ fn has_non_finite<T: Real>(elements: &[T]) -> bool {
     elements.iter().any(|x| !x.is_finite())
 }
 
-fn first_gradient<T: Real>(network: &Network) -> Option<String> {
-    network.trained_stores().find_map(|(store, placed)| {
-        has_non_finite(network.registry.gradients[store].as_slice::<T>()).then(|| describe_path(placed))
-    })
+fn first_gradient<T: Real>(network: &Network) -> crate::Result<Option<String>> {
+    for (store, placed) in network.trained_stores() {
+        if has_non_finite(network.registry.gradient(store)?.as_slice::<T>()) {
+            return Ok(Some(describe_path(placed)));
+        }
+    }
+    Ok(None)
 }
 
 fn first_activation<T: Real>(
@@ -55,13 +60,15 @@ fn first_activation<T: Real>(
 ) -> crate::Result<Option<String>> {
     let mut b = Builder::new(network.precision());
     network.lower_forward(&mut b, Mode { training: true, pin_layers: true })?;
-    let mut run = Run::new(Arc::new(b.finish(failed.rows, &Rewrites::default())));
+    let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())))?;
     run.rows = failed.rows;
     if let (Some(to), Some(from)) = (run.program().ports().input, failed.program().ports().input) {
         run.write::<T>(to).copy_from_slice(failed.read::<T>(from));
     }
     let access = Access::Shared(&network.registry);
-    execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Forward, values)?;
+    run.execute(access, Phase::Forward..=Phase::Forward, values)?;
+    let outputs: Vec<Value> = run.program().ports().layers.iter().map(|(_, layer)| layer.output).collect();
+    run.fetch(&outputs)?;
     let ports = run.program().ports();
     let first = ports.layers.iter().position(|(_, layer)| has_non_finite(run.read::<T>(layer.output)));
     Ok(first.and_then(|number| network.layers().nth(number)).map(describe_path))

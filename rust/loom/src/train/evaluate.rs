@@ -4,11 +4,11 @@ use super::backprop::{class_axis, lower_loss};
 use super::data::gather;
 use super::metrics::{ClassAxis, MetricState, Truth};
 use super::{Examples, Rows, TrainingConfig};
-use crate::cpu::{Access, Cpu, Real, StepValues, execute};
+use crate::cpu::{Access, Real, StepValues};
 use crate::network::{Mode, Network};
 use crate::ops::Loss;
 use crate::ops::loss::divisor;
-use crate::program::{Builder, Phase, Run};
+use crate::program::{Builder, Phase, Run, Value};
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -110,7 +110,9 @@ impl Evaluator {
         }
         let values = StepValues { seed: self.config.seed, ..StepValues::default() };
         let access = Access::Shared(&network.registry);
-        execute::<T>(Cpu::global()?, &mut run, access, Phase::Forward..=Phase::Loss, &values)?;
+        run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
+        let fetched: Vec<Value> = ports.row_losses.into_iter().chain([output]).collect();
+        run.fetch(&fetched)?;
         let labels: &[i32] = if classes { run.read_indices(target) } else { &[] };
         let weights: &[T] = ports.sample_weight.map_or(&[], |port| run.read(port));
         self.weight += divisor(&op, rows, labels, weights);
@@ -136,7 +138,8 @@ impl Evaluator {
         let mut b = Builder::new(network.precision());
         let lowered = network.lower_forward(&mut b, Mode { training: false, pin_layers: false })?;
         let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, weighted, false)?;
-        Ok((Run::new(Arc::new(b.finish(rows, &network.rewrites))), op, classes, weighted))
+        let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)))?;
+        Ok((run, op, classes, weighted))
     }
 
     /// What was found so far.

@@ -14,8 +14,9 @@ use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
-/// Parameters start at multiples of this many elements, so that vectors find them aligned.
-const ALIGNMENT: usize = 16;
+/// Parameters start at multiples of this many elements: 256 bytes in single precision, where
+/// vectors find them aligned and every GPU can bind them.
+const ALIGNMENT: usize = 64;
 
 /// One parameter's place in the flat master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,20 @@ impl WeightStore {
         let master = self.master.as_mut().ok_or_else(dropped)?;
         self.epoch += 1;
         Ok(master)
+    }
+
+    /// Takes note that the master was changed on a device: what the host holds is stale until it
+    /// is copied to [`device_copy`](WeightStore::device_copy). Returns the new epoch.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn moved_on_device(&mut self) -> u64 {
+        self.epoch += 1;
+        self.epoch
+    }
+
+    /// Where a device's newer master is copied to; the epoch stays, since it is that of the copy.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn device_copy(&mut self) -> Result<&mut [u8]> {
+        self.master.as_mut().map(Buffer::bytes_mut).ok_or_else(dropped)
     }
 
     /// The elements of one parameter in full precision, or of the whole flat master.

@@ -1,6 +1,8 @@
 //! Adding one number a channel, and the gradient of doing so.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use std::fmt;
 

@@ -1,6 +1,8 @@
 //! Two-dimensional convolution (cross-correlation, as the field has it) in NCHW layout.
 
 mod correlate;
+#[cfg(feature = "gpu")]
+mod gpu;
 #[cfg(test)]
 mod reference;
 mod scratch;

@@ -1,5 +1,8 @@
 //! The one open operation: code that a user of the crate brings.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::Operation;
 use crate::cpu::{Args, Real};
 use crate::tensor::Precision;

@@ -1,6 +1,8 @@
 //! Inverted dropout with masks that are drawn anew, not kept.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use std::fmt;
 

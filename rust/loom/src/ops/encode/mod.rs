@@ -1,5 +1,8 @@
 //! Refreshing a packed version after its master has moved.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::Operation;
 use crate::cpu::{Args, Real};
 use crate::dtype::DType;

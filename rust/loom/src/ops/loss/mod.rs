@@ -3,6 +3,8 @@
 mod class;
 mod cpu;
 mod element;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,8 @@
 mod activation;
 mod arithmetic;
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod op;
 mod table;
 #[cfg(test)]

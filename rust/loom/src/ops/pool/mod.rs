@@ -2,6 +2,8 @@
 
 mod average;
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod max;
 #[cfg(test)]
 mod tests;

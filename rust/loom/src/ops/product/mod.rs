@@ -1,6 +1,8 @@
 //! Matrix products of a dense layer: rows of the batch against one weight.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;

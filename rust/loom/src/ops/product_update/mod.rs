@@ -1,6 +1,8 @@
 //! A weight gradient that goes into the optimizer's update without ever being stored whole.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use super::{Product, Update};
 use std::fmt;

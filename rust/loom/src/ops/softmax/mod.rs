@@ -1,6 +1,8 @@
 //! Softmax with a temperature over one axis.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use super::Direction;
 use std::fmt;

@@ -1,6 +1,8 @@
 //! The sum of several values.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 use std::fmt;
 

@@ -1,6 +1,8 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
 mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
 
 pub(super) use cpu::Slots;
 #[cfg(test)]

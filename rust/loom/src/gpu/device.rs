@@ -1,0 +1,281 @@
+//! One opened GPU: its queue, its memory, what went wrong on it.
+
+use super::adapter::Adapter;
+use super::frame::FrameStatistics;
+use super::kernel::Pipelines;
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// What kernels may count on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// 16-bit floats in kernels.
+    pub float16: bool,
+    /// Exchange within a subgroup.
+    pub subgroups: bool,
+    /// 16x16 matrix products of 16-bit floats with 32-bit sums.
+    pub cooperative_matrices: bool,
+    /// Whether the adapter is software: small tiles then cost less than idle threads.
+    pub software: bool,
+    /// Bytes that the threads of a workgroup can share.
+    pub workgroup_storage: usize,
+    /// Threads in a workgroup, at most.
+    pub workgroup_threads: usize,
+    /// Bytes of a buffer that one kernel can see.
+    pub max_binding: usize,
+    /// Workgroups in one dimension of a dispatch.
+    pub max_groups: usize,
+}
+
+/// An opened GPU, shared by the networks on it.
+#[derive(Debug)]
+pub struct Gpu {
+    adapter: Adapter,
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    pub(super) pipelines: Pipelines,
+    capabilities: Capabilities,
+    max_binding: AtomicU64,
+    failure: Arc<Mutex<Option<String>>>,
+    lost: Arc<OnceLock<String>>,
+    allocated: Arc<AtomicU64>,
+    cut: AtomicBool,
+    timed: AtomicBool,
+    statistics: Mutex<FrameStatistics>,
+}
+
+impl Gpu {
+    pub(super) fn open(description: Adapter, adapter: &wgpu::Adapter) -> Result<Self> {
+        let optional = wgpu::Features::SHADER_F16
+            | wgpu::Features::SUBGROUP
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
+        let mut features = (adapter.features() & optional) | wgpu::Features::IMMEDIATES;
+        let mut experimental = wgpu::ExperimentalFeatures::disabled();
+        if description.cooperative_matrices {
+            features |= wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+            // SAFETY: wgpu marks features that its validation does not cover yet; kernels that use
+            // this one are loom's own, and only run where the adapter offers it.
+            experimental = unsafe { wgpu::ExperimentalFeatures::enabled() };
+        }
+        let limits = adapter.limits();
+        let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("loom"),
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: experimental,
+            ..Default::default()
+        }));
+        let (device, queue) =
+            opened.map_err(|error| Error::Device(format!("{description} did not open: {error}")))?;
+
+        let failure = Arc::new(Mutex::new(None));
+        let report = failure.clone();
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            // The first failure is the cause of those after it.
+            let mut first = report.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(error.to_string());
+        }));
+        let lost = Arc::new(OnceLock::new());
+        let report = lost.clone();
+        device.set_device_lost_callback(move |_, message| {
+            // Only the first message counts.
+            let _ = report.set(message);
+        });
+        let capabilities = Capabilities {
+            float16: description.float16,
+            subgroups: description.subgroups,
+            cooperative_matrices: description.cooperative_matrices,
+            software: description.software,
+            workgroup_storage: limits.max_compute_workgroup_storage_size as usize,
+            workgroup_threads: limits.max_compute_invocations_per_workgroup as usize,
+            max_binding: limits.max_storage_buffer_binding_size as usize,
+            max_groups: limits.max_compute_workgroups_per_dimension as usize,
+        };
+        let checked = std::env::var("LOOM_GPU_CHECKED").is_ok_and(|value| value == "1");
+        Ok(Self {
+            pipelines: Pipelines::new(&device, checked),
+            adapter: description,
+            device,
+            queue,
+            max_binding: AtomicU64::new(capabilities.max_binding as u64),
+            capabilities,
+            failure,
+            lost,
+            allocated: Arc::default(),
+            cut: AtomicBool::new(false),
+            timed: AtomicBool::new(false),
+            statistics: Mutex::default(),
+        })
+    }
+
+    /// What is known of the adapter.
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// What kernels may count on.
+    pub fn capabilities(&self) -> Capabilities {
+        let max_binding = self.max_binding.load(Ordering::Relaxed) as usize;
+        Capabilities { max_binding, ..self.capabilities }
+    }
+
+    /// Pretends that a kernel sees no more than this many bytes of a buffer, so that tests can
+    /// have large weights split without having large weights.
+    pub fn limit_binding(&self, bytes: usize) {
+        let bytes = bytes.min(self.capabilities.max_binding);
+        self.max_binding.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Submits after every dispatch instead of once a frame: slower, with the same bits, for
+    /// finding out which dispatch a driver fails on.
+    pub fn cut_every_dispatch(&self, cut: bool) {
+        self.cut.store(cut, Ordering::Relaxed);
+    }
+
+    pub(super) fn cuts_every_dispatch(&self) -> bool {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// Measures the time that frames take on the device, where it can.
+    pub fn time_frames(&self, timed: bool) {
+        self.timed.store(timed && self.adapter.timestamps, Ordering::Relaxed);
+    }
+
+    pub(super) fn times_frames(&self) -> bool {
+        self.timed.load(Ordering::Relaxed)
+    }
+
+    /// What frames have done since the statistics were last reset.
+    pub fn statistics(&self) -> FrameStatistics {
+        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts from zero again.
+    pub fn reset_statistics(&self) {
+        self.count(|statistics| *statistics = FrameStatistics::default());
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut FrameStatistics)) {
+        change(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Bytes that loom holds on the device now.
+    pub fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device has gone away: driver reset, unplugged.
+    pub fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// What went wrong on the device since this was last asked.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it was lost or refused something.
+    pub(crate) fn check(&self) -> Result<()> {
+        if let Some(message) = self.lost.get() {
+            return Err(Error::Device(format!(
+                "{} was lost ({message}); the weights are as they were when last read back from it; \
+                 go on with to(\"cpu\"), or open the GPU anew with to(\"gpu\")",
+                self.adapter
+            )));
+        }
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match failure {
+            None => Ok(()),
+            Some(message) => Err(Error::Device(format!("{} failed: {message}", self.adapter))),
+        }
+    }
+
+    /// New memory, zeroed.
+    ///
+    /// # Errors
+    /// [`Error::Device`] saying how much was asked for, and for what, where there is not enough.
+    pub(crate) fn allocate(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<Allocation> {
+        // Kernels may read in units of 16 bytes, and copies are made in units of 4.
+        let size = bytes.next_multiple_of(16).max(16);
+        let refused = |why: &str| {
+            Err(Error::Device(format!(
+                "{} has no {:.1} MiB for {what}: {why}; loom holds {:.1} MiB there; use smaller batches, or the \
+                 device \"cpu\"",
+                self.adapter,
+                size as f64 / 1048576.0,
+                self.allocated() as f64 / 1048576.0,
+            )))
+        };
+        if size > self.adapter.max_buffer {
+            return refused(&format!(
+                "a buffer may have {:.1} MiB at most",
+                self.adapter.max_buffer as f64 / 1048576.0
+            ));
+        }
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(what),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        if pollster::block_on(scope.pop()).is_some() {
+            return refused("it is out of memory");
+        }
+        self.check()?;
+        self.allocated.fetch_add(size, Ordering::Relaxed);
+        Ok(Allocation(Arc::new(Held { buffer, size, allocated: self.allocated.clone() })))
+    }
+
+    /// New memory that kernels use.
+    pub(crate) fn storage(&self, what: &str, bytes: u64) -> Result<Allocation> {
+        use wgpu::BufferUsages as Usage;
+        self.allocate(what, bytes, Usage::STORAGE | Usage::COPY_SRC | Usage::COPY_DST)
+    }
+
+    /// Copies bytes to the device; the call returns before they are there, and what is submitted
+    /// later sees them.
+    pub(crate) fn upload(&self, to: &Allocation, offset: u64, bytes: &[u8]) {
+        let whole = bytes.len() / 4 * 4;
+        self.queue.write_buffer(to.buffer(), offset, &bytes[..whole]);
+        if whole < bytes.len() {
+            let mut last = [0u8; 4];
+            last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
+            self.queue.write_buffer(to.buffer(), offset + whole as u64, &last);
+        }
+    }
+}
+
+/// Memory on a device, freed when its last holder lets go.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocation(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    buffer: wgpu::Buffer,
+    size: u64,
+    allocated: Arc<AtomicU64>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.allocated.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+impl Allocation {
+    pub(super) fn buffer(&self) -> &wgpu::Buffer {
+        &self.0.buffer
+    }
+
+    /// Bytes, padding counted in.
+    pub(super) fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// Whether both are the same memory.
+    pub(super) fn is(&self, other: &Allocation) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}

@@ -1,0 +1,272 @@
+//! The command frame: dispatches in one pass, one submit; statistics; reading back.
+
+use super::Gpu;
+use super::memory::{Memory, Operand};
+use super::recorder::Dispatch;
+use super::steps::encode_step;
+use crate::cpu::{Access, StepValues};
+use crate::network::Registry;
+use crate::program::{Phase, Program};
+use crate::{Error, Result};
+use std::ops::RangeInclusive;
+use std::sync::PoisonError;
+
+/// Words of the prelude's `Control`.
+pub(super) const CONTROL_WORDS: usize = 4;
+/// A control that lets updates write.
+pub(super) const ACTIVE: [u32; CONTROL_WORDS] = [1, 0, 0, 0];
+
+/// Dispatches after which what there is is submitted, so that the device works while the rest
+/// is recorded.
+const SUBMIT_EVERY: usize = 256;
+
+/// What frames have done since this was last reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FrameStatistics {
+    /// Frames recorded.
+    pub frames: u64,
+    /// Training steps in them.
+    pub steps: u64,
+    /// Kernels started.
+    pub dispatches: u64,
+    /// Command buffers submitted.
+    pub submits: u64,
+    /// Bytes copied to the device.
+    pub bytes_up: u64,
+    /// Bytes read back.
+    pub bytes_down: u64,
+    /// Seconds the device worked, where [`Gpu::time_frames`] asks for them.
+    pub device_seconds: f64,
+}
+
+/// Commands on their way to a device.
+pub(super) struct Frame<'a> {
+    gpu: &'a Gpu,
+    table: &'a wgpu::BindGroup,
+    open: Option<(wgpu::CommandEncoder, wgpu::ComputePass<'static>)>,
+    waiting: usize,
+    dispatches: u64,
+    submits: u64,
+    timer: Option<Timer>,
+}
+
+impl<'a> Frame<'a> {
+    /// An empty frame whose kernels read this step table.
+    pub(super) fn begin(gpu: &'a Gpu, table: &'a wgpu::BindGroup) -> Self {
+        let timer = gpu.times_frames().then(|| Timer::new(gpu));
+        Self { gpu, table, open: None, waiting: 0, dispatches: 0, submits: 0, timer }
+    }
+
+    /// Adds a dispatch, as that of step number `step` of the frame.
+    pub(super) fn record(&mut self, dispatch: &Dispatch, step: u32) {
+        let (gpu, table) = (self.gpu, self.table);
+        let timer = &mut self.timer;
+        let (_, pass) = self.open.get_or_insert_with(|| {
+            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            let timestamp_writes = timer.as_mut().and_then(Timer::next_pass);
+            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+            let mut pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
+            pass.set_bind_group(1, table, &[]);
+            (encoder, pass)
+        });
+        pass.set_pipeline(dispatch.pipeline.get(&gpu.device, gpu.pipelines.checked()));
+        pass.set_bind_group(0, &dispatch.bindings, &[]);
+        // The step's number comes before the kernel's own constants.
+        pass.set_immediates(0, bytemuck::bytes_of(&step));
+        if let Some(own @ [_, ..]) = dispatch.constants.get(1..) {
+            pass.set_immediates(4, bytemuck::cast_slice(own));
+        }
+        pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
+        self.dispatches += 1;
+        self.waiting += 1;
+        if self.waiting >= SUBMIT_EVERY || gpu.cuts_every_dispatch() {
+            self.submit();
+        }
+    }
+
+    /// Sends what is recorded to the device; the next dispatch starts a new pass.
+    pub(super) fn submit(&mut self) {
+        if let Some((encoder, pass)) = self.open.take() {
+            drop(pass);
+            self.gpu.queue.submit([encoder.finish()]);
+            self.submits += 1;
+            self.waiting = 0;
+        }
+    }
+
+    /// Submits the rest and counts the frame.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for what the device has refused so far.
+    pub(super) fn finish(mut self, steps: usize) -> Result<()> {
+        self.submit();
+        let seconds = match self.timer.take() {
+            Some(timer) => timer.seconds(self.gpu)?,
+            None => 0.0,
+        };
+        self.gpu.count(|statistics| {
+            statistics.frames += 1;
+            statistics.steps += steps as u64;
+            statistics.dispatches += self.dispatches;
+            statistics.submits += self.submits;
+            statistics.device_seconds += seconds;
+        });
+        self.gpu.check()
+    }
+
+    /// Reads operands back, each into its bytes; waits for all that was submitted before.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost or is out of memory.
+    pub(super) fn download(gpu: &Gpu, parts: &mut [(Operand, &mut [u8])]) -> Result<()> {
+        gpu.check()?;
+        let padded = |bytes: usize| bytes.next_multiple_of(4) as u64;
+        let total: u64 = parts.iter().map(|(_, bytes)| padded(bytes.len())).sum();
+        if total == 0 {
+            return Ok(());
+        }
+        use wgpu::BufferUsages as Usage;
+        let staging = gpu.allocate("reading back", total, Usage::MAP_READ | Usage::COPY_DST)?;
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        let mut at = 0;
+        for (operand, bytes) in parts.iter() {
+            let size = padded(bytes.len());
+            if size > 0 {
+                let from = operand.allocation().buffer();
+                encoder.copy_buffer_to_buffer(from, operand.offset(), staging.buffer(), at, size);
+            }
+            at += size;
+        }
+        gpu.queue.submit([encoder.finish()]);
+        let mapped = map(gpu, staging.buffer(), total)?;
+        let mut at = 0;
+        for (_, bytes) in parts.iter_mut() {
+            bytes.copy_from_slice(&mapped[at..at + bytes.len()]);
+            at += padded(bytes.len()) as usize;
+        }
+        drop(mapped);
+        staging.buffer().unmap();
+        gpu.count(|statistics| {
+            statistics.submits += 1;
+            statistics.bytes_down += total;
+        });
+        Ok(())
+    }
+}
+
+/// Waits until a buffer can be read.
+fn map(gpu: &Gpu, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::BufferView> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |result| {
+        // Nobody listens any more where waiting has failed.
+        let _ = sender.send(result);
+    });
+    let refused = |why: String| match gpu.check() {
+        Err(error) => error,
+        Ok(()) => Error::Device(format!("reading back from {} failed: {why}", gpu.adapter())),
+    };
+    gpu.device.poll(wgpu::PollType::wait_indefinitely()).map_err(|error| refused(error.to_string()))?;
+    gpu.check()?;
+    match receiver.recv() {
+        Ok(Ok(())) => buffer.slice(..bytes).get_mapped_range().map_err(|error| refused(error.to_string())),
+        Ok(Err(error)) => Err(refused(error.to_string())),
+        Err(error) => Err(refused(error.to_string())),
+    }
+}
+
+/// Timestamps at both ends of every pass of a frame.
+struct Timer {
+    queries: wgpu::QuerySet,
+    used: u32,
+}
+
+/// Passes of one frame that are timed; later ones are not.
+const TIMED_PASSES: u32 = 1024;
+
+impl Timer {
+    fn new(gpu: &Gpu) -> Self {
+        let queries = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
+            label: Some("frame times"),
+            ty: wgpu::QueryType::Timestamp,
+            count: 2 * TIMED_PASSES,
+        });
+        Self { queries, used: 0 }
+    }
+
+    fn next_pass(&mut self) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
+        let first = self.used;
+        (first < 2 * TIMED_PASSES).then(|| {
+            self.used += 2;
+            wgpu::ComputePassTimestampWrites {
+                query_set: &self.queries,
+                beginning_of_pass_write_index: Some(first),
+                end_of_pass_write_index: Some(first + 1),
+            }
+        })
+    }
+
+    /// The sum over the passes, once they are done.
+    fn seconds(self, gpu: &Gpu) -> Result<f64> {
+        if self.used == 0 {
+            return Ok(0.0);
+        }
+        use wgpu::BufferUsages as Usage;
+        let bytes = u64::from(self.used) * 8;
+        let resolved = gpu.allocate("frame times", bytes, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        encoder.resolve_query_set(&self.queries, 0..self.used, resolved.buffer(), 0);
+        gpu.queue.submit([encoder.finish()]);
+        let mut ticks = vec![0u64; self.used as usize];
+        let operand = Operand::new(&resolved, 0, ticks.len() * 2);
+        Frame::download(gpu, &mut [(operand, bytemuck::cast_slice_mut(&mut ticks))])?;
+        let passed: u64 = ticks.chunks_exact(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
+        Ok(passed as f64 * f64::from(gpu.queue.get_timestamp_period()) * 1e-9)
+    }
+}
+
+/// Runs these phases of a program once, without waiting for them to end.
+///
+/// # Errors
+/// [`Error::Device`] where the device cannot run a step, naming the layer.
+pub(crate) fn execute(
+    memory: &mut Memory,
+    program: &Program,
+    rows: usize,
+    access: Access<'_>,
+    phases: RangeInclusive<Phase>,
+    values: &StepValues,
+) -> Result<()> {
+    let gpu = memory.gpu().clone();
+    gpu.check()?;
+    let list = {
+        let registry = access.get();
+        let mut mirror = registry.mirror()?;
+        memory.dispatches(program, registry, &mut mirror, rows, values.gradients_zeroed, phases.clone())?
+    };
+    memory.set_table(&encode_step(values, 0))?;
+    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&ACTIVE));
+    let mut frame = Frame::begin(&gpu, memory.table_group());
+    for dispatch in list.iter() {
+        frame.record(dispatch, 0);
+    }
+    frame.finish(1)?;
+    if let Access::Exclusive(registry) = access {
+        note_writes(program, registry, &phases)?;
+    }
+    Ok(())
+}
+
+/// Notes in the mirror what these phases have written on the device.
+pub(super) fn note_writes(
+    program: &Program,
+    registry: &mut Registry,
+    phases: &RangeInclusive<Phase>,
+) -> Result<()> {
+    let Some(mirror) = registry.mirror.take() else {
+        return Err(Error::Internal("a network without a mirror ran on a GPU".into()));
+    };
+    let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
+    inner.note_writes(program, registry, phases);
+    registry.mirror = Some(inner.into());
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! A run's values on the device, and the dispatches recorded over them.
+
+use super::Gpu;
+use super::device::Allocation;
+use super::frame::Frame;
+use super::kernel::Pipeline;
+use super::mirror::Mirror;
+use super::recorder::{Dispatch, Recorder};
+use super::steps::STEP_BYTES;
+use crate::dtype::DType;
+use crate::network::Registry;
+use crate::ops::Op;
+use crate::program::{Kind, Phase, Place, Program, Value, Write};
+use crate::{Error, Result};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// A contiguous part of a device's memory: real numbers (`f32`), indices (`i32`), or packed weights.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    allocation: Allocation,
+    /// In bytes; a multiple of 256.
+    offset: u64,
+    /// How many elements there are.
+    pub elements: usize,
+    /// The numeric type of packed weights; `None` for 32-bit elements.
+    pub dtype: Option<DType>,
+    scales: Option<Box<Operand>>,
+}
+
+/// Offsets into memory are multiples of this many elements: what every adapter can bind at.
+pub(crate) const OFFSET_ELEMENTS: usize = 64;
+
+impl Operand {
+    pub(super) fn new(allocation: &Allocation, offset: usize, elements: usize) -> Self {
+        let offset = offset as u64 * 4;
+        Self { allocation: allocation.clone(), offset, elements, dtype: None, scales: None }
+    }
+
+    pub(super) fn packed(
+        bytes: &Allocation,
+        dtype: DType,
+        elements: usize,
+        scales: Option<(&Allocation, usize)>,
+    ) -> Self {
+        let scales = scales.map(|(scales, count)| Box::new(Operand::new(scales, 0, count)));
+        Self { allocation: bytes.clone(), offset: 0, elements, dtype: Some(dtype), scales }
+    }
+
+    pub(super) fn allocate(gpu: &Gpu, what: &str, elements: usize) -> Result<Self> {
+        Ok(Self::new(&gpu.storage(what, elements as u64 * 4)?, 0, elements))
+    }
+
+    /// The scales of packed weights, where their type has them.
+    pub fn scales(&self) -> Option<Operand> {
+        self.scales.as_deref().cloned()
+    }
+
+    /// `count` elements from element `first` on, which is a multiple of 64; of 32-bit elements.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a part that cannot be bound.
+    pub fn slice(&self, first: usize, count: usize) -> Result<Operand> {
+        if !first.is_multiple_of(OFFSET_ELEMENTS) || first + count > self.elements || self.dtype.is_some() {
+            return Err(Error::Internal(format!("{count} elements from {first} of {}", self.elements)));
+        }
+        Ok(Self { offset: self.offset + first as u64 * 4, elements: count, ..self.clone() })
+    }
+
+    /// Bytes that a kernel sees: whole units of 16.
+    pub fn bytes(&self) -> u64 {
+        let bytes = match self.dtype {
+            Some(dtype) => dtype.storage_bytes(self.elements) as u64,
+            None => self.elements as u64 * 4,
+        };
+        // An empty operand cannot be bound; its kernel then has nothing to read.
+        bytes.next_multiple_of(16).max(16).min(self.allocation.size() - self.offset)
+    }
+
+    pub(super) fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
+    /// Bytes before it.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(super) fn binding(&self) -> wgpu::BindingResource<'_> {
+        wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+            buffer: self.allocation.buffer(),
+            offset: self.offset,
+            size: std::num::NonZeroU64::new(self.bytes()),
+        })
+    }
+}
+
+/// What tells recorded lists of one run apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ListKey {
+    rows: usize,
+    gradients_zeroed: bool,
+    phases: RangeInclusive<Phase>,
+}
+
+/// The most lists kept: full and last batch, first and later contributions.
+const MAX_LISTS: usize = 16;
+
+/// One run's values on a device.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    gpu: Arc<Gpu>,
+    /// One buffer a value: barriers are per buffer, and values that share none can overlap.
+    values: Vec<Option<Operand>>,
+    table: Allocation,
+    table_group: wgpu::BindGroup,
+    control: Operand,
+    outcomes: Option<Operand>,
+    lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
+    /// Which of the mirror's memory the lists were recorded over.
+    generation: u64,
+}
+
+impl Memory {
+    /// Memory for this program at its full capacity.
+    pub(crate) fn new(gpu: Arc<Gpu>, program: &Program) -> Result<Self> {
+        let mut values = Vec::with_capacity(program.values.len());
+        for info in &program.values {
+            values.push(match info.place {
+                Place::Buffer(buffer) if buffer != usize::MAX => {
+                    Some(Operand::allocate(&gpu, info.label, info.len(program.capacity))?)
+                }
+                _ => None,
+            });
+        }
+        let control = Operand::allocate(&gpu, "control", super::frame::CONTROL_WORDS)?;
+        let (table, table_group) = new_table(&gpu, 1)?;
+        Ok(Self {
+            gpu,
+            values,
+            table,
+            table_group,
+            control,
+            outcomes: None,
+            lists: Vec::new(),
+            generation: 0,
+        })
+    }
+
+    /// The device.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// What verdicts write and updates read.
+    pub(super) fn control(&self) -> &Operand {
+        &self.control
+    }
+
+    /// Where a frame's steps leave what they have come to; memory that is kept from frame to frame.
+    pub(super) fn outcomes(&mut self, words: usize) -> Result<Operand> {
+        let held = match self.outcomes.take() {
+            Some(held) if held.elements >= words => held,
+            _ => Operand::allocate(&self.gpu, "outcomes of steps", words.next_power_of_two())?,
+        };
+        self.outcomes = Some(held.clone());
+        Ok(held)
+    }
+
+    /// The table's bindings, for a frame.
+    pub(super) fn table_group(&self) -> &wgpu::BindGroup {
+        &self.table_group
+    }
+
+    /// Makes the table hold these entries.
+    pub(super) fn set_table(&mut self, entries: &[u8]) -> Result<()> {
+        if entries.len() as u64 > self.table.size() {
+            let steps = (entries.len() / STEP_BYTES).next_power_of_two();
+            (self.table, self.table_group) = new_table(&self.gpu, steps)?;
+        }
+        self.gpu.upload(&self.table, 0, entries);
+        Ok(())
+    }
+
+    /// A value that is not stored in the registry, for the rows there are.
+    pub(crate) fn value(&self, program: &Program, value: Value, rows: usize) -> Result<Operand> {
+        let owner = program.owner(value).index();
+        let held = self.values[owner].as_ref().ok_or_else(|| {
+            Error::Internal(format!("value {} has no memory of its own", program.value(value).label))
+        })?;
+        Ok(Operand { elements: program.value(value).len(rows), ..held.clone() })
+    }
+
+    /// The dispatches of these phases, recorded unless they already are.
+    pub(super) fn dispatches(
+        &mut self,
+        program: &Program,
+        registry: &Registry,
+        mirror: &mut Mirror,
+        rows: usize,
+        gradients_zeroed: bool,
+        phases: RangeInclusive<Phase>,
+    ) -> Result<Arc<Vec<Dispatch>>> {
+        mirror.prepare(program, registry)?;
+        if self.generation != mirror.generation() {
+            self.lists.clear();
+            self.generation = mirror.generation();
+        }
+        let key = ListKey { rows, gradients_zeroed, phases };
+        if let Some((_, list)) = self.lists.iter().find(|(known, _)| *known == key) {
+            return Ok(list.clone());
+        }
+        let mut recorder = Recorder::new(&self.gpu, rows, self.control.clone());
+        for step in program.steps.iter().filter(|step| key.phases.contains(&step.phase)) {
+            let operand = |value: &Value| match program.value(program.owner(*value)).place {
+                Place::Buffer(_) => self.value(program, *value, rows),
+                place => mirror.operand(place, registry),
+            };
+            recorder.reads = step.reads.iter().map(operand).collect::<Result<_>>()?;
+            recorder.writes = step.writes.iter().map(operand).collect::<Result<_>>()?;
+            recorder.versions = match &step.op {
+                Op::Encode(encode) => mirror.versions(encode.store, registry)?,
+                _ => Vec::new(),
+            };
+            recorder.path = step.at.as_ref().map_or(0, |path| path.hash32());
+            recorder.accumulate = match step.write {
+                Write::Set => false,
+                Write::Add => true,
+                Write::First => !gradients_zeroed,
+            };
+            step.op.record(&mut recorder).map_err(|error| match (&step.at, error) {
+                (Some(path), Error::Device(message)) => {
+                    Error::Device(format!("layer {path}, {}: {message}", step.op))
+                }
+                (_, error) => error,
+            })?;
+        }
+        let list = recorder.dispatches;
+        let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
+        self.gpu.pipelines.compile(&self.gpu.device, &pipelines);
+        self.gpu.check()?;
+        if self.lists.len() >= MAX_LISTS {
+            self.lists.clear();
+        }
+        let list = Arc::new(list);
+        self.lists.push((key, list.clone()));
+        Ok(list)
+    }
+
+    /// Reads values back, each into its bytes.
+    pub(crate) fn download(
+        &self,
+        program: &Program,
+        rows: usize,
+        values: &mut [(Value, &mut [u8])],
+    ) -> Result<()> {
+        let mut parts = Vec::with_capacity(values.len());
+        for (value, bytes) in values.iter_mut() {
+            parts.push((self.value(program, *value, rows)?, &mut **bytes));
+        }
+        Frame::download(&self.gpu, &mut parts)
+    }
+
+    /// Copies a value's elements to the device.
+    pub(crate) fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
+        let operand = self.value(program, value, rows)?;
+        debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
+        self.gpu.upload(operand.allocation(), operand.offset(), bytes);
+        self.gpu.count(|statistics| statistics.bytes_up += bytes.len() as u64);
+        Ok(())
+    }
+}
+
+pub(super) fn new_table(gpu: &Gpu, steps: usize) -> Result<(Allocation, wgpu::BindGroup)> {
+    let table = gpu.storage("step table", (steps * STEP_BYTES) as u64)?;
+    let group = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: Some("step table"),
+        layout: &gpu.pipelines.table,
+        entries: &[wgpu::BindGroupEntry { binding: 0, resource: table.buffer().as_entire_binding() }],
+    });
+    Ok((table, group))
+}

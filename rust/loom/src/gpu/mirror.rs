@@ -1,0 +1,434 @@
+//! The registry's masters, versions, gradients and moments on a device.
+//!
+//! Each side knows how new its content is by the stores' epochs: an older copy is remade before
+//! use, so neither side can read stale weights.
+
+use super::Gpu;
+use super::device::Allocation;
+use super::frame::Frame;
+use super::memory::Operand;
+use crate::dtype::DType;
+use crate::network::Registry;
+use crate::ops::Op;
+use crate::program::{ParameterRef, Phase, Place, Program};
+use crate::weights::WeightStore;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// What an encode kernel reads and writes for one parameter.
+#[derive(Clone, Debug)]
+pub struct VersionOperands {
+    /// The numeric type.
+    pub dtype: DType,
+    /// The parameter in full precision, (rows, channels).
+    pub master: Operand,
+    /// Its packed form, with its scales.
+    pub packed: Operand,
+    /// Columns of the parameter as stored.
+    pub channels: usize,
+}
+
+#[derive(Debug)]
+struct PackedPart {
+    bytes: Allocation,
+    scales: Option<(Allocation, usize)>,
+}
+
+#[derive(Debug)]
+struct VersionMirror {
+    parts: Vec<Option<PackedPart>>,
+    epoch: u64,
+}
+
+#[derive(Debug, Default)]
+struct StoreMirror {
+    /// The flat master, with the epoch of its content.
+    master: Option<(Allocation, u64)>,
+    /// What a dropped master has left, by parameter.
+    kept: Vec<Option<Allocation>>,
+    gradient: Option<Allocation>,
+    moments: Vec<Allocation>,
+    versions: BTreeMap<DType, VersionMirror>,
+}
+
+/// One network's registry on one device.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    gpu: Arc<Gpu>,
+    stores: Vec<StoreMirror>,
+    /// Grows whenever memory is replaced, so that recorded dispatches over the old one are dropped.
+    generation: u64,
+    /// Whether masters here are newer than the host's.
+    masters_ahead: bool,
+    gradients: Side,
+    moments: Side,
+}
+
+/// Where the newest content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Host,
+    Device,
+    Both,
+}
+
+impl Mirror {
+    pub(crate) fn new(gpu: Arc<Gpu>) -> Self {
+        Self {
+            gpu,
+            stores: Vec::new(),
+            generation: 1,
+            masters_ahead: false,
+            gradients: Side::Host,
+            moments: Side::Host,
+        }
+    }
+
+    /// The device.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// A number that grows whenever memory is replaced.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether anything here is newer than what the host has.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.masters_ahead || self.gradients == Side::Device || self.moments == Side::Device
+    }
+
+    /// The host has changed its moments, or dropped them.
+    pub(crate) fn forget_moments(&mut self) {
+        self.moments = Side::Host;
+    }
+
+    /// The host has changed its gradients, or dropped them.
+    pub(crate) fn forget_gradients(&mut self) {
+        self.gradients = Side::Host;
+    }
+
+    /// Brings whatever the program reads or writes up to the host's state, where that is newer.
+    pub(super) fn prepare(&mut self, program: &Program, registry: &Registry) -> Result<()> {
+        self.stores.resize_with(registry.stores().len(), StoreMirror::default);
+        let (mut gradients, mut moments) = (false, false);
+        for info in &program.values {
+            match info.place {
+                Place::Master(parameter) => self.prepare_master(parameter, registry)?,
+                Place::Version(parameter, dtype) => {
+                    self.prepare_version(parameter.store, dtype, registry)?;
+                }
+                Place::Gradient(parameter) => {
+                    gradients = true;
+                    self.prepare_gradient(parameter.store, registry)?;
+                }
+                Place::Moment { store, .. } => {
+                    moments = true;
+                    self.prepare_moments(store, registry)?;
+                }
+                Place::Buffer(_) | Place::Alias(_) => {}
+            }
+        }
+        for step in &program.steps {
+            if let Op::Encode(encode) = &step.op
+                && let Some(dtype) = registry.stores()[encode.store].active()
+            {
+                self.prepare_version(encode.store, dtype, registry)?;
+            }
+        }
+        if gradients && self.gradients == Side::Host {
+            self.gradients = Side::Both;
+        }
+        if moments && self.moments == Side::Host {
+            self.moments = Side::Both;
+        }
+        Ok(())
+    }
+
+    fn prepare_master(&mut self, parameter: ParameterRef, registry: &Registry) -> Result<()> {
+        let store = &registry.stores()[parameter.store];
+        let held = &mut self.stores[parameter.store];
+        if store.is_dropped() {
+            held.master = None;
+            let index = parameter
+                .parameter
+                .ok_or_else(|| Error::Internal("a dropped master is read parameter by parameter".into()))?;
+            held.kept.resize_with(store.parameters().len(), || None);
+            if held.kept[index].is_none() {
+                let bytes = store.float_bytes(Some(index))?;
+                let memory = self.gpu.storage("weights", bytes.len() as u64)?;
+                self.gpu.upload(&memory, 0, bytes);
+                held.kept[index] = Some(memory);
+                self.generation += 1;
+            }
+            return Ok(());
+        }
+        let bytes = (store.len() * 4) as u64;
+        if held.master.as_ref().is_none_or(|(memory, _)| memory.size() < bytes) {
+            held.master = Some((self.gpu.storage("weights", bytes)?, u64::MAX));
+            held.kept.clear();
+            self.generation += 1;
+        }
+        if let Some((memory, epoch)) = &mut held.master
+            && *epoch != store.epoch()
+        {
+            let content = store.float_bytes(None)?;
+            self.gpu.upload(memory, 0, content);
+            self.gpu.count(|statistics| statistics.bytes_up += content.len() as u64);
+            *epoch = store.epoch();
+        }
+        Ok(())
+    }
+
+    fn prepare_version(&mut self, index: usize, dtype: DType, registry: &Registry) -> Result<()> {
+        let store = &registry.stores()[index];
+        let held = &mut self.stores[index].versions;
+        if held.get(&dtype).is_some_and(|version| version.epoch == store.epoch()) {
+            return Ok(());
+        }
+        let known = held.remove(&dtype);
+        let mut parts = Vec::with_capacity(store.parameters().len());
+        for (number, info) in store.parameters().iter().enumerate() {
+            if !info.morphable {
+                parts.push(None);
+                continue;
+            }
+            let (bytes, scales) = store.version(dtype, number)?;
+            let old = known.as_ref().and_then(|version| version.parts[number].as_ref());
+            let part = match old {
+                Some(part) => PackedPart { bytes: part.bytes.clone(), scales: part.scales.clone() },
+                None => {
+                    self.generation += 1;
+                    let packed = self.gpu.storage("packed weights", bytes.len() as u64)?;
+                    let scales = match scales.len() {
+                        0 => None,
+                        count => Some((self.gpu.storage("scales", count as u64 * 4)?, count)),
+                    };
+                    PackedPart { bytes: packed, scales }
+                }
+            };
+            self.gpu.upload(&part.bytes, 0, bytes);
+            if let Some((memory, _)) = &part.scales {
+                self.gpu.upload(memory, 0, bytemuck::cast_slice(scales));
+            }
+            parts.push(Some(part));
+        }
+        held.insert(dtype, VersionMirror { parts, epoch: store.epoch() });
+        Ok(())
+    }
+
+    fn prepare_gradient(&mut self, index: usize, registry: &Registry) -> Result<()> {
+        let held = &mut self.stores[index].gradient;
+        let bytes = (registry.stores()[index].len() * 4) as u64;
+        if held.as_ref().is_none_or(|memory| memory.size() < bytes) {
+            *held = Some(self.gpu.storage("gradients", bytes)?);
+            self.generation += 1;
+        }
+        if let (Some(memory), Side::Host) = (held, self.gradients)
+            && !registry.gradients_zeroed
+            && let Some(content) = registry.gradients.get(index)
+        {
+            self.gpu.upload(memory, 0, content.bytes());
+        }
+        Ok(())
+    }
+
+    fn prepare_moments(&mut self, index: usize, registry: &Registry) -> Result<()> {
+        let held = &mut self.stores[index].moments;
+        let content = registry.moments.get(index).map_or(&[][..], |moments| moments.as_slice());
+        let fits = held.len() == content.len()
+            && held.iter().zip(content).all(|(memory, moment)| memory.size() >= moment.len_bytes() as u64);
+        if !fits {
+            *held = content
+                .iter()
+                .map(|moment| self.gpu.storage("optimizer moments", moment.len_bytes() as u64))
+                .collect::<Result<_>>()?;
+            self.generation += 1;
+        }
+        if self.moments == Side::Host || !fits {
+            for (memory, moment) in held.iter().zip(content) {
+                self.gpu.upload(memory, 0, moment.bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where something stored is on the device.
+    pub(super) fn operand(&self, place: Place, registry: &Registry) -> Result<Operand> {
+        let gone = || Error::Internal(format!("{place:?} is not on the device"));
+        match place {
+            Place::Master(parameter) => {
+                let held = &self.stores[parameter.store];
+                let (offset, len) = registry.extent(parameter);
+                match (&held.master, parameter.parameter) {
+                    (Some((memory, _)), _) => Ok(Operand::new(memory, offset, len)),
+                    (None, Some(index)) => {
+                        let kept = held.kept.get(index).and_then(Option::as_ref).ok_or_else(gone)?;
+                        Ok(Operand::new(kept, 0, len))
+                    }
+                    (None, None) => Err(gone()),
+                }
+            }
+            Place::Gradient(parameter) => {
+                let (offset, len) = registry.extent(parameter);
+                let memory = self.stores[parameter.store].gradient.as_ref().ok_or_else(gone)?;
+                Ok(Operand::new(memory, offset, len))
+            }
+            Place::Moment { store, slot } => {
+                let memory = self.stores[store].moments.get(slot).ok_or_else(gone)?;
+                Ok(Operand::new(memory, 0, registry.stores()[store].len()))
+            }
+            Place::Version(parameter, dtype) => {
+                let index = parameter.parameter.ok_or_else(gone)?;
+                self.packed(parameter.store, dtype, index, registry).ok_or_else(gone)
+            }
+            Place::Buffer(_) | Place::Alias(_) => Err(gone()),
+        }
+    }
+
+    fn packed(&self, store: usize, dtype: DType, index: usize, registry: &Registry) -> Option<Operand> {
+        let part = self.stores[store].versions.get(&dtype)?.parts.get(index)?.as_ref()?;
+        let elements = registry.stores()[store].parameters()[index].len();
+        let scales = part.scales.as_ref().map(|(memory, count)| (memory, *count));
+        Some(Operand::packed(&part.bytes, dtype, elements, scales))
+    }
+
+    /// What encoding a store's active version reads and writes.
+    pub(super) fn versions(&self, index: usize, registry: &Registry) -> Result<Vec<VersionOperands>> {
+        let store = &registry.stores()[index];
+        let Some(dtype) = store.active() else { return Ok(Vec::new()) };
+        let mut operands = Vec::new();
+        for (number, info) in store.parameters().iter().enumerate().filter(|(_, info)| info.morphable) {
+            let parameter = ParameterRef { store: index, parameter: Some(number) };
+            let packed = self
+                .packed(index, dtype, number, registry)
+                .ok_or_else(|| Error::Internal(format!("no version {dtype} is on the device")))?;
+            operands.push(VersionOperands {
+                dtype,
+                master: self.operand(Place::Master(parameter), registry)?,
+                packed,
+                channels: info.channels(),
+            });
+        }
+        Ok(operands)
+    }
+
+    /// Notes what these phases of the program have written here, `steps` times over.
+    pub(super) fn note_writes(
+        &mut self,
+        program: &Program,
+        registry: &mut Registry,
+        phases: &RangeInclusive<Phase>,
+    ) {
+        for step in program.steps.iter().filter(|step| phases.contains(&step.phase)) {
+            for value in &step.writes {
+                match program.value(program.owner(*value)).place {
+                    Place::Master(parameter) => {
+                        let epoch = registry.stores[parameter.store].moved_on_device();
+                        if let Some((_, held)) = &mut self.stores[parameter.store].master {
+                            *held = epoch;
+                        }
+                        self.masters_ahead = true;
+                    }
+                    Place::Gradient(_) => self.gradients = Side::Device,
+                    Place::Moment { .. } => self.moments = Side::Device,
+                    Place::Version(..) | Place::Buffer(_) | Place::Alias(_) => {}
+                }
+            }
+            if let Op::Encode(encode) = &step.op {
+                let store = &registry.stores[encode.store];
+                let active = store.active();
+                if let Some(version) =
+                    active.and_then(|dtype| self.stores[encode.store].versions.get_mut(&dtype))
+                {
+                    version.epoch = store.epoch();
+                }
+            }
+        }
+    }
+
+    /// A copy of a store with the master that is here.
+    pub(crate) fn current(&self, index: usize, store: &WeightStore) -> Result<WeightStore> {
+        let mut copy = store.clone();
+        if let Some((memory, epoch)) = self.stores.get(index).and_then(|held| held.master.as_ref())
+            && *epoch == store.epoch()
+        {
+            let mut parts = [(Operand::new(memory, 0, store.len()), copy.device_copy()?)];
+            Frame::download(&self.gpu, &mut parts)?;
+            copy.refresh(crate::cpu::Cpu::global()?)?;
+        }
+        Ok(copy)
+    }
+
+    /// Reads a store's gradient back.
+    pub(crate) fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()> {
+        match self.stores.get(index).and_then(|held| held.gradient.as_ref()) {
+            Some(memory) if self.gradients == Side::Device => {
+                Frame::download(&self.gpu, &mut [(Operand::new(memory, 0, bytes.len() / 4), bytes)])
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether gradients here are newer than the host's.
+    pub(crate) fn gradients_ahead(&self) -> bool {
+        self.gradients == Side::Device
+    }
+
+    /// Whether masters here are newer than the host's.
+    pub(crate) fn masters_ahead(&self) -> bool {
+        self.masters_ahead
+    }
+
+    /// Brings everything that is newer here back to the host.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost; the host then has what was last read back.
+    pub(crate) fn synchronize(&mut self, registry: &mut Registry) -> Result<()> {
+        if !self.is_ahead() {
+            return Ok(());
+        }
+        let mut parts: Vec<(Operand, &mut [u8])> = Vec::new();
+        // Gradients that are zeroed are nobody's any more.
+        let wanted = self.gradients == Side::Device && !registry.gradients_zeroed;
+        let gradients = if wanted { &mut registry.gradients[..] } else { &mut [] };
+        let moments = if self.moments == Side::Device { &mut registry.moments[..] } else { &mut [] };
+        for (held, gradient) in self.stores.iter().zip(gradients) {
+            if let Some(memory) = &held.gradient {
+                parts.push((Operand::new(memory, 0, gradient.len_bytes() / 4), gradient.bytes_mut()));
+            }
+        }
+        for (held, moments) in self.stores.iter().zip(moments) {
+            for (memory, moment) in held.moments.iter().zip(moments) {
+                parts.push((Operand::new(memory, 0, moment.len_bytes() / 4), moment.bytes_mut()));
+            }
+        }
+        if self.masters_ahead {
+            for (held, store) in self.stores.iter().zip(&mut registry.stores) {
+                if let Some((memory, epoch)) = &held.master
+                    && *epoch == store.epoch()
+                {
+                    let elements = store.len();
+                    parts.push((Operand::new(memory, 0, elements), store.device_copy()?));
+                }
+            }
+        }
+        Frame::download(&self.gpu, &mut parts)?;
+        if self.masters_ahead {
+            let cpu = crate::cpu::Cpu::global()?;
+            for store in &mut registry.stores {
+                store.refresh(cpu)?;
+            }
+        }
+        self.masters_ahead = false;
+        for side in [&mut self.gradients, &mut self.moments] {
+            if *side == Side::Device {
+                *side = Side::Both;
+            }
+        }
+        Ok(())
+    }
+}

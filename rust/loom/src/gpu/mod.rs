@@ -1,0 +1,37 @@
+//! Runs programs on a GPU through wgpu: Vulkan, Metal or DX12, one command frame a training step.
+//!
+//! ```text
+//! adapter     which GPUs there are
+//! device      one opened GPU: queue, memory, errors
+//! kernel      WGSL text with its constants filled in, and the pipelines made of it
+//! recorder    how an operation becomes dispatches
+//! mirror      the registry's masters, versions, gradients and moments on the device
+//! memory      a run's values on the device
+//! frame       dispatches in one pass and one submit; reading back
+//! training    many training steps in one frame
+//! ```
+
+mod adapter;
+mod device;
+mod frame;
+mod kernel;
+mod memory;
+mod mirror;
+mod recorder;
+mod steps;
+#[cfg(test)]
+pub(crate) mod testing;
+mod training;
+
+pub use adapter::{Adapter, AdapterList, adapters, release};
+pub use device::{Capabilities, Gpu};
+pub use frame::FrameStatistics;
+pub use kernel::{Kernel, Template};
+pub use memory::Operand;
+pub use recorder::{Bind, GpuOperation, Recorder};
+
+pub(crate) use adapter::{first_hardware, open};
+pub(crate) use frame::execute;
+pub(crate) use memory::Memory;
+pub(crate) use mirror::Mirror;
+pub(crate) use training::{FrameStep, Outcome, Resident, train_frame};

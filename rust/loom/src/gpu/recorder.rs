@@ -1,0 +1,197 @@
+//! How an operation becomes dispatches.
+
+use super::Gpu;
+use super::device::{Allocation, Capabilities};
+use super::kernel::{Kernel, Pipeline};
+use super::memory::Operand;
+use super::mirror::VersionOperands;
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// Bytes of constants that a dispatch brings along: the step's number and the kernel's own.
+pub(super) const IMMEDIATE_BYTES: u32 = 128;
+/// The most operands of one kernel.
+pub(super) const MAX_BINDINGS: usize = 15;
+/// Constants of a kernel beside the step's number.
+const MAX_CONSTANTS: usize = IMMEDIATE_BYTES as usize / 4 - 1;
+
+/// What an operation provides for the GPU, beside its CPU kernel.
+pub trait GpuOperation {
+    /// Adds the dispatches that compute it, for operands and results in the order the operation documents.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device cannot run it.
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let _ = recorder;
+        Err(Error::Device("this operation has no GPU kernel; use the device \"cpu\"".into()))
+    }
+}
+
+/// One operand of a kernel, and whether the kernel writes it.
+#[derive(Clone, Debug)]
+pub enum Bind {
+    /// `var<storage, read>`.
+    Read(Operand),
+    /// `var<storage, read_write>`.
+    Write(Operand),
+}
+
+/// A kernel with its operands and extents, ready to be replayed.
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) bindings: wgpu::BindGroup,
+    /// The first is the step's number, filled in when it is replayed.
+    pub(super) constants: Vec<u32>,
+    pub(super) groups: [u32; 2],
+    /// Keeps the operands' memory.
+    _memory: Vec<Allocation>,
+}
+
+/// Collects the dispatches of one operation after another.
+pub struct Recorder<'a> {
+    gpu: &'a Gpu,
+    rows: usize,
+    pub(super) accumulate: bool,
+    pub(super) path: u32,
+    pub(super) reads: Vec<Operand>,
+    pub(super) writes: Vec<Operand>,
+    pub(super) versions: Vec<VersionOperands>,
+    pub(super) control: Operand,
+    pub(super) dispatches: Vec<Dispatch>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(gpu: &'a Gpu, rows: usize, control: Operand) -> Self {
+        Self {
+            gpu,
+            rows,
+            accumulate: false,
+            path: 0,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            versions: Vec::new(),
+            control,
+            dispatches: Vec::new(),
+        }
+    }
+
+    /// Rows of the batch.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether results are added to what is there instead of replacing it.
+    pub fn accumulate(&self) -> bool {
+        self.accumulate
+    }
+
+    /// A number for the layer the step belongs to, for keying random draws.
+    pub fn path(&self) -> u32 {
+        self.path
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.gpu.capabilities()
+    }
+
+    /// Operand `index`.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where the step has no such operand.
+    pub fn read(&self, index: usize) -> Result<Operand> {
+        self.reads.get(index).cloned().ok_or_else(|| missing("operand", index))
+    }
+
+    /// Result `index`.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where the step has no such result.
+    pub fn write(&self, index: usize) -> Result<Operand> {
+        self.writes.get(index).cloned().ok_or_else(|| missing("result", index))
+    }
+
+    /// The packed versions that an `Encode` step refreshes.
+    pub fn versions(&self) -> &[VersionOperands] {
+        &self.versions
+    }
+
+    /// What the verdict on the step has set: whether updates may write, and how many steps were
+    /// skipped before (`Control` in `prelude.wgsl`).
+    pub fn control(&self) -> Operand {
+        self.control.clone()
+    }
+
+    /// Temporary memory of this many `f32`, whose content is undefined when the step starts.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where there is none left.
+    pub fn scratch(&mut self, elements: usize) -> Result<Operand> {
+        Operand::allocate(self.gpu, "temporary results", elements)
+    }
+
+    /// Runs `kernel` on `groups` workgroups; see `prelude.wgsl` for how kernels find their number.
+    ///
+    /// Operands are bound in order from `@binding(0)` of group 0 on; `constants` follow the step's
+    /// number in `var<immediate>`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for an operand that is larger than kernels can see, or too many workgroups.
+    pub fn dispatch(
+        &mut self,
+        kernel: &Kernel,
+        operands: &[Bind],
+        constants: &[u32],
+        groups: usize,
+    ) -> Result<()> {
+        if groups == 0 {
+            return Ok(());
+        }
+        if constants.len() > MAX_CONSTANTS || operands.len() > MAX_BINDINGS {
+            return Err(Error::Internal(format!("kernel {} has too many operands", kernel.label())));
+        }
+        let capabilities = self.capabilities();
+        let width = groups.min(capabilities.max_groups);
+        let height = groups.div_ceil(width);
+        if height > capabilities.max_groups {
+            return Err(Error::Device(format!(
+                "kernel {} would need {groups} workgroups, more than {} can start; use smaller batches",
+                kernel.label(),
+                self.gpu.adapter()
+            )));
+        }
+        let pattern = operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
+        let pipeline = self.gpu.pipelines.of(&self.gpu.device, kernel, pattern);
+        let mut memory = Vec::with_capacity(operands.len());
+        let mut entries = Vec::with_capacity(operands.len());
+        for (number, bind) in operands.iter().enumerate() {
+            let (Bind::Read(operand) | Bind::Write(operand)) = bind;
+            if operand.bytes() > capabilities.max_binding as u64 {
+                return Err(Error::Device(format!(
+                    "kernel {} has an operand of {:.1} MiB, and {} lets kernels see {:.1} MiB at a time; use smaller \
+                     batches",
+                    kernel.label(),
+                    operand.bytes() as f64 / 1048576.0,
+                    self.gpu.adapter(),
+                    capabilities.max_binding as f64 / 1048576.0,
+                )));
+            }
+            memory.push(operand.allocation().clone());
+            entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: operand.binding() });
+        }
+        let bindings = self.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(kernel.label()),
+            layout: &pipeline.layout.bindings,
+            entries: &entries,
+        });
+        let constants = std::iter::once(0).chain(constants.iter().copied()).collect();
+        let groups = [width as u32, height as u32];
+        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, _memory: memory });
+        Ok(())
+    }
+}
+
+fn missing(what: &str, index: usize) -> Error {
+    Error::Internal(format!("a step was recorded without {what} {index}"))
+}

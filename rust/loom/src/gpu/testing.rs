@@ -1,0 +1,147 @@
+//! What tests of kernels share: the GPU they run on, one operation by itself, how close is close enough.
+
+use super::Gpu;
+use super::frame::{ACTIVE, CONTROL_WORDS, Frame};
+use super::memory::Operand;
+use super::recorder::Recorder;
+use super::steps::encode_step;
+use crate::Result;
+use crate::cpu::{Cpu, Real};
+use crate::dtype::DType;
+use crate::ops::testing::{Data, Setting};
+use crate::ops::{Op, Operation};
+use std::sync::Arc;
+
+/// The first GPU, which may be software. Without one the test is skipped, unless
+/// `LOOM_REQUIRE_GPU=1` says that there must be one.
+pub(crate) fn gpu() -> Option<Arc<Gpu>> {
+    match super::open(0) {
+        Ok(gpu) => Some(gpu),
+        Err(error) if std::env::var("LOOM_REQUIRE_GPU").is_ok_and(|value| value == "1") => {
+            panic!("LOOM_REQUIRE_GPU is set, and {error}")
+        }
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// How far an operation's results on a GPU may be from the CPU's, as a fraction of the
+/// largest magnitude of the result (or of 1, where all are smaller).
+///
+/// Sums in another order differ by about the root of the summed extent times 6e-8; functions
+/// by what drivers' exp, log and sqrt are off, a few units in the last place.
+pub(crate) fn tolerance(op: &Op) -> f64 {
+    match op {
+        Op::Product(_) | Op::ProductUpdate(_) | Op::Convolution(_) => 2e-5,
+        Op::BiasGradient(_) | Op::SquaredSum(_) | Op::Sum(_) => 5e-6,
+        Op::Loss(_) | Op::Softmax(_) | Op::Pointwise(_) => 1e-5,
+        Op::Update(_) => 2e-6,
+        Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
+        Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Encode(_) | Op::Custom(_) => 1e-6,
+    }
+}
+
+/// A packed parameter as an operand.
+pub(crate) struct Packed<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) elements: usize,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) scales: &'a [f32],
+}
+
+fn bytes_of(data: &Data<f32>) -> &[u8] {
+    match data {
+        Data::Real(elements) => bytemuck::cast_slice(elements),
+        Data::Index(elements) => bytemuck::cast_slice(elements),
+    }
+}
+
+fn operand(gpu: &Gpu, data: &Data<f32>) -> Result<Operand> {
+    let bytes = bytes_of(data);
+    let operand = Operand::allocate(gpu, "test", bytes.len() / 4)?;
+    gpu.upload(operand.allocation(), 0, bytes);
+    Ok(operand)
+}
+
+/// The results of one operation on the GPU. `packed` replaces the operand of its number.
+pub(crate) fn run(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    packed: Option<(usize, Packed<'_>)>,
+) -> Result<Vec<Data<f32>>> {
+    let control = Operand::allocate(gpu, "control", CONTROL_WORDS)?;
+    gpu.upload(control.allocation(), 0, bytemuck::cast_slice(&ACTIVE));
+    let mut recorder = Recorder::new(gpu, setting.rows, control);
+    recorder.accumulate = setting.accumulate;
+    recorder.path = setting.path;
+    recorder.reads = setting.reads.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
+    if let Some((number, packed)) = packed {
+        let bytes = gpu.storage("packed", packed.bytes.len() as u64)?;
+        gpu.upload(&bytes, 0, packed.bytes);
+        let scales = gpu.storage("scales", packed.scales.len() as u64 * 4)?;
+        gpu.upload(&scales, 0, bytemuck::cast_slice(packed.scales));
+        let scales = (!packed.scales.is_empty()).then_some((&scales, packed.scales.len()));
+        recorder.reads[number] = Operand::packed(&bytes, packed.dtype, packed.elements, scales);
+    }
+    recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
+    op.record(&mut recorder)?;
+    let (table, group) = super::memory::new_table(gpu, 1)?;
+    gpu.upload(&table, 0, &encode_step(&setting.values, 0));
+    let mut frame = Frame::begin(gpu, &group);
+    for dispatch in &recorder.dispatches {
+        frame.record(dispatch, 0);
+    }
+    frame.finish(1)?;
+    let mut results = setting.writes.clone();
+    let mut parts: Vec<(Operand, &mut [u8])> = Vec::new();
+    for (operand, result) in recorder.writes.iter().zip(&mut results) {
+        let bytes = match result {
+            Data::Real(elements) => bytemuck::cast_slice_mut(elements),
+            Data::Index(elements) => bytemuck::cast_slice_mut(elements),
+        };
+        parts.push((operand.clone(), bytes));
+    }
+    Frame::download(gpu, &mut parts)?;
+    drop(parts);
+    Ok(results)
+}
+
+/// Runs an operation on the CPU and on the GPU, and twice there: the results must agree within the
+/// operation's tolerance, and the GPU's with each other to the bit.
+#[track_caller]
+pub(crate) fn check(op: impl Operation + Into<Op> + Clone, setting: &Setting<f32>) {
+    let Some(gpu) = gpu() else { return };
+    let name: Op = op.clone().into();
+    let cpu = Cpu::global().expect("a CPU");
+    let expected = setting.run_on(&op, cpu).expect("the CPU to run the operation");
+    let found = run(&gpu, &name, setting, None).unwrap_or_else(|error| panic!("{name}: {error}"));
+    compare(&name, &expected, &found);
+    let again = run(&gpu, &name, setting, None).expect("the GPU to run the operation again");
+    for (one, other) in found.iter().zip(&again) {
+        assert!(bytes_of(one) == bytes_of(other), "{name}: two runs differ");
+    }
+}
+
+/// Asserts that results agree within the operation's tolerance; indices must be the same.
+#[track_caller]
+pub(crate) fn compare(op: &Op, expected: &[Data<f32>], found: &[Data<f32>]) {
+    for (number, (expected, found)) in expected.iter().zip(found).enumerate() {
+        match (expected, found) {
+            (Data::Real(expected), Data::Real(found)) => {
+                let scale = expected.iter().fold(1.0f64, |scale, x| scale.max(x.to_f64().abs()));
+                for (i, (e, f)) in expected.iter().zip(found).enumerate() {
+                    let error = (e.to_f64() - f.to_f64()).abs() / scale;
+                    let same = e == f || (e.is_nan() && f.is_nan());
+                    assert!(
+                        same || error <= tolerance(op),
+                        "{op}: result {number} at {i}: {f} on the GPU, {e} on the CPU, off by {error:.2e}"
+                    );
+                }
+            }
+            (expected, found) => assert_eq!(expected, found, "{op}: result {number}"),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+// Sums a step's losses, and decides whether the step may change the weights: not where the loss or
+// the gradient norm is infinite or NaN, nor after a step that halted the frame.
+@group(0) @binding(0) var<storage, read> losses: array<f32>;
+@group(0) @binding(1) var<storage, read> norm: array<f32>;
+@group(0) @binding(2) var<storage, read_write> control: Control;
+@group(0) @binding(3) var<storage, read_write> outcomes: array<vec4<u32>>;
+
+struct Constants {
+    step: u32,
+    rows: u32,
+    // Whether a step that is not finite ends the frame.
+    halts: u32,
+}
+var<immediate> constants: Constants;
+
+const THREADS: u32 = 256u;
+var<workgroup> sums: array<f32, THREADS>;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(local_invocation_index) thread: u32) {
+    var sum = 0.0;
+    for (var row = thread; row < constants.rows; row += THREADS) {
+        sum += losses[row];
+    }
+    sums[thread] = sum;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+        if thread < half {
+            sums[thread] += sums[thread + half];
+        }
+        workgroupBarrier();
+    }
+    if thread == 0u {
+        let loss = sums[0];
+        var finite = is_finite(loss);
+        var length = 0.0;
+        if HAS_NORM {
+            length = norm[0];
+            finite = finite && is_finite(length);
+        }
+        let left_out = !finite || control.halted != 0u;
+        control.applies = select(1u, 0u, left_out);
+        if left_out {
+            control.skipped += 1u;
+        }
+        if !finite && constants.halts != 0u && control.halted == 0u {
+            control.halted = 1u;
+            control.halted_step = constants.step;
+        }
+        outcomes[constants.step] =
+            vec4<u32>(bitcast<u32>(loss), bitcast<u32>(length), select(0u, 1u, left_out), 0u);
+    }
+}

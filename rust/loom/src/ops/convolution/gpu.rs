@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Convolution;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Convolution {}

@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Custom;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Custom {}

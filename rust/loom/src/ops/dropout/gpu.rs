@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Dropout;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Dropout {}

@@ -1,0 +1,59 @@
+//! Activations on a GPU: the table's formulas as text.
+
+use super::{Pointwise, WGSL_PRELUDE};
+use crate::Result;
+use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::ops::Direction;
+
+/// Elements that one workgroup takes.
+const THREADS: usize = 256;
+
+impl GpuOperation for Pointwise {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let saved = recorder.read(0)?;
+        let out = recorder.write(0)?;
+        let elements = out.elements;
+        let groups = elements.div_ceil(THREADS);
+        let template = |text: &str, function: String| {
+            Template::new(text)
+                .constant("THREADS", THREADS)
+                .section("FUNCTION", format!("{WGSL_PRELUDE}\n{function}"))
+        };
+        match self.direction {
+            Direction::Forward => {
+                let kernel = template(include_str!("forward.wgsl"), self.activation.wgsl_value("activate"))
+                    .kernel(self.to_string());
+                recorder.dispatch(&kernel, &[Bind::Read(saved), Bind::Write(out)], &[elements as u32], groups)
+            }
+            _ => {
+                let kernel =
+                    template(include_str!("backward.wgsl"), self.activation.wgsl_derivative("derivative"))
+                        .kernel(self.to_string());
+                let gradient = recorder.read(1)?;
+                let operands = [Bind::Read(saved), Bind::Read(gradient), Bind::Write(out)];
+                recorder.dispatch(&kernel, &operands, &[elements as u32], groups)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::check;
+    use crate::ops::pointwise::Activation;
+    use crate::ops::testing::{Setting, numbers};
+
+    #[test]
+    fn every_activation_is_as_on_the_cpu() {
+        for &activation in Activation::ALL {
+            for len in [1, 255, 1000] {
+                let x: Vec<f32> = numbers(len as u64, len).iter().map(|x: &f32| x * 4.0).collect();
+                let gradient: Vec<f32> = numbers(7, len);
+                let forward = Pointwise::forward(activation);
+                check(forward, &Setting::new(1, &[&x], &[len]));
+                check(Pointwise::backward(activation), &Setting::new(1, &[&x, &gradient], &[len]));
+            }
+        }
+    }
+}

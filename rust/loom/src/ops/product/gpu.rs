@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Product;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Product {}

@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Softmax;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Softmax {}

@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Sum;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Sum {}

@@ -1,0 +1,6 @@
+//! On a GPU.
+
+use super::Update;
+use crate::gpu::GpuOperation;
+
+impl GpuOperation for Update {}
