@@ -163,6 +163,13 @@ pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
     Ok(gpu)
 }
 
+/// Opens a GPU once more, for a test that changes what all who share a device would see.
+#[cfg(test)]
+pub(crate) fn open_another(index: usize) -> Option<Arc<Gpu>> {
+    let found = system().found.get(index)?;
+    Gpu::open(found.description.clone(), &found.adapter).ok().map(Arc::new)
+}
+
 /// The first GPU that is hardware.
 pub(crate) fn first_hardware() -> Option<usize> {
     system().found.iter().position(|found| !found.description.software)

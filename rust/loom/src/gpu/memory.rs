@@ -56,15 +56,20 @@ impl Operand {
         self.scales.as_deref().cloned()
     }
 
-    /// `count` elements from element `first` on, which is a multiple of 64; of 32-bit elements.
+    /// `count` elements from element `first` on, which has to start at a multiple of 256 bytes: a
+    /// multiple of 64 where elements have 32 bits. Packed weights keep all their scales.
     ///
     /// # Errors
     /// [`Error::Internal`] for a part that cannot be bound.
     pub fn slice(&self, first: usize, count: usize) -> Result<Operand> {
-        if !first.is_multiple_of(OFFSET_ELEMENTS) || first + count > self.elements || self.dtype.is_some() {
+        let before = match self.dtype {
+            Some(dtype) => dtype.storage_bytes(first),
+            None => first * 4,
+        };
+        if !before.is_multiple_of(OFFSET_ELEMENTS * 4) || first + count > self.elements {
             return Err(Error::Internal(format!("{count} elements from {first} of {}", self.elements)));
         }
-        Ok(Self { offset: self.offset + first as u64 * 4, elements: count, ..self.clone() })
+        Ok(Self { offset: self.offset + before as u64, elements: count, ..self.clone() })
     }
 
     /// Bytes that a kernel sees: whole units of 16.

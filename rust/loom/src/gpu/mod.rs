@@ -8,6 +8,7 @@
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
 //! frame       dispatches in one pass and one submit; reading back
+//! product     matrix products, as generators of WGSL
 //! training    many training steps in one frame
 //! ```
 
@@ -17,6 +18,7 @@ mod frame;
 mod kernel;
 mod memory;
 mod mirror;
+pub mod product;
 mod recorder;
 mod steps;
 #[cfg(test)]
@@ -30,6 +32,8 @@ pub use kernel::{Kernel, Template};
 pub use memory::Operand;
 pub use recorder::{Bind, GpuOperation, Recorder};
 
+#[cfg(test)]
+pub(crate) use adapter::open_another;
 pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
 pub(crate) use memory::Memory;

@@ -15,7 +15,9 @@ pub const BROAD: Tile = Tile::new(128, 128, 16, 8, 16);
 /// Likewise; the largest that fits 16 KiB of workgroup memory.
 pub const LARGE: Tile = Tile::new(64, 128, 16, 8, 8);
 /// Likewise.
-pub const MEDIUM: Tile = Tile::new(64, 64, 16, 8, 4).sliced(2);
+pub const MEDIUM: Tile = Tile::new(64, 64, 8, 8, 4).sliced(2);
+/// Likewise, for an A that is stored transposed.
+pub const DEEP: Tile = Tile::new(64, 64, 16, 8, 4).sliced(2);
 /// For C of few tiles.
 pub const SMALL: Tile = Tile::new(32, 32, 16, 4, 4);
 /// For C of very few tiles, or few columns.
@@ -24,8 +26,9 @@ pub const TINY: Tile = Tile::new(16, 16, 16, 4, 4).sliced(4);
 /// What is known of a tile's speed.
 struct Candidate {
     tile: Tile,
-    /// TFLOP/s when every multiprocessor is full: B across, and B along the depth.
-    rates: [f64; 2],
+    /// TFLOP/s when every multiprocessor is full: neither operand transposed, B transposed, A
+    /// transposed.
+    rates: [f64; 3],
     /// Workgroups that a multiprocessor holds.
     resident: usize,
     /// What part of the rate a multiprocessor with one workgroup reaches.
@@ -34,14 +37,15 @@ struct Candidate {
     step: f64,
 }
 
-const CANDIDATES: [Candidate; 7] = [
-    Candidate { tile: HUGE, rates: [48.5, 45.0], resident: 1, alone: 1.0, step: 2.0 },
-    Candidate { tile: TALL, rates: [44.0, 46.3], resident: 1, alone: 1.0, step: 1.0 },
-    Candidate { tile: BROAD, rates: [47.5, 42.0], resident: 2, alone: 0.96, step: 1.0 },
-    Candidate { tile: LARGE, rates: [45.5, 43.0], resident: 3, alone: 0.83, step: 0.6 },
-    Candidate { tile: MEDIUM, rates: [36.0, 31.0], resident: 2, alone: 0.95, step: 0.5 },
-    Candidate { tile: SMALL, rates: [25.0, 24.0], resident: 12, alone: 0.25, step: 0.3 },
-    Candidate { tile: TINY, rates: [12.0, 12.0], resident: 12, alone: 0.25, step: 0.55 },
+const CANDIDATES: [Candidate; 8] = [
+    Candidate { tile: HUGE, rates: [48.5, 45.0, 48.5], resident: 1, alone: 1.0, step: 2.0 },
+    Candidate { tile: TALL, rates: [47.5, 46.4, 41.5], resident: 1, alone: 1.0, step: 1.0 },
+    Candidate { tile: BROAD, rates: [47.0, 42.0, 48.0], resident: 2, alone: 0.96, step: 1.0 },
+    Candidate { tile: LARGE, rates: [45.5, 43.0, 37.0], resident: 3, alone: 0.83, step: 0.6 },
+    Candidate { tile: MEDIUM, rates: [33.0, 33.0, 33.0], resident: 2, alone: 0.95, step: 0.54 },
+    Candidate { tile: DEEP, rates: [34.0, 30.0, 36.0], resident: 2, alone: 0.95, step: 1.2 },
+    Candidate { tile: SMALL, rates: [25.0, 24.0, 25.0], resident: 12, alone: 0.35, step: 0.3 },
+    Candidate { tile: TINY, rates: [7.0, 7.0, 7.0], resident: 12, alone: 1.0, step: 0.55 },
 ];
 
 const PROCESSORS: usize = 132;
@@ -67,6 +71,7 @@ pub(super) fn choose(
         let groups = columns.div_ceil(if right_transposed { 8 } else { 32 });
         return Cut::FewRows((512 / groups.max(1)).min(depth / 1024).clamp(1, 16));
     }
+    let kind = if left_transposed { 2 } else { usize::from(right_transposed) };
     let mut best = (f64::INFINITY, Cut::Tiles(SMALL, 1));
     for candidate in &CANDIDATES {
         let tile = candidate.tile;
@@ -78,7 +83,7 @@ pub(super) fn choose(
             if parts > 1 && depth / parts < LEAST_PART {
                 break;
             }
-            let time = candidate.time([rows, columns, depth], parts, right_transposed);
+            let time = candidate.time([rows, columns, depth], parts, kind);
             if time < best.0 {
                 best = (time, Cut::Tiles(tile, parts));
             }
@@ -89,14 +94,14 @@ pub(super) fn choose(
 
 impl Candidate {
     /// Microseconds that the product is expected to take.
-    fn time(&self, [rows, columns, depth]: [usize; 3], parts: usize, right_transposed: bool) -> f64 {
+    fn time(&self, [rows, columns, depth]: [usize; 3], parts: usize, kind: usize) -> f64 {
         let tile = &self.tile;
         let (high, wide) = (tile.rows as usize, tile.columns as usize);
         let steps = depth.div_ceil(parts).div_ceil(tile.step() as usize).max(1);
         let groups = rows.div_ceil(high) * columns.div_ceil(wide) * parts;
         // One workgroup's share of a multiprocessor that is full.
         let products = (high * wide * steps * tile.step() as usize) as f64;
-        let work = 2.0 * products * PROCESSORS as f64 / (self.rates[usize::from(right_transposed)] * 1e6);
+        let work = 2.0 * products * PROCESSORS as f64 / (self.rates[kind] * 1e6);
         let busy = |resident: usize| {
             (work * (resident as f64).max(1.0 / self.alone)).max(steps as f64 * self.step)
         };
@@ -127,6 +132,10 @@ mod tests {
         assert_eq!(choose([4096; 3], plain, &ROOMY), Cut::Tiles(HUGE, 1));
         assert_eq!(choose([4096; 3], [false, true], &ROOMY), Cut::Tiles(TALL, 1));
         assert_eq!(choose([1024; 3], plain, &ROOMY), Cut::Tiles(LARGE, 1));
+        assert_eq!(choose([64, 3136, 128], [false, true], &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([512, 512, 64], [true, false], &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([1024; 3], [true, false], &ROOMY), Cut::Tiles(DEEP, 1));
+        assert_eq!(choose([1024, 512, 784], plain, &ROOMY), Cut::Tiles(MEDIUM, 1));
         assert_eq!(choose([64, 512, 512], plain, &ROOMY), Cut::Tiles(TINY, 1));
         assert!(matches!(choose([64, 512, 784], plain, &ROOMY), Cut::Tiles(SMALL, 4..)));
         assert!(matches!(choose([64, 10, 512], plain, &ROOMY), Cut::Tiles(TINY, 2..)));
