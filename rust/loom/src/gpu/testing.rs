@@ -27,6 +27,11 @@ pub(crate) fn gpu() -> Option<Arc<Gpu>> {
     }
 }
 
+/// The same GPU, opened for one test alone.
+pub(crate) fn own_gpu() -> Option<Arc<Gpu>> {
+    gpu().and_then(|_| super::open_another(0))
+}
+
 /// How far an operation's results on a GPU may be from the CPU's, as a fraction of the
 /// largest magnitude of the result (or of 1, where all are smaller).
 ///
