@@ -17,6 +17,7 @@ mod frame;
 mod kernel;
 mod memory;
 mod mirror;
+pub mod product;
 mod recorder;
 mod steps;
 #[cfg(test)]
