@@ -139,6 +139,14 @@ impl Run {
         }
     }
 
+    /// Whether its values are on a device of their own, to be fetched before they can be read.
+    pub(crate) fn is_remote(&self) -> bool {
+        #[cfg(feature = "gpu")]
+        return self.device_memory().is_some();
+        #[cfg(not(feature = "gpu"))]
+        false
+    }
+
     /// Makes these values readable: reads them back from a GPU; on the CPU they already are.
     ///
     /// # Errors

@@ -169,7 +169,7 @@ pub(crate) fn first_hardware() -> Option<usize> {
 }
 
 /// Lets go of every open GPU; networks that are on one keep it open until they leave it.
-pub(crate) fn release() {
+pub fn release() {
     let mut opened = system().opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     opened.iter_mut().for_each(|gpu| *gpu = None);
 }

@@ -392,7 +392,9 @@ impl Mirror {
             return Ok(());
         }
         let mut parts: Vec<(Operand, &mut [u8])> = Vec::new();
-        let gradients = if self.gradients == Side::Device { &mut registry.gradients[..] } else { &mut [] };
+        // Gradients that are zeroed are nobody's any more.
+        let wanted = self.gradients == Side::Device && !registry.gradients_zeroed;
+        let gradients = if wanted { &mut registry.gradients[..] } else { &mut [] };
         let moments = if self.moments == Side::Device { &mut registry.moments[..] } else { &mut [] };
         for (held, gradient) in self.stores.iter().zip(gradients) {
             if let Some(memory) = &held.gradient {

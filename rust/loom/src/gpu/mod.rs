@@ -24,15 +24,15 @@ mod steps;
 pub(crate) mod testing;
 mod training;
 
-pub use adapter::{Adapter, AdapterList, adapters};
+pub use adapter::{Adapter, AdapterList, adapters, release};
 pub use device::{Capabilities, Gpu};
 pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
 pub use recorder::{Bind, GpuOperation, Recorder};
 
-pub(crate) use adapter::{first_hardware, open, release};
+pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
-pub(crate) use memory::{Memory, OFFSET_ELEMENTS};
+pub(crate) use memory::Memory;
 pub(crate) use mirror::Mirror;
 pub(crate) use training::{FrameStep, Outcome, Resident, train_frame};

@@ -3,47 +3,42 @@
 
 use super::Gpu;
 use super::frame::{ACTIVE, Frame, note_writes};
-use super::kernel::{Kernel, Template};
+use super::kernel::Template;
 use super::memory::{Memory, Operand};
 use super::recorder::{Bind, Dispatch, Recorder};
 use super::steps::{STEP_BYTES, encode_step};
 use crate::cpu::StepValues;
 use crate::network::Registry;
-use crate::program::{Phase, Program, Value};
+use crate::program::{Phase, Program};
 use crate::{Error, Result};
+use std::sync::Arc;
 
 /// Examples that were copied to the device once, for many epochs.
 #[derive(Debug)]
 pub(crate) struct Resident {
-    /// (rows, elements a row), each with the port that takes a batch of it.
-    arrays: Vec<ResidentArray>,
+    /// Inputs, targets and, where there are such, weights, with the elements of a row.
+    arrays: Vec<(Operand, usize)>,
     rows: usize,
     order: Operand,
 }
 
-#[derive(Debug)]
-struct ResidentArray {
-    data: Operand,
-    width: usize,
-    port: Value,
-}
-
 impl Resident {
-    /// Copies whole arrays of 32-bit elements; `None` where one is larger than kernels can see.
+    /// Copies whole arrays of 32-bit elements: inputs, targets, and weights if any. `None` where one
+    /// is larger than kernels can see.
     ///
     /// # Errors
     /// [`Error::Device`] where the device is out of memory.
-    pub(crate) fn new(gpu: &Gpu, rows: usize, arrays: &[(Value, usize, &[u8])]) -> Result<Option<Self>> {
+    pub(crate) fn new(gpu: &Gpu, rows: usize, arrays: &[&[u8]]) -> Result<Option<Self>> {
         let limit = gpu.capabilities().max_binding;
-        if arrays.iter().any(|(_, _, bytes)| bytes.len() > limit) {
+        if arrays.iter().any(|bytes| bytes.len() > limit) {
             return Ok(None);
         }
         let mut resident = Vec::with_capacity(arrays.len());
-        for &(port, width, bytes) in arrays {
+        for bytes in arrays {
             let data = Operand::allocate(gpu, "training examples", bytes.len() / 4)?;
             gpu.upload(data.allocation(), 0, bytes);
             gpu.count(|statistics| statistics.bytes_up += bytes.len() as u64);
-            resident.push(ResidentArray { data, width, port });
+            resident.push((data, bytes.len() / 4 / rows.max(1)));
         }
         let order = Operand::allocate(gpu, "order of the examples", rows)?;
         Ok(Some(Self { arrays: resident, rows, order }))
@@ -58,18 +53,18 @@ impl Resident {
     fn record(&self, recorder: &mut Recorder<'_>, memory: &Memory, program: &Program) -> Result<()> {
         const THREADS: usize = 256;
         let rows = recorder.rows();
-        for array in &self.arrays {
-            let port = memory.value(program, array.port, rows)?;
-            let wide = array.width.is_multiple_of(4);
+        let ports = program.ports();
+        let takers = [ports.input, ports.target, ports.sample_weight];
+        for ((data, width), port) in self.arrays.iter().zip(takers.into_iter().flatten()) {
+            let batch = memory.value(program, port, rows)?;
+            let (unit, kind) = if width.is_multiple_of(4) { (4, "vec4<u32>") } else { (1, "u32") };
             let kernel = Template::new(include_str!("gather.wgsl"))
-                .section("TYPE", if wide { "vec4<u32>" } else { "u32" })
+                .section("TYPE", kind)
                 .constant("THREADS", THREADS)
                 .kernel("gather");
-            let width = if wide { array.width / 4 } else { array.width };
-            let operands =
-                [Bind::Read(self.order.clone()), Bind::Read(array.data.clone()), Bind::Write(port)];
-            let groups = (rows * width).div_ceil(THREADS);
-            recorder.dispatch(&kernel, &operands, &[rows as u32, width as u32], groups)?;
+            let operands = [Bind::Read(self.order.clone()), Bind::Read(data.clone()), Bind::Write(batch)];
+            let groups = (rows * width / unit).div_ceil(THREADS);
+            recorder.dispatch(&kernel, &operands, &[rows as u32, (width / unit) as u32], groups)?;
         }
         Ok(())
     }
@@ -100,11 +95,15 @@ pub(crate) struct Outcome {
 /// Words of one step's outcome.
 const OUTCOME_WORDS: usize = 4;
 
+/// What a frame's steps have come to, with the outputs that were kept, one stretch a step.
+pub(crate) type Outcomes = (Vec<Outcome>, Vec<f32>);
+
 /// Runs training steps one after another in one frame and waits for their outcomes.
 ///
-/// `order` names the rows of the resident examples that the steps take; without `resident`, the
-/// batch is in the run already, and there is one step. With `halts`, a step that is not finite
-/// ends the frame; otherwise only that step is left out.
+/// `resident` are examples on the device with the rows of them that the steps take; without them
+/// the batch is in the run already, and there is one step. `kept` keeps that many elements of each
+/// step's output. With `halts`, a step that is not finite ends the frame; otherwise only that
+/// step is left out.
 ///
 /// # Errors
 /// [`Error::Device`] where the device cannot run a step or was lost.
@@ -114,15 +113,11 @@ pub(crate) fn train_frame(
     registry: &mut Registry,
     steps: &[FrameStep],
     resident: Option<(&Resident, &[u32])>,
-    phases: std::ops::RangeInclusive<Phase>,
+    kept: Option<usize>,
     halts: bool,
-) -> Result<Vec<Outcome>> {
+) -> Result<Outcomes> {
     let gpu = memory.gpu().clone();
     gpu.check()?;
-    let ports = program.ports();
-    let Some(losses) = ports.row_losses else {
-        return Err(Error::Internal("a training program lacks its losses".into()));
-    };
     if let Some((resident, order)) = resident {
         gpu.upload(resident.order.allocation(), 0, bytemuck::cast_slice(order));
     }
@@ -131,61 +126,113 @@ pub(crate) fn train_frame(
     memory.set_table(&table)?;
     gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&ACTIVE));
     let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
-
-    let until_verdict = *phases.start()..=Phase::Verdict;
-    let mut lists: Vec<((usize, bool), [std::sync::Arc<Vec<Dispatch>>; 2], Vec<Dispatch>, Vec<Dispatch>)> =
-        Vec::new();
-    for step in steps {
-        let key = (step.rows, step.values.gradients_zeroed);
-        if lists.iter().any(|(known, ..)| *known == key) {
-            continue;
+    let outputs = match kept {
+        Some(elements) => Some((Operand::allocate(&gpu, "kept outputs", steps.len() * elements)?, elements)),
+        None => None,
+    };
+    let resident = resident.map(|(resident, _)| resident);
+    let mut lists: Vec<(usize, StepLists)> = Vec::new();
+    for step in steps.iter() {
+        if !lists.iter().any(|(rows, _)| *rows == step.rows) {
+            let mut recorder = Recorder::new(&gpu, step.rows, memory.control().clone());
+            record_verdict(&mut recorder, memory, program, &outcomes, halts)?;
+            if let Some((outputs, elements)) = &outputs {
+                record_keep(&mut recorder, memory, program, outputs, *elements)?;
+            }
+            let verdict = std::mem::take(&mut recorder.dispatches);
+            if let Some(resident) = resident {
+                resident.record(&mut recorder, memory, program)?;
+            }
+            let gather = recorder.dispatches;
+            let mut mirror = registry.mirror()?;
+            let mut list =
+                |phases| memory.dispatches(program, registry, &mut mirror, step.rows, true, phases);
+            let before = list(Phase::Forward..=Phase::Verdict)?;
+            let after = list(Phase::Update..=Phase::Commit)?;
+            lists.push((step.rows, StepLists { gather, before, verdict, after }));
         }
-        let mut mirror = registry.mirror()?;
-        let mut list = |phases| memory.dispatches(program, registry, &mut mirror, key.0, key.1, phases);
-        let both = [list(until_verdict.clone())?, list(Phase::Update..=Phase::Commit)?];
-        let mut recorder = Recorder::new(&gpu, step.rows, memory.control().clone());
-        if let Some((resident, _)) = resident {
-            resident.record(&mut recorder, memory, program)?;
-        }
-        let gather = std::mem::take(&mut recorder.dispatches);
-        let losses = memory.value(program, losses, step.rows)?;
-        let norm = match ports.gradient_norm {
-            Some(norm) => memory.value(program, norm, step.rows)?,
-            None => losses.clone(),
-        };
-        let operands = [
-            Bind::Read(losses),
-            Bind::Read(norm),
-            Bind::Write(memory.control().clone()),
-            Bind::Write(outcomes.clone()),
-        ];
-        let constants = [step.rows as u32, u32::from(halts)];
-        recorder.dispatch(&verdict(ports.gradient_norm.is_some()), &operands, &constants, 1)?;
-        lists.push((key, both, gather, recorder.dispatches));
     }
     let mut frame = Frame::begin(&gpu, memory.table_group());
     for (number, step) in steps.iter().enumerate() {
-        let key = (step.rows, step.values.gradients_zeroed);
-        let found = lists.iter().find(|(known, ..)| *known == key);
-        let Some((_, [before, after], gather, verdict)) = found else { continue };
-        for dispatch in gather.iter().chain(before.iter()).chain(verdict).chain(after.iter()) {
-            frame.record(dispatch, number as u32);
+        if let Some((_, lists)) = lists.iter().find(|(rows, _)| *rows == step.rows) {
+            lists.dispatches().for_each(|dispatch| frame.record(dispatch, number as u32));
         }
     }
     frame.finish(steps.len())?;
+    note_writes(program, registry, &(Phase::Forward..=Phase::Commit))?;
     let mut words = vec![0u32; steps.len() * OUTCOME_WORDS];
-    Frame::download(&gpu, &mut [(outcomes, bytemuck::cast_slice_mut(&mut words))])?;
-    note_writes(program, registry, &phases)?;
-    Ok(words
-        .chunks_exact(OUTCOME_WORDS)
-        .map(|words| Outcome {
-            loss: f32::from_bits(words[0]),
-            norm: f32::from_bits(words[1]),
-            left_out: words[2] != 0,
-        })
-        .collect())
+    let mut kept = vec![0f32; outputs.as_ref().map_or(0, |(operand, _)| operand.elements)];
+    let mut parts = vec![(outcomes, bytemuck::cast_slice_mut(&mut words))];
+    if let Some((operand, _)) = outputs {
+        parts.push((operand, bytemuck::cast_slice_mut(&mut kept)));
+    }
+    Frame::download(&gpu, &mut parts)?;
+    let outcomes = words.chunks_exact(OUTCOME_WORDS).map(|words| Outcome {
+        loss: f32::from_bits(words[0]),
+        norm: f32::from_bits(words[1]),
+        left_out: words[2] != 0,
+    });
+    Ok((outcomes.collect(), kept))
 }
 
-fn verdict(has_norm: bool) -> Kernel {
-    Template::new(include_str!("verdict.wgsl")).flag("HAS_NORM", has_norm).kernel("verdict")
+/// The dispatches of a step, part by part.
+struct StepLists {
+    gather: Vec<Dispatch>,
+    before: Arc<Vec<Dispatch>>,
+    verdict: Vec<Dispatch>,
+    after: Arc<Vec<Dispatch>>,
+}
+
+impl StepLists {
+    fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        self.gather.iter().chain(self.before.iter()).chain(&self.verdict).chain(self.after.iter())
+    }
+}
+
+/// Adds the verdict on a step.
+fn record_verdict(
+    recorder: &mut Recorder<'_>,
+    memory: &Memory,
+    program: &Program,
+    outcomes: &Operand,
+    halts: bool,
+) -> Result<()> {
+    let (ports, rows) = (program.ports(), recorder.rows());
+    let Some(losses) = ports.row_losses else {
+        return Err(Error::Internal("a training program lacks its losses".into()));
+    };
+    let losses = memory.value(program, losses, rows)?;
+    let norm = match ports.gradient_norm {
+        Some(norm) => memory.value(program, norm, rows)?,
+        None => losses.clone(),
+    };
+    let kernel = Template::new(include_str!("verdict.wgsl"))
+        .flag("HAS_NORM", ports.gradient_norm.is_some())
+        .kernel("verdict");
+    let operands = [
+        Bind::Read(losses),
+        Bind::Read(norm),
+        Bind::Write(memory.control().clone()),
+        Bind::Write(outcomes.clone()),
+    ];
+    recorder.dispatch(&kernel, &operands, &[rows as u32, u32::from(halts)], 1)
+}
+
+/// Adds what keeps a step's output for after the frame.
+fn record_keep(
+    recorder: &mut Recorder<'_>,
+    memory: &Memory,
+    program: &Program,
+    outputs: &Operand,
+    stride: usize,
+) -> Result<()> {
+    const THREADS: usize = 256;
+    let Some(output) = program.ports().output else {
+        return Err(Error::Internal("a training program lacks its output".into()));
+    };
+    let output = memory.value(program, output, recorder.rows())?;
+    let kernel = Template::new(include_str!("keep.wgsl")).constant("THREADS", THREADS).kernel("keep output");
+    let constants = [output.elements as u32, stride as u32];
+    let groups = output.elements.div_ceil(THREADS);
+    recorder.dispatch(&kernel, &[Bind::Read(output), Bind::Write(outputs.clone())], &constants, groups)
 }

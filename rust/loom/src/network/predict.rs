@@ -147,10 +147,12 @@ impl Network {
             let values = StepValues { seed: self.seed, ..StepValues::default() };
             let access = Access::Shared(&self.registry);
             run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
-            let ports = run.program().ports();
-            let layers = ports.layers.iter().map(|(_, layer)| layer.output).filter(|_| pin_layers);
-            let shown: Vec<Value> = ports.output.into_iter().chain(layers).collect();
-            run.fetch(&shown)?;
+            if run.is_remote() {
+                let ports = run.program().ports();
+                let layers = ports.layers.iter().map(|(_, layer)| layer.output).filter(|_| pin_layers);
+                let shown: Vec<Value> = ports.output.into_iter().chain(layers).collect();
+                run.fetch(&shown)?;
+            }
             show(&run)?;
             self.programs.give_back(&key, run);
             start = end;

@@ -12,7 +12,7 @@ use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Loss, LossFunction};
 use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor};
-use crate::{Error, Result};
+use crate::{Device, Error, Result};
 use std::sync::Arc;
 
 /// What one step did.
@@ -43,9 +43,9 @@ pub enum OwnedTargets {
 
 /// What a compiled training program depends on beside network and config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
-    capacity: usize,
-    class_targets: bool,
+pub(super) struct Plan {
+    pub(super) capacity: usize,
+    pub(super) class_targets: bool,
     weighted: bool,
     /// Whether several batches may add up to one update.
     accumulates: bool,
@@ -56,16 +56,18 @@ struct Plan {
 /// [`train`](super::train) drives it over whole data sets.
 #[derive(Debug)]
 pub struct Trainer {
-    config: TrainingConfig,
-    plan: Plan,
-    op: Loss,
-    run: Run,
-    total_steps: u64,
-    pin_layers: bool,
-    keep_outputs: bool,
+    pub(super) config: TrainingConfig,
+    pub(super) plan: Plan,
+    pub(super) op: Loss,
+    pub(super) run: Run,
+    pub(super) total_steps: u64,
+    pub(super) pin_layers: bool,
+    pub(super) keep_outputs: bool,
     /// Outputs and targets of the newest step's batches but the last.
     earlier: Vec<(Tensor, OwnedTargets)>,
-    axis: ClassAxis,
+    pub(super) axis: ClassAxis,
+    #[cfg(feature = "gpu")]
+    pub(super) frames: super::frames::Frames,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
 }
@@ -112,6 +114,8 @@ impl Trainer {
             keep_outputs: false,
             earlier: Vec::new(),
             axis: ClassAxis { classes, inner, threshold },
+            #[cfg(feature = "gpu")]
+            frames: super::frames::Frames::default(),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
     }
@@ -186,17 +190,7 @@ impl Trainer {
         network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
-        let state = &network.optimizer_state;
-        let mut values = StepValues {
-            seed: self.config.seed,
-            step: state.step,
-            optimizer_step: state.updates + 1,
-            rate: self.config.schedule.rate(self.config.learning_rate, state.step, self.total_steps),
-            max_norm: self.config.gradient_clip.unwrap_or(f64::INFINITY),
-            clip_value: self.config.clip_value.unwrap_or(f64::INFINITY),
-            gradients_zeroed: true,
-            ..StepValues::default()
-        };
+        let mut values = step_values(&self.config, network, 0, self.total_steps);
         self.fit_plan(network, batches)?;
         // A single batch is filled once; several are filled again after their weights are summed.
         let mut total = 0.0;
@@ -208,6 +202,11 @@ impl Trainer {
             return Ok(left_out(network, values.rate));
         }
         values.loss_divisor = total;
+        #[cfg(feature = "gpu")]
+        if batches.len() == 1 && self.run.device_memory().is_some() {
+            self.earlier.clear();
+            return self.step_on_gpu(network, values, total);
+        }
         let mut report = StepReport {
             loss: 0.0,
             weight: total,
@@ -224,7 +223,7 @@ impl Trainer {
             }
             let access = Access::Exclusive(&mut network.registry);
             self.run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
-            self.run.fetch(&self.fetched())?;
+            self.fetch_watched()?;
             let loss = self.summed_loss::<T>();
             if !loss.is_finite() {
                 return self.non_finite::<T>(network, report, &values);
@@ -257,17 +256,26 @@ impl Trainer {
         Ok(report)
     }
 
-    /// What is looked at after a batch's forward pass: its losses, its output where metrics or the
-    /// caller want it, and every layer's where they are pinned.
-    fn fetched(&self) -> Vec<Value> {
+    /// Makes readable what is looked at after a batch's forward pass: its losses, its output where
+    /// metrics or the caller want it, and every layer's where they are pinned.
+    pub(super) fn fetch_watched(&mut self) -> Result<()> {
+        if !self.run.is_remote() {
+            return Ok(());
+        }
         let ports = self.run.program().ports();
         let wanted = self.keep_outputs || self.pin_layers || !self.metrics.is_empty();
         let layers = ports.layers.iter().map(|(_, layer)| layer.output);
-        ports.row_losses.into_iter().chain(ports.output.filter(|_| wanted)).chain(layers).collect()
+        let watched: Vec<Value> =
+            ports.row_losses.into_iter().chain(ports.output.filter(|_| wanted)).chain(layers).collect();
+        self.run.fetch(&watched)
     }
 
     /// Compiles anew where these batches are larger than any before, or bring weights.
-    fn fit_plan(&mut self, network: &Network, batches: &[(&Examples<'_>, Rows<'_>)]) -> Result<()> {
+    pub(super) fn fit_plan(
+        &mut self,
+        network: &Network,
+        batches: &[(&Examples<'_>, Rows<'_>)],
+    ) -> Result<()> {
         let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
         let weighted = self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some());
         let accumulates = self.plan.accumulates || batches.len() > 1;
@@ -289,7 +297,7 @@ impl Trainer {
     }
 
     /// Copies a batch into the run; returns what its summed losses are to be divided by.
-    fn fill<T: Real>(&mut self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<f64> {
+    pub(super) fn fill<T: Real>(&mut self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<f64> {
         let ports = BatchPorts::of(self.run.program().ports())?;
         self.run.rows = rows.len();
         if rows.is_empty() {
@@ -322,7 +330,7 @@ impl Trainer {
         }
     }
 
-    fn update_metrics<T: Real>(&mut self) {
+    pub(super) fn update_metrics<T: Real>(&mut self) {
         let ports = self.run.program().ports();
         let (Some(output), Some(target)) = (ports.output, ports.target) else { return };
         let output = self.run.read::<T>(output);
@@ -337,7 +345,7 @@ impl Trainer {
     }
 
     /// Leaves the step out, or says where it went wrong.
-    fn non_finite<T: Real>(
+    pub(super) fn non_finite<T: Real>(
         &self,
         network: &mut Network,
         report: StepReport,
@@ -355,9 +363,30 @@ impl Trainer {
     }
 }
 
+/// What step number `ahead` from the network's next one on brings along, the divisor of its loss aside.
+pub(super) fn step_values(
+    config: &TrainingConfig,
+    network: &Network,
+    ahead: u64,
+    total_steps: u64,
+) -> StepValues {
+    let state = &network.optimizer_state;
+    let step = state.step + ahead;
+    StepValues {
+        seed: config.seed,
+        step,
+        optimizer_step: state.updates + 1 + ahead,
+        rate: config.schedule.rate(config.learning_rate, step, total_steps),
+        max_norm: config.gradient_clip.unwrap_or(f64::INFINITY),
+        clip_value: config.clip_value.unwrap_or(f64::INFINITY),
+        gradients_zeroed: true,
+        ..StepValues::default()
+    }
+}
+
 /// The report of a step that moved nothing. The step counts, so that the next one draws anew;
 /// the optimizer's counter stays.
-fn left_out(network: &mut Network, rate: f64) -> StepReport {
+pub(super) fn left_out(network: &mut Network, rate: f64) -> StepReport {
     network.optimizer_state.step += 1;
     StepReport { loss: f64::NAN, weight: 0.0, rows: 0, rate, gradient_norm: None, skipped: true }
 }
@@ -436,8 +465,10 @@ fn compile(
     lower_update_scaled(network, &mut b, &config.optimizer, |number| {
         config.depth_scale.factor(number, count)
     })?;
-    // A gradient that goes straight into its update cannot wait for those of other batches.
-    let rewrites = Rewrites { update: network.rewrites.update && !plan.accumulates, ..network.rewrites };
+    // A gradient that goes straight into its update cannot wait for those of other batches; and it
+    // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
+    let update = network.rewrites.update && !plan.accumulates && matches!(network.device(), Device::Cpu);
+    let rewrites = Rewrites { update, ..network.rewrites };
     Ok((b.finish(plan.capacity, &rewrites), op))
 }
 

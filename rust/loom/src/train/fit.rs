@@ -4,7 +4,7 @@ use super::backprop::check_examples;
 use super::{Evaluation, Examples, Rows, StepReport, Trainer, TrainingConfig, evaluate};
 use crate::network::Network;
 use crate::random;
-use crate::{Error, Result};
+use crate::{Device, Error, Result};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -50,6 +50,12 @@ pub struct EpochReport {
 /// Hooks into training; each may stop it by returning [`ControlFlow::Break`], and the
 /// network keeps what it has learned.
 pub trait Callback {
+    /// Whether [`on_step_end`](Callback::on_step_end) looks at the network, which then stands still after
+    /// every step; otherwise the hook may be told of several steps at once, once they are done.
+    fn watches_steps(&self) -> bool {
+        true
+    }
+
     /// After every step.
     fn on_step_end(&mut self, network: &Network, report: &StepReport) -> ControlFlow<()> {
         let _ = (network, report);
@@ -64,7 +70,14 @@ pub trait Callback {
 }
 
 /// No hooks.
-impl Callback for () {}
+impl Callback for () {
+    fn watches_steps(&self) -> bool {
+        false
+    }
+}
+
+/// How long steps run before hooks are told of them, where nobody watches each.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// Trains without validation data or hooks of one's own.
 ///
@@ -116,15 +129,24 @@ pub fn train_with(
         let mut order = epoch.clone();
         order.begin(config, number);
         let mut flow = ControlFlow::Continue(());
-        while flow.is_continue() {
-            let step_started = Instant::now();
-            let Some(report) = order.step(&mut trainer, network, &examples)? else { break };
+        // The time of every single step can only be taken between steps.
+        let on_cpu = matches!(network.device(), Device::Cpu);
+        let single = callback.watches_steps() || (config.track_perf && on_cpu);
+        let most = if single { 1 } else { u64::MAX };
+        while flow.is_continue() && !order.is_done(network) {
+            let steps_started = Instant::now();
+            let reports = order.advance(&mut trainer, network, &examples, most, SLICE)?;
             if config.track_perf {
-                result.step_times.push(step_started.elapsed().as_secs_f64());
+                let each = steps_started.elapsed().as_secs_f64() / reports.len().max(1) as f64;
+                result.step_times.extend(reports.iter().map(|_| each));
             }
-            rows += report.rows as u64;
-            result.skipped_steps += u64::from(report.skipped);
-            flow = callback.on_step_end(network, &report);
+            for report in &reports {
+                rows += report.rows as u64;
+                result.skipped_steps += u64::from(report.skipped);
+                if callback.on_step_end(network, report).is_break() {
+                    flow = ControlFlow::Break(());
+                }
+            }
         }
         if flow.is_break() {
             break;
@@ -226,6 +248,24 @@ impl Epoch {
         network.optimizer_state.batch >= self.steps()
     }
 
+    /// Whether a step may be made of several batches.
+    #[cfg(feature = "gpu")]
+    pub(super) fn accumulates(&self) -> bool {
+        self.accumulate > 1
+    }
+
+    /// The rows of the next step of the epoch the network is in.
+    pub(super) fn next_rows(&self, network: &Network) -> &[u32] {
+        self.rows_of(network, 1)
+    }
+
+    /// The rows of the next `steps` steps of the epoch the network is in.
+    pub(super) fn rows_of(&self, network: &Network, steps: u64) -> &[u32] {
+        let rows = self.order.len();
+        let start = rows.min((network.optimizer_state.batch as usize).saturating_mul(self.step_rows()));
+        &self.order[start..rows.min(start.saturating_add(self.step_rows().saturating_mul(steps as usize)))]
+    }
+
     /// The next step of the epoch the network is in; `None` at its end.
     ///
     /// # Errors
@@ -239,8 +279,7 @@ impl Epoch {
         if self.is_done(network) {
             return Ok(None);
         }
-        let start = network.optimizer_state.batch as usize * self.step_rows();
-        let rows = &self.order[start..self.order.len().min(start.saturating_add(self.step_rows()))];
+        let rows = self.next_rows(network);
         let report = if rows.len() <= self.batch_size {
             trainer.step(network, &[(examples, Rows::At(rows))])?
         } else {

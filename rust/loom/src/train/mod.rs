@@ -7,6 +7,7 @@ mod data;
 mod diagnose;
 mod evaluate;
 mod fit;
+mod frames;
 mod initializer;
 mod loss;
 mod metrics;

@@ -13,8 +13,8 @@ fn store() -> Result<WeightStore> {
 #[test]
 fn parameters_are_aligned_views_of_one_master() -> Result<()> {
     let store = store()?;
-    assert_eq!(store.parameters()[1].offset, 16);
-    assert_eq!((store.len(), store.parameter_count()), (32, 18));
+    assert_eq!(store.parameters()[1].offset, 64);
+    assert_eq!((store.len(), store.parameter_count()), (128, 18));
     Ok(())
 }
 

@@ -7,13 +7,15 @@
 //! The order of every sum depends on the extents and the device's limits alone.
 
 mod choose;
+mod cooperative;
 mod few_rows;
 mod matrix;
 mod plan;
 pub mod reduce;
 mod tile;
 
-pub use choose::{LARGE, MEDIUM, SMALL};
+pub use cooperative::Cooperative;
+pub use choose::{BROAD, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use matrix::{Finish, Matrix, Role, Storage};
 pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};

@@ -92,7 +92,8 @@ impl Problem<'_> {
 
     /// The cut that suits the extents.
     pub fn choose(&self, limits: &Limits) -> Cut {
-        super::choose::choose(self.rows, self.columns, self.depth, self.left.transposed, limits)
+        let extents = [self.rows, self.columns, self.depth];
+        super::choose::choose(extents, [self.left.transposed, self.right.transposed], limits)
     }
 
     /// Plans the product with this cut.
