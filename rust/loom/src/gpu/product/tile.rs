@@ -393,7 +393,7 @@ impl Tiled<'_> {
     fn write_fill(&self, out: &mut String) -> std::fmt::Result {
         let tile = &self.tile;
         for side in self.sides() {
-            let Placed { name, extent, loader, stride, base } = side;
+            let Placed { name, extent, loader, stride, base, .. } = side;
             let total = extent * tile.step() / loader.width;
             for load in 0..self.loads(extent * tile.step(), loader.width) {
                 let partial = (load + 1) * tile.threads() > total;

@@ -11,8 +11,12 @@ use crate::Result;
 use crate::gpu::product::{Edges, Tile};
 use crate::gpu::{GpuOperation, Recorder, Template};
 
-/// Workgroups that keep every multiprocessor of a large GPU busy.
-const ENOUGH: usize = 256;
+/// Workgroups that keep all of a device busy.
+fn enough(recorder: &Recorder<'_>) -> usize {
+    // Software has a few threads; a large GPU 132 multiprocessors that want two or more.
+    if recorder.capabilities().software { 8 } else { 256 }
+}
+
 /// Threads of the kernels that compute without tiles.
 const THREADS: usize = 128;
 

@@ -1,6 +1,6 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
-use super::{Convolution, ENOUGH, divisor, edges, element, tiles, windows};
+use super::{Convolution, divisor, edges, element, enough, tiles, windows};
 use crate::Result;
 use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
@@ -45,7 +45,7 @@ pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
     if taps <= SUMS && (inputs <= 4 || outputs <= 4) {
         let block = divisor(outputs, (SUMS / taps).min(16));
         let groups = op.groups * inputs * (outputs / block);
-        let parts = (2 * ENOUGH).div_ceil(groups).min(pixels / (2 * THREADS));
+        let parts = (2 * enough(recorder)).div_ceil(groups).min(pixels / (2 * THREADS));
         return Cut::Direct(block, parts.max(1));
     }
     let large = Tile::new(96, 64, 16, 8, 8);
@@ -57,7 +57,7 @@ pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
         small
     };
     let groups = op.groups * tiles(&tile, inputs * taps, outputs);
-    let parts = (3 * ENOUGH).div_ceil(groups).min(pixels / (4 * tile.step() as usize));
+    let parts = (3 * enough(recorder)).div_ceil(groups).min(pixels / (4 * tile.step() as usize));
     Cut::Tiles(tile, parts.max(1))
 }
 

@@ -1,6 +1,6 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, ENOUGH, THREADS, divisor, edges, element, tiles, windows};
+use super::{Convolution, THREADS, divisor, edges, element, enough, tiles, windows};
 use crate::gpu::product::{Along, Hooks, Loader, Storage, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
 use crate::ops::{Direction, pointwise};
@@ -58,7 +58,7 @@ impl<'a> Sweep<'a> {
                 && tile.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
         };
         let count = |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
-        if let Some(tile) = candidates.iter().find(|tile| fits(tile) && count(tile) >= ENOUGH) {
+        if let Some(tile) = candidates.iter().find(|tile| fits(tile) && count(tile) >= enough(recorder)) {
             return Cut::Tiles(*tile);
         }
         // Few tiles: their terms are shared out in the workgroup.
