@@ -19,4 +19,4 @@ pub use choose::{BROAD, DEEP, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use matrix::{Finish, Matrix, Role, Storage};
 pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};
-pub use tile::{Along, Edges, Loader, Tile, Tiled};
+pub use tile::{Along, Edges, Hooks, Loader, Tile, Tiled};

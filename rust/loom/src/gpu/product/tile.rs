@@ -109,6 +109,20 @@ impl Edges {
     }
 }
 
+/// What a product asks of its hooks beyond elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hooks<'a> {
+    /// Whether `place_a(row: u32)` is called once for every element that a thread loads again
+    /// and again, and its result handed to `load_a` as a third argument: what depends on the row
+    /// alone is then computed outside the loop. Rows past the last are asked for, too.
+    pub place_a: bool,
+    /// The same of `place_b(column: u32)` and `load_b`.
+    pub place_b: bool,
+    /// How many products of the same extents are made side by side, as an expression; the
+    /// private variable `batch` says which one the hooks are called for.
+    pub batches: Option<&'a str>,
+}
+
 /// A tiled product as WGSL text.
 ///
 /// `declarations` holds the bindings, constants and these functions:
@@ -126,7 +140,7 @@ impl Edges {
 /// With `parts` (how many, products of each: a multiple of [`Tile::step`]) the summed extent is
 /// cut into parts made by different workgroups; the private variable `part` says which one the
 /// hooks are called for, and `store` has to keep the parts apart. Workgroups number
-/// `ceil(rows / tile.rows) * ceil(columns / tile.columns) * parts`; more do no harm.
+/// `ceil(rows / tile.rows) * ceil(columns / tile.columns) * parts * batches`; more do no harm.
 ///
 /// The module has to declare `fn group_index(vec3<u32>, vec3<u32>) -> u32`.
 #[derive(Clone, Debug)]
@@ -145,6 +159,8 @@ pub struct Tiled<'a> {
     pub extents: [&'a str; 3],
     /// The number of parts, and the products in each.
     pub parts: Option<[&'a str; 2]>,
+    /// What else the hooks are called for and with.
+    pub hooks: Hooks<'a>,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -165,7 +181,8 @@ impl Tiled<'_> {
         writeln!(out, "\n// Tiles of A and B, k-major; the sums of the slices at the end.")?;
         writeln!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;")?;
         writeln!(out, "// Which part of the summed extent this workgroup adds up.")?;
-        writeln!(out, "var<private> part: u32;\n")?;
+        writeln!(out, "var<private> part: u32;")?;
+        writeln!(out, "// Which of the products made side by side.\nvar<private> batch: u32;\n")?;
         writeln!(out, "@compute @workgroup_size({})", tile.threads())?;
         writeln!(out, "fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,")?;
         writeln!(out, "        @builtin(local_invocation_index) thread: u32) {{")?;
@@ -174,17 +191,24 @@ impl Tiled<'_> {
         writeln!(out, "    let tile_columns = (columns + {}u) / {}u;", tile.columns - 1, tile.columns)?;
         writeln!(out, "    let tiles = tile_rows * tile_columns;")?;
         writeln!(out, "    let group = group_index(id, count);")?;
-        writeln!(out, "    part = group / tiles;")?;
-        match self.parts {
-            Some([parts, chunk]) => {
+        let parts = self.parts.map_or("1u", |[parts, _]| parts);
+        match self.hooks.batches {
+            Some(batches) => {
+                writeln!(out, "    part = group / tiles % {parts};")?;
+                writeln!(out, "    batch = group / tiles / {parts};")?;
+                writeln!(out, "    if (batch >= {batches}) {{ return; }}")?;
+            }
+            None => {
+                writeln!(out, "    part = group / tiles;")?;
                 writeln!(out, "    if (part >= {parts}) {{ return; }}")?;
+            }
+        }
+        match self.parts {
+            Some([_, chunk]) => {
                 writeln!(out, "    let first = part * {chunk};")?;
                 writeln!(out, "    let last = min(depth, first + {chunk});")?;
             }
-            None => {
-                writeln!(out, "    if (part >= 1u) {{ return; }}")?;
-                writeln!(out, "    let first = 0u;\n    let last = depth;")?;
-            }
+            None => writeln!(out, "    let first = 0u;\n    let last = depth;")?,
         }
         // Workgroups that run at the same time should share their tiles in the cache: they go
         // down bands of 8 tiles, one column of the band after the other.
@@ -244,13 +268,21 @@ impl Tiled<'_> {
     fn sides(&self) -> [Placed; 2] {
         let tile = &self.tile;
         [
-            Placed { name: 'a', extent: tile.rows, loader: self.left, stride: self.left_stride(), base: 0 },
+            Placed {
+                name: 'a',
+                extent: tile.rows,
+                loader: self.left,
+                stride: self.left_stride(),
+                base: 0,
+                placed: self.hooks.place_a,
+            },
             Placed {
                 name: 'b',
                 extent: tile.columns,
                 loader: self.right,
                 stride: self.right_stride(),
                 base: self.right_base(),
+                placed: self.hooks.place_b,
             },
         ]
     }
@@ -262,21 +294,29 @@ impl Tiled<'_> {
             let Placed { name, extent, loader, .. } = side;
             let width = loader.width;
             for load in 0..self.loads(extent * tile.step(), width) {
-                let item = format!("(thread + {}u)", load * threads);
+                let run = match loader.along {
+                    Along::Depth => tile.step() / width,
+                    Along::Across => extent / width,
+                };
+                // Where rows of threads come out even, it is plain to see what loads share.
+                let (runs, inside) = if threads.is_multiple_of(run) {
+                    (format!("thread / {run}u + {}u", load * (threads / run)), format!("thread % {run}u * {width}u"))
+                } else {
+                    let item = format!("(thread + {}u)", load * threads);
+                    (format!("{item} / {run}u"), format!("{item} % {run}u * {width}u"))
+                };
                 let (across, k) = match loader.along {
-                    Along::Depth => {
-                        let run = tile.step() / width;
-                        (format!("{item} / {run}u"), format!("{item} % {run}u * {width}u"))
-                    }
-                    Along::Across => {
-                        let run = extent / width;
-                        (format!("{item} % {run}u * {width}u"), format!("{item} / {run}u"))
-                    }
+                    Along::Depth => (runs, inside),
+                    Along::Across => (inside, runs),
                 };
                 writeln!(out, "    let {name}_across{load} = {across};")?;
                 writeln!(out, "    let {name}_k{load} = {k};")?;
                 let zero = if width == 4 { "vec4<f32>()" } else { "0.0" };
                 writeln!(out, "    var {name}_next{load} = {zero};")?;
+                if side.placed {
+                    let start = if name == 'a' { "row0" } else { "column0" };
+                    writeln!(out, "    let {name}_place{load} = place_{name}({start} + {name}_across{load});")?;
+                }
             }
         }
         // A block of 8 by 4 neighbouring threads loads the fewest different words at a time.
@@ -310,13 +350,14 @@ impl Tiled<'_> {
             let Placed { name, extent, loader, .. } = side;
             let total = extent * tile.step() / loader.width;
             for load in 0..self.loads(extent * tile.step(), loader.width) {
+                let place = if side.placed { format!(", {name}_place{load}") } else { String::new() };
                 let (start, edge, limit, call) = match name {
                     'a' => {
-                        let call = format!("load_a(row0 + a_across{load}, {k} + a_k{load})");
+                        let call = format!("load_a(row0 + a_across{load}, {k} + a_k{load}{place})");
                         ("row0", self.edges.rows, "rows", call)
                     }
                     _ => {
-                        let call = format!("load_b({k} + b_k{load}, column0 + b_across{load})");
+                        let call = format!("load_b({k} + b_k{load}, column0 + b_across{load}{place})");
                         ("column0", self.edges.columns, "columns", call)
                     }
                 };
@@ -352,7 +393,7 @@ impl Tiled<'_> {
     fn write_fill(&self, out: &mut String) -> std::fmt::Result {
         let tile = &self.tile;
         for side in self.sides() {
-            let Placed { name, extent, loader, stride, base } = side;
+            let Placed { name, extent, loader, stride, base, .. } = side;
             let total = extent * tile.step() / loader.width;
             for load in 0..self.loads(extent * tile.step(), loader.width) {
                 let partial = (load + 1) * tile.threads() > total;
@@ -500,4 +541,6 @@ struct Placed {
     stride: u32,
     /// Where it starts.
     base: u32,
+    /// Whether its hook is given what depends on the row or column alone.
+    placed: bool,
 }
