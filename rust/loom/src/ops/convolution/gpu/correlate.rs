@@ -51,7 +51,10 @@ pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
     let large = Tile::new(96, 64, 16, 8, 8);
     let small = Tile::new(32, 32, 16, 4, 4);
     let capabilities = recorder.capabilities();
-    let tile = if inputs * taps > 64 && outputs > 32 && large.workgroup_bytes(true) as usize <= capabilities.workgroup_storage {
+    let tile = if inputs * taps > 64
+        && outputs > 32
+        && large.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
+    {
         large
     } else {
         small
@@ -134,8 +137,7 @@ fn direct(block: usize, extents: &Extents) -> String {
     // Sum number i is that of tap i / block and output i % block.
     let count = taps * block;
     let sums = each(count, &|i| format!("    var sum{i} = 0.0;\n"));
-    let gradients =
-        each(block, &|i| format!("        let dy{i} = gradient[plane + {i}u * PIXELS];\n"));
+    let gradients = each(block, &|i| format!("        let dy{i} = gradient[plane + {i}u * PIXELS];\n"));
     let products = each(taps, &|tap| {
         let load = format!("        let x{tap} = element(window, tap_of(channel, {tap}u));\n");
         load + &each(block, &|i| {

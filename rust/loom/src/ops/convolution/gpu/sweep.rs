@@ -57,13 +57,15 @@ impl<'a> Sweep<'a> {
             tile.threads() as usize <= capabilities.workgroup_threads
                 && tile.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
         };
-        let count = |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
+        let count =
+            |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
         if let Some(tile) = candidates.iter().find(|tile| fits(tile) && count(tile) >= enough(recorder)) {
             return Cut::Tiles(*tile);
         }
         // Few tiles: their terms are shared out in the workgroup.
         let tile = candidates[2];
-        let slices = [4, 2].into_iter().find(|slices| depth >= 64 * *slices as usize && fits(&tile.sliced(*slices)));
+        let slices =
+            [4, 2].into_iter().find(|slices| depth >= 64 * *slices as usize && fits(&tile.sliced(*slices)));
         Cut::Tiles(tile.sliced(slices.unwrap_or(1)))
     }
 
@@ -80,7 +82,9 @@ impl<'a> Sweep<'a> {
         let weight_width = if wide { 4 } else { 1 };
         let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
         let (declarations, groups) = match cut {
-            Cut::Tiles(tile) => (self.tiled(tile, weight_width, store_width), tiles(&tile, self.destinations, pixels)),
+            Cut::Tiles(tile) => {
+                (self.tiled(tile, weight_width, store_width), tiles(&tile, self.destinations, pixels))
+            }
             Cut::Direct(block) => (
                 self.direct(block, weight_width, store_width),
                 pixels.div_ceil(THREADS * store_width as usize) * (self.destinations / block),
@@ -96,7 +100,8 @@ impl<'a> Sweep<'a> {
         let mut decoded = storage.element("weights", weight_width);
         if storage == Storage::Int8 {
             let scales = weights.scales();
-            let scales = scales.ok_or_else(|| Error::Internal(format!("{op}: weights without their scales")))?;
+            let scales =
+                scales.ok_or_else(|| Error::Internal(format!("{op}: weights without their scales")))?;
             bind("scales", element(weight_width), scales);
             decoded += &format!(" * scales[(batch * GROUP_OUTPUTS + output) / {weight_width}u]");
         }
