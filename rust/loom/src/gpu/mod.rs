@@ -34,6 +34,7 @@ pub use device::{Capabilities, Gpu};
 pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
+pub use mirror::VersionOperands;
 pub use recorder::{Bind, GpuOperation, Recorder};
 pub use timer::{KernelTime, Timing};
 
