@@ -185,12 +185,11 @@ pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
     Ok(gpu)
 }
 
+/// Opens a GPU once more, for a test that changes what all who share a device would see.
 #[cfg(test)]
-impl Gpu {
-    /// This GPU opened once more, for tests whose settings and errors are not for others to see.
-    pub(super) fn open_for_tests(adapter: &Adapter) -> Result<Self> {
-        Gpu::open(adapter.clone(), &system().found[adapter.index].adapter)
-    }
+pub(crate) fn open_another(index: usize) -> Option<Arc<Gpu>> {
+    let found = system().found.get(index)?;
+    Gpu::open(found.description.clone(), &found.adapter).ok().map(Arc::new)
 }
 
 /// The first GPU that is hardware.

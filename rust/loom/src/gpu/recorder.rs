@@ -196,6 +196,17 @@ impl<'a> Recorder<'a> {
         self.control.clone()
     }
 
+    /// Records an operation that is part of this one, with these operands and this one's results.
+    ///
+    /// # Errors
+    /// As [`GpuOperation::record`].
+    pub fn nested(&mut self, operation: &dyn GpuOperation, reads: Vec<Operand>) -> Result<()> {
+        let outer = std::mem::replace(&mut self.reads, reads);
+        let result = operation.record(self);
+        self.reads = outer;
+        result
+    }
+
     /// Temporary memory of this many `f32`, whose content is undefined when the step starts.
     ///
     /// # Errors

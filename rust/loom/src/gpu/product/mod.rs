@@ -1,0 +1,22 @@
+//! Matrix products in WGSL: generators of text, and the choice among them.
+//!
+//! [`Tiled`] is the general kernel; it takes its operands through three hooks, so that a
+//! convolution can hand it windows of an image. [`Problem::plan`] goes from extents and layouts
+//! of plain matrices to a list of dispatches.
+//!
+//! The order of every sum depends on the extents and the device's limits alone.
+
+mod choose;
+mod cooperative;
+mod few_rows;
+mod matrix;
+mod plan;
+pub mod reduce;
+mod tile;
+
+pub use choose::{BROAD, DEEP, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
+pub use cooperative::Cooperative;
+pub use few_rows::{FewRows, MAX_ROWS};
+pub use matrix::{Finish, Matrix, Role, Storage};
+pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};
+pub use tile::{Along, Edges, Hooks, Loader, Tile, Tiled};

@@ -1,0 +1,220 @@
+//! From extents to kernels.
+
+use super::few_rows::{self, FewRows};
+use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
+use super::reduce;
+use super::tile::{Along, Edges, Hooks, Tile, Tiled};
+
+/// `C (+)= finish(A B + bias)`.
+///
+/// When C is accumulated into, what is there counts as part of the sum: it comes before the
+/// bias and the finish.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// Rows of A and C.
+    pub rows: usize,
+    /// Columns of B and C.
+    pub columns: usize,
+    /// Columns of A and rows of B.
+    pub depth: usize,
+    /// A.
+    pub left: Matrix,
+    /// B.
+    pub right: Matrix,
+    /// What B's elements are stored as.
+    pub storage: Storage,
+    /// C, never transposed.
+    pub output: Matrix,
+    /// Whether C is added to.
+    pub accumulate: bool,
+    /// Whether one number a column is added.
+    pub bias: bool,
+    /// What is done to finished elements.
+    pub finish: Finish<'a>,
+}
+
+/// What a device offers the kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: usize,
+    /// Threads of a workgroup.
+    pub threads: usize,
+}
+
+/// The dispatches of a product, one after the other.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// f32 elements of temporary memory, for [`Role::Partials`]; 0 where there are none.
+    pub partials: usize,
+    /// The dispatches.
+    pub stages: Vec<Stage>,
+}
+
+/// One dispatch.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// What it is, for debuggers.
+    pub label: &'static str,
+    /// WGSL, without the prelude that declares `group_index`.
+    pub source: String,
+    /// Operands in the order of their bindings.
+    pub operands: Vec<Bound>,
+    /// What follows `step` in the constants.
+    pub constants: Vec<u32>,
+    /// Workgroups.
+    pub groups: usize,
+}
+
+/// An operand of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Which one.
+    pub role: Role,
+    /// Whether it is bound for writing.
+    pub written: bool,
+}
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The kernel for few rows, with the depth cut into so many parts.
+    FewRows(usize),
+    /// Tiles, with the depth cut into so many parts.
+    Tiles(Tile, usize),
+}
+
+impl Problem<'_> {
+    /// Plans the product with the cut that suits the extents.
+    pub fn plan(&self, limits: &Limits) -> Plan {
+        self.plan_with(self.choose(limits))
+    }
+
+    /// The cut that suits the extents.
+    pub fn choose(&self, limits: &Limits) -> Cut {
+        let extents = [self.rows, self.columns, self.depth];
+        super::choose::choose(extents, [self.left.transposed, self.right.transposed], limits)
+    }
+
+    /// Plans the product with this cut.
+    pub fn plan_with(&self, cut: Cut) -> Plan {
+        let fours = self.output.in_fours(self.columns);
+        let width = if fours { 4 } else { 1 };
+        let (parts, chunk) = self.parts(cut);
+        let mut declarations = Declarations::new();
+        let (label, groups, written, source) = match cut {
+            Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
+            Cut::Tiles(tile, _) => self.tiles(&mut declarations, tile, width, parts),
+        };
+        let constants = vec![
+            self.rows as u32,
+            self.columns as u32,
+            self.depth as u32,
+            parts as u32,
+            chunk as u32,
+            self.left.stride as u32,
+            self.left.offset as u32,
+            self.right.stride as u32,
+            self.right.offset as u32,
+            self.output.stride as u32,
+            self.output.offset as u32,
+        ];
+        let bound = |roles: &[Role], written: Role| {
+            roles.iter().map(|role| Bound { role: *role, written: *role == written }).collect()
+        };
+        let operands = bound(&declarations.roles, written);
+        let mut stages = vec![Stage { label, source, operands, constants: constants.clone(), groups }];
+        let elements = self.rows * self.columns;
+        if parts > 1 {
+            let mut declarations = Declarations::new();
+            declarations.partials(width);
+            declarations.store(width, self.accumulate, self.bias, self.finish);
+            stages.push(Stage {
+                label: "product.reduce",
+                source: reduce::source(&declarations.text, width),
+                operands: bound(&declarations.roles, Role::Output),
+                constants,
+                groups: reduce::groups(elements, width),
+            });
+        }
+        Plan { partials: if parts > 1 { parts * elements } else { 0 }, stages }
+    }
+
+    /// Parts of the depth that are not empty, and the products in each: a multiple of what the
+    /// kernel steps by, so that parts depend on extents alone.
+    fn parts(&self, cut: Cut) -> (usize, usize) {
+        let (parts, step) = match cut {
+            Cut::FewRows(parts) => (parts, 128),
+            Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
+        };
+        let chunk = self.depth.div_ceil(parts.max(1)).next_multiple_of(step).max(step);
+        (self.depth.div_ceil(chunk).max(1), chunk)
+    }
+
+    fn declare_store(&self, declarations: &mut Declarations, width: u32, parts: usize) -> Role {
+        if parts > 1 {
+            declarations.store_partials(width);
+            Role::Partials
+        } else {
+            declarations.store(width, self.accumulate, self.bias, self.finish);
+            Role::Output
+        }
+    }
+
+    fn few_rows(
+        &self,
+        declarations: &mut Declarations,
+        width: u32,
+        parts: usize,
+    ) -> (&'static str, usize, Role, String) {
+        let right = loader(self.right, self.right.transposed, self.depth, self.columns);
+        let (along, width, left) = match right.along {
+            // Both run along the depth.
+            Along::Depth => {
+                let width = if self.left.in_fours(self.depth) { right.width } else { 1 };
+                (Along::Depth, width, width)
+            }
+            Along::Across => (Along::Across, right.width.min(width), 1),
+        };
+        let store = if along == Along::Across { width } else { 1 };
+        declarations.left(self.left, left);
+        declarations.right(self.right, self.storage, width);
+        let written = self.declare_store(declarations, store, parts);
+        let text = declarations.text.clone();
+        let kernel = FewRows { rows: self.rows as u32, along, width, parts: parts > 1, declarations: &text };
+        let groups = self.columns.div_ceil(kernel.columns()) * parts;
+        ("product.few_rows", groups, written, kernel.source())
+    }
+
+    fn tiles(
+        &self,
+        declarations: &mut Declarations,
+        tile: Tile,
+        width: u32,
+        parts: usize,
+    ) -> (&'static str, usize, Role, String) {
+        let left = loader(self.left, !self.left.transposed, self.depth, self.rows);
+        let right = loader(self.right, self.right.transposed, self.depth, self.columns);
+        declarations.left(self.left, left.width);
+        declarations.right(self.right, self.storage, right.width);
+        let written = self.declare_store(declarations, width, parts);
+        let tiles = self.rows.div_ceil(tile.rows as usize) * self.columns.div_ceil(tile.columns as usize);
+        let kernel = Tiled {
+            tile,
+            left,
+            right,
+            store_width: width,
+            edges: Edges::of(&tile, self.rows, self.columns, self.depth),
+            extents: ["constants.rows", "constants.columns", "constants.depth"],
+            parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
+            hooks: Hooks::default(),
+            declarations: &declarations.text,
+        };
+        ("product.tiles", tiles * parts, written, kernel.source())
+    }
+}
+
+/// Whether the kernel for few rows can make it.
+pub(super) fn few_rows_will_do(rows: usize, left_transposed: bool) -> bool {
+    rows <= few_rows::MAX_ROWS && !left_transposed
+}
