@@ -331,6 +331,9 @@ impl Trainer {
     }
 
     pub(super) fn update_metrics<T: Real>(&mut self) {
+        if self.metrics.is_empty() {
+            return;
+        }
         let ports = self.run.program().ports();
         let (Some(output), Some(target)) = (ports.output, ports.target) else { return };
         let output = self.run.read::<T>(output);

@@ -44,6 +44,15 @@ mod tests {
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Setting, numbers};
 
+    /// What is not finite must not come out as though it were.
+    #[test]
+    fn infinity_and_nan_are_as_on_the_cpu() {
+        let x = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0, f32::MAX, -f32::MAX];
+        for &activation in Activation::ALL {
+            check(Pointwise::forward(activation), &Setting::new(1, &[&x], &[x.len()]));
+        }
+    }
+
     #[test]
     fn every_activation_is_as_on_the_cpu() {
         for &activation in Activation::ALL {
