@@ -41,7 +41,7 @@ pub struct CustomExtents {
 ///
 /// It may use what stands before every kernel: `steps[constants.step]` holds the values of the step (seed,
 /// step, rate, ...), and `group_index(workgroup_id, num_workgroups)` is the workgroup's number, past
-/// `groups` for some where there are very many. Indices out of range read or write nothing of harm.
+/// `groups` for some where there are very many. Indices out of range stay within the operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomWgsl {
     /// The text.
