@@ -124,7 +124,9 @@ impl Declarations {
             true => "constants.left_offset + k * constants.left_stride + row",
         };
         let ty = element(width);
-        self.line(&format!("fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}"));
+        self.line(&format!(
+            "fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}"
+        ));
     }
 
     /// `load_b` from a matrix stored as `storage`, decoded as it is loaded.

@@ -301,7 +301,9 @@ mod tests {
 
     #[test]
     fn runs_cover_every_row_once() {
-        for (rows, row_bytes, max) in [(1000, 40, 1 << 20), (1000, 40, 40 * 300), (5000, 1, 700), (7, 1 << 20, 1)] {
+        for (rows, row_bytes, max) in
+            [(1000, 40, 1 << 20), (1000, 40, 40 * 300), (5000, 1, 700), (7, 1 << 20, 1)]
+        {
             let mut next = 0;
             for (first, count) in runs(rows, row_bytes, max) {
                 assert_eq!(first, next);
