@@ -39,17 +39,13 @@ impl Template {
         self
     }
 
-    /// Defines a constant `f32`, by its bits, so that no digit is lost.
+    /// Defines a constant `f32`.
     #[must_use]
     pub fn float(mut self, name: &str, value: f64) -> Self {
-        let bits = (value as f32).to_bits();
-        if (value as f32).is_finite() {
-            let _ = writeln!(self.constants, "const {name}: f32 = bitcast<f32>({bits}u);");
-        } else {
-            // A constant expression may not be infinite: the largest number stands for it.
-            let largest = f32::MAX.copysign(value as f32).to_bits();
-            let _ = writeln!(self.constants, "const {name}: f32 = bitcast<f32>({largest}u);");
-        }
+        // A constant expression may not be infinite: the largest number stands for it. The shortest
+        // text that reads back as the same number loses no digit.
+        let value = (value as f32).clamp(-f32::MAX, f32::MAX);
+        let _ = writeln!(self.constants, "const {name}: f32 = {value:e}f;");
         self
     }
 
@@ -60,9 +56,14 @@ impl Template {
         self
     }
 
+    /// The text so far, as a part of another.
+    pub fn text(self) -> String {
+        self.constants + &self.text
+    }
+
     /// The kernel, ready to be compiled.
     pub fn kernel(self, label: impl Into<String>) -> Kernel {
-        Kernel::new(label, &format!("{}{}", self.constants, self.text))
+        Kernel::new(label, &self.text())
     }
 }
 
@@ -120,7 +121,7 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// What it is, for error messages.
+    /// What it is, for error messages and tables of times.
     pub(super) fn label(&self) -> &str {
         &self.kernel.label
     }

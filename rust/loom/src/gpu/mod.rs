@@ -8,6 +8,7 @@
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
 //! frame       dispatches in one pass and one submit; reading back
+//! timer       how long frames and kernels take on the device
 //! product     matrix products, as generators of WGSL
 //! training    many training steps in one frame
 //! ```
@@ -23,6 +24,9 @@ mod recorder;
 mod steps;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod timer;
 mod training;
 
 pub use adapter::{Adapter, AdapterList, adapters, release};
@@ -31,6 +35,7 @@ pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
 pub use recorder::{Bind, GpuOperation, Recorder};
+pub use timer::{KernelTime, Timing};
 
 #[cfg(test)]
 pub(crate) use adapter::open_another;

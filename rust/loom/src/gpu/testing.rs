@@ -77,6 +77,17 @@ pub(crate) fn run(
     setting: &Setting<f32>,
     packed: Option<(usize, Packed<'_>)>,
 ) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, packed, |_| ())
+}
+
+/// [`run`] with a recorder that `change` has changed: what the verdict was, how much kernels see.
+pub(crate) fn run_with(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    packed: Option<(usize, Packed<'_>)>,
+    change: impl FnOnce(&mut Recorder<'_>),
+) -> Result<Vec<Data<f32>>> {
     let control = Operand::allocate(gpu, "control", CONTROL_WORDS)?;
     gpu.upload(control.allocation(), 0, bytemuck::cast_slice(&ACTIVE));
     let mut recorder = Recorder::new(gpu, setting.rows, control);
@@ -92,6 +103,7 @@ pub(crate) fn run(
         recorder.reads[number] = Operand::packed(&bytes, packed.dtype, packed.elements, scales);
     }
     recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
+    change(&mut recorder);
     op.record(&mut recorder)?;
     let (table, group) = super::memory::new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&setting.values, 0));
@@ -112,6 +124,23 @@ pub(crate) fn run(
     Frame::download(gpu, &mut parts)?;
     drop(parts);
     Ok(results)
+}
+
+/// [`run`] where kernels see no more than `bytes` of a buffer at a time.
+pub(crate) fn run_within(gpu: &Gpu, op: &Op, setting: &Setting<f32>, bytes: usize) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, None, |recorder| recorder.max_binding = bytes)
+}
+
+/// [`run`] after these words of the prelude's `Control`: applies, skipped, halted, halted step.
+pub(crate) fn run_after(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    control: [u32; CONTROL_WORDS],
+) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, None, |recorder| {
+        gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&control));
+    })
 }
 
 /// Runs an operation on the CPU and on the GPU, and twice there: the results must agree within the

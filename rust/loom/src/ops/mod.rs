@@ -15,6 +15,8 @@ pub mod pointwise;
 pub mod pool;
 pub mod product;
 pub mod product_update;
+#[cfg(feature = "gpu")]
+mod segment;
 pub mod softmax;
 pub mod sum;
 mod sweep;

@@ -1,6 +1,8 @@
 //! Matrices in storage buffers as operands of the product kernels: their bindings and hooks.
 
 use super::tile::{Along, Loader};
+use crate::dtype::DType;
+use crate::{Error, Result};
 use std::fmt::Write;
 
 /// What a kernel's operand is to the product.
@@ -61,6 +63,47 @@ pub enum Storage {
     BFloat16,
     /// Four a word, with a scale for each stored column.
     Int8,
+}
+
+impl Storage {
+    /// How parameters of this type are stored on a device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for a type that kernels cannot decode.
+    pub fn of(dtype: Option<DType>) -> Result<Self> {
+        match dtype {
+            None | Some(DType::Float32) => Ok(Self::Float32),
+            Some(DType::Float16) => Ok(Self::Float16),
+            Some(DType::BFloat16) => Ok(Self::BFloat16),
+            Some(DType::Int8) => Ok(Self::Int8),
+            Some(other) => {
+                Err(Error::Device(format!("GPU kernels do not decode weights of type {}", other.name())))
+            }
+        }
+    }
+
+    /// The WGSL expression of element `at`, or of the four from there on, in a buffer of words
+    /// (of `f32` or `vec4<f32>` where they are plain); scales are left to the caller.
+    pub fn element(self, buffer: &str, width: u32) -> String {
+        match (self, width) {
+            (Self::Float32, _) => format!("{buffer}[at / {width}u]"),
+            (Self::Float16, 4) => {
+                format!(
+                    "vec4<f32>(unpack2x16float({buffer}[at / 2u]), unpack2x16float({buffer}[at / 2u + 1u]))"
+                )
+            }
+            (Self::Float16, _) => format!("unpack2x16float({buffer}[at / 2u])[at % 2u]"),
+            (Self::BFloat16, 4) => format!(
+                "bitcast<vec4<f32>>(vec4<u32>({buffer}[at / 2u] << 16u, {buffer}[at / 2u] & 0xffff0000u, \
+                 {buffer}[at / 2u + 1u] << 16u, {buffer}[at / 2u + 1u] & 0xffff0000u))"
+            ),
+            (Self::BFloat16, _) => {
+                format!("bitcast<f32>(({buffer}[at / 2u] >> (at % 2u * 16u)) << 16u)")
+            }
+            (Self::Int8, 4) => format!("vec4<f32>(unpack4xI8({buffer}[at / 4u]))"),
+            (Self::Int8, _) => format!("f32(bitcast<i32>({buffer}[at / 4u] << (24u - at % 4u * 8u)) >> 24u)"),
+        }
+    }
 }
 
 /// What happens to an element of C before it is stored.
@@ -144,19 +187,7 @@ impl Declarations {
             return;
         }
         self.bind(Role::Right, "right", "read", "u32");
-        let value = match (storage, width) {
-            (Storage::Float16, 4) => {
-                "vec4<f32>(unpack2x16float(right[at / 2u]), unpack2x16float(right[at / 2u + 1u]))"
-            }
-            (Storage::Float16, _) => "unpack2x16float(right[at / 2u])[at % 2u]",
-            (Storage::BFloat16, 4) => {
-                "bitcast<vec4<f32>>(vec4<u32>(right[at / 2u] << 16u, right[at / 2u] & 0xffff0000u, \
-                 right[at / 2u + 1u] << 16u, right[at / 2u + 1u] & 0xffff0000u))"
-            }
-            (Storage::BFloat16, _) => "bitcast<f32>((right[at / 2u] >> (at % 2u * 16u)) << 16u)",
-            (_, 4) => "vec4<f32>(unpack4xI8(right[at / 4u]))",
-            (_, _) => "f32(bitcast<i32>(right[at / 4u] << (24u - at % 4u * 8u)) >> 24u)",
-        };
+        let value = storage.element("right", width);
         let scale = if storage == Storage::Int8 {
             self.bind(Role::Scales, "scales", "read", ty);
             // Scales belong to stored columns: columns of B, or the summed extent of its transpose.

@@ -13,10 +13,12 @@ mod matrix;
 mod plan;
 pub mod reduce;
 mod tile;
+mod tiled;
 
 pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
 pub use cooperative::Cooperative;
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use matrix::{Finish, Matrix, Role, Storage};
 pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};
-pub use tile::{Along, Edges, Loader, Tile, Tiled};
+pub use tile::{Along, Edges, Loader, Tile};
+pub use tiled::{Hooks, Tiled};

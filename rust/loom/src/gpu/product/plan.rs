@@ -4,7 +4,8 @@ use super::choose::choose;
 use super::few_rows::{self, FewRows};
 use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
 use super::reduce;
-use super::tile::{Along, Edges, Loader, Tile, Tiled};
+use super::tile::{Along, Edges, Loader, Tile};
+use super::tiled::{Hooks, Tiled};
 
 /// `C (+)= finish(A B + bias)`.
 ///
@@ -217,6 +218,7 @@ impl Problem<'_> {
             edges: Edges::of(&tile, self.rows, self.columns, self.depth),
             extents: ["constants.rows", "constants.columns", "constants.depth"],
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
+            hooks: Hooks::default(),
             declarations: &declarations.text,
         };
         ("product.tiles", tiles * parts, written, kernel.source())

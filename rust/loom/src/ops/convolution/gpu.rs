@@ -1,6 +1,109 @@
-//! On a GPU.
+//! On a GPU: as matrix products whose operands are gathered from images, or directly where
+//! these would be too thin.
 
-use super::Convolution;
-use crate::gpu::GpuOperation;
+mod correlate;
+mod sweep;
+#[cfg(test)]
+mod tests;
 
-impl GpuOperation for Convolution {}
+use super::{Convolution, Direction};
+use crate::Result;
+use crate::gpu::product::{Edges, Tile};
+use crate::gpu::{GpuOperation, Recorder, Template};
+
+/// Workgroups that keep all of a device busy.
+fn enough(recorder: &Recorder<'_>) -> usize {
+    // Software has a few threads; a large GPU 132 multiprocessors that want two or more.
+    if recorder.capabilities().software { 8 } else { 256 }
+}
+
+/// Threads of the kernels that compute without tiles.
+const THREADS: usize = 128;
+
+impl GpuOperation for Convolution {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let rows = recorder.rows();
+        let [first, second, result] =
+            [recorder.read(0)?, recorder.read(1)?, recorder.write(0)?].map(|o| o.elements);
+        match self.direction {
+            Direction::Forward => self.check(rows, first, second, result)?,
+            Direction::InputGradient => self.check(rows, result, second, first)?,
+            Direction::WeightGradient => self.check(rows, first, result, second)?,
+        }
+        match self.direction {
+            Direction::Forward | Direction::InputGradient => {
+                let sweep = sweep::Sweep::new(self);
+                sweep.record(recorder, sweep.choose(recorder))
+            }
+            Direction::WeightGradient => correlate::record(self, recorder, correlate::choose(self, recorder)),
+        }
+    }
+}
+
+/// Fills in what `window.wgsl` or its sibling has to know of the geometry: from inputs to outputs,
+/// or back.
+fn windows(op: &Convolution, forward: bool, template: Template) -> Template {
+    let g = &op.geometry;
+    let (source, destination) = if forward { (g.input, g.output) } else { (g.output, g.input) };
+    let strided = !forward && g.stride != [1, 1];
+    // Numbers before zero wrap around.
+    let back = |distance: usize| (distance as u32).wrapping_neg();
+    let along = |distance: usize| if forward || strided { distance as u32 } else { back(distance) };
+    let border = |distance: usize| if forward { back(distance) } else { distance as u32 };
+    let step = |stride: usize| if forward { stride } else { 1 };
+    let text = match strided {
+        true => include_str!("gpu/strided_window.wgsl"),
+        false => include_str!("gpu/window.wgsl"),
+    };
+    let (sources, destinations) = if forward { (op.inputs, op.outputs) } else { (op.outputs, op.inputs) };
+    template
+        .section("WINDOW", text)
+        .constant("PIXELS", destination[0] * destination[1])
+        .constant("PIXELS_WIDTH", destination[1])
+        .constant("SOURCE_HEIGHT", source[0])
+        .constant("SOURCE_WIDTH", source[1])
+        .constant("SOURCE_PLANE", source[0] * source[1])
+        .constant("SOURCE_CHANNELS", sources)
+        .constant("GROUP_SOURCES", sources / op.groups)
+        .constant("DESTINATION_CHANNELS", destinations)
+        .constant("GROUP_DESTINATIONS", destinations / op.groups)
+        .constant("OUTPUTS", op.outputs)
+        .constant("GROUP_OUTPUTS", op.outputs / op.groups)
+        .constant("GROUPS", op.groups)
+        .constant("KERNEL_WIDTH", g.kernel[1])
+        .constant("TAPS", g.kernel[0] * g.kernel[1])
+        .constant("STEP_DOWN", step(g.stride[0]))
+        .constant("STEP_RIGHT", step(g.stride[1]))
+        .constant("STRIDE_DOWN", g.stride[0])
+        .constant("STRIDE_RIGHT", g.stride[1])
+        .constant("FIRST_ROW", border(g.padding[0]))
+        .constant("FIRST_COLUMN", border(g.padding[1]))
+        .constant("TAP_DOWN", along(g.dilation[0]))
+        .constant("TAP_RIGHT", along(g.dilation[1]))
+}
+
+/// A scalar or a vector of four.
+fn element(width: u32) -> &'static str {
+    if width == 4 { "vec4<f32>" } else { "f32" }
+}
+
+/// The largest divisor of `extent` up to `most`.
+fn divisor(extent: usize, most: usize) -> usize {
+    (1..=most.min(extent)).rev().find(|divisor| extent.is_multiple_of(*divisor)).unwrap_or(1)
+}
+
+/// Tiles of a matrix of these extents.
+fn tiles(tile: &Tile, rows: usize, columns: usize) -> usize {
+    rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize)
+}
+
+/// What has to be looked at; the extent that grows with the images always is, so that one text
+/// serves all batches.
+fn edges(tile: &Tile, rows: usize, columns: Option<usize>, depth: Option<usize>) -> Edges {
+    let exact = Edges::of(tile, rows, columns.unwrap_or(0), depth.unwrap_or(0));
+    Edges {
+        rows: exact.rows,
+        columns: exact.columns || columns.is_none(),
+        depth: exact.depth || depth.is_none(),
+    }
+}

@@ -30,7 +30,7 @@ fn numbers<T: Real>(len: usize, seed: u64) -> Vec<T> {
     (0..len).map(|_| T::from_f64(next())).collect()
 }
 
-fn convolution(
+pub(super) fn convolution(
     direction: Direction,
     geometry: Geometry2D,
     channels: [usize; 2],
@@ -41,7 +41,7 @@ fn convolution(
 }
 
 /// A square window with as many outputs as fit.
-fn square(input: usize, kernel: usize, stride: usize, padding: usize) -> Geometry2D {
+pub(super) fn square(input: usize, kernel: usize, stride: usize, padding: usize) -> Geometry2D {
     Geometry2D {
         input: [input; 2],
         output: [(input + 2 * padding - kernel) / stride + 1; 2],
@@ -53,7 +53,7 @@ fn square(input: usize, kernel: usize, stride: usize, padding: usize) -> Geometr
 }
 
 impl Convolution {
-    fn lengths(&self, rows: usize) -> [usize; 3] {
+    pub(super) fn lengths(&self, rows: usize) -> [usize; 3] {
         let Geometry2D { input, output, .. } = self.geometry;
         let image = rows * self.inputs * input[0] * input[1];
         [image, self.weights(), rows * self.outputs * output[0] * output[1]]
@@ -152,7 +152,7 @@ fn bands_and_chunks_equal_the_scalar_order() {
 }
 
 prop_compose! {
-    fn geometries()(
+    pub(super) fn geometries()(
         input in prop::array::uniform2(1usize..14),
         kernel in prop::array::uniform2(1usize..5),
         stride in prop::array::uniform2(1usize..4),

@@ -1,6 +1,194 @@
-//! On a GPU.
+//! On a GPU: windows forward, and backward what each element gets from the windows above it.
 
-use super::Pool;
-use crate::gpu::GpuOperation;
+use super::window::{is_global, planes};
+use super::{Pool, PoolKind};
+use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::ops::Direction;
+use crate::{Error, Result};
 
-impl GpuOperation for Pool {}
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+
+impl GpuOperation for Pool {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (input, output) = planes(&self.geometry);
+        let planes = recorder.rows() * self.channels;
+        let (read, written) = (recorder.read(0)?, recorder.write(0)?);
+        let (from, to) = match self.direction {
+            Direction::Forward => (input, output),
+            Direction::InputGradient => (output, input),
+            Direction::WeightGradient => {
+                return Err(Error::Internal("pooling has no weight to take a gradient of".into()));
+            }
+        };
+        if [read.elements, written.elements] != [planes * from, planes * to] {
+            return Err(Error::Internal(format!(
+                "{self}: {} and {} elements for {planes} planes",
+                read.elements, written.elements
+            )));
+        }
+        if self.geometry.stride.contains(&0) || self.geometry.dilation.contains(&0) {
+            return Err(Error::Shape(format!("{self}: strides and dilations must be positive")));
+        }
+        let elements = written.elements;
+        let mut operands = vec![Bind::Read(read)];
+        let forward = self.direction == Direction::Forward;
+        let text = match (forward, self.kind) {
+            (true, PoolKind::Max) => {
+                operands.extend([Bind::Write(written), Bind::Write(recorder.write(1)?)]);
+                include_str!("gpu/max.wgsl").to_string()
+            }
+            (true, PoolKind::Average { .. }) if is_global(&self.geometry) => {
+                operands.push(Bind::Write(written));
+                let kernel =
+                    self.fill(Template::new(include_str!("gpu/global.wgsl"))).kernel(self.to_string());
+                return recorder.dispatch(&kernel, &operands, &[planes as u32], planes);
+            }
+            (true, PoolKind::Average { .. }) => {
+                operands.push(Bind::Write(written));
+                concat!(include_str!("gpu/average.wgsl"), include_str!("gpu/divisor.wgsl")).to_string()
+            }
+            (false, PoolKind::Max) => {
+                operands.extend([Bind::Read(recorder.read(1)?), Bind::Write(written)]);
+                concat!(include_str!("gpu/max_gradient.wgsl"), include_str!("gpu/gather.wgsl")).to_string()
+            }
+            (false, PoolKind::Average { .. }) => {
+                operands.push(Bind::Write(written));
+                [
+                    include_str!("gpu/average_gradient.wgsl"),
+                    include_str!("gpu/divisor.wgsl"),
+                    include_str!("gpu/gather.wgsl"),
+                ]
+                .concat()
+            }
+        };
+        // By the row, so that one text serves all batches.
+        let width = if (self.channels * to).is_multiple_of(4) { 4 } else { 1 };
+        let template = Template::new(&(text + include_str!("gpu/main.wgsl")))
+            .section("MAKE", self.make(width))
+            .section("STORED", if width == 4 { "vec4<f32>" } else { "f32" })
+            .section("INDEX", if width == 4 { "vec4<i32>" } else { "i32" })
+            .constant("WIDTH", width);
+        let kernel = self.fill(template).kernel(self.to_string());
+        recorder.dispatch(&kernel, &operands, &[elements as u32], elements.div_ceil(THREADS * width))
+    }
+}
+
+impl Pool {
+    /// Makes `width` neighbouring elements from number `first` on, called as the kernel's parameter is.
+    fn make(&self, width: usize) -> String {
+        let (first, result, function) = match (self.direction, self.kind) {
+            (Direction::Forward, PoolKind::Max) => ("window", "y", "best_of"),
+            (Direction::Forward, PoolKind::Average { .. }) => ("window", "y", "mean_of"),
+            _ => ("pixel", "dx", "gathered"),
+        };
+        let each = |text: &dyn Fn(usize) -> String| {
+            let parts: Vec<_> = (0..width).map(text).collect();
+            parts.join(", ")
+        };
+        if function == "best_of" {
+            let bests: String =
+                (0..width).map(|i| format!("    let best{i} = best_of(window + {i}u);\n")).collect();
+            let (values, places) = (each(&|i| format!("best{i}.value")), each(&|i| format!("best{i}.index")));
+            let (value, index) = if width == 4 { ("vec4<f32>", "vec4<i32>") } else { ("f32", "i32") };
+            return format!(
+                "{bests}    y[window / WIDTH] = {value}({values});\n    indices[window / WIDTH] = {index}({places});"
+            );
+        }
+        let values = each(&|i| format!("{function}({first} + {i}u)"));
+        let ty = if width == 4 { "vec4<f32>" } else { "f32" };
+        format!("    {result}[{first} / WIDTH] = {ty}({values});")
+    }
+
+    fn fill(&self, template: Template) -> Template {
+        let g = &self.geometry;
+        let (input, output) = planes(g);
+        let count_padding = matches!(self.kind, PoolKind::Average { count_padding: true });
+        template
+            .flag("COUNT_PADDING", count_padding)
+            .constant("THREADS", THREADS)
+            .constant("INPUTS", input)
+            .constant("INPUT_HEIGHT", g.input[0])
+            .constant("INPUT_WIDTH", g.input[1])
+            .constant("OUTPUTS", output)
+            .constant("OUTPUT_HEIGHT", g.output[0])
+            .constant("OUTPUT_WIDTH", g.output[1])
+            .constant("KERNEL_HEIGHT", g.kernel[0])
+            .constant("KERNEL_WIDTH", g.kernel[1])
+            .constant("STRIDE_DOWN", g.stride[0])
+            .constant("STRIDE_RIGHT", g.stride[1])
+            .constant("PADDING_DOWN", g.padding[0])
+            .constant("PADDING_RIGHT", g.padding[1])
+            .constant("DILATION_DOWN", g.dilation[0])
+            .constant("DILATION_RIGHT", g.dilation[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::check;
+    use crate::ops::Geometry2D;
+    use crate::ops::pool::tests::{coarse, geometries, geometry, len};
+    use crate::ops::testing::{Data, Setting, numbers};
+    use proptest::prelude::*;
+
+    /// Both directions of a maximum, whose indices the CPU finds, and of both means.
+    fn check_all(geometry: &Geometry2D, rows: usize, channels: usize, x: &[f32]) {
+        let (input, output) = len(geometry, rows * channels);
+        let dy: Vec<f32> = numbers(30, output);
+        let pool = |direction, kind| Pool { direction, kind, geometry: *geometry, channels };
+        let mut setting = Setting::new(rows, &[x], &[output]);
+        setting.writes.push(Data::Index(vec![-77; output]));
+        let forward = pool(Direction::Forward, PoolKind::Max);
+        check(forward.clone(), &setting);
+        let indices = setting.run(&forward).swap_remove(1);
+        let mut setting = Setting::new(rows, &[&dy], &[input]);
+        setting.reads.push(indices);
+        check(pool(Direction::InputGradient, PoolKind::Max), &setting);
+        for count_padding in [false, true] {
+            let kind = PoolKind::Average { count_padding };
+            let x: Vec<f32> = numbers(31, input);
+            check(pool(Direction::Forward, kind), &Setting::new(rows, &[&x], &[output]));
+            check(pool(Direction::InputGradient, kind), &Setting::new(rows, &[&dy], &[input]));
+        }
+    }
+
+    #[test]
+    fn windows_side_by_side_and_overlapping() {
+        for (rows, columns, channels) in [
+            ([28, 2, 2, 0, 1], [28, 2, 2, 0, 1], 3),
+            ([14, 2, 2, 0, 1], [15, 2, 2, 0, 1], 4),
+            ([13, 3, 2, 1, 1], [12, 3, 2, 1, 1], 2),
+            ([9, 3, 1, 1, 2], [8, 2, 3, 1, 1], 1),
+            ([19, 19, 19, 0, 1], [23, 23, 23, 0, 1], 5),
+            ([1, 1, 1, 0, 1], [1, 1, 1, 0, 1], 1),
+        ] {
+            let g = geometry(rows, columns);
+            check_all(&g, 3, channels, &coarse(32, len(&g, 3 * channels).0));
+        }
+    }
+
+    #[test]
+    fn nan_wins_and_borders_do_not() {
+        let g = geometry([7, 3, 2, 1, 1], [7, 3, 2, 1, 1]);
+        let mut x: Vec<f32> = coarse(33, len(&g, 4).0);
+        for x in x.iter_mut().step_by(3) {
+            *x = f32::NEG_INFINITY;
+        }
+        for x in x.iter_mut().skip(49).step_by(5) {
+            *x = f32::NAN;
+        }
+        x[98..].fill(f32::NEG_INFINITY);
+        check_all(&g, 2, 2, &x);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        #[test]
+        fn any_windows(g in geometries(), rows in 1..3usize, channels in 1..5usize) {
+            check_all(&g, rows, channels, &coarse(34, len(&g, rows * channels).0));
+        }
+    }
+}

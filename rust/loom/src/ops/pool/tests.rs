@@ -18,7 +18,7 @@ fn axis() -> impl Strategy<Value = [usize; 5]> {
     )
 }
 
-fn geometry(rows: [usize; 5], columns: [usize; 5]) -> Geometry2D {
+pub(super) fn geometry(rows: [usize; 5], columns: [usize; 5]) -> Geometry2D {
     let pair = |i: usize| [rows[i], columns[i]];
     let output = |[input, kernel, stride, padding, dilation]: [usize; 5]| {
         (input + 2 * padding - (kernel - 1) * dilation - 1) / stride + 1
@@ -34,7 +34,7 @@ fn geometry(rows: [usize; 5], columns: [usize; 5]) -> Geometry2D {
 }
 
 /// Geometries of every kind, those with paths of their own among them.
-fn geometries() -> impl Strategy<Value = Geometry2D> {
+pub(super) fn geometries() -> impl Strategy<Value = Geometry2D> {
     prop_oneof![
         2 => (axis(), axis()).prop_map(|(rows, columns)| geometry(rows, columns)),
         1 => (2..40usize, 2..70usize).prop_map(|(h, w)| geometry([h, 2, 2, 0, 1], [w, 2, 2, 0, 1])),
@@ -70,12 +70,12 @@ fn pool(direction: Direction, kind: PoolKind, geometry: &Geometry2D, channels: u
     Pool { direction, kind, geometry: *geometry, channels }
 }
 
-fn len(g: &Geometry2D, planes: usize) -> (usize, usize) {
+pub(super) fn len(g: &Geometry2D, planes: usize) -> (usize, usize) {
     (planes * g.input[0] * g.input[1], planes * g.output[0] * g.output[1])
 }
 
 /// Inputs with many ties.
-fn coarse<T: Real>(seed: u64, len: usize) -> Vec<T> {
+pub(super) fn coarse<T: Real>(seed: u64, len: usize) -> Vec<T> {
     numbers::<T>(seed, len).into_iter().map(|x| (x * T::from_f64(2.0)).round_ties_even()).collect()
 }
 

@@ -1,0 +1,167 @@
+//! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
+
+use super::{Convolution, divisor, edges, element, enough, tiles, windows};
+use crate::Result;
+use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
+use crate::gpu::{Bind, Recorder, Template};
+
+/// Threads of the kernels that compute without tiles, and of the one that adds the parts.
+const THREADS: usize = 256;
+/// Threads that share the parts of one element.
+const SLICES: usize = 8;
+/// Sums that a thread keeps without tiles, at most.
+const SUMS: usize = 72;
+/// Sums that the threads of a workgroup add up at a time.
+const ROUND: usize = 8;
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// A product with this tile, over so many parts of the pixels.
+    Tiles(Tile, usize),
+    /// Each thread for all taps and so many outputs, over so many parts.
+    Direct(usize, usize),
+}
+
+struct Extents {
+    inputs: usize,
+    outputs: usize,
+    taps: usize,
+    plane: usize,
+    pixels: usize,
+}
+
+impl Extents {
+    fn new(op: &Convolution, rows: usize) -> Self {
+        let [taps, plane] = [op.geometry.kernel, op.geometry.output].map(|[height, width]| height * width);
+        let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
+        Self { inputs, outputs, taps, plane, pixels: rows * plane }
+    }
+}
+
+/// The cut that suits the extents.
+pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
+    let Extents { inputs, outputs, taps, pixels, .. } = Extents::new(op, recorder.rows());
+    if taps <= SUMS && (inputs <= 4 || outputs <= 4) {
+        let block = divisor(outputs, (SUMS / taps).min(16));
+        let groups = op.groups * inputs * (outputs / block);
+        let parts = (2 * enough(recorder)).div_ceil(groups).min(pixels / (2 * THREADS));
+        return Cut::Direct(block, parts.max(1));
+    }
+    let large = Tile::new(96, 64, 16, 8, 8);
+    let small = Tile::new(32, 32, 16, 4, 4);
+    let capabilities = recorder.capabilities();
+    let tile = if inputs * taps > 64
+        && outputs > 32
+        && large.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
+    {
+        large
+    } else {
+        small
+    };
+    let groups = op.groups * tiles(&tile, inputs * taps, outputs);
+    let parts = (3 * enough(recorder)).div_ceil(groups).min(pixels / (4 * tile.step() as usize));
+    Cut::Tiles(tile, parts.max(1))
+}
+
+pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
+    let (source, gradient, result) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+    let extents = Extents::new(op, recorder.rows());
+    let Extents { inputs, outputs, taps, plane, pixels } = extents;
+    let (wanted, step) = match cut {
+        Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
+        Cut::Direct(_, parts) => (parts, THREADS),
+    };
+    let chunk = pixels.div_ceil(wanted).next_multiple_of(step).max(step);
+    let parts = pixels.div_ceil(chunk).max(1);
+    let accumulate = recorder.accumulate();
+    let store = match (parts, accumulate) {
+        (1, false) => "destination[at] = value;",
+        (1, true) => "destination[at] = destination[at] + value;",
+        _ => "destination[part * (GROUP_SOURCES * TAPS * OUTPUTS / STORE_WIDTH) + at] = value;",
+    };
+    let (text, groups, widths) = match cut {
+        Cut::Tiles(tile, _) => {
+            let widths = [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 });
+            (tiled(tile, &extents, widths), tiles(&tile, inputs * taps, outputs), widths)
+        }
+        Cut::Direct(block, _) => (direct(block, &extents), inputs * (outputs / block), [1, 1]),
+    };
+    let [store_width, gradient_width] = widths;
+    let destination = if parts > 1 { recorder.scratch(parts * result.elements)? } else { result.clone() };
+    let template = Template::new(&text)
+        .section("GRADIENT", element(gradient_width))
+        .section("STORED", element(store_width))
+        .section("STORE", store)
+        .constant("STORE_WIDTH", store_width)
+        .constant("GRADIENT_WIDTH", gradient_width);
+    let kernel = windows(op, true, template).kernel(op.to_string());
+    let operands = [Bind::Read(source), Bind::Read(gradient), Bind::Write(destination.clone())];
+    let constants = [pixels, parts, chunk].map(|extent| extent as u32);
+    recorder.dispatch(&kernel, &operands, &constants, groups * op.groups * parts)?;
+    if parts == 1 {
+        return Ok(());
+    }
+    let elements = result.elements;
+    let kernel = Template::new(include_str!("reduce.wgsl"))
+        .section("BEFORE", if accumulate { "destination[element]" } else { "0.0" })
+        .constant("THREADS", THREADS)
+        .constant("SLICES", SLICES)
+        .kernel("convolution.reduce");
+    recorder.dispatch(
+        &kernel,
+        &[Bind::Read(destination), Bind::Write(result)],
+        &[elements as u32, parts as u32],
+        elements.div_ceil(THREADS / SLICES),
+    )
+}
+
+fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2]) -> String {
+    Tiled {
+        tile,
+        left: Loader { along: Along::Depth, width: 1 },
+        right: Loader { along: Along::Depth, width: gradient_width },
+        store_width,
+        edges: edges(&tile, extents.inputs * extents.taps, Some(extents.outputs), None),
+        extents: ["(GROUP_SOURCES * TAPS)", "GROUP_OUTPUTS", "constants.pixels"],
+        parts: Some(["constants.parts", "constants.chunk"]),
+        hooks: Hooks { place_a: true, place_b: true, batches: Some("GROUPS") },
+        declarations: concat!(include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl")),
+    }
+    .source()
+}
+
+fn direct(block: usize, extents: &Extents) -> String {
+    let taps = extents.taps;
+    let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
+    // Sum number i is that of tap i / block and output i % block.
+    let count = taps * block;
+    let sums = each(count, &|i| format!("    var sum{i} = 0.0;\n"));
+    let gradients = each(block, &|i| format!("        let dy{i} = gradient[plane + {i}u * PIXELS];\n"));
+    let products = each(taps, &|tap| {
+        let load = format!("        let x{tap} = element(window, tap_of(channel, {tap}u));\n");
+        load + &each(block, &|i| {
+            let sum = tap * block + i;
+            format!("        sum{sum} = fma(x{tap}, dy{i}, sum{sum});\n")
+        })
+    });
+    let rounds = each(count.div_ceil(ROUND), &|round| {
+        let first = round * ROUND;
+        let number = ROUND.min(count - first);
+        let puts = each(number, &|i| format!("    sums[{i}u * THREADS + thread] = sum{};\n", first + i));
+        format!(
+            "{puts}    let total{round} = add_up(thread);\n    if (thread < {number}u) {{\n        \
+             let number = {first}u + thread;\n        \
+             store(channel * TAPS + number / BLOCK, column + number % BLOCK, total{round});\n    }}\n"
+        )
+    });
+    let text = include_str!("correlate_direct.wgsl")
+        .replace("#{SUMS}", sums.trim_end())
+        .replace("#{GRADIENTS}", gradients.trim_end())
+        .replace("#{PRODUCTS}", products.trim_end())
+        .replace("#{ROUNDS}", rounds.trim_end());
+    format!(
+        "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\nconst ROUND: u32 = {ROUND}u;\n{}{text}",
+        include_str!("correlate.wgsl")
+    )
+}

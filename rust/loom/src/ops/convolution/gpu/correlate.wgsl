@@ -1,0 +1,22 @@
+// The weight's gradient: what its kernels read and write.
+@group(0) @binding(0) var<storage, read> source: array<f32>;
+@group(0) @binding(1) var<storage, read> gradient: array<#{GRADIENT}>;
+// dW itself, or a sum for each part of the pixels.
+@group(0) @binding(2) var<storage, read_write> destination: array<#{STORED}>;
+
+struct Constants {
+    step: u32,
+    // Output pixels of all images, summed over in `parts` parts of `chunk` each.
+    pixels: u32,
+    parts: u32,
+    chunk: u32,
+}
+var<immediate> constants: Constants;
+
+#{WINDOW}
+
+// Stores the sum of a part for weight `row` (input channel, tap) of the group's output `column`.
+fn store(row: u32, column: u32, value: #{STORED}) {
+    let at = (row * OUTPUTS + batch * GROUP_OUTPUTS + column) / STORE_WIDTH;
+    #{STORE}
+}

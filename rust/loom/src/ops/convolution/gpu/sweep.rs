@@ -1,0 +1,198 @@
+//! The two passes that gather: forward, and to the gradient of the input.
+
+use super::{Convolution, THREADS, divisor, edges, element, enough, tiles, windows};
+use crate::gpu::product::{Along, Hooks, Loader, Storage, Tile, Tiled};
+use crate::gpu::{Bind, Recorder, Template};
+use crate::ops::{Direction, pointwise};
+use crate::{Error, Result};
+
+/// Channels that a thread makes without tiles, at most.
+const BLOCK: usize = 16;
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// A product with this tile.
+    Tiles(Tile),
+    /// Each thread by itself, for so many channels.
+    Direct(usize),
+}
+
+/// A pass over the pixels of the destination.
+pub(super) struct Sweep<'a> {
+    op: &'a Convolution,
+    forward: bool,
+    /// Channels of a group.
+    sources: usize,
+    destinations: usize,
+    taps: usize,
+    /// Pixels of a destination image.
+    plane: usize,
+}
+
+impl<'a> Sweep<'a> {
+    pub(super) fn new(op: &'a Convolution) -> Self {
+        let forward = op.direction == Direction::Forward;
+        let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
+        let (sources, destinations) = if forward { (inputs, outputs) } else { (outputs, inputs) };
+        let g = &op.geometry;
+        let plane = if forward { g.output } else { g.input };
+        let [taps, plane] = [g.kernel, plane].map(|[height, width]| height * width);
+        Self { op, forward, sources, destinations, taps, plane }
+    }
+
+    /// The cut that suits the extents.
+    pub(super) fn choose(&self, recorder: &Recorder<'_>) -> Cut {
+        let depth = self.sources * self.taps;
+        if self.destinations < 16 || depth <= 16 {
+            return Cut::Direct(divisor(self.destinations, BLOCK));
+        }
+        let candidates: [Tile; 3] = match self.destinations {
+            33.. => [Tile::new(64, 128, 16, 8, 8), Tile::new(64, 64, 16, 8, 4), Tile::new(32, 32, 16, 4, 4)],
+            17.. => [Tile::new(32, 256, 16, 8, 8), Tile::new(32, 64, 16, 4, 4), Tile::new(32, 32, 16, 4, 4)],
+            _ => [Tile::new(16, 256, 16, 8, 8), Tile::new(16, 128, 16, 4, 8), Tile::new(16, 64, 16, 4, 4)],
+        };
+        let capabilities = recorder.capabilities();
+        let fits = |tile: &Tile| {
+            tile.threads() as usize <= capabilities.workgroup_threads
+                && tile.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
+        };
+        let count =
+            |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
+        if let Some(tile) = candidates.iter().find(|tile| fits(tile) && count(tile) >= enough(recorder)) {
+            return Cut::Tiles(*tile);
+        }
+        // Few tiles: their terms are shared out in the workgroup.
+        let tile = candidates[2];
+        let slices =
+            [4, 2].into_iter().find(|slices| depth >= 64 * *slices as usize && fits(&tile.sliced(*slices)));
+        Cut::Tiles(tile.sliced(slices.unwrap_or(1)))
+    }
+
+    pub(super) fn record(&self, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
+        let (op, pixels) = (self.op, recorder.rows() * self.plane);
+        let (source, weights, destination) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+        let storage = Storage::of(weights.dtype)?;
+        // Four outputs side by side, where that is what a kernel wants of the weight.
+        let wide = (op.outputs / op.groups).is_multiple_of(4)
+            && match cut {
+                Cut::Tiles(_) => true,
+                Cut::Direct(block) => self.forward && block.is_multiple_of(4),
+            };
+        let weight_width = if wide { 4 } else { 1 };
+        let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
+        let (declarations, groups) = match cut {
+            Cut::Tiles(tile) => {
+                (self.tiled(tile, weight_width, store_width), tiles(&tile, self.destinations, pixels))
+            }
+            Cut::Direct(block) => (
+                self.direct(block, weight_width, store_width),
+                pixels.div_ceil(THREADS * store_width as usize) * (self.destinations / block),
+            ),
+        };
+        let mut operands = vec![Bind::Read(source), Bind::Read(weights.clone()), Bind::Write(destination)];
+        let mut optional = String::new();
+        let mut bind = |name: &str, ty: &str, operand| {
+            let binding = operands.len();
+            optional += &format!("@group(0) @binding({binding}) var<storage, read> {name}: array<{ty}>;\n");
+            operands.push(Bind::Read(operand));
+        };
+        let mut decoded = storage.element("weights", weight_width);
+        if storage == Storage::Int8 {
+            let scales = weights.scales();
+            let scales =
+                scales.ok_or_else(|| Error::Internal(format!("{op}: weights without their scales")))?;
+            bind("scales", element(weight_width), scales);
+            decoded += &format!(" * scales[(batch * GROUP_OUTPUTS + output) / {weight_width}u]");
+        }
+        let mut bias = "";
+        if op.bias {
+            bind("bias", "f32", recorder.read(2)?);
+            bias = " + bias[channel]";
+        }
+        let (activation, activated) = self.activation(store_width);
+        let word = if storage == Storage::Float32 { element(weight_width) } else { "u32" };
+        let template = Template::new(&declarations)
+            .section("OPTIONAL", optional)
+            .section("WORD", word)
+            .section("WEIGHT", element(weight_width))
+            .section("DECODED", decoded)
+            .section("STORED", element(store_width))
+            .section("BIAS", bias)
+            .section("ACTIVATION", activation)
+            .section("ACTIVATED", activated)
+            .constant("STORE_WIDTH", store_width);
+        let kernel = windows(op, self.forward, template).kernel(op.to_string());
+        recorder.dispatch(&kernel, &operands, &[pixels as u32], groups * op.groups)
+    }
+
+    /// What is called on sums before they are stored, and the call.
+    fn activation(&self, width: u32) -> (String, &'static str) {
+        match (self.op.activation, width) {
+            (None, _) => (String::new(), "biased"),
+            (Some(activation), width) => {
+                let text = format!("{}\n{}", pointwise::WGSL_PRELUDE, activation.wgsl_value("activate"));
+                let four = "vec4<f32>(activate(biased.x), activate(biased.y), activate(biased.z), activate(biased.w))";
+                (text, if width == 4 { four } else { "activate(biased)" })
+            }
+        }
+    }
+
+    fn tiled(&self, tile: Tile, weight_width: u32, store_width: u32) -> String {
+        // Of the weight (inputs, taps, outputs), terms are the outputs on the way back.
+        let (along, term) = match self.forward {
+            true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
+            false => (Along::Depth, "row, k / GROUP_SOURCES, k % GROUP_SOURCES"),
+        };
+        let hooks = include_str!("sweep_tiles.wgsl").replace("#{TERM}", term);
+        Tiled {
+            tile,
+            left: Loader { along, width: weight_width },
+            right: Loader { along: Along::Across, width: 1 },
+            store_width,
+            edges: edges(&tile, self.destinations, None, Some(self.sources * self.taps)),
+            extents: ["GROUP_DESTINATIONS", "constants.pixels", "(GROUP_SOURCES * TAPS)"],
+            parts: None,
+            hooks: Hooks { place_b: true, batches: Some("GROUPS"), ..Hooks::default() },
+            declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
+        }
+        .source()
+    }
+
+    fn direct(&self, block: usize, weight_width: u32, store_width: u32) -> String {
+        let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
+        let wide = store_width == 4;
+        let pixels = store_width as usize;
+        let windows = each(pixels, &|i| format!("    let window{i} = window_of(pixel + {i}u);\n"));
+        let elements = (0..pixels).map(|i| format!("element(window{i}, at)")).collect::<Vec<_>>().join(", ");
+        let elements = if wide { format!("vec4<f32>({elements})") } else { elements };
+        let ty = element(store_width);
+        let sums = each(block, &|i| format!("    var sum{i} = {ty}();\n"));
+        let product = |i: usize, weight: &str| {
+            let weight = if wide { format!("vec4<f32>({weight})") } else { weight.to_string() };
+            format!("            sum{i} = fma(x, {weight}, sum{i});\n")
+        };
+        let products = if weight_width == 4 {
+            each(block / 4, &|i| {
+                let load = format!("            let w{i} = weight(channel, tap, first + {}u);\n", i * 4);
+                load + &each(4, &|j| product(i * 4 + j, &format!("w{i}[{j}]")))
+            })
+        } else {
+            each(block, &|i| match self.forward {
+                true => product(i, &format!("weight(channel, tap, first + {i}u)")),
+                false => product(i, &format!("weight(first + {i}u, tap, channel)")),
+            })
+        };
+        let stores = each(block, &|i| format!("    store(first + {i}u, pixel, sum{i});\n"));
+        let text = include_str!("direct.wgsl")
+            .replace("#{WINDOWS}", windows.trim_end())
+            .replace("#{SUMS}", sums.trim_end())
+            .replace("#{ELEMENTS}", &elements)
+            .replace("#{PRODUCTS}", products.trim_end())
+            .replace("#{STORES}", stores.trim_end());
+        format!(
+            "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{text}",
+            include_str!("sweep.wgsl")
+        )
+    }
+}

@@ -1,0 +1,145 @@
+//! Every way the kernels go, against the CPU's.
+
+use crate::cpu::Cpu;
+use crate::dtype::{self, DType};
+use crate::gpu::testing::{self, Packed, check};
+use crate::ops::convolution::tests::{convolution, geometries, square};
+use crate::ops::convolution::{Convolution, Geometry2D};
+use crate::ops::pointwise::Activation;
+use crate::ops::testing::{Data, Setting, numbers};
+use crate::ops::{Direction, Op};
+use proptest::prelude::*;
+
+/// All three directions; the weight's gradient set and added to.
+fn check_all(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: usize) {
+    let forward = convolution(Direction::Forward, geometry, channels, groups);
+    let [image, weights, output] = forward.lengths(rows);
+    let x: Vec<f32> = numbers(1, image);
+    let w: Vec<f32> = numbers(2, weights);
+    let dy: Vec<f32> = numbers(3, output);
+    let bias: Vec<f32> = numbers(4, channels[1]);
+    check(forward.clone(), &Setting::new(rows, &[&x, &w], &[output]));
+    let fused = Convolution { bias: true, activation: Some(Activation::Relu), ..forward };
+    check(fused, &Setting::new(rows, &[&x, &w, &bias], &[output]));
+    let back = convolution(Direction::InputGradient, geometry, channels, groups);
+    check(back, &Setting::new(rows, &[&dy, &w], &[image]));
+    let gradient = convolution(Direction::WeightGradient, geometry, channels, groups);
+    let mut setting = Setting::new(rows, &[&x, &dy], &[weights]);
+    check(gradient.clone(), &setting);
+    setting.writes = vec![Data::Real(numbers(5, weights))];
+    setting.accumulate = true;
+    check(gradient, &setting);
+}
+
+#[test]
+fn shapes_that_go_each_way() {
+    for (geometry, channels, groups, rows) in [
+        // Few terms, and few inputs on the way back: pixels by themselves.
+        (square(28, 3, 1, 1), [1, 32], 1, 3),
+        // The same where pixels do not come in fours.
+        (square(7, 3, 1, 1), [1, 20], 1, 2),
+        // Few tiles whose terms are shared out; the weight's gradient in large tiles.
+        (square(6, 3, 1, 1), [32, 64], 1, 2),
+        // Many tiles of 64 by 128.
+        (square(32, 3, 1, 1), [2, 64], 1, 33),
+        // Of 64 by 64, of 32 by 256 and back of 16 by 64.
+        (square(16, 3, 1, 1), [16, 72], 1, 40),
+        (square(32, 3, 1, 1), [20, 32], 1, 64),
+        // Strides, with channels that are no multiples of anything.
+        (square(13, 3, 2, 1), [18, 33], 1, 2),
+        (square(13, 5, 3, 2), [3, 17], 1, 2),
+        // Depthwise, and groups of several.
+        (square(10, 3, 1, 1), [24, 24], 24, 2),
+        (square(9, 3, 2, 1), [40, 80], 2, 3),
+        // One pixel and one tap: a plain product.
+        (square(1, 1, 1, 0), [40, 50], 1, 20),
+        (square(3, 1, 1, 0), [64, 36], 1, 9),
+        // A large window, and one larger than the image.
+        (square(12, 9, 1, 4), [5, 6], 1, 2),
+        (square(2, 5, 1, 2), [17, 20], 1, 1),
+    ] {
+        check_all(geometry, channels, groups, rows);
+    }
+}
+
+#[test]
+fn no_images_make_no_gradient() {
+    for (channels, geometry) in [([2, 3], square(5, 3, 1, 1)), ([40, 40], square(5, 3, 1, 1))] {
+        let op = convolution(Direction::WeightGradient, geometry, channels, 1);
+        let weights = op.lengths(0)[1];
+        let mut setting = Setting::new(0, &[&[], &[]], &[weights]);
+        check(op.clone(), &setting);
+        setting.accumulate = true;
+        check(op, &setting);
+        let forward = convolution(Direction::Forward, geometry, channels, 1);
+        check(forward, &Setting::new(0, &[&[], &vec![1.0; weights]], &[0]));
+    }
+}
+
+/// Packed weights give what their decoded values give.
+fn check_packed(dtype: DType, geometry: Geometry2D, channels: [usize; 2], groups: usize) {
+    let Some(gpu) = testing::gpu() else { return };
+    let cpu = Cpu::global().unwrap();
+    for direction in [Direction::Forward, Direction::InputGradient] {
+        let op = convolution(direction, geometry, channels, groups);
+        let [image, weights, output] = op.lengths(2);
+        let (from, to) = if direction == Direction::Forward { (image, output) } else { (output, image) };
+        let w: Vec<f32> = numbers(7, weights);
+        let mut bytes = vec![0; dtype.storage_bytes(weights)];
+        let mut scales = vec![0.0; dtype.scale_count(channels[1])];
+        dtype::encode(dtype, None, "w", &w, channels[1], &mut bytes, &mut scales).unwrap();
+        let mut decoded = vec![0.0f32; weights];
+        dtype::decode(dtype, &bytes, &scales, channels[1], &mut decoded).unwrap();
+        let source: Vec<f32> = numbers(8, from);
+        let setting = Setting::new(2, &[&source, &decoded], &[to]);
+        let expected = setting.run_on(&op, cpu).unwrap();
+        let op: Op = op.into();
+        let packed = Packed { dtype, elements: weights, bytes: &bytes, scales: &scales };
+        let found = testing::run(&gpu, &op, &setting, Some((1, packed))).unwrap();
+        testing::compare(&op, &expected, &found);
+    }
+}
+
+#[test]
+fn packed_weights_are_decoded() {
+    for dtype in [DType::Float16, DType::BFloat16, DType::Int8] {
+        for (geometry, channels, groups) in [
+            (square(9, 3, 1, 1), [6, 40], 1),
+            (square(9, 3, 2, 1), [8, 8], 8),
+            (square(8, 3, 1, 1), [20, 34], 1),
+            (square(6, 3, 1, 1), [1, 8], 1),
+            (square(5, 1, 1, 0), [30, 10], 2),
+        ] {
+            check_packed(dtype, geometry, channels, groups);
+        }
+    }
+}
+
+#[test]
+fn operands_that_do_not_fit_are_refused() {
+    let Some(gpu) = testing::gpu() else { return };
+    let op = convolution(Direction::Forward, square(5, 3, 1, 1), [2, 3], 1);
+    let refused = |op: &Convolution, rows: usize, x: usize, w: usize, y: usize| {
+        let (x, w) = (vec![0.0; x], vec![0.0; w]);
+        testing::run(&gpu, &op.clone().into(), &Setting::new(rows, &[&x, &w], &[y]), None).is_err()
+    };
+    assert!(!refused(&op, 1, 50, 54, 75));
+    assert!(refused(&op, 1, 49, 54, 75) && refused(&op, 1, 50, 53, 75) && refused(&op, 2, 50, 54, 75));
+    assert!(refused(&Convolution { groups: 0, ..op.clone() }, 1, 50, 54, 75));
+    assert!(refused(&Convolution { groups: 2, ..op }, 1, 50, 27, 75));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_shape_is_as_on_the_cpu(
+        geometry in geometries(),
+        groups in 1usize..4,
+        inputs in 1usize..22,
+        outputs in 1usize..40,
+        rows in 1usize..4,
+    ) {
+        check_all(geometry, [inputs * groups, outputs * groups], groups, rows);
+    }
+}
