@@ -54,7 +54,8 @@ impl GpuOperation for Pool {
             }
             (false, PoolKind::Average { .. }) => {
                 operands.push(Bind::Write(written));
-                [include_str!("gpu/average_gradient.wgsl"), include_str!("gpu/divisor.wgsl"), self.gather()].concat()
+                [include_str!("gpu/average_gradient.wgsl"), include_str!("gpu/divisor.wgsl"), self.gather()]
+                    .concat()
             }
         };
         // By the row, so that one text serves all batches.

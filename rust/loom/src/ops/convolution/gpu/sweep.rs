@@ -145,7 +145,8 @@ impl<'a> Sweep<'a> {
             false => (Along::Depth, "row, k / GROUP_SOURCES, k % GROUP_SOURCES"),
         };
         let channels = self.sources.is_multiple_of(tile.step() as usize);
-        let load = if channels { include_str!("sweep_channels.wgsl") } else { include_str!("sweep_terms.wgsl") };
+        let load =
+            if channels { include_str!("sweep_channels.wgsl") } else { include_str!("sweep_terms.wgsl") };
         let hooks = include_str!("sweep_tiles.wgsl").replace("#{TERM}", term).replace("#{LOAD}", load);
         Tiled {
             tile,
