@@ -4,6 +4,7 @@
 //! `LOOM_GPU=1` takes the second GPU.
 
 use criterion::Criterion;
+use loom::gpu::product::mixed_product;
 use loom::gpu::{Gpu, Timing};
 use loom::layers::{Conv2D, Dense, Flatten, MaxPool2D, Padding};
 use loom::ops::pointwise::Activation;
@@ -130,6 +131,12 @@ fn table(gpu: &Arc<Gpu>, device: &str, kernels: bool) -> Result<()> {
         let seconds = product(gpu, device, n)?;
         let rate = 2.0 * (n as f64).powi(3) / seconds / 1e12;
         println!("f32 product {n:>5}            {:>10.1} us {rate:>8.1} TFLOP/s", seconds * 1e6);
+    }
+    for n in if gpu.capabilities().cooperative_matrices { &[1024, 4096, 8192][..] } else { &[] } {
+        let half: Vec<u16> = noise(n * n).into_iter().map(loom::dtype::f32_to_float16).collect();
+        let (_, seconds) = mixed_product(gpu, *n, [&half, &half], true, (8192 / n).pow(3).clamp(20, 200))?;
+        let rate = 2.0 * (*n as f64).powi(3) / seconds / 1e12;
+        println!("mixed product {n:>5}          {:>10.1} us {rate:>8.1} TFLOP/s", seconds * 1e6);
     }
     for (name, make, batch) in CASES {
         let least = if gpu.adapter().software { 4 } else { 1000 };

@@ -126,7 +126,9 @@ mod on_gpu {
             let rows = self.run.rows;
             let steps = [FrameStep { values: values.clone(), rows, first_row: 0 }];
             let outcome = self.run_frame(network, &steps, None, None)?.0[0];
-            self.fetch_watched()?;
+            if self.is_watched() || !self.metrics.is_empty() {
+                self.fetch_watched()?;
+            }
             let report = self.report(&outcome, &values, total, rows);
             if outcome.left_out {
                 return self.non_finite_at(network, report, &values);

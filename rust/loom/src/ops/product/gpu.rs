@@ -1,7 +1,6 @@
 //! The dense layer's products on a GPU.
 
 use super::Product;
-use crate::dtype::DType;
 use crate::gpu::product::{Finish, Limits, Matrix, Problem, Role, Storage};
 use crate::gpu::{Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::ops::Direction;
@@ -58,20 +57,6 @@ pub(in crate::ops) fn record(
         recorder.dispatch(&kernel, &binds, &stage.constants, stage.groups)?;
     }
     Ok(())
-}
-
-/// How the elements of a weight are stored.
-fn storage(weight: &Operand) -> Result<Storage> {
-    match weight.dtype {
-        None => Ok(Storage::Float32),
-        Some(DType::Float16) => Ok(Storage::Float16),
-        Some(DType::BFloat16) => Ok(Storage::BFloat16),
-        Some(DType::Int8) => Ok(Storage::Int8),
-        Some(other) => Err(Error::Device(format!(
-            "a dense layer's {other} weights cannot be used on a GPU; use float16, bfloat16 or int8, or the \
-             device \"cpu\""
-        ))),
-    }
 }
 
 /// The runs of a weight's rows that fit one binding: first row and number, all of them at once
@@ -135,7 +120,7 @@ impl Product {
                 depth: count,
                 left: Matrix { offset: first, ..Matrix::plain(self.inputs) },
                 right: Matrix::plain(self.outputs),
-                storage: storage(&weight)?,
+                storage: Storage::of(weight.dtype)?,
                 output: Matrix::plain(self.outputs),
                 accumulate: recorder.accumulate() || first > 0,
                 bias: self.bias && last,
@@ -162,7 +147,7 @@ impl Product {
                 depth: self.outputs,
                 left: Matrix::plain(self.outputs),
                 right: Matrix::transposed(self.outputs),
-                storage: storage(&weight)?,
+                storage: Storage::of(weight.dtype)?,
                 output: Matrix { offset: first, ..Matrix::plain(self.inputs) },
                 accumulate: recorder.accumulate(),
                 bias: false,
@@ -200,7 +185,7 @@ impl GpuOperation for Product {
 mod tests {
     use super::*;
     use crate::cpu::Cpu;
-    use crate::dtype;
+    use crate::dtype::{self, DType};
     use crate::gpu::testing::{self, Packed};
     use crate::ops::Op;
     use crate::ops::pointwise::Activation;
