@@ -72,6 +72,8 @@ impl Template {
 pub struct Kernel {
     label: String,
     source: String,
+    /// Whether it is loom's own text, which needs no checks while it runs.
+    trusted: bool,
 }
 
 impl Kernel {
@@ -88,7 +90,13 @@ impl Kernel {
             source.push_str(line);
             source.push('\n');
         }
-        Self { label: label.into(), source }
+        Self { label: label.into(), source, trusted: true }
+    }
+
+    /// A kernel of text from elsewhere: its indices are checked while it runs.
+    #[must_use]
+    pub fn checked(self) -> Self {
+        Self { trusted: false, ..self }
     }
 
     /// What it is, for error messages and debuggers.
@@ -129,6 +137,7 @@ impl Pipeline {
     /// The compiled pipeline.
     pub(super) fn get(&self, device: &wgpu::Device, checked: bool) -> &wgpu::ComputePipeline {
         self.made.get_or_init(|| {
+            let checked = checked || !self.kernel.trusted;
             let checks = match checked {
                 true => wgpu::ShaderRuntimeChecks::checked(),
                 false => wgpu::ShaderRuntimeChecks::unchecked(),
@@ -137,9 +146,9 @@ impl Pipeline {
                 label: Some(&self.kernel.label),
                 source: wgpu::ShaderSource::Wgsl(self.kernel.source.as_str().into()),
             };
-            // SAFETY: the text is loom's own. Each kernel guards its indices, loops over known extents
-            // and divides by constants or extents that are positive; the tests run all of them,
-            // and with LOOM_GPU_CHECKED=1 the checks are in.
+            // SAFETY: text from elsewhere keeps all checks. In loom's own each kernel guards its indices,
+            // loops over known extents and divides by constants or extents that are positive; the tests
+            // run all of them, and with LOOM_GPU_CHECKED=1 the checks are in.
             let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&self.kernel.label),

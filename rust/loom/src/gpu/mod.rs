@@ -34,6 +34,7 @@ pub use device::{Capabilities, Gpu};
 pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
+pub use mirror::VersionOperands;
 pub use recorder::{Bind, GpuOperation, Recorder};
 pub use timer::{KernelTime, Timing};
 
@@ -41,6 +42,6 @@ pub use timer::{KernelTime, Timing};
 pub(crate) use adapter::open_another;
 pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, OFFSET_ELEMENTS};
 pub(crate) use mirror::Mirror;
 pub(crate) use training::{FrameStep, Outcome, Resident, train_frame};

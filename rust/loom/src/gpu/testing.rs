@@ -3,13 +3,14 @@
 use super::Gpu;
 use super::frame::{ACTIVE, CONTROL_WORDS, Frame};
 use super::memory::Operand;
+use super::mirror::VersionOperands;
 use super::recorder::Recorder;
 use super::steps::encode_step;
 use crate::Result;
 use crate::cpu::{Cpu, Real};
 use crate::dtype::DType;
 use crate::ops::testing::{Data, Setting};
-use crate::ops::{Op, Operation};
+use crate::ops::{Encode, Op, Operation};
 use std::sync::Arc;
 
 /// The first GPU, which may be software. Without one the test is skipped, unless
@@ -141,6 +142,39 @@ pub(crate) fn run_after(
     run_with(gpu, op, setting, None, |recorder| {
         gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&control));
     })
+}
+
+/// The codes and scales of a parameter, encoded on the GPU where kernels see no more than `limit` bytes
+/// of a buffer at a time, and the verdict was that the step `applies`.
+pub(crate) fn encoded(
+    gpu: &Gpu,
+    dtype: DType,
+    data: &[f32],
+    channels: usize,
+    limit: usize,
+    applies: u32,
+) -> Result<(Vec<u8>, Vec<f32>)> {
+    let mut bytes = vec![0; dtype.storage_bytes(data.len())];
+    let mut scales = vec![0.0; dtype.scale_count(channels)];
+    let held = gpu.storage("packed", bytes.len() as u64)?;
+    let held_scales = gpu.storage("scales", scales.len() as u64 * 4)?;
+    let held_scales = (!scales.is_empty()).then_some((&held_scales, scales.len()));
+    let packed = Operand::packed(&held, dtype, data.len(), held_scales);
+    let master = operand(gpu, &Data::Real(data.to_vec()))?;
+    let version = VersionOperands { dtype, master, packed: packed.clone(), channels };
+    let op = Op::Encode(Encode { store: 0, dtype });
+    run_with(gpu, &op, &Setting::new(1, &[], &[]), None, |recorder| {
+        recorder.versions = vec![version];
+        recorder.max_binding = recorder.max_binding.min(limit);
+        gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&[applies, 0, 0, 0]));
+    })?;
+    let mut parts: Vec<(Operand, &mut [u8])> = vec![(packed.clone(), &mut bytes)];
+    if let Some(operand) = packed.scales() {
+        parts.push((operand, bytemuck::cast_slice_mut(&mut scales)));
+    }
+    Frame::download(gpu, &mut parts)?;
+    drop(parts);
+    Ok((bytes, scales))
 }
 
 /// Runs an operation on the CPU and on the GPU, and twice there: the results must agree within the

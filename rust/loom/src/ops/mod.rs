@@ -26,7 +26,7 @@ pub mod update;
 
 pub use bias::{BiasAdd, BiasGradient};
 pub use convolution::{Convolution, Geometry2D};
-pub use custom::{Custom, CustomOperation};
+pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};

@@ -17,6 +17,18 @@ pub struct Hooks<'a> {
     pub place_a: bool,
     /// The same of `place_b(column: u32)` and `load_b`.
     pub place_b: bool,
+    /// Whether what the loads of a thread share at a time is computed once for all of them.
+    ///
+    /// Neighbouring threads load along the depth: `start_a(k: u32, last: u32, place)` is called
+    /// for the k that loads share, with the place of the first of them, and `load_a(start, place)`
+    /// for each; from `last` on, elements must be zero. Across: `start_a(k: u32, place)` is
+    /// called for the rows that loads share with the first k of the step, and
+    /// `load_a(start, k: u32)` with how far beyond it the element is; the depth must be a
+    /// multiple of [`Tile::step`] then. Rows past the last are loaded, too: what is given for
+    /// them is not stored.
+    pub start_a: bool,
+    /// The same of `start_b` and `load_b`.
+    pub start_b: bool,
     /// How many products of the same extents are made side by side, as an expression; the
     /// private variable `batch` says which one the hooks are called for.
     pub batches: Option<&'a str>,
@@ -180,7 +192,8 @@ impl Tiled<'_> {
                 loader: self.left,
                 stride: self.left_stride(),
                 base: 0,
-                placed: self.hooks.place_a,
+                placed: self.hooks.place_a || self.hooks.start_a,
+                started: self.hooks.start_a,
             },
             Placed {
                 name: 'b',
@@ -188,36 +201,45 @@ impl Tiled<'_> {
                 loader: self.right,
                 stride: self.right_stride(),
                 base: self.right_base(),
-                placed: self.hooks.place_b,
+                placed: self.hooks.place_b || self.hooks.start_b,
+                started: self.hooks.start_b,
             },
         ]
     }
 
+    /// Where a thread's load lies in its tile, across and along the depth, as expressions. Loads
+    /// that share either have the same text, and what is the same for all threads is a number.
+    fn position(&self, side: &Placed, load: u32) -> (String, String) {
+        let (threads, width) = (self.tile.threads(), side.loader.width);
+        let run = match side.loader.along {
+            Along::Depth => self.tile.step() / width,
+            Along::Across => side.extent / width,
+        };
+        let (runs, inside) = if run.is_multiple_of(threads) {
+            let pieces = run / threads;
+            let inside = format!("(thread + {}u) * {width}u", load % pieces * threads);
+            (format!("{}u", load / pieces), inside)
+        } else if threads.is_multiple_of(run) {
+            let runs = format!("thread / {run}u + {}u", load * (threads / run));
+            (runs, format!("thread % {run}u * {width}u"))
+        } else {
+            let item = format!("(thread + {}u)", load * threads);
+            (format!("{item} / {run}u"), format!("{item} % {run}u * {width}u"))
+        };
+        match side.loader.along {
+            Along::Depth => (runs, inside),
+            Along::Across => (inside, runs),
+        }
+    }
+
     /// Where the thread's loads lie in the tiles, and where its block does.
     fn write_positions(&self, out: &mut String) -> std::fmt::Result {
-        let (tile, threads) = (&self.tile, self.tile.threads());
+        let tile = &self.tile;
         for side in self.sides() {
             let Placed { name, extent, loader, .. } = side;
             let width = loader.width;
             for load in 0..self.loads(extent * tile.step(), width) {
-                let run = match loader.along {
-                    Along::Depth => tile.step() / width,
-                    Along::Across => extent / width,
-                };
-                // Where rows of threads come out even, it is plain to see what loads share.
-                let (runs, inside) = if threads.is_multiple_of(run) {
-                    (
-                        format!("thread / {run}u + {}u", load * (threads / run)),
-                        format!("thread % {run}u * {width}u"),
-                    )
-                } else {
-                    let item = format!("(thread + {}u)", load * threads);
-                    (format!("{item} / {run}u"), format!("{item} % {run}u * {width}u"))
-                };
-                let (across, k) = match loader.along {
-                    Along::Depth => (runs, inside),
-                    Along::Across => (inside, runs),
-                };
+                let (across, k) = self.position(&side, load);
                 writeln!(out, "    let {name}_across{load} = {across};")?;
                 writeln!(out, "    let {name}_k{load} = {k};")?;
                 let zero = if width == 4 { "vec4<f32>()" } else { "0.0" };
@@ -261,7 +283,36 @@ impl Tiled<'_> {
         for side in self.sides() {
             let Placed { name, extent, loader, .. } = side;
             let total = extent * tile.step() / loader.width;
+            // What loads share, with the number of the first of them.
+            let mut shared: Vec<(String, u32)> = Vec::new();
             for load in 0..self.loads(extent * tile.step(), loader.width) {
+                if side.started {
+                    let (across, inside) = self.position(&side, load);
+                    let depth = loader.along == Along::Depth;
+                    let key = if depth { inside } else { across };
+                    let first = shared.iter().find(|(known, _)| *known == key).map(|(_, first)| *first);
+                    let first = match first {
+                        Some(first) => first,
+                        None => {
+                            let arguments = match depth {
+                                true => format!("{k} + {name}_k{load}, last, {name}_place{load}"),
+                                false => format!("{k}, {name}_place{load}"),
+                            };
+                            writeln!(out, "{indent}let {name}_start{load} = start_{name}({arguments});")?;
+                            shared.push((key, load));
+                            load
+                        }
+                    };
+                    let of = if depth { "place" } else { "k" };
+                    let call = format!("load_{name}({name}_start{first}, {name}_{of}{load})");
+                    if (load + 1) * tile.threads() > total {
+                        let guard = format!("thread + {}u < {total}u", load * tile.threads());
+                        writeln!(out, "{indent}if ({guard}) {{ {name}_next{load} = {call}; }}")?;
+                    } else {
+                        writeln!(out, "{indent}{name}_next{load} = {call};")?;
+                    }
+                    continue;
+                }
                 let place = if side.placed { format!(", {name}_place{load}") } else { String::new() };
                 let (start, edge, limit, call) = match name {
                     'a' => {
@@ -290,7 +341,7 @@ impl Tiled<'_> {
                 let guard = guards.join(" && ");
                 let zero = if loader.width == 4 { "vec4<f32>()" } else { "0.0" };
                 // What lay beyond an edge at the first k may have been inside it since.
-                let otherwise = if tile.prefetch && (fresh || !self.edges.depth) {
+                let otherwise = if fresh && tile.prefetch || !self.edges.depth && tile.prefetch {
                     String::new()
                 } else {
                     format!(" else {{ {name}_next{load} = {zero}; }}")
@@ -463,4 +514,6 @@ struct Placed {
     base: u32,
     /// Whether its hook is given what depends on the row or column alone.
     placed: bool,
+    /// Whether it is loaded with what loads share.
+    started: bool,
 }

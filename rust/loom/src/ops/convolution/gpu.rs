@@ -52,8 +52,8 @@ fn windows(op: &Convolution, forward: bool, template: Template) -> Template {
     let border = |distance: usize| if forward { back(distance) } else { distance as u32 };
     let step = |stride: usize| if forward { stride } else { 1 };
     let text = match strided {
-        true => include_str!("gpu/strided_window.wgsl"),
-        false => include_str!("gpu/window.wgsl"),
+        true => concat!(include_str!("gpu/strided_window.wgsl"), include_str!("gpu/found.wgsl")),
+        false => concat!(include_str!("gpu/window.wgsl"), include_str!("gpu/found.wgsl")),
     };
     let (sources, destinations) = if forward { (op.inputs, op.outputs) } else { (op.outputs, op.inputs) };
     template

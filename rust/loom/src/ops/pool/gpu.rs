@@ -50,16 +50,12 @@ impl GpuOperation for Pool {
             }
             (false, PoolKind::Max) => {
                 operands.extend([Bind::Read(recorder.read(1)?), Bind::Write(written)]);
-                concat!(include_str!("gpu/max_gradient.wgsl"), include_str!("gpu/gather.wgsl")).to_string()
+                [include_str!("gpu/max_gradient.wgsl"), self.gather()].concat()
             }
             (false, PoolKind::Average { .. }) => {
                 operands.push(Bind::Write(written));
-                [
-                    include_str!("gpu/average_gradient.wgsl"),
-                    include_str!("gpu/divisor.wgsl"),
-                    include_str!("gpu/gather.wgsl"),
-                ]
-                .concat()
+                [include_str!("gpu/average_gradient.wgsl"), include_str!("gpu/divisor.wgsl"), self.gather()]
+                    .concat()
             }
         };
         // By the row, so that one text serves all batches.
@@ -75,12 +71,19 @@ impl GpuOperation for Pool {
 }
 
 impl Pool {
-    /// Makes `width` neighbouring elements from number `first` on, called as the kernel's parameter is.
+    /// How an element of dx finds the windows above it.
+    fn gather(&self) -> &'static str {
+        let g = &self.geometry;
+        let apart = (0..2).all(|axis| g.dilation[axis] == 1 && g.kernel[axis] <= g.stride[axis]);
+        if apart { include_str!("gpu/single.wgsl") } else { include_str!("gpu/gather.wgsl") }
+    }
+
+    /// Makes `width` neighbouring elements from number `first` on.
     fn make(&self, width: usize) -> String {
-        let (first, result, function) = match (self.direction, self.kind) {
-            (Direction::Forward, PoolKind::Max) => ("window", "y", "best_of"),
-            (Direction::Forward, PoolKind::Average { .. }) => ("window", "y", "mean_of"),
-            _ => ("pixel", "dx", "gathered"),
+        let (result, function) = match (self.direction, self.kind) {
+            (Direction::Forward, PoolKind::Max) => ("y", "best_of"),
+            (Direction::Forward, PoolKind::Average { .. }) => ("y", "mean_of"),
+            _ => ("dx", "gathered"),
         };
         let each = |text: &dyn Fn(usize) -> String| {
             let parts: Vec<_> = (0..width).map(text).collect();
@@ -88,16 +91,16 @@ impl Pool {
         };
         if function == "best_of" {
             let bests: String =
-                (0..width).map(|i| format!("    let best{i} = best_of(window + {i}u);\n")).collect();
+                (0..width).map(|i| format!("    let best{i} = best_of(first + {i}u);\n")).collect();
             let (values, places) = (each(&|i| format!("best{i}.value")), each(&|i| format!("best{i}.index")));
             let (value, index) = if width == 4 { ("vec4<f32>", "vec4<i32>") } else { ("f32", "i32") };
             return format!(
-                "{bests}    y[window / WIDTH] = {value}({values});\n    indices[window / WIDTH] = {index}({places});"
+                "{bests}    y[first / WIDTH] = {value}({values});\n    indices[first / WIDTH] = {index}({places});"
             );
         }
-        let values = each(&|i| format!("{function}({first} + {i}u)"));
+        let values = each(&|i| format!("{function}(first + {i}u)"));
         let ty = if width == 4 { "vec4<f32>" } else { "f32" };
-        format!("    {result}[{first} / WIDTH] = {ty}({values});")
+        format!("    {result}[first / WIDTH] = {ty}({values});")
     }
 
     fn fill(&self, template: Template) -> Template {

@@ -15,6 +15,8 @@ pub(in crate::ops) struct Operands<'a> {
     pub right: &'a Operand,
     /// One number for each column of C, where the problem has a bias.
     pub bias: Option<&'a Operand>,
+    /// What the derivative is taken from, where the problem has one; of C's extents.
+    pub saved: Option<&'a Operand>,
     /// C.
     pub output: &'a Operand,
 }
@@ -44,7 +46,7 @@ pub(in crate::ops) fn record(
                 Role::Bias => operands.bias,
                 Role::Partials => partials.as_ref(),
                 Role::Output => Some(operands.output),
-                Role::Saved => None,
+                Role::Saved => operands.saved,
             };
             let operand = operand
                 .ok_or_else(|| Error::Internal(format!("{} without {:?}", stage.label, bound.role)))?
@@ -93,7 +95,11 @@ impl Product {
                 finish: Finish::None,
             };
             let output = output.slice(first * self.outputs, count * self.outputs)?;
-            record(recorder, &problem, &Operands { left: x, right: dy, bias: None, output: &output })?;
+            record(
+                recorder,
+                &problem,
+                &Operands { left: x, right: dy, bias: None, saved: None, output: &output },
+            )?;
         }
         Ok(())
     }
@@ -121,7 +127,7 @@ impl Product {
                 finish: if last { finish } else { Finish::None },
             };
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
-            let operands = Operands { left: &x, right: &right, bias: bias.as_ref(), output: &y };
+            let operands = Operands { left: &x, right: &right, bias: bias.as_ref(), saved: None, output: &y };
             record(recorder, &problem, &operands)?;
         }
         Ok(())
@@ -130,6 +136,9 @@ impl Product {
     fn record_input_gradient(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (dy, weight, dx) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
         let rows = recorder.rows() * self.multiplier;
+        let saved = if self.derivative.is_some() { Some(recorder.read(2)?) } else { None };
+        let derive = self.derivative.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_derivative("derivative")));
+        let finish = derive.as_deref().map_or(Finish::None, Finish::Derivative);
         let row_bytes = row_bytes(&weight, self.outputs);
         for (first, count) in runs(self.inputs, row_bytes, recorder.capabilities().max_binding) {
             let problem = Problem {
@@ -142,10 +151,12 @@ impl Product {
                 output: Matrix { offset: first, ..Matrix::plain(self.inputs) },
                 accumulate: recorder.accumulate(),
                 bias: false,
-                finish: Finish::None,
+                finish,
             };
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
-            record(recorder, &problem, &Operands { left: &dy, right: &right, bias: None, output: &dx })?;
+            let saved = saved.as_ref();
+            let operands = Operands { left: &dy, right: &right, bias: None, saved, output: &dx };
+            record(recorder, &problem, &operands)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::{Convolution, divisor, edges, element, enough, tiles, windows};
 use crate::Result;
 use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
-use crate::gpu::{Bind, Recorder, Template};
+use crate::gpu::{Bind, Operand, Recorder, Template};
 
 /// Threads of the kernels that compute without tiles, and of the one that adds the parts.
 const THREADS: usize = 256;
@@ -68,6 +68,9 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     let (source, gradient, result) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
     let extents = Extents::new(op, recorder.rows());
     let Extents { inputs, outputs, taps, plane, pixels } = extents;
+    if pixels == 0 {
+        return reduce(recorder, source, result, 0);
+    }
     let (wanted, step) = match cut {
         Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
         Cut::Direct(_, parts) => (parts, THREADS),
@@ -99,24 +102,30 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     let operands = [Bind::Read(source), Bind::Read(gradient), Bind::Write(destination.clone())];
     let constants = [pixels, parts, chunk].map(|extent| extent as u32);
     recorder.dispatch(&kernel, &operands, &constants, groups * op.groups * parts)?;
-    if parts == 1 {
-        return Ok(());
+    if parts > 1 {
+        reduce(recorder, destination, result, parts)?;
     }
+    Ok(())
+}
+
+/// Makes `result` the sum of the parts.
+fn reduce(recorder: &mut Recorder<'_>, partials: Operand, result: Operand, parts: usize) -> Result<()> {
     let elements = result.elements;
     let kernel = Template::new(include_str!("reduce.wgsl"))
-        .section("BEFORE", if accumulate { "destination[element]" } else { "0.0" })
+        .section("BEFORE", if recorder.accumulate() { "destination[element]" } else { "0.0" })
         .constant("THREADS", THREADS)
         .constant("SLICES", SLICES)
         .kernel("convolution.reduce");
-    recorder.dispatch(
-        &kernel,
-        &[Bind::Read(destination), Bind::Write(result)],
-        &[elements as u32, parts as u32],
-        elements.div_ceil(THREADS / SLICES),
-    )
+    let operands = [Bind::Read(partials), Bind::Write(result)];
+    let constants = [elements as u32, parts as u32];
+    recorder.dispatch(&kernel, &operands, &constants, elements.div_ceil(THREADS / SLICES))
 }
 
 fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2]) -> String {
+    let rows = match extents.inputs.is_multiple_of(tile.rows as usize) {
+        true => include_str!("correlate_channels.wgsl"),
+        false => include_str!("correlate_rows.wgsl"),
+    };
     Tiled {
         tile,
         left: Loader { along: Along::Depth, width: 1 },
@@ -125,8 +134,8 @@ fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2])
         edges: edges(&tile, extents.inputs * extents.taps, Some(extents.outputs), None),
         extents: ["(GROUP_SOURCES * TAPS)", "GROUP_OUTPUTS", "constants.pixels"],
         parts: Some(["constants.parts", "constants.chunk"]),
-        hooks: Hooks { place_a: true, place_b: true, batches: Some("GROUPS") },
-        declarations: concat!(include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl")),
+        hooks: Hooks { start_a: true, start_b: true, batches: Some("GROUPS"), ..Hooks::default() },
+        declarations: &[include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl"), rows].concat(),
     }
     .source()
 }
@@ -152,7 +161,7 @@ fn direct(block: usize, extents: &Extents) -> String {
         format!(
             "{puts}    let total{round} = add_up(thread);\n    if (thread < {number}u) {{\n        \
              let number = {first}u + thread;\n        \
-             store(channel * TAPS + number / BLOCK, column + number % BLOCK, total{round});\n    }}\n"
+             store(number / BLOCK * GROUP_SOURCES + channel, column + number % BLOCK, total{round});\n    }}\n"
         )
     });
     let text = include_str!("correlate_direct.wgsl")

@@ -15,8 +15,10 @@ var<immediate> constants: Constants;
 
 #{WINDOW}
 
-// Stores the sum of a part for weight `row` (input channel, tap) of the group's output `column`.
+// Stores the sum of a part for weight `row` (tap, input channel) of the group's output `column`.
+// Channels are next to each other here, so that a tile has few taps, but not in dW.
 fn store(row: u32, column: u32, value: #{STORED}) {
-    let at = (row * OUTPUTS + batch * GROUP_OUTPUTS + column) / STORE_WIDTH;
+    let stored = row % GROUP_SOURCES * TAPS + row / GROUP_SOURCES;
+    let at = (stored * OUTPUTS + batch * GROUP_OUTPUTS + column) / STORE_WIDTH;
     #{STORE}
 }

@@ -1,16 +1,20 @@
-// As a product: windows (input channels and taps, pixels) by gradients (pixels, output channels).
-fn place_a(row: u32) -> Tap {
-    return tap_of(row / TAPS, row % TAPS);
-}
+// As a product: windows (taps and input channels, pixels) by gradients (pixels, output channels).
 
-fn load_a(row: u32, k: u32, tap: Tap) -> f32 {
-    return element(window_of(k), tap);
+// Of four pixels side by side, or one.
+struct Pixels {
+    at: u32,
+    inside: bool,
 }
 
 fn place_b(column: u32) -> u32 {
-    return (batch * GROUP_OUTPUTS + column) * PIXELS;
+    return (batch * GROUP_OUTPUTS + min(column, GROUP_OUTPUTS - 1u)) * PIXELS;
 }
 
-fn load_b(k: u32, column: u32, plane: u32) -> #{GRADIENT} {
-    return gradient[(k / PIXELS * (OUTPUTS * PIXELS) + plane + k % PIXELS) / GRADIENT_WIDTH];
+fn start_b(k: u32, last: u32, plane: u32) -> Pixels {
+    let inside = k < last;
+    return Pixels(select(0u, k / PIXELS * (OUTPUTS * PIXELS) + k % PIXELS, inside), inside);
+}
+
+fn load_b(pixels: Pixels, plane: u32) -> #{GRADIENT} {
+    return select(#{GRADIENT}(), gradient[(pixels.at + plane) / GRADIENT_WIDTH], pixels.inside);
 }

@@ -25,16 +25,13 @@ fn tap_of(channel: u32, tap: u32) -> Tap {
     return Tap(channel * SOURCE_PLANE, tap / KERNEL_WIDTH * TAP_DOWN, tap % KERNEL_WIDTH * TAP_RIGHT);
 }
 
-fn element(window: Window, tap: Tap) -> f32 {
+fn found(window: Window, tap: Tap) -> Found {
     // A tap further than the pixel wraps around to a row or column that no image has.
     let down = window.row - tap.row;
     let right = window.column - tap.column;
     let row = down / STRIDE_DOWN;
     let column = right / STRIDE_RIGHT;
     let whole = down % STRIDE_DOWN == 0u && right % STRIDE_RIGHT == 0u;
-    var value = 0.0;
-    if (whole && row < SOURCE_HEIGHT && column < SOURCE_WIDTH) {
-        value = source[window.at + tap.at + row * SOURCE_WIDTH + column];
-    }
-    return value;
+    let inside = whole && row < SOURCE_HEIGHT && column < SOURCE_WIDTH;
+    return Found(select(0u, window.at + tap.at + row * SOURCE_WIDTH + column, inside), inside);
 }

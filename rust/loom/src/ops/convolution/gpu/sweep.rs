@@ -144,7 +144,10 @@ impl<'a> Sweep<'a> {
             true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
             false => (Along::Depth, "row, k / GROUP_SOURCES, k % GROUP_SOURCES"),
         };
-        let hooks = include_str!("sweep_tiles.wgsl").replace("#{TERM}", term);
+        let channels = self.sources.is_multiple_of(tile.step() as usize);
+        let load =
+            if channels { include_str!("sweep_channels.wgsl") } else { include_str!("sweep_terms.wgsl") };
+        let hooks = include_str!("sweep_tiles.wgsl").replace("#{TERM}", term).replace("#{LOAD}", load);
         Tiled {
             tile,
             left: Loader { along, width: weight_width },
@@ -153,7 +156,7 @@ impl<'a> Sweep<'a> {
             edges: edges(&tile, self.destinations, None, Some(self.sources * self.taps)),
             extents: ["GROUP_DESTINATIONS", "constants.pixels", "(GROUP_SOURCES * TAPS)"],
             parts: None,
-            hooks: Hooks { place_b: true, batches: Some("GROUPS"), ..Hooks::default() },
+            hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
             declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
         }
         .source()

@@ -5,9 +5,7 @@ fn load_a(row: u32, k: u32) -> #{WEIGHT} {
 }
 
 fn place_b(pixel: u32) -> Window {
-    return window_of(pixel);
+    return window_of(min(pixel, constants.pixels - 1u));
 }
 
-fn load_b(k: u32, pixel: u32, window: Window) -> f32 {
-    return element(window, tap_of(k % GROUP_SOURCES, k / GROUP_SOURCES));
-}
+#{LOAD}

@@ -41,16 +41,19 @@ fn shapes_that_go_each_way() {
         // Few tiles whose terms are shared out; the weight's gradient in large tiles.
         (square(6, 3, 1, 1), [32, 64], 1, 2),
         // Many tiles of 64 by 128.
-        (square(32, 3, 1, 1), [2, 64], 1, 33),
-        // Of 64 by 64, of 32 by 256 and back of 16 by 64.
-        (square(16, 3, 1, 1), [16, 72], 1, 40),
-        (square(32, 3, 1, 1), [20, 32], 1, 64),
+        (square(16, 3, 1, 1), [2, 64], 1, 4),
+        // Of 64 by 64, of 32 by 256, and back of 16 by 256.
+        (square(14, 3, 1, 1), [16, 72], 1, 2),
+        (square(16, 3, 1, 1), [20, 32], 1, 9),
         // Strides, with channels that are no multiples of anything.
         (square(13, 3, 2, 1), [18, 33], 1, 2),
         (square(13, 5, 3, 2), [3, 17], 1, 2),
         // Depthwise, and groups of several.
         (square(10, 3, 1, 1), [24, 24], 24, 2),
         (square(9, 3, 2, 1), [40, 80], 2, 3),
+        // Channels of a group that come in whole tiles.
+        (square(5, 3, 1, 1), [64, 32], 2, 3),
+        (square(5, 3, 2, 1), [64, 16], 2, 3),
         // One pixel and one tap: a plain product.
         (square(1, 1, 1, 0), [40, 50], 1, 20),
         (square(3, 1, 1, 0), [64, 36], 1, 9),

@@ -30,10 +30,7 @@ fn tap_of(channel: u32, tap: u32) -> Tap {
     return Tap(channel * SOURCE_PLANE + row * SOURCE_WIDTH + column, row, column);
 }
 
-fn element(window: Window, tap: Tap) -> f32 {
-    var value = 0.0;
-    if (window.row + tap.row < SOURCE_HEIGHT && window.column + tap.column < SOURCE_WIDTH) {
-        value = source[window.at + tap.at];
-    }
-    return value;
+fn found(window: Window, tap: Tap) -> Found {
+    let inside = window.row + tap.row < SOURCE_HEIGHT && window.column + tap.column < SOURCE_WIDTH;
+    return Found(select(0u, window.at + tap.at, inside), inside);
 }

@@ -31,7 +31,3 @@ fn element(plane: u32, row: u32, left: u32, right: u32) -> f32 {
     }
     return value;
 }
-
-fn make(window: u32) {
-#{MAKE}
-}

@@ -21,7 +21,3 @@ fn gathered(pixel: u32) -> f32 {
     }
     return sum;
 }
-
-fn make(pixel: u32) {
-#{MAKE}
-}

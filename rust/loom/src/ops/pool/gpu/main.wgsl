@@ -18,3 +18,8 @@ fn main(
         make(first);
     }
 }
+
+// Makes and stores the elements from `first` on.
+fn make(first: u32) {
+#{MAKE}
+}

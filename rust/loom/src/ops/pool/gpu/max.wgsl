@@ -38,7 +38,3 @@ fn best_of(window: u32) -> Best {
 fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
-
-fn make(window: u32) {
-#{MAKE}
-}
