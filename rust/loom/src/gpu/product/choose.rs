@@ -70,7 +70,8 @@ pub(super) fn choose(
     let mut best = (f64::INFINITY, Cut::Tiles(SMALL, 1));
     for candidate in &CANDIDATES {
         let tile = candidate.tile;
-        if tile.threads() as usize > limits.threads || tile.workgroup_bytes(true) as usize > limits.workgroup_bytes
+        if tile.threads() as usize > limits.threads
+            || tile.workgroup_bytes(true) as usize > limits.workgroup_bytes
         {
             continue;
         }
@@ -97,9 +98,8 @@ impl Candidate {
         // One workgroup's share of a multiprocessor that is full.
         let products = (high * wide * steps * tile.step() as usize) as f64;
         let work = 2.0 * products * PROCESSORS as f64 / (self.rates[usize::from(right_transposed)] * 1e6);
-        let busy = |resident: usize| {
-            (work * (resident as f64).max(1.0 / self.alone)).max(steps as f64 * self.step)
-        };
+        let busy =
+            |resident: usize| (work * (resident as f64).max(1.0 / self.alone)).max(steps as f64 * self.step);
         // Workgroups that start together end together, so the next ones fill whole multiprocessors.
         let slots = PROCESSORS * self.resident;
         let time = match groups / slots {

@@ -167,17 +167,24 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                 let (column_at, stride) = (column * FRAGMENT, self.right_stride());
                 // The load named T is the one of row-major memory.
                 let (load, at) = match self.right_transposed {
-                    true => ("coopLoad", format!("{}u + (along + {column_at}u) * {stride}u", base + k * FRAGMENT / 4)),
-                    false => {
-                        ("coopLoadT", format!("{}u + (along + {column_at}u) / 4u", base + k * FRAGMENT * stride))
-                    }
+                    true => (
+                        "coopLoad",
+                        format!("{}u + (along + {column_at}u) * {stride}u", base + k * FRAGMENT / 4),
+                    ),
+                    false => (
+                        "coopLoadT",
+                        format!("{}u + (along + {column_at}u) / 4u", base + k * FRAGMENT * stride),
+                    ),
                 };
                 writeln!(
                     out,
                     "            let r{column} = {load}<coop_mat16x16<f16, B>>(&memory[base + {at}], {stride}u);"
                 )?;
                 for row in 0..high {
-                    writeln!(out, "            c{row}_{column} = coopMultiplyAdd(l{row}, r{column}, c{row}_{column});")?;
+                    writeln!(
+                        out,
+                        "            c{row}_{column} = coopMultiplyAdd(l{row}, r{column}, c{row}_{column});"
+                    )?;
                 }
             }
             writeln!(out, "        }}")?;

@@ -68,10 +68,16 @@ impl FewRows<'_> {
             format!("            sums[{at}] += sums[{at} + half * {columns}u];\n")
         });
         let store = each(&|r| {
-            format!("        store({r}u, first_column, sums[{}u + lane * {columns}u + column]);\n", r * THREADS)
+            format!(
+                "        store({r}u, first_column, sums[{}u + lane * {columns}u + column]);\n",
+                r * THREADS
+            )
         });
         let (parts, range) = match self.parts {
-            true => ("constants.parts", "let first = part * constants.chunk;\n    let last = min(constants.depth, first + constants.chunk);"),
+            true => (
+                "constants.parts",
+                "let first = part * constants.chunk;\n    let last = min(constants.depth, first + constants.chunk);",
+            ),
             false => ("1u", "let first = 0u;\n    let last = constants.depth;"),
         };
         format!(

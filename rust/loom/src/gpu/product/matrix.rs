@@ -76,7 +76,9 @@ impl Storage {
             Some(DType::Float16) => Ok(Self::Float16),
             Some(DType::BFloat16) => Ok(Self::BFloat16),
             Some(DType::Int8) => Ok(Self::Int8),
-            Some(other) => Err(Error::Device(format!("GPU kernels do not decode weights of type {}", other.name()))),
+            Some(other) => {
+                Err(Error::Device(format!("GPU kernels do not decode weights of type {}", other.name())))
+            }
         }
     }
 
@@ -86,7 +88,9 @@ impl Storage {
         match (self, width) {
             (Self::Float32, _) => format!("{buffer}[at / {width}u]"),
             (Self::Float16, 4) => {
-                format!("vec4<f32>(unpack2x16float({buffer}[at / 2u]), unpack2x16float({buffer}[at / 2u + 1u]))")
+                format!(
+                    "vec4<f32>(unpack2x16float({buffer}[at / 2u]), unpack2x16float({buffer}[at / 2u + 1u]))"
+                )
             }
             (Self::Float16, _) => format!("unpack2x16float({buffer}[at / 2u])[at % 2u]"),
             (Self::BFloat16, 4) => format!(
@@ -163,7 +167,9 @@ impl Declarations {
             true => "constants.left_offset + k * constants.left_stride + row",
         };
         let ty = element(width);
-        self.line(&format!("fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}"));
+        self.line(&format!(
+            "fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}"
+        ));
     }
 
     /// `load_b` from a matrix stored as `storage`, decoded as it is loaded.

@@ -14,8 +14,8 @@ mod plan;
 pub mod reduce;
 mod tile;
 
-pub use cooperative::Cooperative;
 pub use choose::{BROAD, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
+pub use cooperative::Cooperative;
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use matrix::{Finish, Matrix, Role, Storage};
 pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};

@@ -196,7 +196,10 @@ impl Tiled<'_> {
         writeln!(out, "var<private> part: u32;")?;
         writeln!(out, "// Which of the products made side by side.\nvar<private> batch: u32;\n")?;
         writeln!(out, "@compute @workgroup_size({})", tile.threads())?;
-        writeln!(out, "fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,")?;
+        writeln!(
+            out,
+            "fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,"
+        )?;
         writeln!(out, "        @builtin(local_invocation_index) thread: u32) {{")?;
         writeln!(out, "    let rows = {rows};\n    let columns = {columns};\n    let depth = {depth};")?;
         writeln!(out, "    let tile_rows = (rows + {}u) / {}u;", tile.rows - 1, tile.rows)?;
@@ -250,7 +253,11 @@ impl Tiled<'_> {
         self.write_products(out)?;
         writeln!(out, "        workgroupBarrier();")?;
         writeln!(out, "    }}")?;
-        if tile.slices == 1 { self.write_stores(out)? } else { self.write_sliced_stores(out)? }
+        if tile.slices == 1 {
+            self.write_stores(out)?
+        } else {
+            self.write_sliced_stores(out)?
+        }
         writeln!(out, "}}")
     }
 
@@ -340,7 +347,10 @@ impl Tiled<'_> {
                 writeln!(out, "    var {name}_next{load} = {zero};")?;
                 if side.placed {
                     let start = if name == 'a' { "row0" } else { "column0" };
-                    writeln!(out, "    let {name}_place{load} = place_{name}({start} + {name}_across{load});")?;
+                    writeln!(
+                        out,
+                        "    let {name}_place{load} = place_{name}({start} + {name}_across{load});"
+                    )?;
                 }
             }
         }
@@ -458,7 +468,10 @@ impl Tiled<'_> {
                 let value = format!("{name}_next{load}");
                 match (loader.along, loader.width) {
                     (Along::Across, 4) => {
-                        writeln!(out, "        memory[{base}u + {k} * {stride}u + {across} / 4u] = {value};")?;
+                        writeln!(
+                            out,
+                            "        memory[{base}u + {k} * {stride}u + {across} / 4u] = {value};"
+                        )?;
                     }
                     (Along::Depth, 4) => {
                         for i in 0..4 {
@@ -515,7 +528,10 @@ impl Tiled<'_> {
     /// Stores four values, or as many of them as are inside.
     fn write_store(&self, out: &mut String, row: &str, column: &str, value: &str) -> std::fmt::Result {
         writeln!(out, "    {{")?;
-        writeln!(out, "        let row = {row};\n        let column = {column};\n        let value = {value};")?;
+        writeln!(
+            out,
+            "        let row = {row};\n        let column = {column};\n        let value = {value};"
+        )?;
         let mut guards = Vec::new();
         if self.edges.rows {
             guards.push("row < rows");
@@ -526,7 +542,9 @@ impl Tiled<'_> {
             }
             match guards.is_empty() {
                 true => writeln!(out, "        store(row, column, value);")?,
-                false => writeln!(out, "        if ({}) {{ store(row, column, value); }}", guards.join(" && "))?,
+                false => {
+                    writeln!(out, "        if ({}) {{ store(row, column, value); }}", guards.join(" && "))?
+                }
             }
         } else {
             for i in 0..4 {

@@ -23,7 +23,8 @@ const THREADS: usize = 128;
 impl GpuOperation for Convolution {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let rows = recorder.rows();
-        let [first, second, result] = [recorder.read(0)?, recorder.read(1)?, recorder.write(0)?].map(|o| o.elements);
+        let [first, second, result] =
+            [recorder.read(0)?, recorder.read(1)?, recorder.write(0)?].map(|o| o.elements);
         match self.direction {
             Direction::Forward => self.check(rows, first, second, result)?,
             Direction::InputGradient => self.check(rows, result, second, first)?,
@@ -100,5 +101,9 @@ fn tiles(tile: &Tile, rows: usize, columns: usize) -> usize {
 /// serves all batches.
 fn edges(tile: &Tile, rows: usize, columns: Option<usize>, depth: Option<usize>) -> Edges {
     let exact = Edges::of(tile, rows, columns.unwrap_or(0), depth.unwrap_or(0));
-    Edges { rows: exact.rows, columns: exact.columns || columns.is_none(), depth: exact.depth || depth.is_none() }
+    Edges {
+        rows: exact.rows,
+        columns: exact.columns || columns.is_none(),
+        depth: exact.depth || depth.is_none(),
+    }
 }

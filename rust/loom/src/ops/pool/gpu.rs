@@ -40,7 +40,8 @@ impl GpuOperation for Pool {
             }
             (true, PoolKind::Average { .. }) if is_global(&self.geometry) => {
                 operands.push(Bind::Write(written));
-                let kernel = self.fill(Template::new(include_str!("gpu/global.wgsl"))).kernel(self.to_string());
+                let kernel =
+                    self.fill(Template::new(include_str!("gpu/global.wgsl"))).kernel(self.to_string());
                 return recorder.dispatch(&kernel, &operands, &[planes as u32], planes);
             }
             (true, PoolKind::Average { .. }) => {
@@ -53,7 +54,8 @@ impl GpuOperation for Pool {
             }
             (false, PoolKind::Average { .. }) => {
                 operands.push(Bind::Write(written));
-                [include_str!("gpu/average_gradient.wgsl"), include_str!("gpu/divisor.wgsl"), self.gather()].concat()
+                [include_str!("gpu/average_gradient.wgsl"), include_str!("gpu/divisor.wgsl"), self.gather()]
+                    .concat()
             }
         };
         // By the row, so that one text serves all batches.
