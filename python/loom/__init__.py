@@ -57,6 +57,17 @@ if TYPE_CHECKING:
     )
     from loom.config import TrainingConfig
     from loom.data import TrainingBatch
+    from loom.device import (
+        Device,
+        DeviceList,
+        FrameStatistics,
+        devices,
+        frame_statistics,
+        init_gpu,
+        release_gpu,
+        reset_frame_statistics,
+        time_frames,
+    )
     from loom.evaluation import evaluate
     from loom.network import Network, Sequential, load
     from loom.optimizers import SGD, Adam, AdamW, RMSprop
@@ -75,9 +86,12 @@ __all__ = [
     "ConfigError",
     "DTypeError",
     "DataError",
+    "Device",
     "DeviceError",
+    "DeviceList",
     "EarlyStopping",
     "FileError",
+    "FrameStatistics",
     "History",
     "InternalError",
     "InvalidValueError",
@@ -101,7 +115,10 @@ __all__ = [
     "__version__",
     "callbacks",
     "datasets",
+    "devices",
     "evaluate",
+    "frame_statistics",
+    "init_gpu",
     "initializers",
     "load",
     "losses",
@@ -110,7 +127,10 @@ __all__ = [
     "observers",
     "optimizers",
     "plot",
+    "release_gpu",
+    "reset_frame_statistics",
     "schedules",
+    "time_frames",
     "train",
 ]
 
@@ -134,7 +154,10 @@ _HOMES = {
     "CSVLogger": "callbacks",
     "Callback": "callbacks",
     "CellConfig": "architecture",
+    "Device": "device",
+    "DeviceList": "device",
     "EarlyStopping": "callbacks",
+    "FrameStatistics": "device",
     "History": "callbacks",
     "LambdaCallback": "callbacks",
     "ModelCheckpoint": "callbacks",
@@ -148,8 +171,14 @@ _HOMES = {
     "TrainingBatch": "data",
     "TrainingConfig": "config",
     "TrainingResult": "result",
+    "devices": "device",
     "evaluate": "evaluation",
+    "frame_statistics": "device",
+    "init_gpu": "device",
     "load": "network",
+    "release_gpu": "device",
+    "reset_frame_statistics": "device",
+    "time_frames": "device",
     "train": "training",
 }
 

@@ -40,6 +40,9 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         self._dtype = np.dtype(self._precision)
         self._observers: list[Observer] = []
         self._observed = 0
+        self._device = native.device()
+        # Whether somebody has said where the network is to be.
+        self._placed = False
         # The thread that trains the network, and how training judged what it learned.
         self._trained_by: int | None = None
         self._judged_by: TrainingConfig | None = None
@@ -90,6 +93,21 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         """Notes that what training programs depend on is about to change."""
         self._check_thread()
         self._config = None
+        self._revision += 1
+
+    @property
+    def device(self) -> str:
+        """What the network computes on: "cpu", or a GPU such as "gpu:0"."""
+        return self._device
+
+    def _place(self, device: str) -> None:
+        """Moves the network; where "auto" is asked for, one that was placed already stays."""
+        if device == "auto" and self._placed:
+            return
+        self._native.to(device)
+        self._placed = device != "auto"
+        self._device = self._native.device()
+        # A GPU that was lost and opened anew has the same name.
         self._revision += 1
 
     def observe(self, observer: Observer) -> Self:

@@ -82,8 +82,8 @@ class Feed(Protocol):
         """Returns the length of the whole run, for schedules."""
         ...
 
-    def begin(self, trainer: _native.Trainer, done: int) -> None:
-        """Starts an epoch, of which some steps may be done."""
+    def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
+        """Starts an epoch, of which some steps may be done, over data that may have changed."""
         ...
 
     def ready(self) -> bool:
@@ -113,9 +113,9 @@ class ArrayFeed:
         """Returns the length of the whole run."""
         return (self.steps or 0) * config.epochs
 
-    def begin(self, trainer: _native.Trainer, done: int) -> None:
+    def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
         """Draws the epoch's order."""
-        trainer.begin_epoch()
+        trainer.begin_epoch(changed)
         self._more = done < (self.steps or 0)
 
     def ready(self) -> bool:
@@ -166,7 +166,7 @@ class BatchFeed:
             )
         return _UNLIMITED
 
-    def begin(self, trainer: _native.Trainer, done: int) -> None:
+    def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
         """Starts to iterate, past what was learned from already."""
         if self._batches is None:
             self._batches = iter(self._source)

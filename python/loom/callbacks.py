@@ -62,7 +62,7 @@ class Callback:
     """Base class: override the hooks that matter.
 
     In hooks, `self.network` is the network that trains and `self.params` says
-    how: epochs, steps (per epoch, None where unknown), batch_size, metrics. To
+    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device. To
     end training, raise `StopTraining` or set `self.stop_training = True`.
     """
 
@@ -154,6 +154,14 @@ class CallbackList:
             getattr(getattr(callback, hook), "__func__", None) is not getattr(Callback, hook)
             for callback in self.callbacks
             for hook in self._BATCH_HOOKS
+        )
+
+    @property
+    def may_change_data(self) -> bool:
+        """Whether any callback runs code that is not loom's, and could change arrays in place."""
+        return any(
+            isinstance(callback, LambdaCallback) or type(callback).__module__.partition(".")[0] != "loom"
+            for callback in self.callbacks
         )
 
     def run(self, hook: str, *arguments: object) -> bool:

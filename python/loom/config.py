@@ -39,7 +39,9 @@ class TrainingConfig(Plain):
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
-        device: "auto" or "cpu".
+        device: Where training runs: "cpu"; "gpu" or "gpu:0", "gpu:1", ...; or "auto":
+            where `Network.to` has placed the network, otherwise the first GPU that is
+            hardware (for float32 networks), and the CPU where there is none.
         seed: What shuffling and dropout draw from.
         shuffle: Whether samples are shuffled anew for each epoch; batches that
             come from an iterable keep their order.
@@ -66,7 +68,6 @@ class TrainingConfig(Plain):
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
-        DeviceError: The device is a GPU, which this build has no engine for.
 
     Examples:
         >>> config = loom.TrainingConfig(epochs=5, loss="cross_entropy", optimizer=loom.AdamW())

@@ -1,32 +1,281 @@
-"""Devices: what may be asked for, and what this build has."""
+"""Devices: which there are, how they are named, and what a GPU has done.
+
+A network computes on the processor ("cpu") or, through Vulkan, Metal or DX12, on a
+GPU ("gpu" or "gpu:0", "gpu:1", ...). No GPU is touched before one of these functions,
+`Network.to` or training asks for it.
+"""
 
 from __future__ import annotations
 
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loom import _native
 from loom._checks import choice
-from loom.errors import DeviceError
+from loom._suggest import unknown
+from loom.errors import ConfigError
 
-__all__ = ["check_device"]
+__all__ = [
+    "Device",
+    "DeviceList",
+    "FrameStatistics",
+    "KernelTime",
+    "check_device",
+    "devices",
+    "frame_statistics",
+    "init_gpu",
+    "release_gpu",
+    "reset_frame_statistics",
+    "time_frames",
+]
 
-_GPU_NAMES = ("gpu", "cuda", "metal", "mps", "rocm", "hip", "vulkan", "wgpu", "xpu", "tpu")
+_GPU = re.compile(r"gpu(:[0-9]{1,9})?")
+# What GPUs are called elsewhere.
+_FOREIGN = frozenset({"cuda", "hip", "metal", "mps", "opencl", "rocm", "vulkan", "webgpu", "wgpu", "xpu"})
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a network can compute on.
+
+    Args:
+        name: As `Network.to` takes it: "cpu", "gpu:0".
+        hardware: As its maker or driver calls it.
+        backend: "cpu", "vulkan", "metal" or "dx12".
+        driver: The driver with its version; for the processor, the instruction set and
+            the number of threads.
+        software: Whether it is a GPU that a program on the CPU plays; "auto" never
+            chooses such a one.
+        max_buffer: The bytes of the largest array; None where only memory limits it.
+        max_binding: The bytes of an array that one kernel can see; None where only
+            memory limits it.
+        float16: Whether kernels can compute in 16-bit floats.
+        subgroups: Whether threads of a kernel can exchange values directly.
+        cooperative_matrices: Whether kernels can multiply small matrices of 16-bit
+            floats as a whole (tensor cores).
+        timestamps: Whether the time of frames can be measured on the device.
+    """
+
+    name: str
+    hardware: str
+    backend: str
+    driver: str
+    software: bool = False
+    max_buffer: int | None = None
+    max_binding: int | None = None
+    float16: bool = False
+    subgroups: bool = False
+    cooperative_matrices: bool = False
+    timestamps: bool = False
+
+    def __str__(self) -> str:
+        """Returns one line: name, hardware, driver."""
+        software = ", software" if self.software else ""
+        return f"{self.name}: {self.hardware} ({self.backend}, {self.driver}{software})"
+
+
+class DeviceList(list[Device]):
+    """Devices, and why there is no GPU among them where that is so.
+
+    Args:
+        found: The devices.
+        reason: Why there is no GPU; None where there is one.
+    """
+
+    def __init__(self, found: list[Device], reason: str | None) -> None:
+        super().__init__(found)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        """Returns a line for each device, and the reason."""
+        lines = [str(device) for device in self]
+        return "\n".join(lines if self.reason is None else [*lines, f"no GPU: {self.reason}"])
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The time that one kernel has taken on a GPU.
+
+    Args:
+        label: What the kernel does.
+        runs: How often it ran.
+        seconds: All runs together.
+    """
+
+    label: str
+    runs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FrameStatistics:
+    """What the command frames of a GPU have done since they were last reset.
+
+    Args:
+        frames: Frames recorded; one may hold many training steps.
+        steps: Steps in them.
+        dispatches: Kernels started.
+        submits: Command buffers handed to the driver.
+        bytes_up: Bytes copied to the GPU.
+        bytes_down: Bytes read back.
+        device_seconds: How long the GPU worked, where `time_frames` asks for it.
+        memory: Bytes that loom holds there now.
+        kernels: The time of each kernel, the longest first, where `time_frames` asks for it.
+    """
+
+    frames: int
+    steps: int
+    dispatches: int
+    submits: int
+    bytes_up: int
+    bytes_down: int
+    device_seconds: float
+    memory: int
+    kernels: tuple[KernelTime, ...] = ()
+
+
+def devices() -> DeviceList:
+    """Returns every device of this machine: the processor first, then the GPUs, hardware before software.
+
+    Returns:
+        The devices; `reason` says why there is no GPU, where there is none.
+
+    Examples:
+        >>> found = loom.devices()
+        >>> found[0].name
+        'cpu'
+        >>> all(device.name.startswith("gpu:") for device in found[1:])
+        True
+        >>> (found.reason is None) == (len(found) > 1)
+        True
+    """
+    adapters, reason = _native.adapters()
+    isa, threads = _native.machine()
+    processor = Device(
+        name="cpu",
+        hardware=_processor(),
+        backend="cpu",
+        driver=f"{isa}, {threads} thread{'s' * (threads != 1)}",
+    )
+    return DeviceList([processor, *(Device(**adapter) for adapter in adapters)], reason)
+
+
+def init_gpu(device: str = "gpu") -> Device:
+    """Opens a GPU now, instead of when a network first moves to it.
+
+    Args:
+        device: "gpu" for the first one, "gpu:1" for the second, and so on.
+
+    Returns:
+        The GPU.
+
+    Raises:
+        DeviceError: It is not there: says what is, and what to install.
+        ConfigError: The name is no GPU's.
+    """
+    return Device(**_native.open_gpu(_check_gpu("init_gpu", device)))
+
+
+def release_gpu() -> None:
+    """Lets go of every GPU that is open; networks that are on one keep it open until they leave it."""
+    _native.release_gpus()
+
+
+def frame_statistics(device: str = "gpu") -> FrameStatistics:
+    """Returns what the frames of a GPU have done since they were last reset; opens it if need be.
+
+    Args:
+        device: The GPU.
+
+    Returns:
+        The counts, over all networks on it.
+
+    Raises:
+        DeviceError: It is not there.
+        ConfigError: The name is no GPU's.
+    """
+    found: dict[str, Any] = _native.frame_statistics(_check_gpu("frame_statistics", device))
+    kernels = tuple(KernelTime(*kernel) for kernel in found.pop("kernels"))
+    return FrameStatistics(**found, kernels=kernels)
+
+
+def reset_frame_statistics(device: str = "gpu") -> None:
+    """Counts the frames of a GPU from zero again.
+
+    Args:
+        device: The GPU.
+
+    Raises:
+        DeviceError: It is not there.
+        ConfigError: The name is no GPU's.
+    """
+    _native.reset_frame_statistics(_check_gpu("reset_frame_statistics", device))
+
+
+def time_frames(what: str = "frames", device: str = "gpu") -> None:
+    """Measures from here on how long a GPU works, for `frame_statistics`.
+
+    Args:
+        what: "frames"; "kernels", which keeps them from running side by side and so
+            slows them down; or "off".
+        device: The GPU.
+
+    Raises:
+        DeviceError: It is not there, or cannot measure that.
+        ConfigError: A name is unknown.
+    """
+    known = ("frames", "kernels", "off")
+    _native.time_frames(_check_gpu("time_frames", device), choice("time_frames", "what", what, known))
 
 
 def check_device(where: str, device: object) -> str:
-    """Returns the device if this build can run on it.
+    """Returns a device's name if it is one; whether the device is there is not looked at.
 
     Args:
         where: Who asks, for the message.
-        device: "auto" or "cpu".
+        device: "auto", "cpu", "gpu" or "gpu:<number>".
 
     Returns:
-        The device, as it came.
+        The name, as it came.
 
     Raises:
-        DeviceError: It is a GPU: this build has no GPU engine.
-        ConfigError: The name is unknown.
+        ConfigError: The name is unknown, or what another framework calls a GPU.
     """
-    if isinstance(device, str) and device.lower().partition(":")[0] in _GPU_NAMES:
-        raise DeviceError(
-            f'{where}: device "{device}" is not there: this build of loom has no GPU engine; '
-            'use device="cpu", or device="auto" for the best there is'
-        )
-    return choice(where, "device", device, ("auto", "cpu"))
+    if isinstance(device, str):
+        if device in ("auto", "cpu") or _GPU.fullmatch(device):
+            return device
+        name, _, number = device.lower().partition(":")
+        if name in _FOREIGN or name == "gpu":
+            ours = f"gpu:{number}" if _GPU.fullmatch(f"gpu:{number}") else "gpu"
+            raise ConfigError(
+                f'{where}: unknown device "{device}"; GPUs are called "gpu" here, whatever drives them, '
+                f'or "gpu:<number>": try "{ours}"'
+            )
+    raise unknown(f"{where} device", device, ("auto", "cpu", "gpu", "gpu:<number>"))
+
+
+def describe(name: str) -> str:
+    """Returns a device's name with what its hardware is called."""
+    for device in devices() if name.startswith("gpu") else ():
+        if device.name == name:
+            return f"{name}, {device.hardware} ({device.backend})"
+    return name
+
+
+def _check_gpu(where: str, device: object) -> str:
+    name = check_device(where, device)
+    if not name.startswith("gpu"):
+        raise ConfigError(f'{where}: "{name}" is no GPU; GPUs are called "gpu" or "gpu:<number>"')
+    return name
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

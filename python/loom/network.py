@@ -200,19 +200,31 @@ class Network(ManualLoop):
     # Changing
 
     def to(self, device: str) -> Self:
-        """Moves the network to a device; this build has the CPU only.
+        """Moves the network to a device, where it stays; weights, gradients and moments go along.
+
+        Parameters can be read and set as before wherever the network is. Files and copies
+        do not remember the device: what is loaded or copied starts on the CPU.
 
         Args:
-            device: "auto" or "cpu".
+            device: "cpu"; "gpu" for the first GPU, "gpu:1" for the second; or "auto" for
+                the first GPU that is hardware, and the CPU where there is none. "auto"
+                also leaves it to training again where the network is to be.
 
         Returns:
             The network.
 
         Raises:
-            DeviceError: A GPU was asked for.
+            DeviceError: The GPU is not there, or cannot compute in the network's
+                precision; the network stays where it was.
             ConfigError: The name is unknown.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+            >>> net.to("cpu").device
+            'cpu'
         """
-        check_device("Network.to", device)
+        self._check_thread()
+        self._place(check_device("Network.to", device))
         return self
 
     def morph(self, dtype: str, where: Callable[[LayerHandle], object] | None = None) -> Self:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import IO, TYPE_CHECKING
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any
 
 from loom.callbacks import Callback, Logs
+from loom.device import describe
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -39,6 +41,15 @@ class PlainProgress(ProgressReporter):
         self._stream = stream
         self._started = 0.0
 
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Says where the training runs."""
+        self._write(_where(self.params))
+
+    def _write(self, line: str) -> None:
+        stream = self._stream or sys.stdout
+        stream.write(line + "\n")
+        stream.flush()
+
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes the time."""
         self._started = time.perf_counter()
@@ -46,10 +57,7 @@ class PlainProgress(ProgressReporter):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Writes the epoch's line."""
         seconds = time.perf_counter() - self._started
-        line = f"{_title(epoch, self.params.get('epochs'))}  {format_logs(logs)}  {seconds:.2f} s"
-        stream = self._stream or sys.stdout
-        stream.write(line + "\n")
-        stream.flush()
+        self._write(f"{_title(epoch, self.params.get('epochs'))}  {format_logs(logs)}  {seconds:.2f} s")
 
 
 class LiveProgress(ProgressReporter):
@@ -68,9 +76,10 @@ class LiveProgress(ProgressReporter):
         self._started = 0.0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Starts the live display."""
+        """Says where the training runs, and starts the live display."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        self._console.print(_where(self.params), highlight=False, markup=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -140,6 +149,10 @@ def _unmeasured(name: str, value: float) -> bool:
 
 def _number(value: float) -> str:
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
+
+
+def _where(params: Mapping[str, Any]) -> str:
+    return f"training on {describe(str(params.get('device', 'cpu')))}"
 
 
 def _title(epoch: int, epochs: object) -> str:

@@ -24,7 +24,7 @@ class TrainingResult:
             `validation_frequency` left an epoch out, it holds nan.
         step_times: The seconds that each step took, with `track_perf`.
         skipped_steps: How many steps were left out because they were not finite.
-        device: Where the run took place.
+        device: Where the run took place: "cpu", "gpu:0".
         stop_reason: Why it ended: "finished" after all epochs, "stopped" by a
             callback, "interrupted" by Ctrl-C.
         message: What the callback that stopped it said.
@@ -61,5 +61,5 @@ class TrainingResult:
         last = "".join(f", {name} {values[-1]:.4g}" for name, values in self.metrics.items() if values)
         return (
             f"TrainingResult({len(self.loss_history)} epochs, loss {self.final_loss:.4g}{last}, "
-            f"{self.total_time:.2f} s, {self.stop_reason})"
+            f"{self.total_time:.2f} s on {self.device}, {self.stop_reason})"
         )

@@ -23,7 +23,7 @@ class Trainer:
 
     For online learning, and for loops that are not `loom.train`'s. The config's loss,
     optimizer, schedule, learning rate and clipping count; epochs, shuffling and
-    validation are the caller's.
+    validation are the caller's. The network moves to the config's device, as in `loom.train`.
 
     Args:
         network: The network; it learns in place.
@@ -33,6 +33,7 @@ class Trainer:
 
     Raises:
         ConfigError: A setting is out of range.
+        DeviceError: The config names a GPU that is not there.
 
     Examples:
         >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
@@ -55,6 +56,8 @@ class Trainer:
         if not isinstance(self.config, TrainingConfig):
             raise ConfigError(f"config must be a loom.TrainingConfig, got {self.config!r}")
         self._form = Form.of(network, self.config)
+        network._check_idle("a trainer")
+        network._place(self.config.device)
         self._settings = engine_config(self.config, self._form.output_shape)
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
         self._resume = resume

@@ -40,6 +40,11 @@ def train(
 ) -> TrainingResult:
     """Trains a network by backpropagation.
 
+    The network moves to the config's device and stays there. With "auto" that is where
+    `Network.to`, or an earlier config that named a device, has placed it; otherwise the
+    first GPU that is hardware, or the CPU where there is none. The result and the
+    progress say which.
+
     Ctrl-C ends the run after the step: the network keeps what it has learned, and the
     result says so.
 
@@ -61,6 +66,8 @@ def train(
         ConfigError: A setting does not fit the network or the data.
         DataError: The data is empty, of unequal length, or of no known form.
         ShapeError: It does not fit the network.
+        DeviceError: The config names a GPU that is not there, or the GPU failed; the weights
+            are then those that were last brought back from it.
         NonFiniteError: It holds NaN or infinity, or a loss or gradient became so; the
             weights are then those from before that step.
         StateError: The network is training already.
@@ -116,6 +123,7 @@ class _Run:
             self.validation.check()
         _native.check_examples(network._native, self.settings, self.feed.first)
         self.total_steps = self.feed.total_steps(config)
+        network._place(config.device)
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         listed = [self.progress, stopping, *callbacks]
@@ -125,6 +133,7 @@ class _Run:
             "batch_size": config.batch_size,
             "metrics": [metrics.name_of(metric) for metric in self.metrics],
             "verbose": config.verbose,
+            "device": network.device,
         }
         self.hooks = CallbackList([hook for hook in listed if hook is not None], network, params)
         self.trainer = self._trainer(resume)
@@ -160,6 +169,7 @@ class _Run:
                     self.stop_reason = "interrupted"
                 finally:
                     self.hooks.run("on_train_end", self._logs())
+            network._native.synchronize()
         finally:
             network._trained_by = None
             network._revision += 1
@@ -175,7 +185,7 @@ class _Run:
             metrics=self.history,
             step_times=self.step_times,
             skipped_steps=self.skipped,
-            device="cpu",
+            device=network.device,
             stop_reason=self.stop_reason,
             message=self.hooks.message,
         )
@@ -208,12 +218,13 @@ class _Run:
         seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
         loss_sum = weight = 0.0
         self._follow_changes()
-        self.feed.begin(self.trainer, done)
+        changed = hooks.may_change_data
+        self.feed.begin(self.trainer, done, changed)
         while self.feed.ready():
             if wants_batches and hooks.run("on_train_batch_begin", done, {}):
                 return None
             if self._follow_changes() and isinstance(self.feed, ArrayFeed):
-                self.feed.begin(self.trainer, done)
+                self.feed.begin(self.trainer, done, changed)
             single = wants_batches or bool(self.functions) or self.observed
             with self.interrupts.held:
                 report = self.feed.run(self.trainer, single, _SLICE_SECONDS)

@@ -217,9 +217,25 @@ def test_what_is_wrong_is_refused_with_a_reason(settings: dict[str, object], mes
         TrainingConfig.from_config(settings)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda", "cuda:0", "Metal"])
-def test_a_gpu_is_refused_because_this_build_has_no_engine_for_it(device: str) -> None:
-    with pytest.raises(loom.DeviceError, match=r"no GPU engine; use device=\"cpu\""):
+@pytest.mark.parametrize("device", ["auto", "cpu", "gpu", "gpu:0", "gpu:12"])
+def test_devices_are_names_until_training_starts(device: str) -> None:
+    config = TrainingConfig(device=device)
+    assert TrainingConfig.from_config(config.to_config()).device == device
+
+
+@pytest.mark.parametrize(
+    ("device", "ours"),
+    [
+        ("cuda", "gpu"),
+        ("cuda:1", "gpu:1"),
+        ("Metal", "gpu"),
+        ("mps", "gpu"),
+        ("GPU:0", "gpu:0"),
+        ("gpu:x", "gpu"),
+    ],
+)
+def test_other_frameworks_names_for_a_gpu_are_answered_with_ours(device: str, ours: str) -> None:
+    with pytest.raises(ConfigError, match=rf'GPUs are called "gpu" here.*try "{ours}"'):
         TrainingConfig(device=device)
 
 

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 def train(shown: progress.ProgressReporter) -> None:
-    shown.set_params({"epochs": 12, "steps": 4})
+    shown.set_params({"epochs": 12, "steps": 4, "device": "cpu"})
     shown.on_train_begin()
     for epoch in range(2):
         shown.on_epoch_begin(epoch)
@@ -36,8 +36,9 @@ def test_a_line_per_epoch_outside_a_terminal() -> None:
     assert isinstance(shown, progress.PlainProgress)
     train(shown)
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 2
-    assert re.fullmatch(r"epoch  1/12  loss 0\.5000  accuracy 0\.2500  \d+\.\d\d s", lines[0])
+    assert len(lines) == 3
+    assert lines[0] == "training on cpu"
+    assert re.fullmatch(r"epoch  1/12  loss 0\.5000  accuracy 0\.2500  \d+\.\d\d s", lines[1])
 
 
 def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:

@@ -428,9 +428,10 @@ def test_progress_is_a_line_an_epoch_and_silence_where_asked(capsys: pytest.Capt
     config = loom.TrainingConfig(epochs=2, loss="cross_entropy", metrics=["accuracy"])
     loom.train(mlp(), blobs(), config, validation=blobs(rows=20))
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("epoch 1/2  loss ")
-    assert "val_accuracy" in lines[1]
+    assert len(lines) == 3
+    assert lines[0].startswith("training on ")
+    assert lines[1].startswith("epoch 1/2  loss ")
+    assert "val_accuracy" in lines[2]
     loom.train(mlp(), blobs(), quiet())
     assert capsys.readouterr() == ("", "")
 

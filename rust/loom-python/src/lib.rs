@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod arrays;
+mod device;
 mod error;
 mod network;
 mod training;
@@ -12,6 +13,10 @@ mod training;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::device::{
+        adapters, frame_statistics, open_gpu, release_gpus, reset_frame_statistics, time_frames,
+    };
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]

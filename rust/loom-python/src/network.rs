@@ -9,6 +9,7 @@ use loom::network::{GradientStatistics, LayerStatistics, LayerValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Depth, row, column and place in the cell.
@@ -21,6 +22,26 @@ type Figures = Vec<Py<PyDict>>;
 #[pyclass(frozen, module = "loom._native")]
 pub struct Network {
     engine: RwLock<Engine>,
+    /// Those who are bringing weights back from a GPU now, and those who ever did.
+    settling: AtomicUsize,
+    settled: AtomicUsize,
+}
+
+/// Counts one who is bringing weights back.
+struct Settling<'a>(&'a Network);
+
+impl<'a> Settling<'a> {
+    fn begin(network: &'a Network) -> Self {
+        network.settling.fetch_add(1, Ordering::SeqCst);
+        Self(network)
+    }
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        self.0.settled.fetch_add(1, Ordering::SeqCst);
+        self.0.settling.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 fn busy() -> PyErr {
@@ -33,17 +54,43 @@ fn busy() -> PyErr {
 
 impl Network {
     fn new(engine: Engine) -> Self {
-        Self { engine: RwLock::new(engine) }
+        Self { engine: RwLock::new(engine), settling: AtomicUsize::new(0), settled: AtomicUsize::new(0) }
     }
 
     /// The network, shared with other readers.
     pub fn read(&self) -> PyResult<RwLockReadGuard<'_, Engine>> {
-        match self.engine.try_read() {
-            Ok(guard) => Ok(guard),
-            // The engine puts everything back in its place before a panic leaves it.
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(busy()),
+        loop {
+            let settled = self.settled.load(Ordering::SeqCst);
+            match self.engine.try_read() {
+                Ok(guard) => return Ok(guard),
+                // The engine puts everything back in its place before a panic leaves it.
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                // Another reader is only bringing weights back from a GPU, which does not take long.
+                Err(TryLockError::WouldBlock)
+                    if self.settling.load(Ordering::SeqCst) > 0
+                        || self.settled.load(Ordering::SeqCst) != settled =>
+                {
+                    std::thread::yield_now();
+                }
+                Err(TryLockError::WouldBlock) => return Err(busy()),
+            }
         }
+    }
+
+    /// Brings what is newer on a GPU back, where nobody else uses the network: whatever is read
+    /// after that need not be fetched each by itself.
+    fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read()?.is_synchronized() {
+            return Ok(());
+        }
+        detached(py, || {
+            // Dropped after the lock, so that nobody takes this for training.
+            let _settling = Settling::begin(self);
+            match self.engine.try_write() {
+                Ok(mut engine) => engine.synchronize(),
+                Err(_) => Ok(()),
+            }
+        })
     }
 
     /// The network, exclusively.
@@ -145,6 +192,21 @@ impl Network {
         Ok(())
     }
 
+    /// Moves the network to a device.
+    fn to(&self, py: Python<'_>, device: &str) -> PyResult<()> {
+        self.change(py, |engine| engine.to(device))
+    }
+
+    /// The device that the network is on: "cpu" or "gpu:0".
+    fn device(&self) -> PyResult<String> {
+        Ok(self.read()?.device().to_string())
+    }
+
+    /// Brings what is newer on a GPU back to the host, where nobody else uses the network.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        self.settle(py)
+    }
+
     /// Infers shapes and makes initial weights.
     fn build(&self, py: Python<'_>) -> PyResult<()> {
         self.change(py, Engine::build)
@@ -213,6 +275,7 @@ impl Network {
     /// A parameter's master; with `active`, as the forward pass reads it.
     fn parameter(&self, py: Python<'_>, at: At, name: &str, active: bool) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
+        self.settle(py)?;
         let tensor = self.look_built(py, move |engine| {
             if active {
                 engine.active_parameter(cell, layer, name)
@@ -234,6 +297,7 @@ impl Network {
     /// A parameter's gradient.
     fn gradient(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
+        self.settle(py)?;
         let tensor = self.look_built(py, move |engine| engine.gradient(cell, layer, name))?;
         to_numpy(py, tensor)
     }
@@ -346,6 +410,7 @@ impl Network {
 
     /// Each trainable layer's gradient in figures.
     fn gradient_statistics(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+        self.settle(py)?;
         let layers = self.look(py, Engine::gradient_statistics)?;
         layers.iter().map(|layer| gradient_dict(py, layer)).collect()
     }

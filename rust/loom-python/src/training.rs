@@ -27,10 +27,29 @@ fn borrow<'py>(examples: &Bound<'py, PyTuple>) -> PyResult<ExampleArrays<'py>> {
     ExampleArrays::borrow(&input, &target, weight.as_ref())
 }
 
+/// The least time between two copies of the weights from a GPU.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+/// Copying takes at most one part in this many of the time.
+const COPYING_SHARE: u32 = 20;
+
 struct State {
     trainer: engine::Trainer,
     config: TrainingConfig,
     epoch: Epoch,
+    /// When the weights are next copied from a GPU, so that not all is lost with the device.
+    next_copy: Instant,
+}
+
+impl State {
+    /// Brings the weights back from a GPU if it is time to.
+    fn keep_up(&mut self, network: &mut loom::Network) -> loom::Result<()> {
+        let started = Instant::now();
+        if started >= self.next_copy && !network.is_synchronized() {
+            network.synchronize()?;
+            self.next_copy = Instant::now() + LEAST_PAUSE.max(started.elapsed() * COPYING_SHARE);
+        }
+        Ok(())
+    }
 }
 
 /// Trains one network; batches come from arrays, or one by one.
@@ -68,7 +87,8 @@ impl Trainer {
             Ok((engine::Trainer::new(target, &settings, &view, steps, resume, observed)?, epoch))
         })?;
         drop(guard);
-        Ok(Self { network, state: Mutex::new(State { trainer, config, epoch }) })
+        let next_copy = Instant::now() + LEAST_PAUSE;
+        Ok(Self { network, state: Mutex::new(State { trainer, config, epoch, next_copy }) })
     }
 
     /// Steps of one epoch over the arrays.
@@ -76,13 +96,17 @@ impl Trainer {
         self.lock().epoch.steps()
     }
 
-    /// Draws the order of the epoch the network is in.
-    fn begin_epoch(&self, py: Python<'_>) -> PyResult<()> {
+    /// Draws the order of the epoch the network is in. Examples that may have `changed` since the
+    /// last epoch are read anew.
+    fn begin_epoch(&self, py: Python<'_>, changed: bool) -> PyResult<()> {
         let guard = self.network.get().read()?;
         let number = guard.optimizer_state().epoch;
         drop(guard);
         detached(py, || {
-            let State { epoch, config, .. } = &mut *self.lock();
+            let State { trainer, epoch, config, .. } = &mut *self.lock();
+            if changed {
+                trainer.forget_examples();
+            }
             epoch.begin(config, number);
             Ok(())
         })
@@ -90,6 +114,8 @@ impl Trainer {
 
     /// Runs steps of the epoch over these arrays until it ends, `max_steps` are done, or
     /// `seconds` have passed. Returns what they did, and whether the epoch has ended.
+    ///
+    /// On a GPU many steps go there at once, over a copy of the arrays; a single step reads the arrays.
     fn run(
         &self,
         py: Python<'_>,
@@ -103,15 +129,26 @@ impl Trainer {
         let network = &mut *guard;
         let limit = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         detached(py, || {
-            let State { trainer, epoch, config } = &mut *self.lock();
+            let state = &mut *self.lock();
+            let State { trainer, epoch, config, .. } = state;
             let started = Instant::now();
             let mut report = Report::default();
-            while report.steps < max_steps && started.elapsed() < limit {
-                let step_started = Instant::now();
-                let Some(step) = epoch.step(trainer, network, &view)? else { break };
-                report.add(&step, config.track_perf.then(|| step_started.elapsed()));
+            // The time of every step can only be taken between steps.
+            let on_cpu = matches!(network.device(), loom::Device::Cpu);
+            if max_steps == 1 || (on_cpu && config.track_perf) {
+                while report.steps < max_steps && started.elapsed() < limit {
+                    let step_started = Instant::now();
+                    let Some(step) = epoch.step(trainer, network, &view)? else { break };
+                    report.add(&step, config.track_perf.then(|| step_started.elapsed()));
+                }
+            } else {
+                let steps = epoch.advance(trainer, network, &view, max_steps, limit)?;
+                let each = started.elapsed() / u32::try_from(steps.len()).unwrap_or(u32::MAX).max(1);
+                steps.iter().for_each(|step| report.add(step, config.track_perf.then_some(each)));
             }
-            Ok((report, epoch.is_done(network)))
+            let done = epoch.is_done(network);
+            state.keep_up(network)?;
+            Ok((report, done))
         })
     }
 
@@ -122,7 +159,8 @@ impl Trainer {
         let mut guard = self.network.get().write()?;
         let network = &mut *guard;
         detached(py, || {
-            let State { trainer, config, .. } = &mut *self.lock();
+            let state = &mut *self.lock();
+            let State { trainer, config, .. } = state;
             let started = Instant::now();
             for view in &views {
                 engine::check_examples(network, config, view)?;
@@ -132,6 +170,7 @@ impl Trainer {
             engine::count_step(network, &step);
             let mut report = Report::default();
             report.add(&step, config.track_perf.then(|| started.elapsed()));
+            state.keep_up(network)?;
             Ok(report)
         })
     }

@@ -119,6 +119,15 @@ impl fmt::Display for Device {
 }
 
 impl Run {
+    /// Whether the run's memory is on this device.
+    pub(crate) fn is_on(&self, device: &Device) -> bool {
+        match device {
+            Device::Cpu => !self.is_remote(),
+            #[cfg(feature = "gpu")]
+            Device::Gpu(gpu) => self.device_memory().is_some_and(|memory| Arc::ptr_eq(memory.gpu(), gpu)),
+        }
+    }
+
     /// Runs the steps of these phases, in order, on the device the run's memory is on.
     ///
     /// # Errors

@@ -115,9 +115,11 @@ fn fused_equals_unfused() -> Result<()> {
     let fused = train(Rewrites::default())?;
     let unfused = train(Rewrites::none())?;
     let bias_only = train(Rewrites { bias: true, ..Rewrites::none() })?;
-    assert!(fused.0 < bias_only.0 && bias_only.0 < unfused.0);
+    let derivative_only = train(Rewrites { derivative: true, ..Rewrites::none() })?;
+    assert!(fused.0 < bias_only.0 && bias_only.0 < unfused.0 && derivative_only.0 < unfused.0);
     assert_eq!((&fused.1, &fused.2), (&unfused.1, &unfused.2));
     assert_eq!((&fused.1, &fused.2), (&bias_only.1, &bias_only.2));
+    assert_eq!((&fused.1, &fused.2), (&derivative_only.1, &derivative_only.2));
     Ok(())
 }
 

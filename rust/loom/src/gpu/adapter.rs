@@ -2,7 +2,7 @@
 
 use super::Gpu;
 use crate::{Error, Result};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// What is known of a GPU before it is opened.
 #[derive(Clone, Debug)]
@@ -55,7 +55,18 @@ struct System {
     /// Adapters live no longer than what enumerated them.
     _instance: wgpu::Instance,
     found: Vec<Found>,
-    opened: Mutex<Vec<Option<Arc<Gpu>>>>,
+    /// What was found but cannot be used, and why.
+    unusable: Vec<String>,
+    opened: Mutex<Vec<Opened>>,
+}
+
+/// A GPU that was opened.
+#[derive(Default)]
+struct Opened {
+    /// Keeps it open until it is released.
+    kept: Option<Arc<Gpu>>,
+    /// Finds it after that, while networks are on it.
+    known: Weak<Gpu>,
 }
 
 /// What this process has found; looked up when first asked for, never at import.
@@ -67,13 +78,15 @@ fn system() -> &'static System {
         let instance = wgpu::Instance::new(descriptor);
         let mut adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
         adapters.sort_by_key(|adapter| rank(adapter.get_info().device_type));
-        let usable = adapters.into_iter().filter(|adapter| missing(adapter).is_none());
-        let found: Vec<Found> = usable
-            .enumerate()
-            .map(|(index, adapter)| Found { description: describe(index, &adapter), adapter })
-            .collect();
-        let opened = Mutex::new(found.iter().map(|_| None).collect());
-        System { _instance: instance, found, opened }
+        let (mut found, mut unusable) = (Vec::new(), Vec::new());
+        for adapter in adapters {
+            match missing(&adapter) {
+                None => found.push(Found { description: describe(found.len(), &adapter), adapter }),
+                Some(what) => unusable.push(format!("{} has no {what}", adapter.get_info().name)),
+            }
+        }
+        let opened = Mutex::new(found.iter().map(|_| Opened::default()).collect());
+        System { _instance: instance, found, unusable, opened }
     })
 }
 
@@ -131,10 +144,19 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> Adapter {
 /// The GPUs of this machine.
 pub fn adapters() -> AdapterList {
     let adapters: Vec<Adapter> = system().found.iter().map(|found| found.description.clone()).collect();
-    let reason = adapters.is_empty().then(|| WHY_NONE.to_string());
+    let reason = adapters.is_empty().then(why_none);
     AdapterList { adapters, reason }
 }
 
+/// Why there is no GPU, and what to install.
+fn why_none() -> String {
+    match system().unusable.as_slice() {
+        [] => WHY_NONE.to_string(),
+        unusable => format!("{}; {WHY_NONE_USABLE}", unusable.join("; ")),
+    }
+}
+
+const WHY_NONE_USABLE: &str = "kernels cannot do without it; a newer driver may have it";
 const WHY_NONE: &str = "no Vulkan, Metal or DX12 driver answered; install the GPU's driver and, on Linux, \
                         the Vulkan loader (Debian: libvulkan1; mesa-vulkan-drivers for Mesa's GPUs and its \
                         software adapter)";
@@ -147,7 +169,7 @@ pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
     let system = system();
     let Some(found) = system.found.get(index) else {
         return Err(Error::Device(match system.found.as_slice() {
-            [] => format!("there is no GPU: {WHY_NONE}; or use the device \"cpu\""),
+            [] => format!("there is no GPU: {}; or use the device \"cpu\"", why_none()),
             found => format!(
                 "there is no gpu:{index}; this machine has {}; or use the device \"cpu\"",
                 found.iter().map(|found| found.description.to_string()).collect::<Vec<_>>().join(", ")
@@ -155,12 +177,19 @@ pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
         }));
     };
     let mut opened = system.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(gpu) = opened[index].as_ref().filter(|gpu| !gpu.is_lost()) {
-        return Ok(gpu.clone());
-    }
-    let gpu = Arc::new(Gpu::open(found.description.clone(), &found.adapter)?);
-    opened[index] = Some(gpu.clone());
+    let gpu = match opened[index].known.upgrade().filter(|gpu| !gpu.is_lost()) {
+        Some(gpu) => gpu,
+        None => Arc::new(Gpu::open(found.description.clone(), &found.adapter)?),
+    };
+    opened[index] = Opened { kept: Some(gpu.clone()), known: Arc::downgrade(&gpu) };
     Ok(gpu)
+}
+
+/// Opens a GPU once more, for a test that changes what all who share a device would see.
+#[cfg(test)]
+pub(crate) fn open_another(index: usize) -> Option<Arc<Gpu>> {
+    let found = system().found.get(index)?;
+    Gpu::open(found.description.clone(), &found.adapter).ok().map(Arc::new)
 }
 
 /// The first GPU that is hardware.
@@ -171,5 +200,5 @@ pub(crate) fn first_hardware() -> Option<usize> {
 /// Lets go of every open GPU; networks that are on one keep it open until they leave it.
 pub fn release() {
     let mut opened = system().opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    opened.iter_mut().for_each(|gpu| *gpu = None);
+    opened.iter_mut().for_each(|gpu| gpu.kept = None);
 }

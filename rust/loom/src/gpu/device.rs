@@ -3,7 +3,9 @@
 use super::adapter::Adapter;
 use super::frame::FrameStatistics;
 use super::kernel::Pipelines;
+use super::timer::{KernelTime, Timing};
 use crate::{Error, Result};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -41,8 +43,9 @@ pub struct Gpu {
     lost: Arc<OnceLock<String>>,
     allocated: Arc<AtomicU64>,
     cut: AtomicBool,
-    timed: AtomicBool,
+    timing: Mutex<Timing>,
     statistics: Mutex<FrameStatistics>,
+    kernels: Mutex<BTreeMap<String, (u64, f64)>>,
 }
 
 impl Gpu {
@@ -106,8 +109,9 @@ impl Gpu {
             lost,
             allocated: Arc::default(),
             cut: AtomicBool::new(false),
-            timed: AtomicBool::new(false),
+            timing: Mutex::default(),
             statistics: Mutex::default(),
+            kernels: Mutex::default(),
         })
     }
 
@@ -139,13 +143,47 @@ impl Gpu {
         self.cut.load(Ordering::Relaxed)
     }
 
-    /// Measures the time that frames take on the device, where it can.
-    pub fn time_frames(&self, timed: bool) {
-        self.timed.store(timed && self.adapter.timestamps, Ordering::Relaxed);
+    /// Measures from here on the time that frames, or kernels, take on the device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the adapter has no timestamps of that kind.
+    pub fn set_timing(&self, timing: Timing) -> Result<()> {
+        let needed = match timing {
+            Timing::Off => wgpu::Features::empty(),
+            Timing::Frames => wgpu::Features::TIMESTAMP_QUERY,
+            Timing::Kernels => wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES,
+        };
+        if !self.device.features().contains(needed) {
+            return Err(Error::Device(format!("{} cannot measure the time of {timing:?}", self.adapter)));
+        }
+        *self.timing.lock().unwrap_or_else(PoisonError::into_inner) = timing;
+        Ok(())
     }
 
-    pub(super) fn times_frames(&self) -> bool {
-        self.timed.load(Ordering::Relaxed)
+    pub(super) fn timing(&self) -> Timing {
+        *self.timing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time of each kernel, the longest first, since the statistics were last reset.
+    pub fn kernel_times(&self) -> Vec<KernelTime> {
+        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times: Vec<KernelTime> = kernels
+            .iter()
+            .map(|(label, (runs, seconds))| KernelTime {
+                label: label.clone(),
+                runs: *runs,
+                seconds: *seconds,
+            })
+            .collect();
+        times.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+        times
+    }
+
+    pub(super) fn count_kernel(&self, label: &str, seconds: f64) {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let (runs, sum) = kernels.entry(label.to_string()).or_default();
+        *runs += 1;
+        *sum += seconds;
     }
 
     /// What frames have done since the statistics were last reset.
@@ -156,6 +194,7 @@ impl Gpu {
     /// Counts from zero again.
     pub fn reset_statistics(&self) {
         self.count(|statistics| *statistics = FrameStatistics::default());
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut FrameStatistics)) {
@@ -170,6 +209,14 @@ impl Gpu {
     /// Whether the device has gone away: driver reset, unplugged.
     pub fn is_lost(&self) -> bool {
         self.lost.get().is_some()
+    }
+
+    /// Gives the device up as though its driver had failed, for testing how a program copes.
+    pub fn lose(&self) {
+        self.device.destroy();
+        // Whether or not the device still answers, it is gone.
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        let _ = self.lost.set("it was given up".into());
     }
 
     /// What went wrong on the device since this was last asked.

@@ -4,6 +4,7 @@ use super::Gpu;
 use super::memory::{Memory, Operand};
 use super::recorder::Dispatch;
 use super::steps::encode_step;
+use super::timer::Timer;
 use crate::cpu::{Access, StepValues};
 use crate::network::Registry;
 use crate::program::{Phase, Program};
@@ -35,7 +36,7 @@ pub struct FrameStatistics {
     pub bytes_up: u64,
     /// Bytes read back.
     pub bytes_down: u64,
-    /// Seconds the device worked, where [`Gpu::time_frames`] asks for them.
+    /// Seconds the device worked, where [`Gpu::set_timing`] asks for them.
     pub device_seconds: f64,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// An empty frame whose kernels read this step table.
     pub(super) fn begin(gpu: &'a Gpu, table: &'a wgpu::BindGroup) -> Self {
-        let timer = gpu.times_frames().then(|| Timer::new(gpu));
+        let timer = Timer::new(gpu);
         Self { gpu, table, open: None, waiting: 0, dispatches: 0, submits: 0, timer }
     }
 
@@ -77,6 +78,9 @@ impl<'a> Frame<'a> {
             pass.set_immediates(4, bytemuck::cast_slice(own));
         }
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
+        if let Some(timer) = timer {
+            timer.after(pass, dispatch.pipeline.label());
+        }
         self.dispatches += 1;
         self.waiting += 1;
         if self.waiting >= SUBMIT_EVERY || gpu.cuts_every_dispatch() {
@@ -101,7 +105,7 @@ impl<'a> Frame<'a> {
     pub(super) fn finish(mut self, steps: usize) -> Result<()> {
         self.submit();
         let seconds = match self.timer.take() {
-            Some(timer) => timer.seconds(self.gpu)?,
+            Some(timer) => timer.finish(self.gpu)?,
             None => 0.0,
         };
         self.gpu.count(|statistics| {
@@ -171,56 +175,6 @@ fn map(gpu: &Gpu, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::BufferView>
         Ok(Ok(())) => buffer.slice(..bytes).get_mapped_range().map_err(|error| refused(error.to_string())),
         Ok(Err(error)) => Err(refused(error.to_string())),
         Err(error) => Err(refused(error.to_string())),
-    }
-}
-
-/// Timestamps at both ends of every pass of a frame.
-struct Timer {
-    queries: wgpu::QuerySet,
-    used: u32,
-}
-
-/// Passes of one frame that are timed; later ones are not.
-const TIMED_PASSES: u32 = 1024;
-
-impl Timer {
-    fn new(gpu: &Gpu) -> Self {
-        let queries = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
-            label: Some("frame times"),
-            ty: wgpu::QueryType::Timestamp,
-            count: 2 * TIMED_PASSES,
-        });
-        Self { queries, used: 0 }
-    }
-
-    fn next_pass(&mut self) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
-        let first = self.used;
-        (first < 2 * TIMED_PASSES).then(|| {
-            self.used += 2;
-            wgpu::ComputePassTimestampWrites {
-                query_set: &self.queries,
-                beginning_of_pass_write_index: Some(first),
-                end_of_pass_write_index: Some(first + 1),
-            }
-        })
-    }
-
-    /// The sum over the passes, once they are done.
-    fn seconds(self, gpu: &Gpu) -> Result<f64> {
-        if self.used == 0 {
-            return Ok(0.0);
-        }
-        use wgpu::BufferUsages as Usage;
-        let bytes = u64::from(self.used) * 8;
-        let resolved = gpu.allocate("frame times", bytes, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
-        let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        encoder.resolve_query_set(&self.queries, 0..self.used, resolved.buffer(), 0);
-        gpu.queue.submit([encoder.finish()]);
-        let mut ticks = vec![0u64; self.used as usize];
-        let operand = Operand::new(&resolved, 0, ticks.len() * 2);
-        Frame::download(gpu, &mut [(operand, bytemuck::cast_slice_mut(&mut ticks))])?;
-        let passed: u64 = ticks.chunks_exact(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
-        Ok(passed as f64 * f64::from(gpu.queue.get_timestamp_period()) * 1e-9)
     }
 }
 

@@ -39,17 +39,13 @@ impl Template {
         self
     }
 
-    /// Defines a constant `f32`, by its bits, so that no digit is lost.
+    /// Defines a constant `f32`.
     #[must_use]
     pub fn float(mut self, name: &str, value: f64) -> Self {
-        let bits = (value as f32).to_bits();
-        if (value as f32).is_finite() {
-            let _ = writeln!(self.constants, "const {name}: f32 = bitcast<f32>({bits}u);");
-        } else {
-            // A constant expression may not be infinite: the largest number stands for it.
-            let largest = f32::MAX.copysign(value as f32).to_bits();
-            let _ = writeln!(self.constants, "const {name}: f32 = bitcast<f32>({largest}u);");
-        }
+        // A constant expression may not be infinite: the largest number stands for it. The shortest
+        // text that reads back as the same number loses no digit.
+        let value = (value as f32).clamp(-f32::MAX, f32::MAX);
+        let _ = writeln!(self.constants, "const {name}: f32 = {value:e}f;");
         self
     }
 
@@ -60,9 +56,14 @@ impl Template {
         self
     }
 
+    /// The text so far, as a part of another.
+    pub fn text(self) -> String {
+        self.constants + &self.text
+    }
+
     /// The kernel, ready to be compiled.
     pub fn kernel(self, label: impl Into<String>) -> Kernel {
-        Kernel::new(label, &format!("{}{}", self.constants, self.text))
+        Kernel::new(label, &self.text())
     }
 }
 
@@ -71,6 +72,8 @@ impl Template {
 pub struct Kernel {
     label: String,
     source: String,
+    /// Whether it is loom's own text, which needs no checks while it runs.
+    trusted: bool,
 }
 
 impl Kernel {
@@ -87,7 +90,13 @@ impl Kernel {
             source.push_str(line);
             source.push('\n');
         }
-        Self { label: label.into(), source }
+        Self { label: label.into(), source, trusted: true }
+    }
+
+    /// A kernel of text from elsewhere: its indices are checked while it runs.
+    #[must_use]
+    pub fn checked(self) -> Self {
+        Self { trusted: false, ..self }
     }
 
     /// What it is, for error messages and debuggers.
@@ -120,7 +129,7 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    /// What it is, for error messages.
+    /// What it is, for error messages and tables of times.
     pub(super) fn label(&self) -> &str {
         &self.kernel.label
     }
@@ -128,6 +137,7 @@ impl Pipeline {
     /// The compiled pipeline.
     pub(super) fn get(&self, device: &wgpu::Device, checked: bool) -> &wgpu::ComputePipeline {
         self.made.get_or_init(|| {
+            let checked = checked || !self.kernel.trusted;
             let checks = match checked {
                 true => wgpu::ShaderRuntimeChecks::checked(),
                 false => wgpu::ShaderRuntimeChecks::unchecked(),
@@ -136,9 +146,9 @@ impl Pipeline {
                 label: Some(&self.kernel.label),
                 source: wgpu::ShaderSource::Wgsl(self.kernel.source.as_str().into()),
             };
-            // SAFETY: the text is loom's own. Each kernel guards its indices, loops over known extents
-            // and divides by constants or extents that are positive; the tests run all of them,
-            // and with LOOM_GPU_CHECKED=1 the checks are in.
+            // SAFETY: text from elsewhere keeps all checks. In loom's own each kernel guards its indices,
+            // loops over known extents and divides by constants or extents that are positive; the tests
+            // run all of them, and with LOOM_GPU_CHECKED=1 the checks are in.
             let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };
             device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&self.kernel.label),

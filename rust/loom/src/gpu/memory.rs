@@ -5,7 +5,7 @@ use super::device::Allocation;
 use super::frame::Frame;
 use super::kernel::Pipeline;
 use super::mirror::Mirror;
-use super::recorder::{Dispatch, Recorder};
+use super::recorder::{Dispatch, Recorder, schedule};
 use super::steps::STEP_BYTES;
 use crate::dtype::DType;
 use crate::network::Registry;
@@ -56,15 +56,20 @@ impl Operand {
         self.scales.as_deref().cloned()
     }
 
-    /// `count` elements from element `first` on, which is a multiple of 64; of 32-bit elements.
+    /// `count` elements from element `first` on, which is a multiple of 64, or of as many packed
+    /// weights as make whole units of 256 bytes.
     ///
     /// # Errors
     /// [`Error::Internal`] for a part that cannot be bound.
     pub fn slice(&self, first: usize, count: usize) -> Result<Operand> {
-        if !first.is_multiple_of(OFFSET_ELEMENTS) || first + count > self.elements || self.dtype.is_some() {
+        let bytes = match self.dtype {
+            Some(dtype) => dtype.storage_bytes(first),
+            None => first * 4,
+        };
+        if !bytes.is_multiple_of(OFFSET_ELEMENTS * 4) || first + count > self.elements {
             return Err(Error::Internal(format!("{count} elements from {first} of {}", self.elements)));
         }
-        Ok(Self { offset: self.offset + first as u64 * 4, elements: count, ..self.clone() })
+        Ok(Self { offset: self.offset + bytes as u64, elements: count, ..self.clone() })
     }
 
     /// Bytes that a kernel sees: whole units of 16.
@@ -235,7 +240,7 @@ impl Memory {
                 (_, error) => error,
             })?;
         }
-        let list = recorder.dispatches;
+        let list = schedule(recorder.dispatches);
         let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
         self.gpu.pipelines.compile(&self.gpu.device, &pipelines);
         self.gpu.check()?;

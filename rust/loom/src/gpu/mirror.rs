@@ -86,11 +86,6 @@ impl Mirror {
         }
     }
 
-    /// The device.
-    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
-    }
-
     /// A number that grows whenever memory is replaced.
     pub(super) fn generation(&self) -> u64 {
         self.generation

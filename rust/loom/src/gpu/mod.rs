@@ -8,6 +8,8 @@
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
 //! frame       dispatches in one pass and one submit; reading back
+//! timer       how long frames and kernels take on the device
+//! product     matrix products, as generators of WGSL
 //! training    many training steps in one frame
 //! ```
 
@@ -22,6 +24,9 @@ mod recorder;
 mod steps;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+mod timer;
 mod training;
 
 pub use adapter::{Adapter, AdapterList, adapters, release};
@@ -29,10 +34,14 @@ pub use device::{Capabilities, Gpu};
 pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
+pub use mirror::VersionOperands;
 pub use recorder::{Bind, GpuOperation, Recorder};
+pub use timer::{KernelTime, Timing};
 
+#[cfg(test)]
+pub(crate) use adapter::open_another;
 pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, OFFSET_ELEMENTS};
 pub(crate) use mirror::Mirror;
 pub(crate) use training::{FrameStep, Outcome, Resident, train_frame};

@@ -6,6 +6,7 @@ use super::kernel::{Kernel, Pipeline};
 use super::memory::Operand;
 use super::mirror::VersionOperands;
 use crate::{Error, Result};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of constants that a dispatch brings along: the step's number and the kernel's own.
@@ -37,15 +38,53 @@ pub enum Bind {
 }
 
 /// A kernel with its operands and extents, ready to be replayed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Dispatch {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) bindings: wgpu::BindGroup,
     /// The first is the step's number, filled in when it is replayed.
     pub(super) constants: Vec<u32>,
     pub(super) groups: [u32; 2],
-    /// Keeps the operands' memory.
-    _memory: Vec<Allocation>,
+    /// The operands' memory, and whether it is written.
+    memory: Vec<(Allocation, bool)>,
+}
+
+/// Puts dispatches that do not wait for each other side by side.
+///
+/// Between two dispatches of which one needs the other's result the driver puts a barrier, and the
+/// device runs dry there. So each goes to the earliest level at which all it needs is done: what
+/// each computes, and from what, stays the same.
+pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
+    /// The first levels at which memory may be read, and written, again.
+    struct Free {
+        allocation: Allocation,
+        read: usize,
+        write: usize,
+    }
+    let mut memory: Vec<Free> = Vec::new();
+    let mut levels: Vec<(usize, Dispatch)> = Vec::new();
+    for dispatch in dispatches {
+        let mut level = 0;
+        let mut touched = Vec::with_capacity(dispatch.memory.len());
+        for (allocation, written) in &dispatch.memory {
+            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
+                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
+                memory.len() - 1
+            });
+            level = level.max(if *written { memory[place].write } else { memory[place].read });
+            touched.push((place, *written));
+        }
+        for (place, written) in touched {
+            let free = &mut memory[place];
+            free.write = free.write.max(level + 1);
+            if written {
+                free.read = free.read.max(level + 1);
+            }
+        }
+        levels.push((level, dispatch));
+    }
+    levels.sort_by_key(|(level, _)| *level);
+    levels.into_iter().map(|(_, dispatch)| dispatch).collect()
 }
 
 /// Collects the dispatches of one operation after another.
@@ -58,6 +97,8 @@ pub struct Recorder<'a> {
     pub(super) writes: Vec<Operand>,
     pub(super) versions: Vec<VersionOperands>,
     pub(super) control: Operand,
+    /// Bytes of a buffer that one kernel is to see at most.
+    pub(super) max_binding: usize,
     pub(super) dispatches: Vec<Dispatch>,
 }
 
@@ -72,6 +113,7 @@ impl<'a> Recorder<'a> {
             writes: Vec::new(),
             versions: Vec::new(),
             control,
+            max_binding: gpu.capabilities().max_binding,
             dispatches: Vec::new(),
         }
     }
@@ -93,7 +135,38 @@ impl<'a> Recorder<'a> {
 
     /// What the device can do.
     pub fn capabilities(&self) -> Capabilities {
-        self.gpu.capabilities()
+        Capabilities { max_binding: self.max_binding, ..self.gpu.capabilities() }
+    }
+
+    /// How many operands the step reads.
+    pub fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// How many results the step writes.
+    pub fn writes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Parts of `elements` 32-bit elements that kernels can see, in order: each starts at a multiple of
+    /// `multiple` elements, itself one of 64, and all are as long as they can be.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where not even `multiple` elements can be seen at a time.
+    pub fn parts(&self, elements: usize, multiple: usize) -> Result<Vec<Range<usize>>> {
+        let longest = self.max_binding / 4 / multiple * multiple;
+        if elements == 0 {
+            return Ok(Vec::new());
+        }
+        if longest == 0 {
+            return Err(Error::Device(format!(
+                "{} lets kernels see no more than {} bytes at a time",
+                self.gpu.adapter(),
+                self.max_binding
+            )));
+        }
+        let starts = (0..elements).step_by(longest);
+        Ok(starts.map(|start| start..elements.min(start + longest)).collect())
     }
 
     /// Operand `index`.
@@ -123,12 +196,34 @@ impl<'a> Recorder<'a> {
         self.control.clone()
     }
 
+    /// Records an operation that is part of this one, with these operands and this one's results.
+    ///
+    /// # Errors
+    /// As [`GpuOperation::record`].
+    pub fn nested(&mut self, operation: &dyn GpuOperation, reads: Vec<Operand>) -> Result<()> {
+        let outer = std::mem::replace(&mut self.reads, reads);
+        let result = operation.record(self);
+        self.reads = outer;
+        result
+    }
+
     /// Temporary memory of this many `f32`, whose content is undefined when the step starts.
     ///
     /// # Errors
     /// [`Error::Device`] where there is none left.
     pub fn scratch(&mut self, elements: usize) -> Result<Operand> {
         Operand::allocate(self.gpu, "temporary results", elements)
+    }
+
+    /// Memory with this content, of this step alone: for kernels to look something up, or to leave
+    /// something there for the next time.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where there is none left.
+    pub fn table(&mut self, words: &[u32]) -> Result<Operand> {
+        let operand = Operand::allocate(self.gpu, "a kernel's table", words.len())?;
+        self.gpu.upload(operand.allocation(), 0, bytemuck::cast_slice(words));
+        Ok(operand)
     }
 
     /// Runs `kernel` on `groups` workgroups; see `prelude.wgsl` for how kernels find their number.
@@ -177,7 +272,7 @@ impl<'a> Recorder<'a> {
                     capabilities.max_binding as f64 / 1048576.0,
                 )));
             }
-            memory.push(operand.allocation().clone());
+            memory.push((operand.allocation().clone(), matches!(bind, Bind::Write(_))));
             entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: operand.binding() });
         }
         let bindings = self.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -187,7 +282,7 @@ impl<'a> Recorder<'a> {
         });
         let constants = std::iter::once(0).chain(constants.iter().copied()).collect();
         let groups = [width as u32, height as u32];
-        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, _memory: memory });
+        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, memory });
         Ok(())
     }
 }

@@ -3,13 +3,14 @@
 use super::Gpu;
 use super::frame::{ACTIVE, CONTROL_WORDS, Frame};
 use super::memory::Operand;
+use super::mirror::VersionOperands;
 use super::recorder::Recorder;
 use super::steps::encode_step;
 use crate::Result;
 use crate::cpu::{Cpu, Real};
 use crate::dtype::DType;
 use crate::ops::testing::{Data, Setting};
-use crate::ops::{Op, Operation};
+use crate::ops::{Encode, Op, Operation};
 use std::sync::Arc;
 
 /// The first GPU, which may be software. Without one the test is skipped, unless
@@ -25,6 +26,11 @@ pub(crate) fn gpu() -> Option<Arc<Gpu>> {
             None
         }
     }
+}
+
+/// The same GPU, opened for one test alone.
+pub(crate) fn own_gpu() -> Option<Arc<Gpu>> {
+    gpu().and_then(|_| super::open_another(0))
 }
 
 /// How far an operation's results on a GPU may be from the CPU's, as a fraction of the
@@ -72,6 +78,17 @@ pub(crate) fn run(
     setting: &Setting<f32>,
     packed: Option<(usize, Packed<'_>)>,
 ) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, packed, |_| ())
+}
+
+/// [`run`] with a recorder that `change` has changed: what the verdict was, how much kernels see.
+pub(crate) fn run_with(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    packed: Option<(usize, Packed<'_>)>,
+    change: impl FnOnce(&mut Recorder<'_>),
+) -> Result<Vec<Data<f32>>> {
     let control = Operand::allocate(gpu, "control", CONTROL_WORDS)?;
     gpu.upload(control.allocation(), 0, bytemuck::cast_slice(&ACTIVE));
     let mut recorder = Recorder::new(gpu, setting.rows, control);
@@ -87,6 +104,7 @@ pub(crate) fn run(
         recorder.reads[number] = Operand::packed(&bytes, packed.dtype, packed.elements, scales);
     }
     recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
+    change(&mut recorder);
     op.record(&mut recorder)?;
     let (table, group) = super::memory::new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&setting.values, 0));
@@ -107,6 +125,56 @@ pub(crate) fn run(
     Frame::download(gpu, &mut parts)?;
     drop(parts);
     Ok(results)
+}
+
+/// [`run`] where kernels see no more than `bytes` of a buffer at a time.
+pub(crate) fn run_within(gpu: &Gpu, op: &Op, setting: &Setting<f32>, bytes: usize) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, None, |recorder| recorder.max_binding = bytes)
+}
+
+/// [`run`] after these words of the prelude's `Control`: applies, skipped, halted, halted step.
+pub(crate) fn run_after(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    control: [u32; CONTROL_WORDS],
+) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, None, |recorder| {
+        gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&control));
+    })
+}
+
+/// The codes and scales of a parameter, encoded on the GPU where kernels see no more than `limit` bytes
+/// of a buffer at a time, and the verdict was that the step `applies`.
+pub(crate) fn encoded(
+    gpu: &Gpu,
+    dtype: DType,
+    data: &[f32],
+    channels: usize,
+    limit: usize,
+    applies: u32,
+) -> Result<(Vec<u8>, Vec<f32>)> {
+    let mut bytes = vec![0; dtype.storage_bytes(data.len())];
+    let mut scales = vec![0.0; dtype.scale_count(channels)];
+    let held = gpu.storage("packed", bytes.len() as u64)?;
+    let held_scales = gpu.storage("scales", scales.len() as u64 * 4)?;
+    let held_scales = (!scales.is_empty()).then_some((&held_scales, scales.len()));
+    let packed = Operand::packed(&held, dtype, data.len(), held_scales);
+    let master = operand(gpu, &Data::Real(data.to_vec()))?;
+    let version = VersionOperands { dtype, master, packed: packed.clone(), channels };
+    let op = Op::Encode(Encode { store: 0, dtype });
+    run_with(gpu, &op, &Setting::new(1, &[], &[]), None, |recorder| {
+        recorder.versions = vec![version];
+        recorder.max_binding = recorder.max_binding.min(limit);
+        gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&[applies, 0, 0, 0]));
+    })?;
+    let mut parts: Vec<(Operand, &mut [u8])> = vec![(packed.clone(), &mut bytes)];
+    if let Some(operand) = packed.scales() {
+        parts.push((operand, bytemuck::cast_slice_mut(&mut scales)));
+    }
+    Frame::download(gpu, &mut parts)?;
+    drop(parts);
+    Ok((bytes, scales))
 }
 
 /// Runs an operation on the CPU and on the GPU, and twice there: the results must agree within the

@@ -5,13 +5,12 @@ use super::Gpu;
 use super::frame::{ACTIVE, Frame, note_writes};
 use super::kernel::Template;
 use super::memory::{Memory, Operand};
-use super::recorder::{Bind, Dispatch, Recorder};
+use super::recorder::{Bind, Dispatch, Recorder, schedule};
 use super::steps::{STEP_BYTES, encode_step};
 use crate::cpu::StepValues;
 use crate::network::Registry;
 use crate::program::{Phase, Program};
 use crate::{Error, Result};
-use std::sync::Arc;
 
 /// Examples that were copied to the device once, for many epochs.
 #[derive(Debug)]
@@ -131,7 +130,7 @@ pub(crate) fn train_frame(
         None => None,
     };
     let resident = resident.map(|(resident, _)| resident);
-    let mut lists: Vec<(usize, StepLists)> = Vec::new();
+    let mut lists: Vec<(usize, Vec<Dispatch>)> = Vec::new();
     for step in steps.iter() {
         if !lists.iter().any(|(rows, _)| *rows == step.rows) {
             let mut recorder = Recorder::new(&gpu, step.rows, memory.control().clone());
@@ -149,13 +148,15 @@ pub(crate) fn train_frame(
                 |phases| memory.dispatches(program, registry, &mut mirror, step.rows, true, phases);
             let before = list(Phase::Forward..=Phase::Verdict)?;
             let after = list(Phase::Update..=Phase::Commit)?;
-            lists.push((step.rows, StepLists { gather, before, verdict, after }));
+            let (before, after) = (before.iter().cloned(), after.iter().cloned());
+            let all = gather.into_iter().chain(before).chain(verdict).chain(after);
+            lists.push((step.rows, schedule(all)));
         }
     }
     let mut frame = Frame::begin(&gpu, memory.table_group());
     for (number, step) in steps.iter().enumerate() {
-        if let Some((_, lists)) = lists.iter().find(|(rows, _)| *rows == step.rows) {
-            lists.dispatches().for_each(|dispatch| frame.record(dispatch, number as u32));
+        if let Some((_, list)) = lists.iter().find(|(rows, _)| *rows == step.rows) {
+            list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
         }
     }
     frame.finish(steps.len())?;
@@ -173,20 +174,6 @@ pub(crate) fn train_frame(
         left_out: words[2] != 0,
     });
     Ok((outcomes.collect(), kept))
-}
-
-/// The dispatches of a step, part by part.
-struct StepLists {
-    gather: Vec<Dispatch>,
-    before: Arc<Vec<Dispatch>>,
-    verdict: Vec<Dispatch>,
-    after: Arc<Vec<Dispatch>>,
-}
-
-impl StepLists {
-    fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
-        self.gather.iter().chain(self.before.iter()).chain(&self.verdict).chain(self.after.iter())
-    }
 }
 
 /// Adds the verdict on a step.

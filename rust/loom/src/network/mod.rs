@@ -174,6 +174,11 @@ impl Network {
         self.registry.synchronize()
     }
 
+    /// Whether nothing on a GPU is newer than what the host has.
+    pub fn is_synchronized(&self) -> bool {
+        self.registry.is_synchronized()
+    }
+
     /// Adds a layer at the end of a cell.
     ///
     /// # Errors

@@ -103,6 +103,11 @@ impl Registry {
         Ok(())
     }
 
+    /// Whether the host has everything; without GPUs it always does.
+    pub(crate) fn is_synchronized(&self) -> bool {
+        true
+    }
+
     /// A store with its newest master.
     pub(crate) fn store(&self, index: usize) -> Result<Cow<'_, WeightStore>> {
         Ok(Cow::Borrowed(&self.stores[index]))
@@ -164,6 +169,11 @@ mod mirrored {
             let outcome = inner.synchronize(self);
             self.mirror = Some(inner.into());
             outcome
+        }
+
+        /// Whether nothing on the GPU is newer than what the host has.
+        pub(crate) fn is_synchronized(&self) -> bool {
+            self.mirror().map_or(true, |mirror| !mirror.is_ahead())
         }
 
         /// A store with its newest master.

@@ -15,6 +15,8 @@ pub mod pointwise;
 pub mod pool;
 pub mod product;
 pub mod product_update;
+#[cfg(feature = "gpu")]
+mod segment;
 pub mod softmax;
 pub mod sum;
 mod sweep;
@@ -24,7 +26,7 @@ pub mod update;
 
 pub use bias::{BiasAdd, BiasGradient};
 pub use convolution::{Convolution, Geometry2D};
-pub use custom::{Custom, CustomOperation};
+pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};

@@ -4,7 +4,7 @@
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
 use super::{Place, Program, Step, Value, Write};
-use crate::ops::{Direction, Op, ProductUpdate};
+use crate::ops::{Direction, Op, Product, ProductUpdate};
 
 /// Which rewrites are applied; all of them by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +13,8 @@ pub struct Rewrites {
     pub bias: bool,
     /// An activation is applied where a product or a convolution writes its result.
     pub activation: bool,
+    /// An activation's derivative is applied where a product writes the gradient of its input.
+    pub derivative: bool,
     /// A weight's gradient goes into its update row by row, where nothing else needs it: no clipping,
     /// no accumulation. Only for batches of at most [`MOST_UPDATED_ROWS`] rows.
     pub update: bool,
@@ -24,14 +26,14 @@ pub const MOST_UPDATED_ROWS: usize = 128;
 
 impl Default for Rewrites {
     fn default() -> Self {
-        Self { bias: true, activation: true, update: true }
+        Self { bias: true, activation: true, derivative: true, update: true }
     }
 }
 
 impl Rewrites {
     /// No rewrite: the program as layers and trainers lowered it.
     pub fn none() -> Self {
-        Self { bias: false, activation: false, update: false }
+        Self { bias: false, activation: false, derivative: false, update: false }
     }
 }
 
@@ -42,6 +44,9 @@ pub(super) fn apply(program: &mut Program, rewrites: &Rewrites) {
     }
     if rewrites.activation {
         fuse_pairs(program, fuse_activation);
+    }
+    if rewrites.derivative {
+        fuse_pairs(program, fuse_derivative);
     }
     if rewrites.update && program.capacity <= MOST_UPDATED_ROWS {
         fuse_updates(program);
@@ -179,4 +184,20 @@ fn fuse_activation(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
         _ => return None,
     }
     Some((op, producer.reads.clone()))
+}
+
+fn fuse_derivative(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
+    let (Op::Product(product), Op::Pointwise(pointwise)) = (&producer.op, &reader.op) else { return None };
+    let fits = product.direction == Direction::InputGradient
+        && product.derivative.is_none()
+        && pointwise.forward_activation().is_none();
+    let [saved, gradient] = reader.reads[..] else { return None };
+    // The other operand may be what the product writes only if somebody derives from a gradient.
+    if !fits || gradient != *producer.writes.first()? {
+        return None;
+    }
+    let fused = Product { derivative: Some(pointwise.activation), ..product.clone() };
+    let mut reads = producer.reads.clone();
+    reads.push(saved);
+    Some((fused.into(), reads))
 }

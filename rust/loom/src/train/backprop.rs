@@ -270,7 +270,8 @@ impl Trainer {
         self.run.fetch(&watched)
     }
 
-    /// Compiles anew where these batches are larger than any before, or bring weights.
+    /// Compiles anew where these batches are larger than any before, or bring weights, or the network
+    /// has moved to another device.
     pub(super) fn fit_plan(
         &mut self,
         network: &Network,
@@ -279,11 +280,16 @@ impl Trainer {
         let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
         let weighted = self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some());
         let accumulates = self.plan.accumulates || batches.len() > 1;
+        let moved = !self.run.is_on(network.device());
         if rows <= self.plan.capacity
             && weighted == self.plan.weighted
             && accumulates == self.plan.accumulates
+            && !moved
         {
             return Ok(());
+        }
+        if moved {
+            self.forget_examples();
         }
         self.plan.weighted = weighted;
         self.plan.accumulates = accumulates;
@@ -331,6 +337,9 @@ impl Trainer {
     }
 
     pub(super) fn update_metrics<T: Real>(&mut self) {
+        if self.metrics.is_empty() {
+            return;
+        }
         let ports = self.run.program().ports();
         let (Some(output), Some(target)) = (ports.output, ports.target) else { return };
         let output = self.run.read::<T>(output);

@@ -87,7 +87,10 @@ impl Evaluator {
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
         let weighted = examples.weight.is_some();
         let reusable = self.run.take().filter(|(run, _, as_classes, with_weight)| {
-            run.program().capacity() >= rows && *as_classes == classes && *with_weight == weighted
+            run.program().capacity() >= rows
+                && *as_classes == classes
+                && *with_weight == weighted
+                && run.is_on(&network.device)
         });
         let (mut run, op, ..) = match reusable {
             Some(run) => run,

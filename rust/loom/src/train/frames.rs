@@ -46,6 +46,7 @@ impl Epoch {
 #[cfg(feature = "gpu")]
 mod on_gpu {
     use super::{Epoch, Examples, Instant, Network, Result, StepReport, Trainer};
+    use crate::Device;
     use crate::cpu::StepValues;
     use crate::gpu::{FrameStep, Gpu, Outcome, Resident, train_frame};
     use crate::ops::loss::divisor;
@@ -56,7 +57,6 @@ mod on_gpu {
     use crate::train::metrics::Truth;
     use crate::train::{Rows, count_step};
     use std::borrow::Cow;
-    use std::sync::Arc;
 
     /// About how long a frame takes: drivers watch over the device, and people press Ctrl-C.
     const FRAME_SECONDS: f64 = 0.05;
@@ -89,10 +89,6 @@ mod on_gpu {
         /// Reads the examples anew before the next step: they have changed, or are others.
         pub fn forget_examples(&mut self) {
             self.frames.resident = None;
-        }
-
-        fn gpu(&self) -> Option<Arc<Gpu>> {
-            self.run.device_memory().map(|memory| memory.gpu().clone())
         }
 
         /// Copies the examples to the device unless they are there; whether they fit.
@@ -130,7 +126,9 @@ mod on_gpu {
             let rows = self.run.rows;
             let steps = [FrameStep { values: values.clone(), rows, first_row: 0 }];
             let outcome = self.run_frame(network, &steps, None, None)?.0[0];
-            self.fetch_watched()?;
+            if self.is_watched() || !self.metrics.is_empty() {
+                self.fetch_watched()?;
+            }
             let report = self.report(&outcome, &values, total, rows);
             if outcome.left_out {
                 return self.non_finite_at(network, report, &values);
@@ -197,7 +195,7 @@ mod on_gpu {
     }
 
     impl Epoch {
-        /// Runs the next frame of the epoch, where the trainer is on a GPU that holds the examples.
+        /// Runs the next frame of the epoch, where the network is on a GPU that holds the examples.
         pub(super) fn frame(
             &self,
             trainer: &mut Trainer,
@@ -206,7 +204,7 @@ mod on_gpu {
             most: u64,
             reports: &mut Vec<StepReport>,
         ) -> Result<bool> {
-            let Some(gpu) = trainer.gpu() else { return Ok(false) };
+            let Device::Gpu(gpu) = network.device().clone() else { return Ok(false) };
             if self.accumulates() || trainer.is_watched() {
                 return Ok(false);
             }

@@ -15,7 +15,12 @@ pub const BROAD: Tile = Tile::new(128, 128, 16, 8, 16);
 /// Likewise; the largest that fits 16 KiB of workgroup memory.
 pub const LARGE: Tile = Tile::new(64, 128, 16, 8, 8);
 /// Likewise.
-pub const MEDIUM: Tile = Tile::new(64, 64, 16, 8, 4).sliced(2);
+pub const MEDIUM: Tile = Tile::new(64, 64, 8, 8, 4).sliced(2);
+/// Likewise, for an A that is stored transposed.
+pub const DEEP: Tile = Tile::new(64, 64, 16, 8, 4).sliced(2);
+/// Where elements have to be loaded one at a time: more sums a thread would not leave the
+/// registers that this takes.
+pub const EVEN: Tile = Tile::new(64, 64, 16, 8, 4);
 /// For C of few tiles.
 pub const SMALL: Tile = Tile::new(32, 32, 16, 4, 4);
 /// For C of very few tiles, or few columns.
@@ -24,24 +29,30 @@ pub const TINY: Tile = Tile::new(16, 16, 16, 4, 4).sliced(4);
 /// What is known of a tile's speed.
 struct Candidate {
     tile: Tile,
-    /// TFLOP/s when every multiprocessor is full: B across, and B along the depth.
-    rates: [f64; 2],
+    /// TFLOP/s when every multiprocessor is full: neither operand transposed, B transposed, A
+    /// transposed.
+    rates: [f64; 3],
     /// Workgroups that a multiprocessor holds.
     resident: usize,
     /// What part of the rate a multiprocessor with one workgroup reaches.
     alone: f64,
     /// Microseconds from one barrier to the next when nothing hides the loads.
     step: f64,
+    /// What part of that speed is left where elements are loaded one at a time.
+    single: f64,
 }
 
-const CANDIDATES: [Candidate; 7] = [
-    Candidate { tile: HUGE, rates: [48.5, 45.0], resident: 1, alone: 1.0, step: 2.0 },
-    Candidate { tile: TALL, rates: [44.0, 46.3], resident: 1, alone: 1.0, step: 1.0 },
-    Candidate { tile: BROAD, rates: [47.5, 42.0], resident: 2, alone: 0.96, step: 1.0 },
-    Candidate { tile: LARGE, rates: [45.5, 43.0], resident: 3, alone: 0.83, step: 0.6 },
-    Candidate { tile: MEDIUM, rates: [36.0, 31.0], resident: 2, alone: 0.95, step: 0.5 },
-    Candidate { tile: SMALL, rates: [25.0, 24.0], resident: 12, alone: 0.25, step: 0.3 },
-    Candidate { tile: TINY, rates: [12.0, 12.0], resident: 12, alone: 0.25, step: 0.55 },
+#[rustfmt::skip]
+const CANDIDATES: [Candidate; 9] = [
+    Candidate { tile: HUGE, rates: [48.5, 45.0, 48.5], resident: 1, alone: 1.0, step: 2.0, single: 0.43 },
+    Candidate { tile: TALL, rates: [47.5, 46.4, 41.5], resident: 1, alone: 1.0, step: 1.0, single: 0.43 },
+    Candidate { tile: BROAD, rates: [47.0, 42.0, 48.0], resident: 2, alone: 0.5, step: 1.0, single: 0.4 },
+    Candidate { tile: LARGE, rates: [45.5, 43.0, 37.0], resident: 3, alone: 0.83, step: 0.6, single: 0.68 },
+    Candidate { tile: MEDIUM, rates: [33.0, 33.0, 28.0], resident: 2, alone: 0.95, step: 0.54, single: 0.5 },
+    Candidate { tile: DEEP, rates: [34.0, 30.0, 36.0], resident: 2, alone: 0.95, step: 1.1, single: 0.5 },
+    Candidate { tile: EVEN, rates: [41.0, 36.0, 41.0], resident: 5, alone: 0.43, step: 0.5, single: 0.75 },
+    Candidate { tile: SMALL, rates: [25.0, 24.0, 25.0], resident: 12, alone: 0.35, step: 0.3, single: 0.65 },
+    Candidate { tile: TINY, rates: [8.5, 8.5, 8.5], resident: 12, alone: 1.0, step: 0.62, single: 0.7 },
 ];
 
 const PROCESSORS: usize = 132;
@@ -56,10 +67,12 @@ const PARTS: [usize; 5] = [1, 2, 4, 8, 16];
 /// The fewest products worth a part of their own.
 const LEAST_PART: usize = 64;
 
-/// The cut for these extents; it depends on them and the device's limits alone.
+/// The cut for these extents; `single` says that not all elements can be loaded and stored in
+/// fours. It depends on these and the device's limits alone.
 pub(super) fn choose(
     [rows, columns, depth]: [usize; 3],
     [left_transposed, right_transposed]: [bool; 2],
+    single: bool,
     limits: &Limits,
 ) -> Cut {
     if few_rows_will_do(rows, left_transposed) {
@@ -67,6 +80,7 @@ pub(super) fn choose(
         let groups = columns.div_ceil(if right_transposed { 8 } else { 32 });
         return Cut::FewRows((512 / groups.max(1)).min(depth / 1024).clamp(1, 16));
     }
+    let kind = if left_transposed { 2 } else { usize::from(right_transposed) };
     let mut best = (f64::INFINITY, Cut::Tiles(SMALL, 1));
     for candidate in &CANDIDATES {
         let tile = candidate.tile;
@@ -79,7 +93,7 @@ pub(super) fn choose(
             if parts > 1 && depth / parts < LEAST_PART {
                 break;
             }
-            let time = candidate.time([rows, columns, depth], parts, right_transposed);
+            let time = candidate.time([rows, columns, depth], parts, kind, single);
             if time < best.0 {
                 best = (time, Cut::Tiles(tile, parts));
             }
@@ -90,14 +104,14 @@ pub(super) fn choose(
 
 impl Candidate {
     /// Microseconds that the product is expected to take.
-    fn time(&self, [rows, columns, depth]: [usize; 3], parts: usize, right_transposed: bool) -> f64 {
+    fn time(&self, [rows, columns, depth]: [usize; 3], parts: usize, kind: usize, single: bool) -> f64 {
         let tile = &self.tile;
         let (high, wide) = (tile.rows as usize, tile.columns as usize);
         let steps = depth.div_ceil(parts).div_ceil(tile.step() as usize).max(1);
         let groups = rows.div_ceil(high) * columns.div_ceil(wide) * parts;
         // One workgroup's share of a multiprocessor that is full.
         let products = (high * wide * steps * tile.step() as usize) as f64;
-        let work = 2.0 * products * PROCESSORS as f64 / (self.rates[usize::from(right_transposed)] * 1e6);
+        let work = 2.0 * products * PROCESSORS as f64 / (self.rates[kind] * 1e6);
         let busy =
             |resident: usize| (work * (resident as f64).max(1.0 / self.alone)).max(steps as f64 * self.step);
         // Workgroups that start together end together, so the next ones fill whole multiprocessors.
@@ -110,7 +124,7 @@ impl Candidate {
             1 => 0.0,
             _ => REDUCE + (2 * parts * rows * columns * 4) as f64 / PARTS_TRAFFIC,
         };
-        DISPATCH + time + reduce
+        DISPATCH + if single { time / self.single } else { time } + reduce
     }
 }
 
@@ -124,21 +138,27 @@ mod tests {
     #[test]
     fn the_cut_suits_the_extents() {
         let plain = [false, false];
-        assert_eq!(choose([4096; 3], plain, &ROOMY), Cut::Tiles(HUGE, 1));
-        assert_eq!(choose([4096; 3], [false, true], &ROOMY), Cut::Tiles(TALL, 1));
-        assert_eq!(choose([1024; 3], plain, &ROOMY), Cut::Tiles(LARGE, 1));
-        assert_eq!(choose([64, 512, 512], plain, &ROOMY), Cut::Tiles(TINY, 1));
-        assert!(matches!(choose([64, 512, 784], plain, &ROOMY), Cut::Tiles(SMALL, 4..)));
-        assert!(matches!(choose([64, 10, 512], plain, &ROOMY), Cut::Tiles(TINY, 2..)));
-        assert_eq!(choose([1, 512, 784], plain, &ROOMY), Cut::FewRows(1));
-        assert_eq!(choose([1, 4096, 4096], plain, &ROOMY), Cut::FewRows(4));
+        assert_eq!(choose([4096; 3], plain, false, &ROOMY), Cut::Tiles(HUGE, 1));
+        assert_eq!(choose([4096; 3], [false, true], false, &ROOMY), Cut::Tiles(TALL, 1));
+        assert_eq!(choose([1024; 3], plain, false, &ROOMY), Cut::Tiles(LARGE, 1));
+        assert_eq!(choose([64, 3136, 128], [false, true], false, &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([512, 512, 64], [true, false], false, &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([1024; 3], [true, false], false, &ROOMY), Cut::Tiles(DEEP, 1));
+        assert_eq!(choose([1024, 512, 784], plain, false, &ROOMY), Cut::Tiles(MEDIUM, 1));
+        assert_eq!(choose([64, 512, 512], plain, false, &ROOMY), Cut::Tiles(TINY, 1));
+        assert!(matches!(choose([64, 512, 784], plain, false, &ROOMY), Cut::Tiles(SMALL, 4..)));
+        assert!(matches!(choose([64, 10, 512], plain, true, &ROOMY), Cut::Tiles(TINY, 2..)));
+        assert!(matches!(choose([1024, 10, 512], plain, true, &ROOMY), Cut::Tiles(TINY, 2..)));
+        assert_eq!(choose([1001; 3], plain, true, &ROOMY), Cut::Tiles(EVEN, 1));
+        assert_eq!(choose([1, 512, 784], plain, false, &ROOMY), Cut::FewRows(1));
+        assert_eq!(choose([1, 4096, 4096], plain, false, &ROOMY), Cut::FewRows(4));
     }
 
     #[test]
     fn limits_are_kept() {
         for extents in [[1, 1, 1], [64, 512, 784], [1024; 3], [4096; 3], [8192, 8, 1 << 20]] {
             for right_transposed in [false, true] {
-                let Cut::Tiles(tile, parts) = choose(extents, [true, right_transposed], &SPARE) else {
+                let Cut::Tiles(tile, parts) = choose(extents, [true, right_transposed], false, &SPARE) else {
                     panic!("a transposed left operand needs tiles");
                 };
                 assert!(tile.threads() <= 256 && tile.workgroup_bytes(true) <= 16384, "{tile:?}");

@@ -32,6 +32,17 @@ pub struct Cooperative {
 }
 
 impl Cooperative {
+    /// The tile that was fastest on an NVIDIA H200 for C of these extents.
+    pub fn suiting(rows: usize, columns: usize, right_transposed: bool) -> Self {
+        let large = rows.div_ceil(128) * columns.div_ceil(128) >= 132;
+        let (rows, columns, depth, down, along, prefetch, stages) = match (large, right_transposed) {
+            (true, true) => (128, 128, 32, 2, 2, false, 1),
+            (true, false) => (128, 128, 16, 2, 4, true, 2),
+            (false, _) => (64, 64, 64, 2, 2, false, 1),
+        };
+        Self { rows, columns, depth, down, along, prefetch, right_transposed, stages }
+    }
+
     /// Threads of a workgroup.
     pub const fn threads(&self) -> u32 {
         32 * self.down * self.along
@@ -284,5 +295,28 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Software adapters have no cooperative matrices, so only naga sees the text there.
+    #[test]
+    fn every_text_is_valid() {
+        for (rows, right_transposed) in [(64, false), (64, true), (4096, false), (4096, true)] {
+            let tile = Cooperative::suiting(rows, rows, right_transposed);
+            assert!(tile.workgroup_bytes() <= 32768 && tile.threads() <= 256);
+            let kernel = crate::gpu::Kernel::new("mixed", &tile.source());
+            let module = naga::front::wgsl::parse_str(kernel.source())
+                .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
+            let flags = naga::valid::ValidationFlags::all();
+            let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::all())
+                .validate(&module)
+                .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
+            let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
+            naga::back::spv::write_vec(&module, &info, &options, None).expect("SPIR-V");
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! From extents to kernels.
 
+use super::choose::choose;
 use super::few_rows::{self, FewRows};
 use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
 use super::reduce;
-use super::tile::{Along, Edges, Hooks, Tile, Tiled};
+use super::tile::{Along, Edges, Loader, Tile};
+use super::tiled::{Hooks, Tiled};
 
 /// `C (+)= finish(A B + bias)`.
 ///
@@ -92,8 +94,18 @@ impl Problem<'_> {
 
     /// The cut that suits the extents.
     pub fn choose(&self, limits: &Limits) -> Cut {
+        let (left, right) = self.loaders();
+        let single = left.width == 1 || right.width == 1 || !self.output.in_fours(self.columns);
         let extents = [self.rows, self.columns, self.depth];
-        super::choose::choose(extents, [self.left.transposed, self.right.transposed], limits)
+        choose(extents, [self.left.transposed, self.right.transposed], single, limits)
+    }
+
+    /// How tiles of A and of B are loaded.
+    fn loaders(&self) -> (Loader, Loader) {
+        (
+            loader(self.left, !self.left.transposed, self.depth, self.rows),
+            loader(self.right, self.right.transposed, self.depth, self.columns),
+        )
     }
 
     /// Plans the product with this cut.
@@ -193,8 +205,7 @@ impl Problem<'_> {
         width: u32,
         parts: usize,
     ) -> (&'static str, usize, Role, String) {
-        let left = loader(self.left, !self.left.transposed, self.depth, self.rows);
-        let right = loader(self.right, self.right.transposed, self.depth, self.columns);
+        let (left, right) = self.loaders();
         declarations.left(self.left, left.width);
         declarations.right(self.right, self.storage, right.width);
         let written = self.declare_store(declarations, width, parts);

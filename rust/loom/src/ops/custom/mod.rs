@@ -10,7 +10,49 @@ use crate::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
 
-/// CPU code for an operation that loom does not have.
+/// What a [`CustomOperation`]'s GPU kernel is to be made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomExtents {
+    /// Rows of the batch.
+    pub rows: usize,
+    /// Whether results are added to what is there instead of replacing it.
+    pub accumulate: bool,
+    /// A number for the layer the step belongs to, for keying random draws.
+    pub path: u32,
+    /// Elements of each operand.
+    pub reads: Vec<usize>,
+    /// Elements of each result.
+    pub writes: Vec<usize>,
+}
+
+/// A [`CustomOperation`]'s GPU kernel.
+///
+/// `source` is WGSL with an entry point `main`. Operands, then results, are bound in order from
+/// `@group(0) @binding(0)` on: `var<storage, read>` an operand, `var<storage, read_write>` a result, each
+/// an array of `f32`, or `i32` for indices. Its constants are declared as
+///
+/// ```wgsl
+/// struct Constants {
+///     step: u32,
+///     // those of `constants`
+/// }
+/// var<immediate> constants: Constants;
+/// ```
+///
+/// It may use what stands before every kernel: `steps[constants.step]` holds the values of the step (seed,
+/// step, rate, ...), and `group_index(workgroup_id, num_workgroups)` is the workgroup's number, past
+/// `groups` for some where there are very many. Indices out of range stay within the operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomWgsl {
+    /// The text.
+    pub source: String,
+    /// Constants beside the step's number, 31 at most.
+    pub constants: Vec<u32>,
+    /// How many workgroups run.
+    pub groups: usize,
+}
+
+/// Code for an operation that loom does not have.
 ///
 /// Most new layers need no operation of their own; compose existing ones first.
 pub trait CustomOperation: fmt::Debug + Send + Sync {
@@ -19,6 +61,12 @@ pub trait CustomOperation: fmt::Debug + Send + Sync {
 
     /// Computes in `f32`.
     fn run_f32(&self, args: &mut Args<'_>) -> Result<()>;
+
+    /// The same for a GPU; without it, networks that use the operation run on the CPU only.
+    fn wgsl(&self, extents: &CustomExtents) -> Option<CustomWgsl> {
+        let _ = extents;
+        None
+    }
 
     /// Computes in `f64`, for networks built in that precision and for gradient checks.
     fn run_f64(&self, args: &mut Args<'_>) -> Result<()> {

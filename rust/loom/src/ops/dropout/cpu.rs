@@ -29,7 +29,7 @@ impl Operation for Dropout {
 
 impl Dropout {
     /// Words of the generator below this drop their element.
-    fn threshold(&self) -> u32 {
+    pub(super) fn threshold(&self) -> u32 {
         // A cast saturates, so that a rate just below 1 does not wrap around.
         (self.rate * (1u64 << 32) as f64).round() as u32
     }

@@ -1,6 +1,77 @@
-//! On a GPU.
+//! Dropout on a GPU, with the CPU's masks.
 
 use super::Dropout;
-use crate::gpu::GpuOperation;
+use crate::Result;
+use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 
-impl GpuOperation for Dropout {}
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+
+impl GpuOperation for Dropout {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (x, y) = (recorder.read(0)?, recorder.write(0)?);
+        let kernel =
+            Template::new(include_str!("dropout.wgsl")).constant("THREADS", THREADS).kernel("dropout");
+        let factor = (1.0 / (1.0 - self.rate)) as f32;
+        let constants =
+            [y.elements as u32, self.features as u32, recorder.path(), self.threshold(), factor.to_bits()];
+        // One block more where the first is begun in the middle.
+        let blocks = y.elements.div_ceil(4) + 1;
+        recorder.dispatch(&kernel, &[Bind::Read(x), Bind::Write(y)], &constants, blocks.div_ceil(THREADS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Cpu;
+    use crate::gpu::testing::{check, gpu, run};
+    use crate::ops::testing::{Data, Setting, numbers};
+    use proptest::prelude::*;
+
+    /// Results that are the same to the bit have the same masks; dropped and kept zeros differ in nothing
+    /// but their sign.
+    fn same(op: &Dropout, setting: &Setting<f32>) {
+        check(op.clone(), setting);
+        let Some(gpu) = gpu() else { return };
+        let found = run(&gpu, &op.clone().into(), setting, None).unwrap();
+        let expected = setting.run_on(op, Cpu::global().unwrap()).unwrap();
+        for (found, expected) in found[0].real().iter().zip(expected[0].real()) {
+            assert_eq!(found.to_bits(), expected.to_bits());
+        }
+    }
+
+    fn setting(rows: usize, features: usize, row_offset: u64) -> Setting<f32> {
+        let x: Vec<f32> = numbers(13, rows * features);
+        let mut setting = Setting::new(rows, &[&x], &[x.len()]);
+        setting.path = 0x8BCD_1234;
+        setting.values.seed = 0x9234_5678_9ABC_DEF0;
+        setting.values.step = 5 + (3 << 32);
+        setting.values.row_offset = row_offset;
+        setting
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn masks_are_those_of_the_cpu(
+            rows in 1..40usize,
+            features in 1..100usize,
+            rate in prop_oneof![Just(0.0), Just(0.5), 0.0..1.0],
+            row_offset in prop_oneof![Just(0u64), 0..100_000u64],
+        ) {
+            same(&Dropout { rate, features }, &setting(rows, features, row_offset));
+        }
+    }
+
+    #[test]
+    fn late_rows_and_rates_near_one() {
+        // Word numbers past 32 bits.
+        same(&Dropout { rate: 0.3, features: 4097 }, &setting(3, 4097, 4_000_000));
+        same(&Dropout { rate: 1.0 - 1e-12, features: 300 }, &setting(3, 300, 0));
+        let mut infinite = setting(1, 64, 0);
+        infinite.reads = vec![Data::Real(vec![f32::INFINITY; 64])];
+        same(&Dropout { rate: 0.5, features: 64 }, &infinite);
+    }
+}

@@ -1,6 +1,220 @@
-//! On a GPU.
+//! Encoding on a GPU, with the CPU's codes and scales to the bit.
 
 use super::Encode;
-use crate::gpu::GpuOperation;
+use crate::dtype::Codec;
+use crate::gpu::{Bind, GpuOperation, Recorder, Template, VersionOperands};
+use crate::ops::segment;
+use crate::{Error, Result};
 
-impl GpuOperation for Encode {}
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+/// Neighbouring channels whose scales one workgroup finds: as many as memory is read in units of.
+const CHANNELS: usize = 8;
+/// Parts of a parameter start at multiples of this many weights, whatever they are packed as.
+const PART: usize = 256;
+/// The bits of the largest scale whose largest code does not decode to infinity.
+const LARGEST_SCALE: u32 = largest_scale().to_bits();
+
+const fn largest_scale() -> f32 {
+    let mut scale = f32::MAX / 127.0;
+    while !(scale * 127.0).is_finite() {
+        scale = scale.next_down();
+    }
+    scale
+}
+
+impl GpuOperation for Encode {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        for version in recorder.versions().to_vec() {
+            match version.dtype.codec()? {
+                Codec::Float16 => halves(recorder, &version, include_str!("float16.wgsl"))?,
+                Codec::BFloat16 => halves(recorder, &version, include_str!("bfloat16.wgsl"))?,
+                Codec::Int8 => bytes(recorder, &version)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn halves(recorder: &mut Recorder<'_>, version: &VersionOperands, code: &str) -> Result<()> {
+    let kernel = Template::new(include_str!("halves.wgsl"))
+        .constant("THREADS", THREADS)
+        .section("CODE", code)
+        .kernel(format!("encode.{}", version.dtype));
+    for part in recorder.parts(version.master.elements, PART)? {
+        let (first, count) = (part.start, part.len());
+        let operands = [
+            Bind::Read(recorder.control()),
+            Bind::Read(version.master.slice(first, count)?),
+            Bind::Write(version.packed.slice(first, count)?),
+        ];
+        recorder.dispatch(&kernel, &operands, &[count as u32], count.div_ceil(4 * THREADS))?;
+    }
+    Ok(())
+}
+
+fn bytes(recorder: &mut Recorder<'_>, version: &VersionOperands) -> Result<()> {
+    let VersionOperands { dtype, master, packed, channels } = version;
+    let channels = (*channels).max(1);
+    let scales = packed.scales().ok_or_else(|| Error::Internal(format!("{dtype} without scales")))?;
+    let width = segment::lanes(channels, CHANNELS);
+    let template = |text: &str| {
+        Template::new(text)
+            .constant("THREADS", THREADS)
+            .constant("LARGEST_SCALE", LARGEST_SCALE)
+            .section("INT8", include_str!("int8.wgsl"))
+    };
+    let find = template(include_str!("scales.wgsl"))
+        .constant("WIDTH", width)
+        .kernel(format!("encode.{dtype} scales"));
+    let encode = template(include_str!("bytes.wgsl")).kernel(format!("encode.{dtype}"));
+    let parts = recorder.parts(master.elements, PART)?;
+    let largest = recorder.scratch(channels)?;
+    for (number, part) in parts.iter().enumerate() {
+        let operands = [
+            Bind::Read(recorder.control()),
+            Bind::Read(master.slice(part.start, part.len())?),
+            Bind::Write(largest.clone()),
+            Bind::Write(scales.clone()),
+        ];
+        let flags = [u32::from(number > 0), u32::from(number + 1 == parts.len())];
+        let extents = [part.len(), channels, part.start % channels].map(|extent| extent as u32);
+        let constants = [&extents[..], &flags].concat();
+        recorder.dispatch(&find, &operands, &constants, channels.div_ceil(width))?;
+    }
+    for part in parts {
+        let operands = [
+            Bind::Read(recorder.control()),
+            Bind::Read(master.slice(part.start, part.len())?),
+            Bind::Read(scales.clone()),
+            Bind::Write(packed.slice(part.start, part.len())?),
+        ];
+        let extents = [part.len(), channels, part.start % channels].map(|extent| extent as u32);
+        recorder.dispatch(&encode, &operands, &extents, part.len().div_ceil(4 * THREADS))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::gpu::testing::{encoded, gpu};
+    use crate::ops::testing::numbers;
+    use crate::tensor::Buffer;
+    use proptest::prelude::*;
+
+    const TYPES: [DType; 3] = [DType::Float16, DType::BFloat16, DType::Int8];
+
+    /// The codes and scales of both devices are the same, in one part and in many.
+    fn same(dtype: DType, data: &[f32], channels: usize) {
+        let Some(gpu) = gpu() else { return };
+        let mut bytes = Buffer::zeroed(dtype.storage_bytes(data.len()));
+        let mut scales = vec![0.0; dtype.scale_count(channels)];
+        dtype.codec().unwrap().encode(None, data, channels, bytes.bytes_mut(), &mut scales).unwrap();
+        for limit in [usize::MAX, 4 * PART.max(channels.next_multiple_of(PART))] {
+            let found = encoded(&gpu, dtype, data, channels, limit, 1).unwrap();
+            for (i, (found, expected)) in found.1.iter().zip(&scales).enumerate() {
+                assert_eq!(found.to_bits(), expected.to_bits(), "scale {i} is {found:e}, not {expected:e}");
+            }
+            let differs = found.0.iter().zip(bytes.bytes()).position(|(x, y)| x != y);
+            if let Some(place) = differs {
+                let element = place * data.len() / found.0.len();
+                let scale = scales.get(element % channels);
+                panic!(
+                    "{dtype}: byte {place} is {}, not {}, of {:e} by {scale:?}",
+                    found.0[place],
+                    bytes.bytes()[place],
+                    data[element]
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn any_extents(rows in 1..40usize, channels in 1..40usize, exponent in -45..37i32, seed: u64) {
+            let factor = 10f64.powi(exponent);
+            let data: Vec<f32> =
+                numbers::<f64>(seed, rows * channels).iter().map(|x| (x * factor) as f32).collect();
+            for dtype in TYPES {
+                if dtype != DType::Float16 || exponent < 4 {
+                    same(dtype, &data, channels);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_parameters() {
+        for (rows, channels) in [(784, 10), (100, 512), (3, 5000), (5000, 1)] {
+            let data: Vec<f32> = numbers(3, rows * channels);
+            TYPES.into_iter().for_each(|dtype| same(dtype, &data, channels));
+        }
+    }
+
+    /// Every 16-bit code's number, the midpoint above it, and the neighbours of both.
+    #[test]
+    fn every_sixteen_bit_code_and_midpoint() {
+        for (dtype, shift, exponent) in [(DType::BFloat16, 16, 0xFF), (DType::Float16, 13, 143)] {
+            let first = if dtype == DType::Float16 { 101 << 23 } else { 0u32 };
+            let values = (first..exponent << 23).step_by(1 << (shift - 1)).flat_map(|bits| {
+                let bits = [bits.saturating_sub(1), bits, bits + 1];
+                bits.into_iter().flat_map(|bits| [bits, bits | 1 << 31])
+            });
+            // What rounds to infinity is refused.
+            let fits = |x: &f32| match dtype {
+                DType::Float16 => x.abs() < 65520.0,
+                _ => x.to_bits() & 0x7FFF_FFFF < 0x7F7F_8000,
+            };
+            let values: Vec<f32> = values.map(f32::from_bits).filter(fits).collect();
+            assert!(values.len() > 100_000);
+            same(dtype, &values, 1);
+        }
+        same(DType::Float16, &[f32::from_bits(1), -f32::MIN_POSITIVE, 1e-30, 0.0, -0.0], 1);
+    }
+
+    /// Numbers at and next to ties between codes, under scales of every kind.
+    #[test]
+    fn ties_between_bytes() {
+        let mut data = Vec::new();
+        let mut seed = 1u32;
+        let largest: Vec<f32> = (0..300)
+            .map(|i| {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let magnitude = seed >> 1;
+                match i {
+                    0 => f32::MAX,
+                    1 => f32::MAX.next_down(),
+                    2 => 127.0,
+                    3..40 => f32::from_bits(i * 41), // subnormal
+                    40..50 => f32::from_bits((7 << 23) + (magnitude >> 8)), // whose scale is
+                    _ => f32::from_bits(magnitude % 0x7F80_0000),
+                }
+            })
+            .collect();
+        data.extend(&largest);
+        for half in 0..255 {
+            for ulps in -3i32..=3 {
+                data.extend(largest.iter().map(|largest| {
+                    let tie = f64::from(*largest) / 127.0 * f64::from(half) / 2.0;
+                    let near = f32::from_bits((tie as f32).to_bits().saturating_add_signed(ulps));
+                    let near = near.min(*largest);
+                    if half % 2 == 0 { near } else { -near }
+                }));
+            }
+        }
+        same(DType::Int8, &data, largest.len());
+    }
+
+    #[test]
+    fn a_refused_step_leaves_the_version_as_it_was() {
+        let Some(gpu) = gpu() else { return };
+        for dtype in TYPES {
+            let (bytes, scales) = encoded(&gpu, dtype, &numbers(3, 60), 6, usize::MAX, 0).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 0) && scales.iter().all(|scale| *scale == 0.0));
+        }
+    }
+}

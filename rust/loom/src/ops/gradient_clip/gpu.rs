@@ -1,12 +1,153 @@
-//! On a GPU.
+//! Clipping on a GPU: one dispatch a store for the norm, one for what is done with it.
 
 use super::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
-use crate::gpu::GpuOperation;
+use crate::Result;
+use crate::gpu::{Bind, GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Template};
+use crate::ops::segment;
 
-impl GpuOperation for SquaredSum {}
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+/// Units of four elements that one thread squares before there is another workgroup.
+const SHARE: usize = 4;
 
-impl GpuOperation for ClipFactor {}
+impl GpuOperation for SquaredSum {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (gradient, total) = (recorder.read(0)?, recorder.write(0)?);
+        // A store without elements has a sum, too.
+        let mut parts = recorder.parts(self.len, OFFSET_ELEMENTS)?;
+        if parts.is_empty() {
+            parts.push(0..0);
+        }
+        for part in parts {
+            let workgroups = part.len().div_ceil(4 * THREADS * SHARE).clamp(1, THREADS);
+            let shares = recorder.table(&vec![0; 1 + workgroups])?;
+            let mut operands = vec![
+                Bind::Read(gradient.slice(part.start, part.len())?),
+                Bind::Write(shares),
+                Bind::Write(total.clone()),
+            ];
+            let (mut before, mut start) = ("", "0.0");
+            if part.start > 0 {
+                start = "total[0]";
+            } else if !self.first {
+                operands.push(Bind::Read(recorder.read(1)?));
+                before = "@group(0) @binding(3) var<storage, read> before: array<f32>;";
+                start = "before[0]";
+            }
+            let kernel = Template::new(include_str!("squared_sum.wgsl"))
+                .constant("THREADS", THREADS)
+                .section("BEFORE", before)
+                .section("START", start)
+                .section("JOIN", segment::join("join", "f32", THREADS, "a + b"))
+                .kernel("squared_sum");
+            let constants = [part.len() as u32, workgroups as u32];
+            recorder.dispatch(&kernel, &operands, &constants, workgroups)?;
+        }
+        Ok(())
+    }
+}
 
-impl GpuOperation for ScaleGradient {}
+impl GpuOperation for ClipFactor {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let kernel = Template::new(include_str!("clip_factor.wgsl")).kernel("clip_factor");
+        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?)];
+        recorder.dispatch(&kernel, &operands, &[], 1)
+    }
+}
 
-impl GpuOperation for ClampGradient {}
+/// Runs a kernel over a gradient in units of four elements; `factor` is bound before it.
+fn change(
+    recorder: &mut Recorder<'_>,
+    (label, text): (&str, &str),
+    factor: Option<Operand>,
+    len: usize,
+) -> Result<()> {
+    let gradient = recorder.write(0)?;
+    let kernel = Template::new(text).constant("THREADS", THREADS).kernel(label);
+    for part in recorder.parts(len, OFFSET_ELEMENTS)? {
+        let gradient = Bind::Write(gradient.slice(part.start, part.len())?);
+        let operands: Vec<Bind> = factor.iter().cloned().map(Bind::Read).chain([gradient]).collect();
+        let units = part.len().div_ceil(4);
+        recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))?;
+    }
+    Ok(())
+}
+
+impl GpuOperation for ScaleGradient {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let factor = recorder.read(0)?;
+        change(recorder, ("scale_gradient", include_str!("scale.wgsl")), Some(factor), self.len)
+    }
+}
+
+impl GpuOperation for ClampGradient {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        change(recorder, ("clamp_gradient", include_str!("clamp.wgsl")), None, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Cpu;
+    use crate::gpu::testing::{check, compare, gpu, run_within};
+    use crate::ops::testing::{Data, Setting, numbers};
+    use crate::ops::{Op, Operation};
+
+    /// Both devices, and the GPU again where kernels see 1,000 bytes at a time.
+    fn in_parts(op: impl Operation + Into<Op> + Clone, setting: &Setting<f32>) {
+        check(op.clone(), setting);
+        let Some(gpu) = gpu() else { return };
+        let found = run_within(&gpu, &op.clone().into(), setting, 1000).unwrap();
+        compare(&op.clone().into(), &setting.run_on(&op, Cpu::global().unwrap()).unwrap(), &found);
+    }
+
+    #[test]
+    fn squares_of_any_length() {
+        for len in [1, 2, 63, 4096, 4099, 70_001] {
+            let gradient: Vec<f32> = numbers(5, len);
+            in_parts(SquaredSum { len, first: true }, &Setting::new(1, &[&gradient], &[1]));
+            in_parts(SquaredSum { len, first: false }, &Setting::new(1, &[&gradient, &[0.3]], &[1]));
+        }
+        check(SquaredSum { len: 700_000, first: true }, &Setting::new(1, &[&numbers(6, 700_000)], &[1]));
+        check(SquaredSum { len: 0, first: true }, &Setting::new(1, &[&[]], &[1]));
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let gradient = [1.0, wrong, 2.0, 3.0, 4.0];
+            check(SquaredSum { len: 5, first: true }, &Setting::new(1, &[&gradient], &[1]));
+        }
+    }
+
+    #[test]
+    fn the_factor_is_that_of_the_cpu() {
+        for max_norm in [1.0, 4.0, 1e-6, f64::INFINITY] {
+            for squares in [0.0, 16.0, 17.0, 1e-12, 1e38, f32::INFINITY, f32::NAN] {
+                let mut setting = Setting::new(1, &[&[squares]], &[2]);
+                setting.values.max_norm = max_norm;
+                check(ClipFactor, &setting);
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_are_scaled_and_clamped() {
+        for len in [1, 5, 64, 1003] {
+            let mut gradient: Vec<f32> = numbers(6, len);
+            for (i, wrong) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
+                if len > 5 {
+                    gradient[3 * i + 1] = wrong;
+                }
+            }
+            for factor in [0.25, 1.0] {
+                let mut setting = Setting::new(1, &[&[3.0, factor]], &[]);
+                setting.writes = vec![Data::Real(gradient.clone())];
+                in_parts(ScaleGradient { len }, &setting);
+            }
+            for limit in [0.5, 0.0, 1e30, f64::INFINITY] {
+                let mut setting = Setting::new(1, &[], &[]);
+                setting.writes = vec![Data::Real(gradient.clone())];
+                setting.values.clip_value = limit;
+                in_parts(ClampGradient { len }, &setting);
+            }
+        }
+    }
+}

@@ -1,6 +1,281 @@
-//! On a GPU.
+//! Losses on a GPU: one dispatch, the threads of a row side by side.
 
-use super::Loss;
-use crate::gpu::GpuOperation;
+use super::{Loss, LossFunction};
+use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::ops::segment;
+use crate::{Error, Result};
+use std::fmt::Write;
 
-impl GpuOperation for Loss {}
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+
+/// `(o - t)^2`.
+const SQUARED: &str = "\
+fn loss_of(o: f32, t: f32) -> f32 {
+    return (o - t) * (o - t);
+}
+fn slope_of(o: f32, t: f32) -> f32 {
+    return (o - t) + (o - t);
+}
+";
+
+/// `|o - t|`. Where neither is larger the difference is 0, or NaN, which must show.
+const ABSOLUTE: &str = "\
+fn loss_of(o: f32, t: f32) -> f32 {
+    return abs(o - t);
+}
+fn slope_of(o: f32, t: f32) -> f32 {
+    return select(select(o - t, -1.0, o < t), 1.0, o > t);
+}
+";
+
+/// A parabola within DELTA of the target, a line beyond.
+const HUBER: &str = "\
+fn loss_of(o: f32, t: f32) -> f32 {
+    let distance = abs(o - t);
+    let line = DELTA * (distance - 0.5 * DELTA);
+    return select(line, 0.5 * distance * distance, distance <= DELTA);
+}
+fn slope_of(o: f32, t: f32) -> f32 {
+    let difference = o - t;
+    // What is beyond either limit is cut; a NaN is beyond neither, and stays.
+    return select(select(difference, -DELTA, difference < -DELTA), DELTA, difference > DELTA);
+}
+";
+
+/// Binary cross-entropy on logits; no exponential overflows.
+const BINARY: &str = "\
+fn loss_of(o: f32, t: f32) -> f32 {
+    return max(o, 0.0) - o * t + loom_ln_1p(exp(-abs(o)));
+}
+fn slope_of(o: f32, t: f32) -> f32 {
+    return loom_sigmoid(o) - t;
+}
+";
+
+/// A kernel's operands, with their declarations.
+#[derive(Default)]
+struct Bindings {
+    text: String,
+    operands: Vec<Bind>,
+}
+
+impl Bindings {
+    fn add(&mut self, name: &str, element: &str, bind: Bind) {
+        let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
+        let number = self.operands.len();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            self.text,
+            "@group(0) @binding({number}) var<storage, {access}> {name}: array<{element}>;"
+        );
+        self.operands.push(bind);
+    }
+}
+
+impl GpuOperation for Loss {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        if self.class_targets && !self.is_over_classes() {
+            return Err(Error::Value(format!(
+                "{self} takes real targets like its output, not class indices"
+            )));
+        }
+        let mut bindings = Bindings::default();
+        bindings.add("output", "f32", Bind::Read(recorder.read(0)?));
+        let target = if self.class_targets { "i32" } else { "f32" };
+        bindings.add("targets", target, Bind::Read(recorder.read(1)?));
+        if self.weighted {
+            bindings.add("weights", "f32", Bind::Read(recorder.read(2)?));
+        }
+        if let Some(factors) = &self.class_weight {
+            bindings.add("class_weights", "f32", Bind::Read(table(recorder, factors)?));
+        }
+        bindings.add("losses", "f32", Bind::Write(recorder.write(0)?));
+        if self.gradient {
+            bindings.add("gradient", "f32", Bind::Write(recorder.write(1)?));
+        }
+        let (template, row_threads) = match self.is_over_classes() {
+            true => self.over_classes(),
+            false => self.over_elements(),
+        };
+        let kernel = template
+            .constant("THREADS", THREADS)
+            .section("BINDINGS", &bindings.text)
+            .section(
+                "WEIGHT",
+                if self.weighted { "if there {\n        weight = weights[row];\n    }" } else { "" },
+            )
+            .kernel(self.to_string());
+        let rows = recorder.rows();
+        let groups = rows.div_ceil(THREADS / row_threads);
+        recorder.dispatch(&kernel, &bindings.operands, &[rows as u32], groups)
+    }
+}
+
+/// Numbers in memory of their own.
+fn table(recorder: &mut Recorder<'_>, numbers: &[f64]) -> Result<Operand> {
+    let words: Vec<u32> = numbers.iter().map(|x| (*x as f32).to_bits()).collect();
+    recorder.table(&words)
+}
+
+impl Loss {
+    /// The text of a loss of single elements, and how many threads a row has.
+    fn over_elements(&self) -> (Template, usize) {
+        let function = match self.function {
+            LossFunction::MeanAbsoluteError => ABSOLUTE.to_string(),
+            LossFunction::Huber { delta } => Template::new(HUBER).float("DELTA", delta).text(),
+            LossFunction::BinaryCrossEntropy => format!("{WGSL_PRELUDE}\n{BINARY}"),
+            _ => SQUARED.to_string(),
+        };
+        let threads = segment::lanes(self.elements(), THREADS);
+        let gradient = if self.gradient { "gradient[i] = slope_of(o, t) * scale;" } else { "" };
+        let template = Template::new(include_str!("elements.wgsl"))
+            .constant("ELEMENTS", self.elements())
+            .constant("ROW_THREADS", threads)
+            .section("FUNCTION", function)
+            .section("GRADIENT", gradient)
+            .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"));
+        (template, threads)
+    }
+
+    /// The text of a loss over classes, and how many threads a row has.
+    fn over_classes(&self) -> (Template, usize) {
+        // Neighbouring threads take neighbouring elements: classes, or positions.
+        let lanes = if self.inner == 1 { segment::lanes(self.classes, THREADS) } else { 1 };
+        let position_lanes = segment::lanes(self.positions(), THREADS / lanes);
+        let mut join = segment::join("row_sum", "f32", lanes * position_lanes, "a + b");
+        let (text, gradient, factor) = match self.function {
+            LossFunction::CrossEntropy { temperature } => {
+                join += &segment::join("class_largest", "f32", lanes, "max(a, b)");
+                join += &segment::join("class_sums", "vec2<f32>", lanes, "a + b");
+                let gradient = "gradient[i] = (exp(logit) * share - t) * (scale * FACTOR);";
+                (include_str!("cross_entropy.wgsl"), gradient, 1.0 / temperature)
+            }
+            _ => {
+                let gradient = "gradient[i] = select(0.0, -t / probability * scale, asked);";
+                (include_str!("likelihood.wgsl"), gradient, 1.0)
+            }
+        };
+        let mut wanted = String::from(match self.class_targets {
+            true => "var t = select(0.0, 1.0, targets[axis] == i32(class_index));",
+            false => "var t = targets[i];",
+        });
+        if self.label_smoothing != 0.0 {
+            wanted += "\n    t = t * KEPT + UNIFORM;";
+        }
+        if self.class_weight.is_some() {
+            wanted += "\n    t *= class_weights[class_index];";
+        }
+        wanted += "\n    return t;";
+        let template = Template::new(include_str!("classes.wgsl"))
+            .constant("OUTER", self.outer)
+            .constant("CLASSES", self.classes)
+            .constant("INNER", self.inner)
+            .constant("LANES", lanes)
+            .constant("POSITION_LANES", position_lanes)
+            .float("FACTOR", factor)
+            .float("KEPT", 1.0 - self.label_smoothing)
+            .float("UNIFORM", self.label_smoothing / self.classes as f64)
+            .flag("LOOKS_AT_ALL", !self.class_targets || self.label_smoothing != 0.0)
+            .section("JOIN", join)
+            .section("WANTED", wanted)
+            .section("LOSS", text)
+            .section("GRADIENT", if self.gradient { gradient } else { "" });
+        (template, lanes * position_lanes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{example, loss, losses};
+    use super::*;
+    use crate::gpu::testing::check;
+    use proptest::prelude::*;
+
+    const FUNCTIONS: [LossFunction; 7] = [
+        LossFunction::CrossEntropy { temperature: 1.0 },
+        LossFunction::CrossEntropy { temperature: 0.7 },
+        LossFunction::NegativeLogLikelihood,
+        LossFunction::MeanSquaredError,
+        LossFunction::MeanAbsoluteError,
+        LossFunction::Huber { delta: 0.5 },
+        LossFunction::BinaryCrossEntropy,
+    ];
+
+    fn check_example(op: Loss, rows: usize) {
+        let example = example::<f32>(op.clone(), rows, 17);
+        check(op, &example.setting());
+    }
+
+    #[test]
+    fn every_function_and_layout() {
+        for function in FUNCTIONS {
+            for (rows, outer, classes, inner) in
+                [(1, 1, 1, 1), (300, 1, 10, 1), (3, 2, 300, 1), (2, 2, 3, 150)]
+            {
+                let mut op = loss(function, outer, classes, inner);
+                op.weighted = inner != 1;
+                check_example(op.clone(), rows);
+                op.class_targets = op.is_over_classes();
+                op.gradient = classes != 300;
+                if op.class_targets {
+                    check_example(op, rows);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_option_of_losses_over_classes() {
+        for function in [FUNCTIONS[0], FUNCTIONS[2]] {
+            for class_targets in [false, true] {
+                for (label_smoothing, weights) in [(0.1, false), (0.0, true), (0.2, true)] {
+                    let mut op = loss(function, 1, 10, 1);
+                    (op.class_targets, op.label_smoothing) = (class_targets, label_smoothing);
+                    op.class_weight = weights.then(|| (0..10).map(|class| 0.3 + f64::from(class)).collect());
+                    check_example(op, 65);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_divisor_of_zero_makes_the_gradient_zero() {
+        for function in FUNCTIONS {
+            let mut op = loss(function, 1, 5, 1);
+            op.weighted = true;
+            let mut example = example::<f32>(op.clone(), 2, 9);
+            example.weights = vec![0.0; 2];
+            assert_eq!(example.setting().values.loss_divisor, 0.0);
+            check(op, &example.setting());
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_show_where_they_do_on_the_cpu() {
+        for function in FUNCTIONS {
+            for class_targets in [false, true] {
+                for number in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
+                    let mut op = loss(function, 1, 5, 1);
+                    op.class_targets = class_targets && op.is_over_classes();
+                    if function == LossFunction::NegativeLogLikelihood && number < 0.0 {
+                        continue; // no probability
+                    }
+                    let mut example = example::<f32>(op.clone(), 2, 8);
+                    example.output[2] = number;
+                    check(op, &example.setting());
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10))]
+
+        #[test]
+        fn any_loss(op in losses(1..40, 40), rows in 1..70usize) {
+            check_example(op, rows);
+        }
+    }
+}

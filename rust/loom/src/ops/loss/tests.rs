@@ -6,7 +6,7 @@ use crate::ops::testing::{Data, Setting, assert_bits, assert_close, assert_gradi
 use crate::{Error, Result};
 use proptest::prelude::*;
 
-fn loss(function: LossFunction, outer: usize, classes: usize, inner: usize) -> Loss {
+pub(super) fn loss(function: LossFunction, outer: usize, classes: usize, inner: usize) -> Loss {
     Loss {
         function,
         outer,
@@ -22,13 +22,13 @@ fn loss(function: LossFunction, outer: usize, classes: usize, inner: usize) -> L
 
 /// What a loss is computed of.
 #[derive(Clone, Debug)]
-struct Example<T> {
+pub(super) struct Example<T> {
     op: Loss,
     rows: usize,
-    output: Vec<T>,
+    pub(super) output: Vec<T>,
     targets: Vec<T>,
     labels: Vec<i32>,
-    weights: Vec<T>,
+    pub(super) weights: Vec<T>,
 }
 
 impl<T: Real> Example<T> {
@@ -36,7 +36,7 @@ impl<T: Real> Example<T> {
         divisor(&self.op, self.rows, &self.labels, &self.weights)
     }
 
-    fn setting(&self) -> Setting<T> {
+    pub(super) fn setting(&self) -> Setting<T> {
         let mut setting = Setting::new(self.rows, &[&self.output, &[], &self.weights], &[self.rows]);
         setting.reads[1] = match self.op.class_targets {
             true => Data::Index(self.labels.clone()),
@@ -115,7 +115,7 @@ fn positive<T: Real>(seed: u64, len: usize) -> Vec<T> {
 }
 
 /// Outputs and targets that suit the loss.
-fn example<T: Real>(op: Loss, rows: usize, seed: u64) -> Example<T> {
+pub(super) fn example<T: Real>(op: Loss, rows: usize, seed: u64) -> Example<T> {
     let len = rows * op.elements();
     let (output, targets) = match op.function {
         LossFunction::NegativeLogLikelihood => (positive(seed, len), positive(seed + 1, len)),
@@ -144,7 +144,7 @@ fn functions() -> impl Strategy<Value = LossFunction> {
 }
 
 /// A loss with every option it takes.
-fn losses(classes: std::ops::Range<usize>, inner: usize) -> impl Strategy<Value = Loss> {
+pub(super) fn losses(classes: std::ops::Range<usize>, inner: usize) -> impl Strategy<Value = Loss> {
     let extents = (1..4usize, classes, prop_oneof![Just(1), 2..=inner]);
     let options = (any::<bool>(), prop_oneof![Just(0.0), 0.0..0.9], any::<bool>(), any::<bool>());
     (functions(), extents, options).prop_map(|(function, extents, options)| {

@@ -1,11 +1,12 @@
-// dx = dy f', from what the function has saved: its input or its output.
-@group(0) @binding(0) var<storage, read> saved: array<f32>;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dx: array<f32>;
+// dx = dy f', from what the function has saved: its input or its output. In units of four; what lies
+// beyond the last element in its unit is nobody's.
+@group(0) @binding(0) var<storage, read> saved: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> dy: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> dx: array<vec4<f32>>;
 
 struct Constants {
     step: u32,
-    elements: u32,
+    units: u32,
 }
 var<immediate> constants: Constants;
 
@@ -18,7 +19,8 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let i = group_index(group, groups) * THREADS + thread;
-    if i < constants.elements {
-        dx[i] = dy[i] * derivative(saved[i]);
+    if i < constants.units {
+        let v = saved[i];
+        dx[i] = dy[i] * vec4<f32>(derivative(v.x), derivative(v.y), derivative(v.z), derivative(v.w));
     }
 }

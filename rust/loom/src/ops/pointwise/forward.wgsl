@@ -1,10 +1,11 @@
-// y = f(x), element by element.
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+// y = f(x), element by element, in units of four; what lies beyond the last element in its unit is
+// nobody's.
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 
 struct Constants {
     step: u32,
-    elements: u32,
+    units: u32,
 }
 var<immediate> constants: Constants;
 
@@ -17,7 +18,8 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let i = group_index(group, groups) * THREADS + thread;
-    if i < constants.elements {
-        y[i] = activate(x[i]);
+    if i < constants.units {
+        let v = x[i];
+        y[i] = vec4<f32>(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
     }
 }

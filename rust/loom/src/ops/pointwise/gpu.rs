@@ -5,15 +5,15 @@ use crate::Result;
 use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
 
-/// Elements that one workgroup takes.
+/// Threads of a workgroup.
 const THREADS: usize = 256;
 
 impl GpuOperation for Pointwise {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let saved = recorder.read(0)?;
         let out = recorder.write(0)?;
-        let elements = out.elements;
-        let groups = elements.div_ceil(THREADS);
+        let units = out.elements.div_ceil(4);
+        let groups = units.div_ceil(THREADS);
         let template = |text: &str, function: String| {
             Template::new(text)
                 .constant("THREADS", THREADS)
@@ -23,7 +23,7 @@ impl GpuOperation for Pointwise {
             Direction::Forward => {
                 let kernel = template(include_str!("forward.wgsl"), self.activation.wgsl_value("activate"))
                     .kernel(self.to_string());
-                recorder.dispatch(&kernel, &[Bind::Read(saved), Bind::Write(out)], &[elements as u32], groups)
+                recorder.dispatch(&kernel, &[Bind::Read(saved), Bind::Write(out)], &[units as u32], groups)
             }
             _ => {
                 let kernel =
@@ -31,7 +31,7 @@ impl GpuOperation for Pointwise {
                         .kernel(self.to_string());
                 let gradient = recorder.read(1)?;
                 let operands = [Bind::Read(saved), Bind::Read(gradient), Bind::Write(out)];
-                recorder.dispatch(&kernel, &operands, &[elements as u32], groups)
+                recorder.dispatch(&kernel, &operands, &[units as u32], groups)
             }
         }
     }
@@ -43,6 +43,15 @@ mod tests {
     use crate::gpu::testing::check;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Setting, numbers};
+
+    /// What is not finite must not come out as though it were.
+    #[test]
+    fn infinity_and_nan_are_as_on_the_cpu() {
+        let x = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0, f32::MAX, -f32::MAX];
+        for &activation in Activation::ALL {
+            check(Pointwise::forward(activation), &Setting::new(1, &[&x], &[x.len()]));
+        }
+    }
 
     #[test]
     fn every_activation_is_as_on_the_cpu() {

@@ -20,8 +20,13 @@ fn loom_ln_1p(x: f32) -> f32 {
     return select(log(1.0 + x), 2.0 * s * series, x <= 1.0);
 }
 
+// By bits: comparisons may be compiled as though there were no NaN, and min() drops it.
+fn loom_at_most(x: f32, limit: f32) -> f32 {
+    return select(min(x, limit), x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
+}
+
 fn loom_tanh(x: f32) -> f32 {
-    let e = loom_exp_m1(2.0 * min(abs(x), 10.0));
+    let e = loom_exp_m1(2.0 * loom_at_most(abs(x), 10.0));
     return sign(x) * (e / (e + 2.0));
 }
 
@@ -31,7 +36,7 @@ fn loom_sigmoid(x: f32) -> f32 {
 }
 
 fn loom_erf(x: f32) -> f32 {
-    let t = min(abs(x), 4.0);
+    let t = loom_at_most(abs(x), 4.0);
     let s = t * t;
     let near = t + t * (0.12837917 + s * (-0.37612534 + s * (0.11281992 + s * (-0.026768135 + s * (0.0049911942 + s * -0.000596761703)))));
     let far = t * (-0.12871751 + t * (-0.6348467 + t * (-0.10677788 + t * (0.024254622 + t * (-0.0038839644 + t * (0.0003831971 + t * -0.000017285347)))))) - t;

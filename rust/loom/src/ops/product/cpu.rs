@@ -7,7 +7,7 @@ use crate::cpu::product::{
 };
 use crate::cpu::{Args, Isa, Real, View};
 use crate::dtype::{self, DType};
-use crate::ops::pointwise::Activation;
+use crate::ops::pointwise::{self, Activation};
 use crate::ops::{Direction, Operation};
 use crate::tensor::{Buffer, Precision};
 use std::cell::RefCell;
@@ -22,6 +22,29 @@ impl<T: Real> Epilogue<T> for Activate {
 
     fn apply(&self, isa: Isa, _row: usize, _column: usize, piece: &mut [T]) {
         self.0.apply(isa, piece);
+    }
+}
+
+/// Elements whose gradient is kept aside while they are multiplied by the derivative.
+const DERIVED: usize = 64;
+
+/// Multiplies a finished gradient by an activation's derivative while it is in the cache.
+struct Derive<'a, T> {
+    activation: Activation,
+    /// What the activation has saved, as many elements a row as the product has columns.
+    saved: &'a [T],
+    columns: usize,
+}
+
+impl<T: Real> Epilogue<T> for Derive<'_, T> {
+    fn apply(&self, isa: Isa, row: usize, column: usize, piece: &mut [T]) {
+        let saved = &self.saved[row * self.columns + column..][..piece.len()];
+        for (saved, piece) in saved.chunks(DERIVED).zip(piece.chunks_mut(DERIVED)) {
+            let mut gradient = [T::ZERO; DERIVED];
+            let gradient = &mut gradient[..piece.len()];
+            gradient.copy_from_slice(piece);
+            pointwise::backward(isa, self.activation, saved, gradient, piece);
+        }
     }
 }
 
@@ -103,10 +126,18 @@ impl Operation for Product {
             Direction::InputGradient => {
                 let dy = Strided::left(args.read::<T>(0), rows, outputs);
                 let weight = args.view(1);
+                let derivative = self.derivative.map(|activation| Derive {
+                    activation,
+                    saved: args.read::<T>(2),
+                    columns: inputs,
+                });
                 let dx = Output::new(args.write(0), rows, inputs);
                 with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
                     let w = Strided::right_transposed(plain, outputs, inputs);
-                    product(cpu, &dy, &w, start, &NoEpilogue, dx);
+                    match derivative {
+                        Some(derive) => product(cpu, &dy, &w, start, &derive, dx),
+                        None => product(cpu, &dy, &w, start, &NoEpilogue, dx),
+                    }
                 })
             }
             Direction::WeightGradient => {

@@ -1,6 +1,322 @@
-//! On a GPU.
+//! The dense layer's products on a GPU.
 
 use super::Product;
-use crate::gpu::GpuOperation;
+use crate::gpu::product::{Finish, Limits, Matrix, Problem, Role, Storage};
+use crate::gpu::{Bind, GpuOperation, Kernel, Operand, Recorder};
+use crate::ops::Direction;
+use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::{Error, Result};
 
-impl GpuOperation for Product {}
+/// What a product reads and writes on the device.
+pub(in crate::ops) struct Operands<'a> {
+    /// A.
+    pub left: &'a Operand,
+    /// B, plain or packed.
+    pub right: &'a Operand,
+    /// One number for each column of C, where the problem has a bias.
+    pub bias: Option<&'a Operand>,
+    /// What the derivative is taken from, where the problem has one; of C's extents.
+    pub saved: Option<&'a Operand>,
+    /// C.
+    pub output: &'a Operand,
+}
+
+/// Records the dispatches of one product.
+pub(in crate::ops) fn record(
+    recorder: &mut Recorder<'_>,
+    problem: &Problem<'_>,
+    operands: &Operands<'_>,
+) -> Result<()> {
+    let capabilities = recorder.capabilities();
+    let limits =
+        Limits { workgroup_bytes: capabilities.workgroup_storage, threads: capabilities.workgroup_threads };
+    let plan = problem.plan(&limits);
+    let partials = match plan.partials {
+        0 => None,
+        elements => Some(recorder.scratch(elements)?),
+    };
+    let scales = operands.right.scales();
+    for stage in &plan.stages {
+        let mut binds = Vec::with_capacity(stage.operands.len());
+        for bound in &stage.operands {
+            let operand = match bound.role {
+                Role::Left => Some(operands.left),
+                Role::Right => Some(operands.right),
+                Role::Scales => scales.as_ref(),
+                Role::Bias => operands.bias,
+                Role::Partials => partials.as_ref(),
+                Role::Output => Some(operands.output),
+                Role::Saved => operands.saved,
+            };
+            let operand = operand
+                .ok_or_else(|| Error::Internal(format!("{} without {:?}", stage.label, bound.role)))?
+                .clone();
+            binds.push(if bound.written { Bind::Write(operand) } else { Bind::Read(operand) });
+        }
+        let kernel = Kernel::new(stage.label, &stage.source);
+        recorder.dispatch(&kernel, &binds, &stage.constants, stage.groups)?;
+    }
+    Ok(())
+}
+
+/// The runs of a weight's rows that fit one binding: first row and number, all of them at once
+/// where they fit.
+fn runs(rows: usize, row_bytes: usize, max_binding: usize) -> impl Iterator<Item = (usize, usize)> {
+    // Starts of runs are multiples of 256 bytes whatever a row has, down to one byte an element.
+    let most = match max_binding / row_bytes.max(1) {
+        fitting if fitting >= rows => rows,
+        fitting => (fitting / 256 * 256).max(256),
+    };
+    (0..rows).step_by(most.max(1)).map(move |first| (first, most.min(rows - first)))
+}
+
+impl Product {
+    /// Records the gradient of the weight from x and dy into `output`.
+    pub(in crate::ops) fn record_weight_gradient(
+        &self,
+        recorder: &mut Recorder<'_>,
+        [x, dy]: [&Operand; 2],
+        output: &Operand,
+        accumulate: bool,
+    ) -> Result<()> {
+        let rows = recorder.rows() * self.multiplier;
+        let max_binding = recorder.capabilities().max_binding;
+        for (first, count) in runs(self.inputs, self.outputs * 4, max_binding) {
+            let problem = Problem {
+                rows: count,
+                columns: self.outputs,
+                depth: rows,
+                left: Matrix { offset: first, ..Matrix::transposed(self.inputs) },
+                right: Matrix::plain(self.outputs),
+                storage: Storage::Float32,
+                output: Matrix::plain(self.outputs),
+                accumulate,
+                bias: false,
+                finish: Finish::None,
+            };
+            let output = output.slice(first * self.outputs, count * self.outputs)?;
+            record(
+                recorder,
+                &problem,
+                &Operands { left: x, right: dy, bias: None, saved: None, output: &output },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn record_forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (x, weight, y) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+        let bias = if self.bias { Some(recorder.read(2)?) } else { None };
+        let rows = recorder.rows() * self.multiplier;
+        let activate = self.activation.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_value("activate")));
+        let finish = activate.as_deref().map_or(Finish::None, Finish::Activate);
+        let row_bytes = row_bytes(&weight, self.outputs);
+        for (first, count) in runs(self.inputs, row_bytes, recorder.capabilities().max_binding) {
+            // Sums go on from run to run; the last run has what follows the product.
+            let last = first + count == self.inputs;
+            let problem = Problem {
+                rows,
+                columns: self.outputs,
+                depth: count,
+                left: Matrix { offset: first, ..Matrix::plain(self.inputs) },
+                right: Matrix::plain(self.outputs),
+                storage: Storage::of(weight.dtype)?,
+                output: Matrix::plain(self.outputs),
+                accumulate: recorder.accumulate() || first > 0,
+                bias: self.bias && last,
+                finish: if last { finish } else { Finish::None },
+            };
+            let right = weight.slice(first * self.outputs, count * self.outputs)?;
+            let operands = Operands { left: &x, right: &right, bias: bias.as_ref(), saved: None, output: &y };
+            record(recorder, &problem, &operands)?;
+        }
+        Ok(())
+    }
+
+    fn record_input_gradient(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (dy, weight, dx) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+        let rows = recorder.rows() * self.multiplier;
+        let saved = if self.derivative.is_some() { Some(recorder.read(2)?) } else { None };
+        let derive = self.derivative.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_derivative("derivative")));
+        let finish = derive.as_deref().map_or(Finish::None, Finish::Derivative);
+        let row_bytes = row_bytes(&weight, self.outputs);
+        for (first, count) in runs(self.inputs, row_bytes, recorder.capabilities().max_binding) {
+            let problem = Problem {
+                rows,
+                columns: count,
+                depth: self.outputs,
+                left: Matrix::plain(self.outputs),
+                right: Matrix::transposed(self.outputs),
+                storage: Storage::of(weight.dtype)?,
+                output: Matrix { offset: first, ..Matrix::plain(self.inputs) },
+                accumulate: recorder.accumulate(),
+                bias: false,
+                finish,
+            };
+            let right = weight.slice(first * self.outputs, count * self.outputs)?;
+            let saved = saved.as_ref();
+            let operands = Operands { left: &dy, right: &right, bias: None, saved, output: &dx };
+            record(recorder, &problem, &operands)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of one row of a weight.
+fn row_bytes(weight: &Operand, outputs: usize) -> usize {
+    weight.dtype.map_or(outputs * 4, |dtype| dtype.storage_bytes(outputs))
+}
+
+impl GpuOperation for Product {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        match self.direction {
+            Direction::Forward => self.record_forward(recorder),
+            Direction::InputGradient => self.record_input_gradient(recorder),
+            Direction::WeightGradient => {
+                let (x, dy, dw) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+                let accumulate = recorder.accumulate();
+                self.record_weight_gradient(recorder, [&x, &dy], &dw, accumulate)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Cpu;
+    use crate::dtype::{self, DType};
+    use crate::gpu::testing::{self, Packed};
+    use crate::ops::Op;
+    use crate::ops::pointwise::Activation;
+    use crate::ops::testing::{Data, Setting, numbers};
+    use proptest::prelude::*;
+
+    const DIRECTIONS: [Direction; 3] =
+        [Direction::Forward, Direction::InputGradient, Direction::WeightGradient];
+
+    fn product(direction: Direction, inputs: usize, outputs: usize) -> Product {
+        Product::new(direction, 1, inputs, outputs)
+    }
+
+    /// Operands of the right lengths, and a result that holds numbers.
+    fn setting(op: &Product, rows: usize) -> Setting<f32> {
+        let m = rows * op.multiplier;
+        let (x, w, y) = (m * op.inputs, op.inputs * op.outputs, m * op.outputs);
+        let (reads, write) = match op.direction {
+            Direction::Forward if op.bias => (vec![x, w, op.outputs], y),
+            Direction::Forward => (vec![x, w], y),
+            Direction::InputGradient => (vec![y, w], x),
+            Direction::WeightGradient => (vec![x, y], w),
+        };
+        let reads: Vec<Vec<f32>> = reads.iter().zip(1..).map(|(len, seed)| numbers(seed, *len)).collect();
+        let reads: Vec<&[f32]> = reads.iter().map(Vec::as_slice).collect();
+        let mut setting = Setting::new(rows, &reads, &[write]);
+        setting.writes = vec![Data::Real(numbers(9, write))];
+        setting
+    }
+
+    /// Compares with the CPU, which decodes the same packed weight.
+    fn check_packed(op: &Product, rows: usize, accumulate: bool, dtype: DType) {
+        let Some(gpu) = testing::gpu() else { return };
+        let mut setting = setting(op, rows);
+        setting.accumulate = accumulate;
+        let weight = setting.reads[1].real().to_vec();
+        let mut bytes = crate::Buffer::zeroed(dtype.storage_bytes(weight.len()));
+        let mut scales = vec![0.0; dtype.scale_count(op.outputs)];
+        dtype::encode(dtype, None, "weight", &weight, op.outputs, bytes.bytes_mut(), &mut scales).unwrap();
+        let mut decoded = vec![0.0f32; weight.len()];
+        dtype::decode(dtype, bytes.bytes(), &scales, op.outputs, &mut decoded).unwrap();
+        setting.reads[1] = Data::Real(decoded);
+        let name = Op::from(op.clone());
+        let expected = setting.run_on(op, Cpu::global().unwrap()).unwrap();
+        let packed = Packed { dtype, elements: weight.len(), bytes: bytes.bytes(), scales: &scales };
+        let found = testing::run(&gpu, &name, &setting, Some((1, packed))).unwrap();
+        testing::compare(&name, &expected, &found);
+    }
+
+    fn extent() -> impl Strategy<Value = usize> {
+        prop_oneof![Just(1usize), Just(10), 1usize..9, 1usize..150, (1usize..20).prop_map(|n| n * 16)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_extents(
+            rows in extent(), inputs in extent(), outputs in extent(), multiplier in 1usize..3,
+            direction in 0usize..3, accumulate: bool, bias: bool, activation in 0usize..Activation::ALL.len() + 3,
+        ) {
+            let mut op = Product { multiplier, ..product(DIRECTIONS[direction], inputs, outputs) };
+            if op.direction == Direction::Forward {
+                op.bias = bias;
+                op.activation = Activation::ALL.get(activation).copied();
+            }
+            let mut setting = setting(&op, rows);
+            setting.accumulate = accumulate;
+            testing::check(op, &setting);
+        }
+
+        #[test]
+        fn any_packed_weight(
+            rows in extent(), inputs in extent(), outputs in extent(), transposed: bool, accumulate: bool,
+            dtype in 0usize..3,
+        ) {
+            let direction = if transposed { Direction::InputGradient } else { Direction::Forward };
+            let dtype = [DType::Float16, DType::BFloat16, DType::Int8][dtype];
+            check_packed(&product(direction, inputs, outputs), rows, accumulate, dtype);
+        }
+    }
+
+    #[test]
+    fn long_sums_are_cut() {
+        for direction in DIRECTIONS {
+            for (rows, inputs, outputs) in [(64, 784, 512), (3, 1300, 70), (1, 3000, 33), (700, 20, 10)] {
+                let op = product(direction, inputs, outputs);
+                testing::check(op.clone(), &setting(&op, rows));
+            }
+        }
+    }
+
+    #[test]
+    fn weights_larger_than_a_binding_are_cut() {
+        let Some(gpu) = testing::own_gpu() else { return };
+        for direction in DIRECTIONS {
+            let mut op = product(direction, 1100, 130);
+            op.bias = direction == Direction::Forward;
+            op.activation = op.bias.then_some(Activation::Relu);
+            let setting = setting(&op, 5);
+            let name = Op::from(op);
+            let whole = testing::run(&gpu, &name, &setting, None).unwrap();
+            gpu.limit_binding(400 * 130 * 4);
+            let cut = testing::run(&gpu, &name, &setting, None);
+            gpu.limit_binding(usize::MAX);
+            testing::compare(&name, &whole, &cut.unwrap());
+        }
+    }
+
+    #[test]
+    fn runs_cover_every_row_once() {
+        for (rows, row_bytes, max) in
+            [(1000, 40, 1 << 20), (1000, 40, 40 * 300), (5000, 1, 700), (7, 1 << 20, 1)]
+        {
+            let mut next = 0;
+            for (first, count) in runs(rows, row_bytes, max) {
+                assert_eq!(first, next);
+                assert!(count > 0 && (first * row_bytes).is_multiple_of(256));
+                assert!(count * row_bytes <= max || count <= 256);
+                next += count;
+            }
+            assert_eq!(next, rows);
+        }
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        let Some(gpu) = testing::gpu() else { return };
+        let op = product(Direction::Forward, 4, 4);
+        let packed = Packed { dtype: DType::Int4, elements: 16, bytes: &[0; 16], scales: &[1.0; 4] };
+        let error = testing::run(&gpu, &op.clone().into(), &setting(&op, 1), Some((1, packed))).unwrap_err();
+        assert!(matches!(error, Error::Device(_)) && error.to_string().contains("int4"), "{error}");
+    }
+}

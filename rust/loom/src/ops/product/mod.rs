@@ -12,7 +12,8 @@ use std::fmt;
 /// With M = rows x `multiplier`:
 /// - forward reads x (M, inputs), W, and bias (outputs,) if there is one, and
 ///   writes y (M, outputs);
-/// - input gradient reads dy (M, outputs) and W, and writes dx (M, inputs);
+/// - input gradient reads dy (M, outputs), W, and what the activation before it has saved (M, inputs)
+///   if there is a `derivative`, and writes dx (M, inputs);
 /// - weight gradient reads x (M, inputs) and dy (M, outputs), and writes dW (inputs, outputs).
 ///
 /// W may be a packed version in the first two.
@@ -28,14 +29,16 @@ pub struct Product {
     pub outputs: usize,
     /// Whether a bias is read and added; set by fusion.
     pub bias: bool,
-    /// Applied to the result; set by fusion.
+    /// Applied to the result of the forward direction; set by fusion.
     pub activation: Option<Activation>,
+    /// Whose derivative the input gradient is multiplied by; set by fusion.
+    pub derivative: Option<Activation>,
 }
 
 impl Product {
     /// The unfused product in this direction.
     pub fn new(direction: Direction, multiplier: usize, inputs: usize, outputs: usize) -> Self {
-        Self { direction, multiplier, inputs, outputs, bias: false, activation: None }
+        Self { direction, multiplier, inputs, outputs, bias: false, activation: None, derivative: None }
     }
 }
 
@@ -50,6 +53,9 @@ impl fmt::Display for Product {
         }
         if let Some(activation) = &self.activation {
             write!(f, " {activation}")?;
+        }
+        if let Some(activation) = &self.derivative {
+            write!(f, " *{activation}'")?;
         }
         Ok(())
     }

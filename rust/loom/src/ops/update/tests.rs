@@ -10,20 +10,20 @@ use serde::Deserialize;
 
 /// What tests/golden/optimizers.py writes.
 #[derive(Deserialize)]
-struct Golden {
+pub(super) struct Golden {
     checkpoints: Vec<usize>,
-    cases: Vec<Case>,
+    pub(super) cases: Vec<Case>,
 }
 
 #[derive(Deserialize)]
-struct Case {
-    optimizer: Optimizer,
+pub(super) struct Case {
+    pub(super) optimizer: Optimizer,
     rate: f64,
     float64: Vec<Vec<f64>>,
     float32: Vec<Vec<f64>>,
 }
 
-fn golden() -> Golden {
+pub(super) fn golden() -> Golden {
     serde_json::from_str(include_str!("../../../../../tests/golden/optimizers.json")).unwrap()
 }
 
@@ -55,17 +55,17 @@ impl<T: Real> State<T> {
     }
 }
 
-fn update(optimizer: &Optimizer, len: usize) -> Update {
+pub(super) fn update(optimizer: &Optimizer, len: usize) -> Update {
     Update { optimizer: optimizer.clone(), rate_factor: 1.0, len, offsets: vec![0], exempt: Vec::new() }
 }
 
 /// The weights that the golden runs start from.
-fn initial<T: Real>(len: usize) -> Vec<T> {
+pub(super) fn initial<T: Real>(len: usize) -> Vec<T> {
     (0..len).map(|i| T::from_f64(((17 * i) % 23) as f64 / 8.0 - 11.0 / 8.0)).collect()
 }
 
 /// The gradients of the golden runs.
-fn gradient<T: Real>(len: usize, step: usize) -> Vec<T> {
+pub(super) fn gradient<T: Real>(len: usize, step: usize) -> Vec<T> {
     let element = |i: usize| {
         let fraction = ((37 * i + 101 * step + 2 * i * step) % 61) as f64 - 30.0;
         fraction / 32.0 / (1 << (i % 8)) as f64
@@ -156,7 +156,7 @@ fn same_everywhere<T: Real>() {
 }
 
 /// The first golden rule with this many moments.
-fn with_moments(count: usize) -> Optimizer {
+pub(super) fn with_moments(count: usize) -> Optimizer {
     golden()
         .cases
         .into_iter()

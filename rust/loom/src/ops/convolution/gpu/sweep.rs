@@ -63,18 +63,20 @@ impl<'a> Sweep<'a> {
         } else if count(&medium) >= enough {
             medium
         } else if count(&small) >= enough / 2 {
-            self.sliced(small, 2)
+            self.sliced(recorder, small, 2)
         } else {
-            self.sliced(tiny, 4)
+            self.sliced(recorder, tiny, 4)
         })
     }
 
     /// The tile with as many slices, up to `most`, as have terms enough: they make up for few tiles.
-    fn sliced(&self, tile: Tile, most: u32) -> Tile {
+    fn sliced(&self, recorder: &Recorder<'_>, tile: Tile, most: u32) -> Tile {
+        let room = recorder.capabilities().workgroup_storage;
         let whole = self.sources.is_multiple_of(tile.depth as usize);
         let suits = |slices: &u32| {
             let step = (tile.depth * slices) as usize;
-            self.sources * self.taps >= 4 * step && (!whole || self.sources.is_multiple_of(step))
+            let fits = tile.sliced(*slices).workgroup_bytes(true) as usize <= room;
+            fits && self.sources * self.taps >= 4 * step && (!whole || self.sources.is_multiple_of(step))
         };
         tile.sliced([4, 2].into_iter().filter(|slices| *slices <= most).find(suits).unwrap_or(1))
     }

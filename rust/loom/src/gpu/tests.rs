@@ -1,0 +1,175 @@
+//! What the engine promises, whatever the operations do.
+
+use super::device::Allocation;
+use super::frame::Frame;
+use super::memory::{Operand, new_table};
+use super::recorder::{Bind, Dispatch, Recorder, schedule};
+use super::steps::encode_step;
+use super::testing::gpu;
+use super::{Gpu, Template, Timing, open_another};
+use crate::cpu::StepValues;
+use crate::{Error, Result};
+
+/// Adds a number to each element, so that the order of dispatches shows in the result.
+const ADD: &str = "
+@group(0) @binding(0) var<storage, read> source: array<f32>;
+@group(0) @binding(1) var<storage, read_write> sink: array<f32>;
+struct Constants { step: u32, elements: u32, add: u32 }
+var<immediate> constants: Constants;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = group_index(group, groups) * THREADS + thread;
+    if i < constants.elements {
+        sink[i] = source[i] * 2.0 + f32(constants.add) + steps[constants.step].rate;
+    }
+}
+";
+
+fn add(recorder: &mut Recorder<'_>, from: &Operand, to: &Operand, number: u32) -> Result<()> {
+    let kernel = Template::new(ADD).constant("THREADS", 1u32).kernel("add");
+    let operands = [Bind::Read(from.clone()), Bind::Write(to.clone())];
+    recorder.dispatch(&kernel, &operands, &[to.elements as u32, number], to.elements)
+}
+
+fn recorder(gpu: &Gpu) -> Result<Recorder<'_>> {
+    Ok(Recorder::new(gpu, 1, Operand::allocate(gpu, "control", 4)?))
+}
+
+fn run(gpu: &Gpu, dispatches: &[Dispatch]) -> Result<()> {
+    let (table, group) = new_table(gpu, 1)?;
+    gpu.upload(&table, 0, &encode_step(&StepValues { rate: 0.5, ..StepValues::default() }, 0));
+    let mut frame = Frame::begin(gpu, &group);
+    dispatches.iter().for_each(|dispatch| frame.record(dispatch, 0));
+    frame.finish(1)
+}
+
+fn read(gpu: &Gpu, operand: &Operand) -> Result<Vec<f32>> {
+    let mut elements = vec![0f32; operand.elements];
+    Frame::download(gpu, &mut [(operand.clone(), bytemuck::cast_slice_mut(&mut elements))])?;
+    Ok(elements)
+}
+
+#[test]
+fn levels_keep_what_depends_in_order() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    let [a, b, c, d] = [0; 4].map(|_| Operand::allocate(&gpu, "test", 1));
+    let (a, b, c, d) = (a?, b?, c?, d?);
+    let mut recorder = recorder(&gpu)?;
+    add(&mut recorder, &a, &b, 1)?; // level 0
+    add(&mut recorder, &b, &c, 2)?; // level 1: reads b
+    add(&mut recorder, &a, &d, 3)?; // level 0: needs nothing
+    add(&mut recorder, &d, &b, 4)?; // level 2: writes b, which was read
+    add(&mut recorder, &b, &a, 5)?; // level 3
+    let order: Vec<u32> =
+        schedule(recorder.dispatches.iter().cloned()).iter().map(|dispatch| dispatch.constants[2]).collect();
+    assert_eq!(order, [1, 3, 2, 4, 5]);
+    run(&gpu, &schedule(recorder.dispatches))?;
+    assert_eq!(read(&gpu, &c)?, [1.5 * 2.0 + 2.5]);
+    assert_eq!(read(&gpu, &a)?, [(3.5 * 2.0 + 4.5) * 2.0 + 5.5]);
+    Ok(())
+}
+
+#[test]
+fn more_workgroups_than_one_dimension_has_are_folded() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    let count = gpu.capabilities().max_groups + 1000;
+    let (from, to) = (Operand::allocate(&gpu, "from", count)?, Operand::allocate(&gpu, "to", count)?);
+    let mut recorder = recorder(&gpu)?;
+    add(&mut recorder, &from, &to, 7)?;
+    assert_eq!(recorder.dispatches[0].groups[1], 2);
+    run(&gpu, &recorder.dispatches)?;
+    assert!(read(&gpu, &to)?.iter().all(|x| *x == 7.5));
+    Ok(())
+}
+
+#[test]
+fn a_shader_that_does_not_compile_is_an_error() -> Result<()> {
+    // Errors are the device's, so this test has one of its own.
+    let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
+    let operand = Operand::allocate(&gpu, "test", 1)?;
+    let mut recorder = recorder(&gpu)?;
+    let kernel = Template::new("fn main() { not wgsl }").kernel("broken");
+    recorder.dispatch(&kernel, &[Bind::Write(operand)], &[], 1)?;
+    let error = run(&gpu, &recorder.dispatches).expect_err("an error");
+    assert!(matches!(&error, Error::Device(message) if message.contains("broken")), "{error}");
+    // The device goes on.
+    let (from, to) = (Operand::allocate(&gpu, "from", 1)?, Operand::allocate(&gpu, "to", 1)?);
+    let mut recorder = self::recorder(&gpu)?;
+    add(&mut recorder, &from, &to, 1)?;
+    run(&gpu, &recorder.dispatches)?;
+    assert_eq!(read(&gpu, &to)?, [1.5]);
+    Ok(())
+}
+
+#[test]
+fn memory_is_counted_and_its_want_reported() -> Result<()> {
+    let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
+    let held: Allocation = gpu.storage("test", 1000)?;
+    assert_eq!(gpu.allocated(), 1008);
+    drop(held);
+    assert_eq!(gpu.allocated(), 0);
+    let error = gpu.storage("a test of giants", u64::MAX / 32).expect_err("too much").to_string();
+    assert!(error.contains("MiB for a test of giants") && error.contains("batches"), "{error}");
+    assert_eq!(gpu.allocated(), 0);
+    Ok(())
+}
+
+#[test]
+fn uploads_of_any_length_arrive() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    for len in [1usize, 3, 4, 5, 63, 64] {
+        let bytes: Vec<u8> = (1..=len as u8).collect();
+        let memory = gpu.storage("test", len as u64)?;
+        gpu.upload(&memory, 0, &bytes);
+        let mut back = vec![0u8; len];
+        Frame::download(&gpu, &mut [(Operand::new(&memory, 0, len.div_ceil(4)), &mut back)])?;
+        assert_eq!(back, bytes);
+    }
+    Ok(())
+}
+
+#[test]
+fn kernels_are_timed_by_name() -> Result<()> {
+    let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
+    if gpu.set_timing(Timing::Kernels).is_err() {
+        return Ok(());
+    }
+    let (from, to) = (Operand::allocate(&gpu, "from", 64)?, Operand::allocate(&gpu, "to", 64)?);
+    let mut recorder = recorder(&gpu)?;
+    add(&mut recorder, &from, &to, 1)?;
+    add(&mut recorder, &to, &from, 1)?;
+    run(&gpu, &recorder.dispatches)?;
+    let times = gpu.kernel_times();
+    assert_eq!((times.len(), times[0].label.as_str(), times[0].runs), (1, "add", 2));
+    assert!(times[0].seconds > 0.0 && gpu.statistics().device_seconds >= times[0].seconds * 0.5);
+    gpu.reset_statistics();
+    assert!(gpu.kernel_times().is_empty());
+    Ok(())
+}
+
+#[test]
+fn templates_fill_in_text_and_keep_directives_first() {
+    let kernel = Template::new("// A comment.\nenable f16;\nlet x = #{WHAT};\n")
+        .constant("SIZE", 3usize)
+        .flag("WIDE", true)
+        .float("SMALL", 0.1)
+        .float("ENDLESS", f64::INFINITY)
+        .section("WHAT", 5)
+        .kernel("test");
+    let source = kernel.source();
+    assert!(source.starts_with("enable f16;\n"), "{source}");
+    for line in ["const SIZE: u32 = 3u;", "const WIDE: bool = true;", "let x = 5;"] {
+        assert!(source.contains(line), "{source}");
+    }
+    // Numbers read back as they were; what is endless is the largest there is.
+    let number = |name: &str| -> f32 {
+        let line = source.lines().find(|line| line.contains(name)).expect("the constant");
+        line.rsplit(" = ").next().expect("a value").trim_end_matches("f;").parse().expect("a number")
+    };
+    assert_eq!((number("SMALL"), number("ENDLESS")), (0.1, f32::MAX));
+}

@@ -1,0 +1,78 @@
+// Zeroes the elements whose word of the generator is below the threshold and multiplies the others.
+// One thread draws one block of four words, those of four elements side by side.
+@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+
+struct Constants {
+    step: u32,
+    elements: u32,
+    // Of one row.
+    features: u32,
+    path: u32,
+    threshold: u32,
+    // The bits of 1 / (1 - rate).
+    factor: u32,
+}
+var<immediate> constants: Constants;
+
+// What the draws are for: part of the key.
+const USE: u32 = 2u;
+
+// The product in full: low and high word.
+fn multiply(a: u32, b: u32) -> vec2<u32> {
+    let low = (a & 0xffffu) * (b & 0xffffu);
+    let left = (a >> 16u) * (b & 0xffffu);
+    let right = (a & 0xffffu) * (b >> 16u);
+    // None of these sums carries past 32 bits.
+    let middle = left + (low >> 16u);
+    let rest = (middle & 0xffffu) + right;
+    return vec2<u32>(a * b, (a >> 16u) * (b >> 16u) + (middle >> 16u) + (rest >> 16u));
+}
+
+// Philox4x32-10 (Salmon, Moraes, Dror and Shaw, 2011).
+fn philox(start: vec4<u32>, seed: vec2<u32>) -> vec4<u32> {
+    var counter = start;
+    var key = seed;
+    for (var round = 0u; round < 10u; round += 1u) {
+        let first = multiply(0xd2511f53u, counter.x);
+        let second = multiply(0xcd9e8d57u, counter.z);
+        counter = vec4<u32>(second.y ^ counter.y ^ key.x, second.x, first.y ^ counter.w ^ key.y, first.x);
+        key += vec2<u32>(0x9e3779b9u, 0xbb67ae85u);
+    }
+    return counter;
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let index = group_index(group, groups) * THREADS + thread;
+    let now = steps[constants.step];
+    // The number of this run's first word: blocks are counted from there.
+    let before = multiply(now.row_offset, constants.features);
+    let skip = before.x & 3u;
+    if index >= (constants.elements + skip + 3u) / 4u {
+        return;
+    }
+    let block = (before.x >> 2u | before.y << 30u) + index;
+    let key = vec2<u32>(now.seed_low, now.seed_high);
+    let words = philox(vec4<u32>(block, now.step_low, constants.path, now.step_high << 8u | USE), key);
+    let keeps = words >= vec4<u32>(constants.threshold);
+    let factor = bitcast<f32>(constants.factor);
+    if skip == 0u {
+        // Selected, not multiplied: a dropped infinity is a zero. What lies beyond the last element in
+        // its unit of four is nobody's.
+        y[index] = select(vec4<f32>(), x[index] * factor, keeps);
+        return;
+    }
+    // The run starts within a block.
+    for (var word = 0u; word < 4u; word += 1u) {
+        let i = index * 4u + word - skip;
+        // Before the first element this is a large number.
+        if i < constants.elements {
+            y[i / 4u][i % 4u] = select(0.0, x[i / 4u][i % 4u] * factor, keeps[word]);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// One step of the optimizer over a part of a store, four weights a thread. What lies beyond the last
+// weight in its unit of four is nobody's.
+@group(0) @binding(0) var<storage, read> control: Control;
+@group(0) @binding(1) var<storage, read> gradient: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> master: array<vec4<f32>>;
+#{BINDINGS}
+
+struct Constants {
+    step: u32,
+    // Units of four weights.
+    units: u32,
+}
+var<immediate> constants: Constants;
+
+#{RULE}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let i = group_index(group, groups) * THREADS + thread;
+    if i >= constants.units || control.applies == 0u {
+        return;
+    }
+    let now = steps[constants.step];
+    let rule = rule_of(now.rate, now.optimizer_step - control.skipped);
+    var decays = vec4<bool>(true);
+    #{EXEMPT}
+    var moments: Moments;
+    #{LOAD}
+    master[i] = apply_rule(rule, decays, master[i], gradient[i], &moments);
+    #{STORE}
+}
