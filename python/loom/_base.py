@@ -100,10 +100,12 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         """What the network computes on: "cpu", or a GPU such as "gpu:0"."""
         return self._device
 
-    def _place(self, device: str) -> None:
-        """Moves the network; where "auto" is asked for, one that was placed already stays."""
-        if device == "auto" and self._placed:
-            return
+    def _place_for_training(self, device: str) -> None:
+        """Moves the network where training wants it; with "auto" one that was placed already stays."""
+        if device != "auto" or not self._placed:
+            self._move(device)
+
+    def _move(self, device: str) -> None:
         self._native.to(device)
         self._placed = device != "auto"
         self._device = self._native.device()

@@ -224,7 +224,7 @@ class Network(ManualLoop):
             'cpu'
         """
         self._check_thread()
-        self._place(check_device("Network.to", device))
+        self._move(check_device("Network.to", device))
         return self
 
     def morph(self, dtype: str, where: Callable[[LayerHandle], object] | None = None) -> Self:

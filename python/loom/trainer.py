@@ -57,7 +57,7 @@ class Trainer:
             raise ConfigError(f"config must be a loom.TrainingConfig, got {self.config!r}")
         self._form = Form.of(network, self.config)
         network._check_idle("a trainer")
-        network._place(self.config.device)
+        network._place_for_training(self.config.device)
         self._settings = engine_config(self.config, self._form.output_shape)
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
         self._resume = resume

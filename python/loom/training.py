@@ -123,7 +123,7 @@ class _Run:
             self.validation.check()
         _native.check_examples(network._native, self.settings, self.feed.first)
         self.total_steps = self.feed.total_steps(config)
-        network._place(config.device)
+        network._place_for_training(config.device)
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         listed = [self.progress, stopping, *callbacks]

@@ -291,6 +291,7 @@ impl Gpu {
             last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
             self.queue.write_buffer(to.buffer(), offset + whole as u64, &last);
         }
+        self.count(|statistics| statistics.bytes_up += bytes.len() as u64);
     }
 }
 

@@ -271,7 +271,6 @@ impl Memory {
         let operand = self.value(program, value, rows)?;
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
         self.gpu.upload(operand.allocation(), operand.offset(), bytes);
-        self.gpu.count(|statistics| statistics.bytes_up += bytes.len() as u64);
         Ok(())
     }
 }

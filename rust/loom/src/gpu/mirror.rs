@@ -172,7 +172,6 @@ impl Mirror {
         {
             let content = store.float_bytes(None)?;
             self.gpu.upload(memory, 0, content);
-            self.gpu.count(|statistics| statistics.bytes_up += content.len() as u64);
             *epoch = store.epoch();
         }
         Ok(())

@@ -23,10 +23,10 @@ pub(crate) struct Resident {
 
 impl Resident {
     /// Copies whole arrays of 32-bit elements: inputs, targets, and weights if any. `None` where one
-    /// is larger than kernels can see.
+    /// is larger than kernels can see, or all together than the device has memory for.
     ///
     /// # Errors
-    /// [`Error::Device`] where the device is out of memory.
+    /// [`Error::Device`] where the device was lost.
     pub(crate) fn new(gpu: &Gpu, rows: usize, arrays: &[&[u8]]) -> Result<Option<Self>> {
         let limit = gpu.capabilities().max_binding;
         if arrays.iter().any(|bytes| bytes.len() > limit) {
@@ -34,9 +34,13 @@ impl Resident {
         }
         let mut resident = Vec::with_capacity(arrays.len());
         for bytes in arrays {
-            let data = Operand::allocate(gpu, "training examples", bytes.len() / 4)?;
+            let data = match Operand::allocate(gpu, "training examples", bytes.len() / 4) {
+                Ok(data) => data,
+                Err(error) if gpu.is_lost() => return Err(error),
+                // Batches then go there one by one.
+                Err(_) => return Ok(None),
+            };
             gpu.upload(data.allocation(), 0, bytes);
-            gpu.count(|statistics| statistics.bytes_up += bytes.len() as u64);
             resident.push((data, bytes.len() / 4 / rows.max(1)));
         }
         let order = Operand::allocate(gpu, "order of the examples", rows)?;

@@ -1,0 +1,20 @@
+"""What tests on a GPU share."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import loom
+
+
+@pytest.fixture(scope="session")
+def gpu() -> str:
+    """The first GPU, be it software; without one the test is skipped, or fails where there has to be one."""
+    reason = loom.devices().reason
+    if reason is None:
+        return "gpu:0"
+    if os.environ.get("LOOM_REQUIRE_GPU") == "1":
+        pytest.fail(f"LOOM_REQUIRE_GPU is 1, but there is no GPU: {reason}")
+    pytest.skip(f"no GPU: {reason}")
