@@ -5,12 +5,12 @@ use super::device::Allocation;
 use super::frame::Frame;
 use super::kernel::Pipeline;
 use super::mirror::Mirror;
-use super::recorder::{Dispatch, Recorder, schedule};
+use super::recorder::{BothGradients, Dispatch, Recorder, schedule};
 use super::steps::STEP_BYTES;
 use crate::dtype::DType;
 use crate::network::Registry;
-use crate::ops::Op;
-use crate::program::{Kind, Phase, Place, Program, Value, Write};
+use crate::ops::{Direction, Op};
+use crate::program::{Kind, Phase, Place, Program, Step, Value, Write};
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -216,11 +216,13 @@ impl Memory {
             return Ok(list.clone());
         }
         let mut recorder = Recorder::new(&self.gpu, rows, self.control.clone());
-        for step in program.steps.iter().filter(|step| key.phases.contains(&step.phase)) {
-            let operand = |value: &Value| match program.value(program.owner(*value)).place {
-                Place::Buffer(_) => self.value(program, *value, rows),
-                place => mirror.operand(place, registry),
-            };
+        let steps: Vec<&Step> =
+            program.steps.iter().filter(|step| key.phases.contains(&step.phase)).collect();
+        let operand = |value: &Value| match program.value(program.owner(*value)).place {
+            Place::Buffer(_) => self.value(program, *value, rows),
+            place => mirror.operand(place, registry),
+        };
+        let record = |recorder: &mut Recorder<'_>, step: &Step| -> Result<()> {
             recorder.reads = step.reads.iter().map(operand).collect::<Result<_>>()?;
             recorder.writes = step.writes.iter().map(operand).collect::<Result<_>>()?;
             recorder.versions = match &step.op {
@@ -233,12 +235,28 @@ impl Memory {
                 Write::Add => true,
                 Write::First => !gradients_zeroed,
             };
-            step.op.record(&mut recorder).map_err(|error| match (&step.at, error) {
+            step.op.record(recorder).map_err(|error| match (&step.at, error) {
                 (Some(path), Error::Device(message)) => {
                     Error::Device(format!("layer {path}, {}: {message}", step.op))
                 }
                 (_, error) => error,
-            })?;
+            })
+        };
+        let mut number = 0;
+        while let Some(&step) = steps.get(number) {
+            number += 1;
+            let weight_step = steps.get(number).filter(|next| goes_with(step, next));
+            let (Op::BiasGradient(sum), Some(weight_step)) = (&step.op, weight_step) else {
+                record(&mut recorder, step)?;
+                continue;
+            };
+            number += 1;
+            let (bias, weight) = (operand(&step.writes[0])?, operand(&weight_step.writes[0])?);
+            recorder.both = BothGradients::of(&weight, &bias, sum, self.gpu.capabilities().max_binding);
+            record(&mut recorder, weight_step)?;
+            if recorder.both.take().is_some() || bias.elements == 0 {
+                record(&mut recorder, step)?;
+            }
         }
         let list = schedule(recorder.dispatches);
         let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
@@ -273,6 +291,19 @@ impl Memory {
         self.gpu.upload(operand.allocation(), operand.offset(), bytes);
         Ok(())
     }
+}
+
+/// Whether a weight gradient sums over the same values as the bias gradient before it.
+fn goes_with(bias: &Step, weight: &Step) -> bool {
+    let is_gradient = match &weight.op {
+        Op::Product(product) => product.direction == Direction::WeightGradient,
+        Op::Convolution(convolution) => convolution.direction == Direction::WeightGradient,
+        _ => false,
+    };
+    is_gradient
+        && bias.at == weight.at
+        && bias.write == weight.write
+        && weight.reads.get(1) == bias.reads.first()
 }
 
 pub(super) fn new_table(gpu: &Gpu, steps: usize) -> Result<(Allocation, wgpu::BindGroup)> {

@@ -35,7 +35,7 @@ pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};
 pub use memory::Operand;
 pub use mirror::VersionOperands;
-pub use recorder::{Bind, GpuOperation, Recorder};
+pub use recorder::{Bind, BothGradients, GpuOperation, Recorder};
 pub use timer::{KernelTime, Timing};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::device::{Allocation, Capabilities};
 use super::kernel::{Kernel, Pipeline};
 use super::memory::Operand;
 use super::mirror::VersionOperands;
+use crate::ops::BiasGradient;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,6 +88,42 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
     levels.into_iter().map(|(_, dispatch)| dispatch).collect()
 }
 
+/// Where a layer's weight gradient and its bias gradient go, for a kernel that makes both.
+///
+/// They lie in the same memory, which one dispatch can bind but once.
+#[derive(Clone, Debug)]
+pub struct BothGradients {
+    /// The part of the store's gradient that holds the two.
+    pub gradient: Operand,
+    /// Where the weight's starts in it, in elements.
+    pub weight: usize,
+    /// Where the bias's starts in it, in elements.
+    pub bias: usize,
+    /// What the bias's sums over.
+    pub sum: BiasGradient,
+}
+
+impl BothGradients {
+    /// For these two, where they lie in one memory and can be bound at once.
+    pub(super) fn of(
+        weight: &Operand,
+        bias: &Operand,
+        sum: &BiasGradient,
+        max_binding: usize,
+    ) -> Option<Self> {
+        let elements = |operand: &Operand| operand.offset() as usize / 4;
+        let (first, second) = (elements(weight), elements(bias));
+        let start = first.min(second);
+        let end = (first + weight.elements).max(second + bias.elements);
+        (weight.allocation().is(bias.allocation()) && (end - start) * 4 <= max_binding).then(|| Self {
+            gradient: Operand::new(weight.allocation(), start, end - start),
+            weight: first - start,
+            bias: second - start,
+            sum: sum.clone(),
+        })
+    }
+}
+
 /// Collects the dispatches of one operation after another.
 pub struct Recorder<'a> {
     gpu: &'a Gpu,
@@ -96,6 +133,8 @@ pub struct Recorder<'a> {
     pub(super) reads: Vec<Operand>,
     pub(super) writes: Vec<Operand>,
     pub(super) versions: Vec<VersionOperands>,
+    /// The bias gradient that the operation may make along with its weight gradient.
+    pub(super) both: Option<BothGradients>,
     pub(super) control: Operand,
     /// Bytes of a buffer that one kernel is to see at most.
     pub(super) max_binding: usize,
@@ -112,6 +151,7 @@ impl<'a> Recorder<'a> {
             reads: Vec::new(),
             writes: Vec::new(),
             versions: Vec::new(),
+            both: None,
             control,
             max_binding: gpu.capabilities().max_binding,
             dispatches: Vec::new(),
@@ -205,6 +245,13 @@ impl<'a> Recorder<'a> {
         let result = operation.record(self);
         self.reads = outer;
         result
+    }
+
+    /// Takes over the bias gradient that goes with this weight gradient, where there is one and both
+    /// can be bound at once. It sums over the second operand, and is added to what is there where
+    /// the weight gradient is. What is not taken over is recorded as an operation of its own.
+    pub fn take_bias_gradient(&mut self) -> Option<BothGradients> {
+        self.both.take()
     }
 
     /// Temporary memory of this many `f32`, whose content is undefined when the step starts.

@@ -341,7 +341,7 @@ impl Tiled<'_> {
                 let guard = guards.join(" && ");
                 let zero = if loader.width == 4 { "vec4<f32>()" } else { "0.0" };
                 // What lay beyond an edge at the first k may have been inside it since.
-                let otherwise = if fresh && tile.prefetch || !self.edges.depth && tile.prefetch {
+                let otherwise = if tile.prefetch && (fresh || !self.edges.depth) {
                     String::new()
                 } else {
                     format!(" else {{ {name}_next{load} = {zero}; }}")

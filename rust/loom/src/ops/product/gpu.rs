@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn weights_larger_than_a_binding_are_cut() {
-        let Some(gpu) = testing::own_gpu() else { return };
+        let Some(gpu) = testing::gpu() else { return };
         for direction in DIRECTIONS {
             let mut op = product(direction, 1100, 130);
             op.bias = direction == Direction::Forward;
@@ -288,9 +288,7 @@ mod tests {
             let setting = setting(&op, 5);
             let name = Op::from(op);
             let whole = testing::run(&gpu, &name, &setting, None).unwrap();
-            gpu.limit_binding(400 * 130 * 4);
-            let cut = testing::run(&gpu, &name, &setting, None);
-            gpu.limit_binding(usize::MAX);
+            let cut = testing::run_within(&gpu, &name, &setting, 400 * 130 * 4);
             testing::compare(&name, &whole, &cut.unwrap());
         }
     }

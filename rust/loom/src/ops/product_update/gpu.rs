@@ -12,3 +12,63 @@ impl GpuOperation for ProductUpdate {
         recorder.nested(&self.update, vec![gradient])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Cpu;
+    use crate::gpu::testing::{check, compare, gpu, run_within};
+    use crate::ops::testing::{Setting, numbers};
+    use crate::ops::{Direction, Op, Product, Update};
+    use crate::train::Optimizer;
+
+    /// A store with other parameters before and after the weight, whose gradients are given.
+    fn case(
+        optimizer: Optimizer,
+        rows: usize,
+        inputs: usize,
+        outputs: usize,
+    ) -> (ProductUpdate, Setting<f32>) {
+        let (offset, weight) = (128, inputs * outputs);
+        let len = offset + weight.next_multiple_of(64) + 10;
+        let slots = optimizer.slots().len();
+        let update = Update {
+            optimizer,
+            rate_factor: 0.5,
+            len,
+            offsets: vec![0, offset, len - 10],
+            exempt: vec![3..60, 70..offset],
+        };
+        let product = Product::new(Direction::WeightGradient, 1, inputs, outputs);
+        let (x, dy): (Vec<f32>, Vec<f32>) = (numbers(1, rows * inputs), numbers(2, rows * outputs));
+        let gradient = numbers(3, len);
+        let mut setting = Setting::new(rows, &[&x, &dy, &gradient], &vec![len; 1 + slots]);
+        for (seed, write) in setting.writes.iter_mut().enumerate() {
+            // Squares of gradients are positive.
+            let positive = |x: &f32| x * x + 0.05;
+            *write =
+                crate::ops::testing::Data::Real(numbers(seed as u64, len).iter().map(positive).collect());
+        }
+        (setting.values.rate, setting.values.optimizer_step) = (0.01, 3);
+        (ProductUpdate { product, update, offset }, setting)
+    }
+
+    #[test]
+    fn it_is_the_product_and_then_the_update() {
+        for optimizer in [Optimizer::sgd(), Optimizer::adam(), Optimizer::default(), Optimizer::rms_prop()] {
+            for (rows, inputs, outputs) in [(1, 1, 1), (64, 40, 10), (5, 33, 7)] {
+                let (op, setting) = case(optimizer.clone(), rows, inputs, outputs);
+                check(op, &setting);
+            }
+        }
+    }
+
+    #[test]
+    fn a_weight_larger_than_a_binding_is_updated_in_parts() {
+        let Some(gpu) = gpu() else { return };
+        let (op, setting) = case(Optimizer::default(), 3, 600, 64);
+        let expected = setting.run_on(&op, Cpu::global().unwrap()).unwrap();
+        let found = run_within(&gpu, &op.clone().into(), &setting, 300 * 64 * 4).unwrap();
+        compare(&Op::from(op), &expected, &found);
+    }
+}

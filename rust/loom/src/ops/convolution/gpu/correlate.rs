@@ -9,8 +9,9 @@ use crate::gpu::{Bind, Operand, Recorder, Template};
 const THREADS: usize = 256;
 /// Threads that share the parts of one element.
 const SLICES: usize = 8;
-/// Sums that a thread keeps without tiles, at most.
-const SUMS: usize = 72;
+/// Taps that a thread keeps sums for without tiles, at most, and sums that it would rather not go beyond.
+const TAPS: usize = 64;
+const SUMS: usize = 36;
 /// Sums that the threads of a workgroup add up at a time.
 const ROUND: usize = 8;
 
@@ -42,25 +43,26 @@ impl Extents {
 /// The cut that suits the extents.
 pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
     let Extents { inputs, outputs, taps, pixels, .. } = Extents::new(op, recorder.rows());
-    if taps <= SUMS && (inputs <= 4 || outputs <= 4) {
-        let block = divisor(outputs, (SUMS / taps).min(16));
+    if taps <= TAPS && (inputs <= 4 || outputs <= 4) {
+        let block = divisor(outputs, (SUMS / taps).clamp(1, 4));
         let groups = op.groups * inputs * (outputs / block);
         let parts = (2 * enough(recorder)).div_ceil(groups).min(pixels / (2 * THREADS));
         return Cut::Direct(block, parts.max(1));
     }
-    let large = Tile::new(96, 64, 16, 8, 8);
-    let small = Tile::new(32, 32, 16, 4, 4);
-    let capabilities = recorder.capabilities();
-    let tile = if inputs * taps > 64
-        && outputs > 32
-        && large.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
-    {
-        large
-    } else {
-        small
-    };
+    // Rows that are channels of one tap look for it once; fewer, larger tiles read less again.
+    let wide = outputs > 32;
+    let [rows, columns, down, along] =
+        match [64, 32, 16].into_iter().find(|rows| inputs.is_multiple_of(*rows)) {
+            Some(64) if wide => [64, 64, 8, 4],
+            Some(32) if wide => [32, 64, 4, 8],
+            Some(16) if wide => [16, 64, 4, 4],
+            Some(16) => [16, 32, 4, 4],
+            _ if wide => [32, 64, 4, 4],
+            _ => [32, 32, 4, 4],
+        };
+    let tile = Tile::new(rows, columns, 16, down, along);
     let groups = op.groups * tiles(&tile, inputs * taps, outputs);
-    let parts = (3 * enough(recorder)).div_ceil(groups).min(pixels / (4 * tile.step() as usize));
+    let parts = (4 * enough(recorder)).div_ceil(groups).min(pixels / (12 * tile.step() as usize));
     Cut::Tiles(tile, parts.max(1))
 }
 

@@ -7,7 +7,7 @@ use crate::ops::{Direction, pointwise};
 use crate::{Error, Result};
 
 /// Channels that a thread makes without tiles, at most.
-const BLOCK: usize = 16;
+const BLOCK: usize = 8;
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,26 +47,38 @@ impl<'a> Sweep<'a> {
         if self.destinations < 16 || depth <= 16 {
             return Cut::Direct(divisor(self.destinations, BLOCK));
         }
-        let candidates: [Tile; 3] = match self.destinations {
-            33.. => [Tile::new(64, 128, 16, 8, 8), Tile::new(64, 64, 16, 8, 4), Tile::new(32, 32, 16, 4, 4)],
-            17.. => [Tile::new(32, 256, 16, 8, 8), Tile::new(32, 64, 16, 4, 4), Tile::new(32, 32, 16, 4, 4)],
-            _ => [Tile::new(16, 256, 16, 8, 8), Tile::new(16, 128, 16, 4, 8), Tile::new(16, 64, 16, 4, 4)],
-        };
-        let capabilities = recorder.capabilities();
-        let fits = |tile: &Tile| {
-            tile.threads() as usize <= capabilities.workgroup_threads
-                && tile.workgroup_bytes(true) as usize <= capabilities.workgroup_storage
-        };
+        // A step of a tile should not go beyond the channels of one tap.
+        let step = if self.sources.is_multiple_of(16) || !self.sources.is_multiple_of(8) { 16 } else { 8 };
+        let [large, medium, small, tiny] = match self.destinations {
+            33.. => [[64, 128, 8, 8], [64, 64, 8, 4], [32, 64, 4, 4], [32, 32, 4, 4]],
+            17.. => [[32, 128, 4, 8], [32, 128, 4, 8], [32, 64, 4, 4], [32, 32, 4, 4]],
+            _ => [[16, 128, 4, 4], [16, 128, 4, 4], [16, 64, 4, 4], [16, 64, 4, 4]],
+        }
+        .map(|[rows, columns, down, along]| Tile::new(rows, columns, step, down, along));
         let count =
             |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
-        if let Some(tile) = candidates.iter().find(|tile| fits(tile) && count(tile) >= enough(recorder)) {
-            return Cut::Tiles(*tile);
-        }
-        // Few tiles: their terms are shared out in the workgroup.
-        let tile = candidates[2];
-        let slices =
-            [4, 2].into_iter().find(|slices| depth >= 64 * *slices as usize && fits(&tile.sliced(*slices)));
-        Cut::Tiles(tile.sliced(slices.unwrap_or(1)))
+        let enough = enough(recorder);
+        Cut::Tiles(if count(&large) >= 2 * enough {
+            large
+        } else if count(&medium) >= enough {
+            medium
+        } else if count(&small) >= enough / 2 {
+            self.sliced(recorder, small, 2)
+        } else {
+            self.sliced(recorder, tiny, 4)
+        })
+    }
+
+    /// The tile with as many slices, up to `most`, as have terms enough: they make up for few tiles.
+    fn sliced(&self, recorder: &Recorder<'_>, tile: Tile, most: u32) -> Tile {
+        let room = recorder.capabilities().workgroup_storage;
+        let whole = self.sources.is_multiple_of(tile.depth as usize);
+        let suits = |slices: &u32| {
+            let step = (tile.depth * slices) as usize;
+            let fits = tile.sliced(*slices).workgroup_bytes(true) as usize <= room;
+            fits && self.sources * self.taps >= 4 * step && (!whole || self.sources.is_multiple_of(step))
+        };
+        tile.sliced([4, 2].into_iter().filter(|slices| *slices <= most).find(suits).unwrap_or(1))
     }
 
     pub(super) fn record(&self, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
