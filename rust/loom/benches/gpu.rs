@@ -61,6 +61,8 @@ impl Steps {
             batch_size: batch,
             // Thousands of steps on the same batches would end in numbers that no training has.
             learning_rate: 1e-6,
+            // Drawing the order is the epoch's work, not the step's.
+            shuffle: false,
             loss: LossConfig::parse("cross_entropy")?,
             ..TrainingConfig::default()
         };
