@@ -3,7 +3,7 @@
 The data are scikit-learn's 1,797 real images, 8 x 8, of which a stratified fifth is
 held out. Writes the network and two pictures to out/.
 
-    python examples/digits.py [--seed SEED] [--out FOLDER]
+    python examples/digits.py [--device DEVICE] [--epochs N] [--seed SEED] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ def network(seed: int) -> loom.Network:
     return net
 
 
-def configuration(seed: int) -> loom.TrainingConfig:
+def configuration(seed: int, epochs: int = 20, device: str = "auto") -> loom.TrainingConfig:
     """Says how the network is trained."""
     return loom.TrainingConfig(
-        epochs=20,
+        epochs=epochs,
         batch_size=32,
         learning_rate=2e-3,
         optimizer=loom.AdamW(),
         schedule=loom.schedules.OneCycle(),
         loss="cross_entropy",
         metrics=["accuracy"],
+        device=device,
         seed=seed,
     )
 
@@ -55,6 +56,8 @@ def configuration(seed: int) -> loom.TrainingConfig:
 def main() -> None:
     """Trains and shows."""
     parser = argparse.ArgumentParser(description="Learns to read handwritten digits.")
+    parser.add_argument("--device", default="auto", help='"cpu", "gpu", "gpu:1"; "auto" takes what is best')
+    parser.add_argument("--epochs", type=int, default=20, help="how often the images are gone through; 20")
     parser.add_argument("--seed", type=int, default=0, help="of weights, order and dropout; 0")
     parser.add_argument("--out", type=Path, default=Path("out"), help="where files are written; out")
     options = parser.parse_args()
@@ -64,12 +67,14 @@ def main() -> None:
     net = network(options.seed)
     net.summary()
     print(f"\n{len(x)} images to learn from, {len(held_out.x)} held out")
-    result = loom.train(net, (x, y), configuration(options.seed), validation=held_out)
-    print(f"trained in {result.total_time:.1f} s, {result.throughput:,.0f} images a second\n")
+    config = configuration(options.seed, options.epochs, options.device)
+    result = loom.train(net, (x, y), config, validation=held_out)
+    speed = f"{result.throughput:,.0f} images a second"
+    print(f"trained in {result.total_time:.1f} s on {result.device}, {speed}\n")
 
     path = options.out / "digits.loom"
     net.save(path)
-    loaded = loom.load(path)
+    loaded = loom.load(path).to(net.device)
     same = np.array_equal(loaded.predict(held_out.x), net.predict(held_out.x))
     print(f"saved to {path} and loaded: {'the same bits' if same else 'DIFFERENT OUTPUTS'}")
 

@@ -317,8 +317,9 @@ class Network(ManualLoop):
     def predict(self, x: ArrayLike, batch_size: int = 256) -> RealArray:
         """Returns the output for each sample, dropout off.
 
-        A sample's result is the same bits alone and in any batch. Several threads may
-        predict at once.
+        On the CPU a sample's result is the same bits alone and in any batch; on a GPU it is
+        the same bits each time, and may round differently in batches of other sizes.
+        Several threads may predict at once.
 
         Args:
             x: (rows, *input_shape) the samples.

@@ -42,16 +42,21 @@ def test_the_median_of_three_seeds_reads_98_percent_of_the_held_out_digits(examp
     assert np.median(accuracies) >= 0.98
 
 
-def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
+def run(tmp_path: Path, *options: str) -> str:
+    """Runs the example; returns what it shows."""
     finished = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--out", str(tmp_path / "out")],
+        [sys.executable, str(EXAMPLE), "--out", str(tmp_path / "out"), *options],
         capture_output=True,
         text=True,
         env={**os.environ, "MPLBACKEND": "agg"},
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    shown = finished.stdout
+    return finished.stdout
+
+
+def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
+    shown = run(tmp_path)
     assert "epoch 20/20" in shown
     assert "the same bits" in shown
     sizes = [int(size.replace(",", "")) for size in re.findall(r"right, ([\d,]+) bytes", shown)]
@@ -62,3 +67,14 @@ def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
     for name in ("training.png", "predictions.png"):
         assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
     assert loom.load(tmp_path / "out" / "digits-int8.loom").layers[0].dtype == "int8"
+
+
+def test_the_example_runs_on_a_gpu(gpu: str, tmp_path: Path) -> None:
+    # Fewer epochs than by default, since the GPU may be software.
+    shown = run(tmp_path, "--device", "gpu", "--epochs", "6")
+    assert f"training on {gpu}, " in shown
+    assert f" s on {gpu}, " in shown
+    assert "the same bits" in shown
+    accuracies = [float(percent) for percent in re.findall(r"([\d.]+) % of the held-out images right", shown)]
+    assert len(accuracies) == 2
+    assert min(accuracies) >= 96

@@ -123,6 +123,40 @@ fn fused_equals_unfused() -> Result<()> {
     Ok(())
 }
 
+/// Clamped gradients are clamped whatever is fused: no weight moves further than the rate allows.
+#[test]
+fn a_clamped_gradient_is_not_fused_past_its_clamp() -> Result<()> {
+    let train = |rewrites: Rewrites| -> Result<Vec<(f32, f32)>> {
+        let mut network = network()?;
+        network.set_rewrites(rewrites);
+        network.build()?;
+        let (shape, input, labels) = examples_of(&network, 4);
+        let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
+        let config = TrainingConfig {
+            gradient_clip: None,
+            accumulate: 1,
+            clip_value: Some(1e-3),
+            learning_rate: 1.0,
+            optimizer: Optimizer::Sgd {
+                momentum: 0.0,
+                nesterov: false,
+                weight_decay: 0.0,
+                decay_exempt: false,
+            },
+            ..config()?
+        };
+        let before = network.parameter([0, 0, 1], 3, "weight")?.to_f32();
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+        trainer.step(&mut network, &[(&examples, Rows::First(4))])?;
+        Ok(before.into_iter().zip(network.parameter([0, 0, 1], 3, "weight")?.to_f32()).collect())
+    };
+    let fused = train(Rewrites::default())?;
+    assert!(fused.iter().any(|(before, after)| (before - after).abs() > 0.9e-3));
+    assert!(fused.iter().all(|(before, after)| (before - after).abs() < 1.1e-3));
+    assert_eq!(fused, train(Rewrites::none())?);
+    Ok(())
+}
+
 /// A trainer made for single batches takes several at once, too: the gradients then wait for each other.
 #[test]
 fn several_batches_at_once_add_up() -> Result<()> {

@@ -3,7 +3,7 @@
 //!
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
-use super::{Place, Program, Step, Value, Write};
+use super::{Phase, Place, Program, Step, Value, Write};
 use crate::ops::{Direction, Op, Product, ProductUpdate};
 
 /// Which rewrites are applied; all of them by default.
@@ -82,6 +82,11 @@ fn sole_gradient(program: &Program, update: usize) -> Option<(usize, usize)> {
         |value: &Value| matches!(program.value(*value).place, Place::Gradient(p) if p.store == whole.store);
     let others = program.steps.iter().enumerate().filter(|(number, _)| *number != update);
     if others.clone().any(|(_, step)| step.reads.iter().any(of_store)) {
+        return None;
+    }
+    // Clamping changes gradients in their place, and so without reading them.
+    let is_made = |step: &Step| step.phase <= Phase::Backward;
+    if others.clone().any(|(_, step)| !is_made(step) && step.writes.iter().any(of_store)) {
         return None;
     }
     let mut products = others.filter(|(_, step)| {
