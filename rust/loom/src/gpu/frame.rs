@@ -18,8 +18,10 @@ pub(super) const CONTROL_WORDS: usize = 4;
 pub(super) const ACTIVE: [u32; CONTROL_WORDS] = [1, 0, 0, 0];
 
 /// Dispatches after which what there is is submitted, so that the device works while the rest
-/// is recorded.
-const SUBMIT_EVERY: usize = 256;
+/// is recorded: few at first, since until then it has nothing to do, then ever more.
+const FIRST_SUBMIT: usize = 32;
+/// The most dispatches of one submit.
+const LARGEST_SUBMIT: usize = 512;
 
 /// What frames have done since this was last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -46,6 +48,8 @@ pub(super) struct Frame<'a> {
     table: &'a wgpu::BindGroup,
     open: Option<(wgpu::CommandEncoder, wgpu::ComputePass<'static>)>,
     waiting: usize,
+    /// How many may wait until they are submitted.
+    enough: usize,
     dispatches: u64,
     submits: u64,
     timer: Option<Timer>,
@@ -55,7 +59,7 @@ impl<'a> Frame<'a> {
     /// An empty frame whose kernels read this step table.
     pub(super) fn begin(gpu: &'a Gpu, table: &'a wgpu::BindGroup) -> Self {
         let timer = Timer::new(gpu);
-        Self { gpu, table, open: None, waiting: 0, dispatches: 0, submits: 0, timer }
+        Self { gpu, table, open: None, waiting: 0, enough: FIRST_SUBMIT, dispatches: 0, submits: 0, timer }
     }
 
     /// Adds a dispatch, as that of step number `step` of the frame.
@@ -73,7 +77,7 @@ impl<'a> Frame<'a> {
         pass.set_pipeline(dispatch.pipeline.get(&gpu.device, gpu.pipelines.checked()));
         pass.set_bind_group(0, &dispatch.bindings, &[]);
         // The step's number comes before the kernel's own constants.
-        pass.set_immediates(0, bytemuck::bytes_of(&step));
+        pass.set_immediates(0, bytemuck::bytes_of(&(step + dispatch.ahead)));
         if let Some(own @ [_, ..]) = dispatch.constants.get(1..) {
             pass.set_immediates(4, bytemuck::cast_slice(own));
         }
@@ -83,7 +87,8 @@ impl<'a> Frame<'a> {
         }
         self.dispatches += 1;
         self.waiting += 1;
-        if self.waiting >= SUBMIT_EVERY || gpu.cuts_every_dispatch() {
+        if self.waiting >= self.enough || gpu.cuts_every_dispatch() {
+            self.enough = (2 * self.enough).min(LARGEST_SUBMIT);
             self.submit();
         }
     }

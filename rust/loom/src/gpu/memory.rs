@@ -253,8 +253,10 @@ impl Memory {
             number += 1;
             let (bias, weight) = (operand(&step.writes[0])?, operand(&weight_step.writes[0])?);
             recorder.both = BothGradients::of(&weight, &bias, sum, self.gpu.capabilities().max_binding);
+            let offered = recorder.both.is_some();
             record(&mut recorder, weight_step)?;
-            if recorder.both.take().is_some() || bias.elements == 0 {
+            let taken_over = offered && recorder.both.take().is_none();
+            if !taken_over {
                 record(&mut recorder, step)?;
             }
         }

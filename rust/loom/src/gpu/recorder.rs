@@ -46,6 +46,8 @@ pub(super) struct Dispatch {
     /// The first is the step's number, filled in when it is replayed.
     pub(super) constants: Vec<u32>,
     pub(super) groups: [u32; 2],
+    /// Which step of the frame it belongs to, counted from the one it is replayed with.
+    pub(super) ahead: u32,
     /// The operands' memory, and whether it is written.
     memory: Vec<(Allocation, bool)>,
 }
@@ -329,7 +331,7 @@ impl<'a> Recorder<'a> {
         });
         let constants = std::iter::once(0).chain(constants.iter().copied()).collect();
         let groups = [width as u32, height as u32];
-        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, memory });
+        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, ahead: 0, memory });
         Ok(())
     }
 }

@@ -52,10 +52,18 @@ impl Resident {
         self.rows
     }
 
-    /// Adds what copies a batch into the ports of a run.
-    fn record(&self, recorder: &mut Recorder<'_>, memory: &Memory, program: &Program) -> Result<()> {
+    /// What copies a batch into the ports of a run, for the step that comes so many after the one it
+    /// is replayed with.
+    fn gather(
+        &self,
+        gpu: &Gpu,
+        memory: &Memory,
+        program: &Program,
+        rows: usize,
+        ahead: u32,
+    ) -> Result<Vec<Dispatch>> {
         const THREADS: usize = 256;
-        let rows = recorder.rows();
+        let mut recorder = Recorder::new(gpu, rows, memory.control().clone());
         let ports = program.ports();
         let takers = [ports.input, ports.target, ports.sample_weight];
         for ((data, width), port) in self.arrays.iter().zip(takers.into_iter().flatten()) {
@@ -69,7 +77,8 @@ impl Resident {
             let groups = (rows * width / unit).div_ceil(THREADS);
             recorder.dispatch(&kernel, &operands, &[rows as u32, (width / unit) as u32], groups)?;
         }
-        Ok(())
+        recorder.dispatches.iter_mut().for_each(|dispatch| dispatch.ahead = ahead);
+        Ok(recorder.dispatches)
     }
 }
 
@@ -134,32 +143,38 @@ pub(crate) fn train_frame(
         None => None,
     };
     let resident = resident.map(|(resident, _)| resident);
-    let mut lists: Vec<(usize, Vec<Dispatch>)> = Vec::new();
-    for step in steps.iter() {
-        if !lists.iter().any(|(rows, _)| *rows == step.rows) {
-            let mut recorder = Recorder::new(&gpu, step.rows, memory.control().clone());
-            record_verdict(&mut recorder, memory, program, &outcomes, halts)?;
-            if let Some((outputs, elements)) = &outputs {
-                record_keep(&mut recorder, memory, program, outputs, *elements)?;
-            }
-            let verdict = std::mem::take(&mut recorder.dispatches);
-            if let Some(resident) = resident {
-                resident.record(&mut recorder, memory, program)?;
-            }
-            let gather = recorder.dispatches;
-            let mut mirror = registry.mirror()?;
-            let mut list =
-                |phases| memory.dispatches(program, registry, &mut mirror, step.rows, true, phases);
-            let before = list(Phase::Forward..=Phase::Verdict)?;
-            let after = list(Phase::Update..=Phase::Commit)?;
-            let (before, after) = (before.iter().cloned(), after.iter().cloned());
-            let all = gather.into_iter().chain(before).chain(verdict).chain(after);
-            lists.push((step.rows, schedule(all)));
+    let mut lists = Vec::new();
+    let followers = steps.iter().skip(1).map(|step| step.rows).map(Some).chain([None]);
+    // A step's list gathers the next step's batch while the weights are being updated.
+    let keys: Vec<(usize, Option<usize>)> = steps.iter().map(|step| step.rows).zip(followers).collect();
+    for &(rows, next) in &keys {
+        if lists.iter().any(|(known, _)| *known == (rows, next)) {
+            continue;
         }
+        let mut recorder = Recorder::new(&gpu, rows, memory.control().clone());
+        record_verdict(&mut recorder, memory, program, &outcomes, halts)?;
+        if let Some((outputs, elements)) = &outputs {
+            record_keep(&mut recorder, memory, program, outputs, *elements)?;
+        }
+        let verdict = recorder.dispatches;
+        let gathered = match (resident, next) {
+            (Some(resident), Some(next)) => resident.gather(&gpu, memory, program, next, 1)?,
+            _ => Vec::new(),
+        };
+        let mut mirror = registry.mirror()?;
+        let mut list = |phases| memory.dispatches(program, registry, &mut mirror, rows, true, phases);
+        let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::Update..=Phase::Commit)?);
+        let (before, after) = (before.iter().cloned(), after.iter().cloned());
+        lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));
     }
+    let first = match (resident, steps.first()) {
+        (Some(resident), Some(step)) => resident.gather(&gpu, memory, program, step.rows, 0)?,
+        _ => Vec::new(),
+    };
     let mut frame = Frame::begin(&gpu, memory.table_group());
-    for (number, step) in steps.iter().enumerate() {
-        if let Some((_, list)) = lists.iter().find(|(rows, _)| *rows == step.rows) {
+    first.iter().for_each(|dispatch| frame.record(dispatch, 0));
+    for (number, key) in keys.iter().enumerate() {
+        if let Some((_, list)) = lists.iter().find(|(known, _)| known == key) {
             list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
         }
     }
