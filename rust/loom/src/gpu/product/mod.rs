@@ -13,6 +13,7 @@ mod matrix;
 mod mixed;
 mod plan;
 pub mod reduce;
+mod sums;
 mod tile;
 mod tiled;
 
