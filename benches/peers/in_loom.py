@@ -21,18 +21,25 @@ def step(work: Workload) -> Callable[[], object] | None:
         layer = loom.Sequential([nn.Dense(extent, bias=False)], input_shape=extent)
         rows = _RANDOM.standard_normal((extent, extent), np.float32)
         return lambda: layer.predict(rows, batch_size=extent)
-    convolutional = work.kind == "train_cnn"
-    net = _cnn() if convolutional else _mlp(work.sizes)
-    shape = (1, 28, 28) if convolutional else work.sizes[:1]
-    x = _RANDOM.standard_normal((work.batch, *shape), np.float32)
+    net = network(work)
+    x = _RANDOM.standard_normal((work.batch, *net.input_shape), np.float32)
     if work.kind == "infer_mlp":
         return lambda: net.predict(x)
-    y = _RANDOM.integers(0, 10 if convolutional else work.sizes[-1], work.batch)
+    y = _RANDOM.integers(0, net.output_shape[0], work.batch)
     config = loom.TrainingConfig(
-        loss="cross_entropy", optimizer=loom.AdamW(), learning_rate=1e-3, batch_size=work.batch
+        loss="cross_entropy",
+        optimizer=loom.AdamW(),
+        learning_rate=1e-3,
+        batch_size=work.batch,
+        device="cpu",
     )
     trainer = loom.Trainer(net, config)
     return lambda: trainer.step(x, y)
+
+
+def network(work: Workload) -> loom.Network:
+    """Builds the network of a workload."""
+    return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 
 def describe() -> str:

@@ -19,7 +19,7 @@ def step(work: Workload) -> Callable[[], object] | None:
         a, b = torch.randn(2, work.sizes[0], work.sizes[0])
         out = torch.empty_like(a)
         return lambda: torch.mm(a, b, out=out)
-    model = _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
+    model = network(work)
     x = torch.randn(work.batch, *((1, 28, 28) if work.kind == "train_cnn" else work.sizes[:1]))
     if work.kind == "infer_mlp":
 
@@ -40,6 +40,11 @@ def step(work: Workload) -> Callable[[], object] | None:
         return float(loss.item())
 
     return train
+
+
+def network(work: Workload) -> nn.Module:
+    """Builds the network of a workload."""
+    return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 
 def describe() -> str:

@@ -1,6 +1,9 @@
 """Times one framework's workloads in a process of its own, and prints them as JSON.
 
-Usage: timing.py loom|torch|jax SECONDS WORKLOAD...
+Usage: timing.py FRAMEWORK[:VARIANT] SECONDS WORKLOAD...
+
+A framework is a module in_FRAMEWORK.py here: it gives a step to be timed, or, where
+steps are not to be waited for one by one, measures many of them itself.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from workloads import WORKLOADS
+from workloads import GPU_WORKLOADS, WORKLOADS
 
 _WARM_UP_SHARE = 0.2
 _MOST_STEPS = 5000
@@ -37,10 +40,15 @@ def median_step(step: Callable[[], object], seconds: float) -> float:
 def main(arguments: list[str]) -> None:
     """Prints one JSON object: what was measured, and the median seconds of each workload."""
     framework, seconds, *names = arguments
-    module = importlib.import_module(f"in_{framework}")
+    name_of_module, _, variant = framework.partition(":")
+    module = importlib.import_module(f"in_{name_of_module}")
     medians: dict[str, float] = {}
     for name in names:
-        step = module.step(WORKLOADS[name])
+        work = {**WORKLOADS, **GPU_WORKLOADS}[name]
+        if hasattr(module, "measure"):
+            medians[name] = module.measure(work, variant, float(seconds))
+            continue
+        step = module.step(work)
         if step is not None:
             medians[name] = median_step(step, float(seconds))
     print(json.dumps({"description": module.describe(), "medians": medians}))

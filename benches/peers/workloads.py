@@ -40,7 +40,7 @@ def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
 
 _MNIST = (784, 512, 512, 10)
 _ONLINE = (128, 512, 512, 8)
-_CNN = 2.0 * 3 * 64 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
+_CNN = 2.0 * 3 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
 
 WORKLOADS = {
     work.name: work
@@ -48,9 +48,18 @@ WORKLOADS = {
         Workload("mlp64", "train_mlp", _MNIST, 64, _mlp(_MNIST, 64, 3)),
         Workload("mlp1024", "train_mlp", _MNIST, 1024, _mlp(_MNIST, 1024, 3)),
         Workload("mlp1", "train_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 3)),
-        Workload("cnn64", "train_cnn", (), 64, _CNN),
+        Workload("cnn64", "train_cnn", (), 64, 64 * _CNN),
         Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
         Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
         Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),
+    )
+}
+GPU_WORKLOADS = {
+    work.name: work
+    for work in (
+        WORKLOADS["mlp64"],
+        WORKLOADS["mlp1024"],
+        WORKLOADS["cnn64"],
+        Workload("cnn1024", "train_cnn", (), 1024, 1024 * _CNN),
     )
 }

@@ -41,7 +41,8 @@ class TrainingConfig(Plain):
         clip_value: Clamps each element of the gradients to this magnitude.
         device: Where training runs: "cpu"; "gpu" or "gpu:0", "gpu:1", ...; or "auto":
             where `Network.to` has placed the network, otherwise the first GPU that is
-            hardware (for float32 networks), and the CPU where there is none.
+            hardware (for float32 networks), and the CPU where there is none. The
+            environment variable LOOM_DEVICE names another device for "auto" to stand for.
         seed: What shuffling and dropout draw from.
         shuffle: Whether samples are shuffled anew for each epoch; batches that
             come from an iterable keep their order.

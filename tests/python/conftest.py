@@ -8,6 +8,9 @@ import pytest
 
 import loom
 
+# Many tests compare bits with those of the CPU; those about GPUs say so.
+os.environ["LOOM_DEVICE"] = "cpu"
+
 
 @pytest.fixture(scope="session")
 def gpu() -> str:

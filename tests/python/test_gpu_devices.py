@@ -88,7 +88,7 @@ print(json.dumps(after))
 
 # No GPU
 
-WITHOUT = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
+WITHOUT = {"LOOM_DEVICE": "auto", "VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent"}
 PROGRAM = """
 import json
 import numpy as np, loom
@@ -177,16 +177,30 @@ def test_a_network_goes_where_it_is_sent_and_stays(gpu: str) -> None:
     # A config that names a device places the network as `to` does.
     assert loom.train(net, blobs(), quiet(device="gpu")).device == gpu
     assert loom.train(net, blobs(), quiet()).device == gpu
-    assert net.to("auto").device == (gpu if hardware() else "cpu")
+    assert net.to("auto").device == "cpu"
 
 
-def test_auto_takes_hardware_or_the_cpu_but_never_software() -> None:
+def test_auto_takes_hardware_or_the_cpu_but_never_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOOM_DEVICE")
     net = mlp()
     result = loom.train(net, blobs(), quiet())
     assert result.device == net.device == ("gpu:0" if hardware() else "cpu")
     double = mlp(precision="float64")
     assert loom.train(double, blobs(), quiet()).device == "cpu"
     assert double.to("auto").device == "cpu"
+
+
+def test_the_environment_says_what_auto_stands_for(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOM_DEVICE", "gpu:0")
+    assert loom.train(mlp(), blobs(), quiet()).device == gpu
+    assert loom.train(mlp().to("cpu"), blobs(), quiet()).device == "cpu"
+    assert loom.train(mlp(precision="float64"), blobs(), quiet()).device == "cpu"
+    monkeypatch.setenv("LOOM_DEVICE", "gpu:77")
+    with pytest.raises(loom.DeviceError, match="no gpu:77"):
+        loom.train(mlp(), blobs(), quiet())
+    monkeypatch.setenv("LOOM_DEVICE", "everything")
+    with pytest.raises(loom.InvalidValueError, match='unknown device "everything"'):
+        loom.train(mlp(), blobs(), quiet())
 
 
 def test_progress_and_callbacks_say_where(gpu: str, capsys: pytest.CaptureFixture[str]) -> None:

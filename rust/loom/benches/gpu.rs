@@ -4,7 +4,7 @@
 //! `LOOM_GPU=1` takes the second GPU.
 
 use criterion::Criterion;
-use loom::gpu::product::mixed_product;
+use loom::gpu::product::{mixed_product, single_product};
 use loom::gpu::{Gpu, Timing};
 use loom::layers::{Conv2D, Dense, Flatten, MaxPool2D, Padding};
 use loom::ops::pointwise::Activation;
@@ -91,25 +91,6 @@ impl Steps {
     }
 }
 
-/// Median seconds on the device of an n x n x n product, operands resident but for the left one.
-fn product(gpu: &Gpu, device: &str, n: usize) -> Result<f64> {
-    let mut network = Network::sequential([n])?;
-    network.add([0, 0, 0], Dense::new(n).without_bias())?;
-    network.to(device)?;
-    network.build()?;
-    let input = noise(n * n);
-    gpu.set_timing(Timing::Frames)?;
-    let mut times = Vec::new();
-    for _ in 0..7 {
-        gpu.reset_statistics();
-        network.predict_batched(tensor_view(&[n, n], &input)?, n)?;
-        times.push(gpu.statistics().device_seconds);
-    }
-    gpu.set_timing(Timing::Off)?;
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
-}
-
 type Make = fn() -> Result<Network>;
 
 const CASES: [(&str, Make, usize); 6] = [
@@ -126,17 +107,23 @@ fn rows(gpu: &Gpu) -> usize {
     if gpu.adapter().software { 2048 } else { 1 << 16 }
 }
 
+/// Products in a row: as many as take a tenth of a second or so, in which the clock is up.
+fn repeats(n: usize) -> usize {
+    (8192 / n).pow(3).clamp(5, 500)
+}
+
 fn table(gpu: &Arc<Gpu>, device: &str, kernels: bool) -> Result<()> {
     println!("{}", gpu.adapter());
     let sizes: &[usize] = if gpu.adapter().software { &[256] } else { &[512, 1024, 2048, 4096, 8192] };
     for &n in sizes {
-        let seconds = product(gpu, device, n)?;
+        let operand = noise(n * n);
+        let (_, seconds) = single_product(gpu, n, [&operand, &operand], repeats(n))?;
         let rate = 2.0 * (n as f64).powi(3) / seconds / 1e12;
         println!("f32 product {n:>5}            {:>10.1} us {rate:>8.1} TFLOP/s", seconds * 1e6);
     }
     for n in if gpu.capabilities().cooperative_matrices { &[1024, 4096, 8192][..] } else { &[] } {
         let half: Vec<u16> = noise(n * n).into_iter().map(loom::dtype::f32_to_float16).collect();
-        let (_, seconds) = mixed_product(gpu, *n, [&half, &half], true, (8192 / n).pow(3).clamp(20, 200))?;
+        let (_, seconds) = mixed_product(gpu, *n, [&half, &half], true, repeats(*n))?;
         let rate = 2.0 * (*n as f64).powi(3) / seconds / 1e12;
         println!("mixed product {n:>5}          {:>10.1} us {rate:>8.1} TFLOP/s", seconds * 1e6);
     }

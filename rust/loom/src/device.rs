@@ -22,6 +22,7 @@ pub enum Device {
 impl Device {
     /// The device of this name: `cpu`; `gpu`, the first GPU; `gpu:1`, the second one; or `auto`, the
     /// first GPU that is hardware for a network in single precision, and the processor where there is none.
+    /// The environment variable `LOOM_DEVICE` names another device for `auto` to stand for.
     ///
     /// # Errors
     /// [`Error::Device`] for a GPU that is not there, saying what is and what to install;
@@ -29,7 +30,14 @@ impl Device {
     pub fn open(name: &str, precision: Precision) -> Result<Self> {
         let index = match name {
             "cpu" => return Ok(Device::Cpu),
-            "auto" => return Self::best(precision),
+            "auto" => {
+                return match std::env::var("LOOM_DEVICE") {
+                    Ok(chosen) if chosen != "auto" && precision == Precision::Float32 => {
+                        Self::open(&chosen, precision)
+                    }
+                    _ => Self::best(precision),
+                };
+            }
             "gpu" => 0,
             other => match other.strip_prefix("gpu:").map(str::parse) {
                 Some(Ok(index)) => index,

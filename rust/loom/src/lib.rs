@@ -24,6 +24,10 @@
 //! assert!(result.final_loss < 0.1);
 //! # Ok::<(), loom::Error>(())
 //! ```
+//!
+//! [`Network::to`] moves a network to a GPU, where it trains and predicts in command frames; see
+//! [`Device::open`] for the names of devices, and `loom::gpu` (the feature `gpu`, on by default)
+//! for what GPUs there are.
 
 mod device;
 mod error;

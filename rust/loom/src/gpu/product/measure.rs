@@ -1,11 +1,12 @@
-//! One product on matrix units, for measuring them.
+//! One product by itself, for measuring it.
 
 use super::cooperative::Cooperative;
 use crate::cpu::StepValues;
 use crate::gpu::frame::Frame;
 use crate::gpu::memory::new_table;
 use crate::gpu::steps::encode_step;
-use crate::gpu::{Bind, Gpu, Kernel, Operand, Recorder, Timing};
+use crate::gpu::{Bind, Gpu, GpuOperation, Kernel, Operand, Recorder, Timing};
+use crate::ops::{Direction, Product};
 use crate::{Error, Result};
 
 /// `C = A B` of n x n matrices of f16 bits with f32 sums, `times` over; B is given as its
@@ -51,6 +52,44 @@ pub fn mixed_product(
     let kernel = Kernel::new("product.mixed", &tile.source());
     let binds = [Bind::Read(left), Bind::Read(right), Bind::Write(output.clone())];
     recorder.dispatch(&kernel, &binds, &[n as u32; 3], tile.groups(n, n))?;
+    timed(gpu, &recorder, output, times)
+}
+
+/// `C = A B` of n x n matrices in single precision, `times` over. Returns C and the device's
+/// seconds for one product.
+///
+/// # Errors
+/// [`Error::Shape`] unless the operands have n x n elements, [`Error::Device`] where the device
+/// has no memory left.
+pub fn single_product(
+    gpu: &Gpu,
+    n: usize,
+    [left, right]: [&[f32]; 2],
+    times: usize,
+) -> Result<(Vec<f32>, f64)> {
+    if n == 0 || left.len() != n * n || right.len() != n * n {
+        return Err(Error::Shape(format!(
+            "operands have {} and {} elements, expected {n} x {n}",
+            left.len(),
+            right.len()
+        )));
+    }
+    let upload = |elements: &[f32]| -> Result<Operand> {
+        let operand = Operand::allocate(gpu, "a product", elements.len())?;
+        gpu.upload(operand.allocation(), 0, bytemuck::cast_slice(elements));
+        Ok(operand)
+    };
+    let output = Operand::allocate(gpu, "a product", n * n)?;
+    let mut recorder = Recorder::new(gpu, n, output.clone());
+    recorder.reads = vec![upload(left)?, upload(right)?];
+    recorder.writes = vec![output.clone()];
+    Product::new(Direction::Forward, 1, n, n).record(&mut recorder)?;
+    timed(gpu, &recorder, output, times)
+}
+
+/// Replays what is recorded `times` over in one frame, waits, and returns the result with the
+/// device's seconds for one.
+fn timed(gpu: &Gpu, recorder: &Recorder<'_>, output: Operand, times: usize) -> Result<(Vec<f32>, f64)> {
     let (table, group) = new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&StepValues::default(), 0));
     let before = gpu.timing();
@@ -69,7 +108,7 @@ pub fn mixed_product(
         seconds = (gpu.statistics().device_seconds - started) / times.max(1) as f64;
     }
     gpu.set_timing(before)?;
-    let mut result = vec![0f32; n * n];
+    let mut result = vec![0f32; output.elements];
     Frame::download(gpu, &mut [(output, bytemuck::cast_slice_mut(&mut result))])?;
     Ok((result, seconds))
 }
@@ -80,6 +119,19 @@ mod tests {
     use crate::dtype::{f32_to_float16, float16_to_f32};
     use crate::gpu::testing;
     use crate::ops::testing::numbers;
+
+    #[test]
+    fn single_products_are_timed() {
+        let Some(gpu) = testing::own_gpu() else { return };
+        let (left, right): (Vec<f32>, Vec<f32>) = (numbers(1, 30 * 30), numbers(2, 30 * 30));
+        assert!(matches!(single_product(&gpu, 31, [&left, &right], 1), Err(Error::Shape(_))));
+        let (made, seconds) = single_product(&gpu, 30, [&left, &right], 2).unwrap();
+        assert!(seconds > 0.0);
+        for (at, made) in made.iter().enumerate() {
+            let products = (0..30).map(|k| f64::from(left[at / 30 * 30 + k] * right[k * 30 + at % 30]));
+            assert!((f64::from(*made) - products.sum::<f64>()).abs() < 1e-4);
+        }
+    }
 
     #[test]
     fn it_is_the_product_where_there_are_matrix_units() {
