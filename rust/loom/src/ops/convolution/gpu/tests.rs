@@ -30,7 +30,7 @@ fn check_all(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: us
     setting.accumulate = true;
     check(gradient.clone(), &setting);
     for accumulate in [false, true] {
-        check_both(&gradient, &Setting { accumulate, ..setting.clone() }, rows % 2 == 0);
+        check_both(&gradient, &Setting { accumulate, ..setting.clone() }, rows.is_multiple_of(2));
     }
 }
 
