@@ -2,15 +2,15 @@
 
 use super::Gpu;
 use super::frame::{ACTIVE, CONTROL_WORDS, Frame};
-use super::memory::Operand;
+use super::memory::{OFFSET_ELEMENTS, Operand};
 use super::mirror::VersionOperands;
-use super::recorder::Recorder;
+use super::recorder::{BothGradients, Recorder};
 use super::steps::encode_step;
 use crate::Result;
 use crate::cpu::{Cpu, Real};
 use crate::dtype::DType;
 use crate::ops::testing::{Data, Setting};
-use crate::ops::{Encode, Op, Operation};
+use crate::ops::{BiasGradient, Encode, Op, Operation};
 use std::sync::Arc;
 
 /// The first GPU, which may be software. Without one the test is skipped, unless
@@ -141,6 +141,32 @@ pub(crate) fn run_after(
 ) -> Result<Vec<Data<f32>>> {
     run_with(gpu, op, setting, None, |recorder| {
         gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&control));
+    })
+}
+
+/// The results of a weight gradient and of the bias gradient that goes with it, `setting.writes` in that
+/// order: both lie in one memory, the bias first if `bias_first`. An operation that leaves the bias to
+/// others leaves it unchanged.
+pub(crate) fn run_both(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    sum: &BiasGradient,
+    bias_first: bool,
+) -> Result<Vec<Data<f32>>> {
+    let [weights, biases] = [0, 1].map(|i| setting.writes[i].real().len());
+    let [first, second] = if bias_first { [biases, weights] } else { [weights, biases] };
+    let start = first.next_multiple_of(OFFSET_ELEMENTS);
+    let whole = Operand::allocate(gpu, "both gradients", start + second)?;
+    let parts = [whole.slice(0, first)?, whole.slice(start, second)?];
+    let [one, other] = parts;
+    let (weight, bias) = if bias_first { (other, one) } else { (one, other) };
+    for (operand, data) in [&weight, &bias].into_iter().zip(&setting.writes) {
+        gpu.upload(operand.allocation(), operand.offset(), bytes_of(data));
+    }
+    run_with(gpu, op, setting, None, |recorder| {
+        recorder.both = BothGradients::of(&weight, &bias, sum, recorder.max_binding);
+        recorder.writes = vec![weight, bias];
     })
 }
 

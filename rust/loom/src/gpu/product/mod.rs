@@ -13,6 +13,7 @@ mod matrix;
 mod measure;
 mod plan;
 pub mod reduce;
+mod sums;
 mod tile;
 mod tiled;
 
