@@ -249,6 +249,11 @@ impl<'a> Recorder<'a> {
         result
     }
 
+    /// What [`take_bias_gradient`](Self::take_bias_gradient) would hand over.
+    pub fn offered_bias_gradient(&self) -> Option<&BothGradients> {
+        self.both.as_ref()
+    }
+
     /// Takes over the bias gradient that goes with this weight gradient, where there is one and both
     /// can be bound at once. It sums over the second operand, and is added to what is there where
     /// the weight gradient is. What is not taken over is recorded as an operation of its own.

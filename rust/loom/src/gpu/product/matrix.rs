@@ -132,6 +132,8 @@ pub(super) const CONSTANTS: &str = "struct Constants {
     right_offset: u32,
     output_stride: u32,
     output_offset: u32,
+    // Where the sums of B's columns go.
+    sums_offset: u32,
 }
 var<immediate> constants: Constants;
 ";
@@ -270,6 +272,7 @@ pub(super) fn loader(matrix: Matrix, depth_is_contiguous: bool, depth: usize, ac
     Loader { along, width: if matrix.in_fours(run) { 4 } else { 1 } }
 }
 
-fn element(width: u32) -> &'static str {
+/// The WGSL type of so many elements.
+pub(super) fn element(width: u32) -> &'static str {
     if width == 4 { "vec4<f32>" } else { "f32" }
 }

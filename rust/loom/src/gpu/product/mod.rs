@@ -7,6 +7,7 @@
 //! The order of every sum depends on the extents and the device's limits alone.
 
 mod choose;
+mod column_sums;
 mod cooperative;
 mod few_rows;
 mod matrix;

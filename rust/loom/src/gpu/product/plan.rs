@@ -1,6 +1,7 @@
 //! From extents to kernels.
 
 use super::choose::choose;
+use super::column_sums::ColumnSums;
 use super::few_rows::{self, FewRows};
 use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
 use super::reduce;
@@ -108,15 +109,43 @@ impl Problem<'_> {
         )
     }
 
+    /// Plans the product along with the sums of B's columns, which go to C's buffer from element
+    /// `at` on, a multiple of 4, and are added to what is there where C is. `None` where the sums
+    /// are better made by themselves.
+    pub fn plan_with_column_sums(&self, at: usize, limits: &Limits) -> Option<Plan> {
+        let cut = self.choose(limits);
+        let Cut::Tiles(tile, _) = cut else { return None };
+        let (parts, chunk) = self.parts(cut);
+        let right = self.loaders().1;
+        let width = if self.output.in_fours(self.columns) { 4 } else { 1 };
+        if self.right.transposed || right.width != width {
+            return None;
+        }
+        let (threads, steps) = match parts {
+            1 => (tile.threads() as usize, chunk / tile.step() as usize),
+            // The second pass makes them: the first need not wait for what else is done to C's buffer.
+            _ if self.depth > 1024 && limits.threads >= 256 => (256, 0),
+            _ => (reduce::THREADS, 0),
+        };
+        let sums = ColumnSums::new(self.depth, self.columns, width, threads);
+        sums.are_hidden(self.depth, steps).then(|| self.plan_stages(cut, Some((sums, at))))
+    }
+
     /// Plans the product with this cut.
     pub fn plan_with(&self, cut: Cut) -> Plan {
+        self.plan_stages(cut, None)
+    }
+
+    fn plan_stages(&self, cut: Cut, sums: Option<(ColumnSums, usize)>) -> Plan {
         let fours = self.output.in_fours(self.columns);
         let width = if fours { 4 } else { 1 };
         let (parts, chunk) = self.parts(cut);
         let mut declarations = Declarations::new();
+        // One pass makes them, the one that stores C.
+        let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
         let (label, groups, written, source) = match cut {
             Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
-            Cut::Tiles(tile, _) => self.tiles(&mut declarations, tile, width, parts),
+            Cut::Tiles(tile, _) => self.tiles(&mut declarations, tile, width, parts, with_product),
         };
         let constants = vec![
             self.rows as u32,
@@ -130,6 +159,7 @@ impl Problem<'_> {
             self.right.offset as u32,
             self.output.stride as u32,
             self.output.offset as u32,
+            sums.map_or(0, |(_, at)| at as u32),
         ];
         let bound = |roles: &[Role], written: Role| {
             roles.iter().map(|role| Bound { role: *role, written: *role == written }).collect()
@@ -140,13 +170,21 @@ impl Problem<'_> {
         if parts > 1 {
             let mut declarations = Declarations::new();
             declarations.partials(width);
+            let mut threads = reduce::THREADS;
+            let (mut extra, mut beyond) = (0, "");
+            if let Some((sums, _)) = with_parts {
+                (threads, extra, beyond) = (sums.threads, sums.groups, SUMS_BEYOND);
+                declarations.right(self.right, self.storage, width);
+                declarations.text += &format!("var<workgroup> memory: array<vec4<f32>, {threads}>;\n");
+                declarations.text += &sums.source(self.accumulate);
+            }
             declarations.store(width, self.accumulate, self.bias, self.finish);
             stages.push(Stage {
                 label: "product.reduce",
-                source: reduce::source(&declarations.text, width),
+                source: reduce::source(&declarations.text, width, threads, beyond),
                 operands: bound(&declarations.roles, Role::Output),
                 constants,
-                groups: reduce::groups(elements, width),
+                groups: reduce::groups(elements, width, threads) + extra,
             });
         }
         Plan { partials: if parts > 1 { parts * elements } else { 0 }, stages }
@@ -204,12 +242,18 @@ impl Problem<'_> {
         tile: Tile,
         width: u32,
         parts: usize,
+        sums: Option<(ColumnSums, usize)>,
     ) -> (&'static str, usize, Role, String) {
         let (left, right) = self.loaders();
         declarations.left(self.left, left.width);
         declarations.right(self.right, self.storage, right.width);
         let written = self.declare_store(declarations, width, parts);
         let tiles = self.rows.div_ceil(tile.rows as usize) * self.columns.div_ceil(tile.columns as usize);
+        let (mut extra, mut hooks) = (0, Hooks::default());
+        if let Some((sums, _)) = sums {
+            (extra, hooks.beyond) = (sums.groups, SUMS_BEYOND);
+            declarations.text += &sums.source(self.accumulate);
+        }
         let kernel = Tiled {
             tile,
             left,
@@ -218,12 +262,15 @@ impl Problem<'_> {
             edges: Edges::of(&tile, self.rows, self.columns, self.depth),
             extents: ["constants.rows", "constants.columns", "constants.depth"],
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
-            hooks: Hooks::default(),
+            hooks,
             declarations: &declarations.text,
         };
-        ("product.tiles", tiles * parts, written, kernel.source())
+        ("product.tiles", tiles * parts + extra, written, kernel.source())
     }
 }
+
+/// What workgroups do that have no share in the product.
+const SUMS_BEYOND: &str = "column_sums(extra, thread);";
 
 /// Whether the kernel for few rows can make it.
 pub(super) fn few_rows_will_do(rows: usize, left_transposed: bool) -> bool {

@@ -5,16 +5,24 @@
 pub const THREADS: usize = 64;
 
 /// The module's text: for each group of `width` elements of C the sum over `constants.parts`
-/// parts in `partials`, handed to `store(row, column, value)` of the declarations.
-pub fn source(declarations: &str, width: u32) -> String {
+/// parts in `partials`, handed to `store(row, column, value)` of the declarations. Workgroups
+/// past those that this needs run the statements `beyond`, with their number beyond it in `extra`.
+pub fn source(declarations: &str, width: u32, threads: usize, beyond: &str) -> String {
     format!(
         "{declarations}
-@compute @workgroup_size({THREADS})
+@compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
         @builtin(local_invocation_index) thread: u32) {{
     let run = constants.columns / {width}u;
     let total = constants.rows * run;
-    let item = group_index(id, count) * {THREADS}u + thread;
+    let group = group_index(id, count);
+    let groups = (total + {last}u) / {threads}u;
+    if (group >= groups) {{
+        let extra = group - groups;
+        {beyond}
+        return;
+    }}
+    let item = group * {threads}u + thread;
     if (item >= total) {{ return; }}
     var sum = partials[item];
     for (var part = 1u; part < constants.parts; part++) {{
@@ -22,11 +30,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }}
     store(item / run, item % run * {width}u, sum);
 }}
-"
+",
+        last = threads - 1,
     )
 }
 
 /// Workgroups for C of this many elements.
-pub fn groups(elements: usize, width: u32) -> usize {
-    (elements / width as usize).div_ceil(THREADS)
+pub fn groups(elements: usize, width: u32, threads: usize) -> usize {
+    (elements / width as usize).div_ceil(threads)
 }

@@ -35,6 +35,8 @@ pub struct Hooks<'a> {
     /// How many products of the same extents are made side by side, as an expression; the
     /// private variable `batch` says which one the hooks are called for.
     pub batches: Option<&'a str>,
+    /// Statements for workgroups past the last, with their number beyond it in `extra`.
+    pub beyond: &'a str,
 }
 
 /// A tiled product as WGSL text.
@@ -54,7 +56,8 @@ pub struct Hooks<'a> {
 /// With `parts` (how many, products of each: a multiple of [`Tile::step`]) the summed extent is
 /// cut into parts made by different workgroups; the private variable `part` says which one the
 /// hooks are called for, and `store` has to keep the parts apart. Workgroups number
-/// `ceil(rows / tile.rows) * ceil(columns / tile.columns) * parts * batches`; more do no harm.
+/// `ceil(rows / tile.rows) * ceil(columns / tile.columns) * parts * batches`; more do no harm,
+/// and run [`Hooks::beyond`].
 ///
 /// The module has to declare `fn group_index(vec3<u32>, vec3<u32>) -> u32`.
 #[derive(Clone, Debug)]
@@ -113,11 +116,11 @@ impl Tiled<'_> {
             Some(batches) => {
                 writeln!(out, "    part = group / tiles % {parts};")?;
                 writeln!(out, "    batch = group / tiles / {parts};")?;
-                writeln!(out, "    if (batch >= {batches}) {{ return; }}")?;
+                self.write_return(out, &format!("batch >= {batches}"), &format!("{parts} * {batches}"))?;
             }
             None => {
                 writeln!(out, "    part = group / tiles;")?;
-                writeln!(out, "    if (part >= {parts}) {{ return; }}")?;
+                self.write_return(out, &format!("part >= {parts}"), parts)?;
             }
         }
         match self.parts {
@@ -164,6 +167,17 @@ impl Tiled<'_> {
             self.write_sliced_stores(out)?
         }
         writeln!(out, "}}")
+    }
+
+    /// What workgroups past the last do: past `products` times the tiles.
+    fn write_return(&self, out: &mut String, condition: &str, products: &str) -> std::fmt::Result {
+        match self.hooks.beyond {
+            "" => writeln!(out, "    if ({condition}) {{ return; }}"),
+            beyond => writeln!(
+                out,
+                "    if ({condition}) {{\n        let extra = group - tiles * {products};\n        {beyond}\n        return;\n    }}"
+            ),
+        }
     }
 
     /// vec4s added to each row of a tile, so that the scattered stores of an operand that is

@@ -1,11 +1,12 @@
 //! The dense layer's products on a GPU.
 
 use super::Product;
-use crate::gpu::product::{Finish, Limits, Matrix, Problem, Role, Storage};
+use crate::gpu::product::{Finish, Limits, Matrix, Plan, Problem, Role, Storage};
 use crate::gpu::{Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// What a product reads and writes on the device.
 pub(in crate::ops) struct Operands<'a> {
@@ -27,10 +28,16 @@ pub(in crate::ops) fn record(
     problem: &Problem<'_>,
     operands: &Operands<'_>,
 ) -> Result<()> {
+    let limits = limits(recorder);
+    record_plan(recorder, &problem.plan(&limits), operands)
+}
+
+fn limits(recorder: &Recorder<'_>) -> Limits {
     let capabilities = recorder.capabilities();
-    let limits =
-        Limits { workgroup_bytes: capabilities.workgroup_storage, threads: capabilities.workgroup_threads };
-    let plan = problem.plan(&limits);
+    Limits { workgroup_bytes: capabilities.workgroup_storage, threads: capabilities.workgroup_threads }
+}
+
+fn record_plan(recorder: &mut Recorder<'_>, plan: &Plan, operands: &Operands<'_>) -> Result<()> {
     let partials = match plan.partials {
         0 => None,
         elements => Some(recorder.scratch(elements)?),
@@ -82,18 +89,7 @@ impl Product {
         let rows = recorder.rows() * self.multiplier;
         let max_binding = recorder.capabilities().max_binding;
         for (first, count) in runs(self.inputs, self.outputs * 4, max_binding) {
-            let problem = Problem {
-                rows: count,
-                columns: self.outputs,
-                depth: rows,
-                left: Matrix { offset: first, ..Matrix::transposed(self.inputs) },
-                right: Matrix::plain(self.outputs),
-                storage: Storage::Float32,
-                output: Matrix::plain(self.outputs),
-                accumulate,
-                bias: false,
-                finish: Finish::None,
-            };
+            let problem = self.weight_gradient(rows, first..first + count, 0, accumulate);
             let output = output.slice(first * self.outputs, count * self.outputs)?;
             record(
                 recorder,
@@ -102,6 +98,52 @@ impl Product {
             )?;
         }
         Ok(())
+    }
+
+    /// The gradient of these rows of the weight, from element `at` of the result on.
+    fn weight_gradient(
+        &self,
+        rows: usize,
+        inputs: Range<usize>,
+        at: usize,
+        accumulate: bool,
+    ) -> Problem<'static> {
+        Problem {
+            rows: inputs.len(),
+            columns: self.outputs,
+            depth: rows,
+            left: Matrix { offset: inputs.start, ..Matrix::transposed(self.inputs) },
+            right: Matrix::plain(self.outputs),
+            storage: Storage::Float32,
+            output: Matrix { offset: at, ..Matrix::plain(self.outputs) },
+            accumulate,
+            bias: false,
+            finish: Finish::None,
+        }
+    }
+
+    /// Records the gradients of the weight and of the bias together, where that is offered and
+    /// worth it; says whether it did.
+    fn record_both_gradients(
+        &self,
+        recorder: &mut Recorder<'_>,
+        [x, dy]: [&Operand; 2],
+        accumulate: bool,
+    ) -> Result<bool> {
+        let Some(both) = recorder.offered_bias_gradient() else { return Ok(false) };
+        let sum = &both.sum;
+        if (sum.outer, sum.channels, sum.inner) != (self.multiplier, self.outputs, 1) {
+            return Ok(false);
+        }
+        let rows = recorder.rows() * self.multiplier;
+        let problem = self.weight_gradient(rows, 0..self.inputs, both.weight, accumulate);
+        let Some(plan) = problem.plan_with_column_sums(both.bias, &limits(recorder)) else {
+            return Ok(false);
+        };
+        let Some(both) = recorder.take_bias_gradient() else { return Ok(false) };
+        let operands = Operands { left: x, right: dy, bias: None, saved: None, output: &both.gradient };
+        record_plan(recorder, &plan, &operands)?;
+        Ok(true)
     }
 
     fn record_forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -175,6 +217,9 @@ impl GpuOperation for Product {
             Direction::WeightGradient => {
                 let (x, dy, dw) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
                 let accumulate = recorder.accumulate();
+                if self.record_both_gradients(recorder, [&x, &dy], accumulate)? {
+                    return Ok(());
+                }
                 self.record_weight_gradient(recorder, [&x, &dy], &dw, accumulate)
             }
         }
@@ -187,9 +232,9 @@ mod tests {
     use crate::cpu::Cpu;
     use crate::dtype::{self, DType};
     use crate::gpu::testing::{self, Packed};
-    use crate::ops::Op;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::ops::{BiasGradient, Op};
     use proptest::prelude::*;
 
     const DIRECTIONS: [Direction; 3] =
@@ -258,6 +303,13 @@ mod tests {
         }
 
         #[test]
+        fn any_bias_gradient(
+            rows in extent(), inputs in extent(), outputs in extent(), accumulate: bool,
+        ) {
+            check_both(&product(Direction::WeightGradient, inputs, outputs), rows, accumulate);
+        }
+
+        #[test]
         fn any_packed_weight(
             rows in extent(), inputs in extent(), outputs in extent(), transposed: bool, accumulate: bool,
             dtype in 0usize..3,
@@ -266,6 +318,47 @@ mod tests {
             let dtype = [DType::Float16, DType::BFloat16, DType::Int8][dtype];
             check_packed(&product(direction, inputs, outputs), rows, accumulate, dtype);
         }
+    }
+
+    /// The gradients of weight and bias made together are the CPU's, and the same bits again.
+    fn check_both(op: &Product, rows: usize, accumulate: bool) {
+        let Some(gpu) = testing::gpu() else { return };
+        let mut weight = setting(op, rows);
+        weight.accumulate = accumulate;
+        let sum = BiasGradient { outer: op.multiplier, channels: op.outputs, inner: 1 };
+        let mut bias = Setting::new(rows, &[weight.reads[1].real()], &[op.outputs]);
+        bias.accumulate = accumulate;
+        bias.writes = vec![Data::Real(numbers(8, op.outputs))];
+        let cpu = Cpu::global().unwrap();
+        let expected = [weight.run_on(op, cpu).unwrap(), bias.run_on(&sum, cpu).unwrap()].concat();
+        let name = Op::from(op.clone());
+        let both = || testing::run_both(&gpu, &name, &weight, &sum, bias.writes[0].real()).unwrap();
+        let found = both().unwrap_or_else(|| panic!("{name} leaves its bias gradient"));
+        testing::compare(&name, &expected, &found);
+        let again = both().unwrap();
+        for (one, other) in found.iter().zip(&again) {
+            let bits = |data: &Data<f32>| data.real().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(one), bits(other), "{name}: two runs differ");
+        }
+    }
+
+    #[test]
+    fn a_bias_gradient_is_made_along() {
+        for (rows, inputs, outputs) in [
+            (1, 1, 1),
+            (64, 33, 10),
+            (64, 40, 64),
+            (300, 20, 7),
+            (300, 9, 8),
+            (1500, 30, 12),
+            (200, 150, 140),
+        ] {
+            for accumulate in [false, true] {
+                check_both(&product(Direction::WeightGradient, inputs, outputs), rows, accumulate);
+            }
+        }
+        let op = Product { multiplier: 3, ..product(Direction::WeightGradient, 12, 20) };
+        check_both(&op, 9, true);
     }
 
     #[test]
