@@ -21,3 +21,13 @@ def gpu() -> str:
     if os.environ.get("LOOM_REQUIRE_GPU") == "1":
         pytest.fail(f"LOOM_REQUIRE_GPU is 1, but there is no GPU: {reason}")
     pytest.skip(f"no GPU: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says once why the tests on a GPU were skipped."""
+    skipped = [
+        report for report in terminalreporter.getreports("skipped") if "no GPU" in str(report.longrepr)
+    ]
+    if skipped:
+        reason = loom.devices().reason
+        terminalreporter.write_line(f"{len(skipped)} tests skipped, because there is no GPU: {reason}")

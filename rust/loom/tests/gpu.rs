@@ -5,14 +5,15 @@ use loom::io::SaveOptions;
 use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
 use loom::ops::pointwise::Activation;
 use loom::train::{
-    Callback, Examples, LossConfig, Metric, OnNonFinite, Optimizer, Rows, StepReport, Trainer,
-    TrainingConfig, train, train_with,
+    Callback, Epoch, Evaluator, Examples, LossConfig, Metric, OnNonFinite, Optimizer, Rows, StepReport,
+    Trainer, TrainingConfig, train, train_with,
 };
 use loom::{Device, Error, Network, Precision, Result, tensor_view};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Settings of the device are the whole process's, so one test at a time uses it.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -455,5 +456,57 @@ fn a_step_is_one_submit() -> Result<()> {
     assert!(statistics.dispatches <= 13, "{statistics:?}");
     // The batch: inputs and labels.
     assert!(statistics.bytes_up <= 16 * 21 * 4 + 256, "{statistics:?}");
+    Ok(())
+}
+
+/// A trainer goes where its network goes, in the middle of an epoch; so does an evaluation.
+#[test]
+fn a_trainer_follows_its_network() -> Result<()> {
+    let Some((_gpu, _alone)) = gpu() else { return Ok(()) };
+    let data = Data::new(64, &[20]);
+    let examples = data.examples()?;
+    let config = config()?;
+    let run = |devices: [&str; 4]| -> Result<Vec<f64>> {
+        let mut network = mlp()?;
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 100, false, false)?;
+        let mut epoch = Epoch::new(&config, 64);
+        epoch.begin(&config, 0);
+        let mut evaluator = Evaluator::new(&network, &config)?;
+        let mut found = Vec::new();
+        for device in devices {
+            network.to(device)?;
+            let reports = epoch.advance(&mut trainer, &mut network, &examples, 1, Duration::MAX)?;
+            found.extend(reports.iter().map(|report| report.loss));
+            evaluator.update(&network, &examples, 16)?;
+        }
+        found.push(evaluator.finish()?.loss);
+        Ok(found)
+    };
+    let expected = run(["cpu"; 4])?;
+    assert_eq!(expected.len(), 5);
+    for devices in [["cpu", "gpu", "cpu", "gpu"], ["gpu", "gpu", "cpu", "cpu"]] {
+        for (found, expected) in run(devices)?.iter().zip(&expected) {
+            assert!((found / expected - 1.0).abs() < 1e-3, "{devices:?}: {found} {expected}");
+        }
+    }
+    Ok(())
+}
+
+/// A GPU that was released is the same one again while a network holds it, and is let go of after that.
+#[test]
+fn a_released_gpu_is_found_again_while_a_network_is_on_it() -> Result<()> {
+    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let mut network = mlp()?;
+    network.to("gpu")?;
+    let known = Arc::downgrade(&gpu);
+    drop(gpu);
+    loom::gpu::release();
+    let Device::Gpu(again) = Device::open("gpu", Precision::Float32)? else { return Ok(()) };
+    assert!(std::ptr::eq(known.as_ptr(), Arc::as_ptr(&again)));
+    drop(again);
+    loom::gpu::release();
+    assert!(known.upgrade().is_some());
+    drop(network);
+    assert!(known.upgrade().is_none());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Programs as text, fused and unfused, and what awkward trainers ask of the builder.
 
-use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D, Softmax};
+use loom::layers::{AvgPool2D, Conv2D, Dense, Dropout, Flatten, MaxPool2D, Softmax};
 use loom::ops::pointwise::Activation;
 use loom::ops::{Direction, Product};
 use loom::program::{Builder, Kind, LayerPath, ParameterRef, Phase, Place, Rewrites, Write};
@@ -16,6 +16,16 @@ fn network() -> Result<Network> {
     network.add([0, 0, 1], Dense::new(5).activation(Activation::Gelu))?;
     network.add([0, 0, 1], Dense::new(3))?;
     network.add([0, 0, 1], Softmax::default())?;
+    Ok(network)
+}
+
+/// Pooling by the mean, whose gradient the derivative of an activation follows, too.
+fn averaging_network() -> Result<Network> {
+    let mut network = Network::new([1, 6, 6], [1, 1, 1])?;
+    network.add([0, 0, 0], Conv2D::new(4, [3, 3]).activation(Activation::Gelu))?;
+    network.add([0, 0, 0], AvgPool2D { stride: Some([1, 1]), ..AvgPool2D::new([2, 2]) })?;
+    network.add([0, 0, 0], Flatten {})?;
+    network.add([0, 0, 0], Dense::new(3))?;
     Ok(network)
 }
 
@@ -98,8 +108,9 @@ fn tied_weights() {
 /// Fused programs give the bits of unfused ones, and have fewer steps.
 #[test]
 fn fused_equals_unfused() -> Result<()> {
-    let train = |rewrites: Rewrites| -> Result<(usize, Vec<f32>, Vec<f32>)> {
-        let mut network = network()?;
+    type Make = fn() -> Result<Network>;
+    let train = |make: Make, rewrites: Rewrites| -> Result<(usize, Vec<f32>, Vec<f32>)> {
+        let mut network = make()?;
         network.set_rewrites(rewrites);
         let (shape, input, labels) = examples_of(&network, 4);
         let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
@@ -112,14 +123,18 @@ fn fused_equals_unfused() -> Result<()> {
         let weights = network.parameter([0, 0, 0], 0, "weight")?.to_f32();
         Ok((steps, weights, network.predict(tensor_view(&shape, &input)?)?.to_f32()))
     };
-    let fused = train(Rewrites::default())?;
-    let unfused = train(Rewrites::none())?;
-    let bias_only = train(Rewrites { bias: true, ..Rewrites::none() })?;
-    let derivative_only = train(Rewrites { derivative: true, ..Rewrites::none() })?;
-    assert!(fused.0 < bias_only.0 && bias_only.0 < unfused.0 && derivative_only.0 < unfused.0);
-    assert_eq!((&fused.1, &fused.2), (&unfused.1, &unfused.2));
-    assert_eq!((&fused.1, &fused.2), (&bias_only.1, &bias_only.2));
-    assert_eq!((&fused.1, &fused.2), (&derivative_only.1, &derivative_only.2));
+    // How many derivatives follow a product or a pooling.
+    for (make, derivatives) in [(network as Make, 2), (averaging_network, 1)] {
+        let fused = train(make, Rewrites::default())?;
+        let unfused = train(make, Rewrites::none())?;
+        let bias_only = train(make, Rewrites { bias: true, ..Rewrites::none() })?;
+        let derivative_only = train(make, Rewrites { derivative: true, ..Rewrites::none() })?;
+        assert!(fused.0 < bias_only.0 && bias_only.0 < unfused.0);
+        assert_eq!(derivative_only.0 + derivatives, unfused.0);
+        assert_eq!((&fused.1, &fused.2), (&unfused.1, &unfused.2));
+        assert_eq!((&fused.1, &fused.2), (&bias_only.1, &bias_only.2));
+        assert_eq!((&fused.1, &fused.2), (&derivative_only.1, &derivative_only.2));
+    }
     Ok(())
 }
 

@@ -31,6 +31,10 @@ fn is_finite(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
 }
 
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
 // What the verdict on a step has decided; updates read it and write nothing where `applies` is 0.
 struct Control {
     applies: u32,

@@ -171,6 +171,32 @@ pub(crate) fn run_after(
     })
 }
 
+/// The results of a weight gradient and of the bias gradient that goes with it, `setting.writes` in that
+/// order: both lie in one memory, the bias first if `bias_first`. An operation that leaves the bias to
+/// others leaves it unchanged.
+pub(crate) fn run_both(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    sum: &BiasGradient,
+    bias_first: bool,
+) -> Result<Vec<Data<f32>>> {
+    let [weights, biases] = [0, 1].map(|i| setting.writes[i].real().len());
+    let [first, second] = if bias_first { [biases, weights] } else { [weights, biases] };
+    let start = first.next_multiple_of(OFFSET_ELEMENTS);
+    let whole = Operand::allocate(gpu, "both gradients", start + second)?;
+    let parts = [whole.slice(0, first)?, whole.slice(start, second)?];
+    let [one, other] = parts;
+    let (weight, bias) = if bias_first { (other, one) } else { (one, other) };
+    for (operand, data) in [&weight, &bias].into_iter().zip(&setting.writes) {
+        gpu.upload(operand.allocation(), operand.offset(), bytes_of(data));
+    }
+    run_with(gpu, op, setting, None, |recorder| {
+        recorder.both = BothGradients::of(&weight, &bias, sum, recorder.max_binding);
+        recorder.writes = vec![weight, bias];
+    })
+}
+
 /// The codes and scales of a parameter, encoded on the GPU where kernels see no more than `limit` bytes
 /// of a buffer at a time, and the verdict was that the step `applies`.
 pub(crate) fn encoded(

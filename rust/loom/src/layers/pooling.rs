@@ -120,7 +120,12 @@ fn average_forward(
 ) -> Value {
     let kind = PoolKind::Average { count_padding };
     let shape = output_shape(channels, &geometry);
-    b.apply(Pool { direction: Direction::Forward, kind, geometry, channels }, &[x], "y", shape)
+    b.apply(
+        Pool { direction: Direction::Forward, kind, geometry, channels, derivative: None },
+        &[x],
+        "y",
+        shape,
+    )
 }
 
 fn average_backward(
@@ -133,7 +138,12 @@ fn average_backward(
 ) -> Value {
     let kind = PoolKind::Average { count_padding };
     let shape = b.shape(x).clone();
-    b.apply(Pool { direction: Direction::InputGradient, kind, geometry, channels }, &[gradient], "dx", shape)
+    b.apply(
+        Pool { direction: Direction::InputGradient, kind, geometry, channels, derivative: None },
+        &[gradient],
+        "dx",
+        shape,
+    )
 }
 
 impl Layer for MaxPool2D {
@@ -157,7 +167,8 @@ impl Layer for MaxPool2D {
         let (channels, geometry) =
             geometry("MaxPool2D", b.shape(x), Some(self.pool_size), self.stride, self.padding)?;
         let shape = output_shape(channels, &geometry);
-        let op = Pool { direction: Direction::Forward, kind: PoolKind::Max, geometry, channels };
+        let op =
+            Pool { direction: Direction::Forward, kind: PoolKind::Max, geometry, channels, derivative: None };
         let (y, indices) = b.apply_indexed(op, &[x], "y", shape);
         Ok(Forward::saving(y, vec![indices]))
     }
@@ -178,7 +189,13 @@ impl Layer for MaxPool2D {
         let shape = b.shape(x).clone();
         let (channels, geometry) =
             geometry("MaxPool2D", &shape, Some(self.pool_size), self.stride, self.padding)?;
-        let op = Pool { direction: Direction::InputGradient, kind: PoolKind::Max, geometry, channels };
+        let op = Pool {
+            direction: Direction::InputGradient,
+            kind: PoolKind::Max,
+            geometry,
+            channels,
+            derivative: None,
+        };
         Ok(vec![Some(b.apply(op, &[gradient, forward.saved[0]], "dx", shape))])
     }
 }

@@ -4,7 +4,7 @@
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
 use super::{Phase, Place, Program, Step, Value, Write};
-use crate::ops::{Direction, Op, Product, ProductUpdate};
+use crate::ops::{Direction, Op, ProductUpdate};
 
 /// Which rewrites are applied; all of them by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +13,7 @@ pub struct Rewrites {
     pub bias: bool,
     /// An activation is applied where a product or a convolution writes its result.
     pub activation: bool,
-    /// An activation's derivative is applied where a product writes the gradient of its input.
+    /// An activation's derivative is applied where a product or a pooling writes the gradient of its input.
     pub derivative: bool,
     /// A weight's gradient goes into its update row by row, where nothing else needs it: no clipping,
     /// no accumulation. Only for batches of at most [`MOST_UPDATED_ROWS`] rows.
@@ -192,17 +192,23 @@ fn fuse_activation(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
 }
 
 fn fuse_derivative(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
-    let (Op::Product(product), Op::Pointwise(pointwise)) = (&producer.op, &reader.op) else { return None };
-    let fits = product.direction == Direction::InputGradient
-        && product.derivative.is_none()
+    let Op::Pointwise(pointwise) = &reader.op else { return None };
+    let mut op = producer.op.clone();
+    let (direction, derivative) = match &mut op {
+        Op::Product(product) => (product.direction, &mut product.derivative),
+        Op::Pool(pool) => (pool.direction, &mut pool.derivative),
+        _ => return None,
+    };
+    let fits = direction == Direction::InputGradient
+        && derivative.is_none()
         && pointwise.forward_activation().is_none();
     let [saved, gradient] = reader.reads[..] else { return None };
-    // The other operand may be what the product writes only if somebody derives from a gradient.
+    // The other operand may be what the producer writes only if somebody derives from a gradient.
     if !fits || gradient != *producer.writes.first()? {
         return None;
     }
-    let fused = Product { derivative: Some(pointwise.activation), ..product.clone() };
+    *derivative = Some(pointwise.activation);
     let mut reads = producer.reads.clone();
     reads.push(saved);
-    Some((fused.into(), reads))
+    Some((op, reads))
 }

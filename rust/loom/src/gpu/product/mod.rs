@@ -15,6 +15,7 @@ mod matrix;
 mod measure;
 mod plan;
 pub mod reduce;
+mod sums;
 mod tile;
 mod tiled;
 

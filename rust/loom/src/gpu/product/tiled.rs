@@ -29,6 +29,9 @@ pub struct Hooks<'a> {
     pub start_a: bool,
     /// The same of `start_b` and `load_b`.
     pub start_b: bool,
+    /// Whether `store_sum(column: u32, sum: f32)` is called with the sum of each of B's columns over
+    /// the part, once for each part. Neighbouring threads must load B along the depth.
+    pub sum_b: bool,
     /// How many products of the same extents are made side by side, as an expression; the
     /// private variable `batch` says which one the hooks are called for.
     pub batches: Option<&'a str>,
@@ -137,6 +140,7 @@ impl Tiled<'_> {
         writeln!(out, "    let column0 = (inside / height) * {}u;", tile.columns)?;
         self.write_positions(out)?;
         self.write_sums(out)?;
+        self.write_column_starts(out)?;
         if tile.prefetch {
             self.write_fetch(out, "    ", "first", true)?;
         }
@@ -145,6 +149,7 @@ impl Tiled<'_> {
             self.write_fetch(out, "        ", "k", true)?;
         }
         self.write_fill(out)?;
+        self.write_column_additions(out)?;
         writeln!(out, "        workgroupBarrier();")?;
         if tile.prefetch {
             writeln!(out, "        let next = k + {}u;", tile.step())?;
@@ -155,6 +160,7 @@ impl Tiled<'_> {
         self.write_products(out)?;
         writeln!(out, "        workgroupBarrier();")?;
         writeln!(out, "    }}")?;
+        self.write_column_stores(out)?;
         if tile.slices == 1 {
             self.write_stores(out)?
         } else {
@@ -193,7 +199,7 @@ impl Tiled<'_> {
     }
 
     /// Loads of one thread for a tile of this many elements.
-    fn loads(&self, elements: u32, width: u32) -> u32 {
+    pub(super) fn loads(&self, elements: u32, width: u32) -> u32 {
         (elements / width).div_ceil(self.tile.threads())
     }
 

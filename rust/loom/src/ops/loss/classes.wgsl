@@ -17,11 +17,6 @@ const LEAST: f32 = -3.4028234e38;
 
 #{JOIN}
 
-// Whether by bits: comparisons may be compiled as though there were no NaN.
-fn is_nan(x: f32) -> bool {
-    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
-}
-
 // The target of a class, smoothed and weighted. `i` is the element's place.
 fn wanted(axis: u32, class_index: u32, i: u32) -> f32 {
     #{WANTED}

@@ -15,6 +15,21 @@ pub fn backward<T: Real>(isa: Isa, activation: Activation, saved: &[T], dy: &[T]
     T::dispatch(isa, Backward { activation, saved, dy, dx });
 }
 
+/// Elements whose gradient is kept aside while they are multiplied by the derivative.
+const DERIVED: usize = 64;
+
+/// Multiplies a gradient by the derivative: for one that has just been made, still in the cache.
+///
+/// Has the bits of [`backward`].
+pub fn derive_in_place<T: Real>(isa: Isa, activation: Activation, saved: &[T], gradient: &mut [T]) {
+    for (saved, piece) in saved.chunks(DERIVED).zip(gradient.chunks_mut(DERIVED)) {
+        let mut gradient = [T::ZERO; DERIVED];
+        let gradient = &mut gradient[..piece.len()];
+        gradient.copy_from_slice(piece);
+        backward(isa, activation, saved, gradient, piece);
+    }
+}
+
 /// Replaces each element by its activation: for a tile of a product, still in
 /// cache, inside a kernel that already runs on `V`'s instruction set.
 ///

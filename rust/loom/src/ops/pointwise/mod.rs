@@ -12,7 +12,7 @@ mod tests;
 mod wgsl;
 
 pub use arithmetic::Arithmetic;
-pub use cpu::{apply, apply_in_place, backward, forward};
+pub use cpu::{apply, apply_in_place, backward, derive_in_place, forward};
 pub use op::Pointwise;
 pub use table::{Activation, Function, FunctionVisitor, Saved};
 pub use wgsl::PRELUDE as WGSL_PRELUDE;

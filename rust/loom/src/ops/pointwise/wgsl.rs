@@ -20,9 +20,13 @@ fn loom_ln_1p(x: f32) -> f32 {
     return select(log(1.0 + x), 2.0 * s * series, x <= 1.0);
 }
 
-// By bits: comparisons may be compiled as though there were no NaN, and min() drops it.
+// min() and max() drop a NaN, and so does what drivers make of comparisons: only bits show it.
 fn loom_at_most(x: f32, limit: f32) -> f32 {
     return select(min(x, limit), x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
+}
+
+fn loom_at_least(x: f32, limit: f32) -> f32 {
+    return select(max(x, limit), x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
 }
 
 fn loom_tanh(x: f32) -> f32 {
@@ -165,6 +169,13 @@ fn text_of(node: &Node, texts: &[String]) -> String {
         Node::Negative(a) => format!("(-{})", texts[a]),
         Node::Binary(symbol, a, b) => format!("({} {symbol} {})", texts[a], texts[b]),
         Node::Call(function, a) => format!("{function}({})", unparenthesised(&texts[a])),
+        // The smaller or larger of two, of which the one that may be a NaN stays one.
+        Node::SelectGreater { left, right, yes, no } if yes == left && no == right => {
+            format!("loom_at_least({}, {})", unparenthesised(&texts[no]), texts[yes])
+        }
+        Node::SelectGreater { left, right, yes, no } if yes == right && no == left => {
+            format!("loom_at_most({}, {})", unparenthesised(&texts[no]), texts[yes])
+        }
         Node::SelectGreater { left, right, yes, no } => format!(
             "select({}, {}, {} > {})",
             unparenthesised(&texts[no]),

@@ -6,7 +6,7 @@ use super::window::planes;
 use super::{Pool, PoolKind};
 use crate::cpu::{Args, Real};
 use crate::ops::sweep::{PASS, rows_per_task};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Direction, Operation, pointwise};
 use crate::{Error, Result};
 
 impl Operation for Pool {
@@ -34,15 +34,27 @@ impl Operation for Pool {
             }
             (Direction::InputGradient, PoolKind::Max) => {
                 let indices = args.read::<i32>(1);
+                let derivative = self.derivative.map(|activation| (activation, args.read::<T>(2)));
                 pool.for_each_chunk(written, input, |task, dx| {
                     let (dy, indices) = (tail(read, task * output), tail(indices, task * output));
-                    T::dispatch(isa, MaxBackward { geometry, dy, indices, dx });
+                    T::dispatch(isa, MaxBackward { geometry, dy, indices, dx: &mut *dx });
+                    // While the planes are in the cache.
+                    if let Some((activation, saved)) = derivative {
+                        let saved = &tail(saved, task * input)[..dx.len()];
+                        pointwise::derive_in_place(isa, activation, saved, dx);
+                    }
                 });
             }
             (Direction::InputGradient, PoolKind::Average { count_padding }) => {
+                let derivative = self.derivative.map(|activation| (activation, args.read::<T>(1)));
                 pool.for_each_chunk(written, input, |task, dx| {
                     let dy = tail(read, task * output);
-                    T::dispatch(isa, AverageBackward { geometry, count_padding, dy, dx });
+                    T::dispatch(isa, AverageBackward { geometry, count_padding, dy, dx: &mut *dx });
+                    // While the planes are in the cache.
+                    if let Some((activation, saved)) = derivative {
+                        let saved = &tail(saved, task * input)[..dx.len()];
+                        pointwise::derive_in_place(isa, activation, saved, dx);
+                    }
                 });
             }
             (Direction::WeightGradient, _) => {

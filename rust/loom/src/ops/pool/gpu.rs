@@ -4,6 +4,7 @@ use super::window::{is_global, planes};
 use super::{Pool, PoolKind};
 use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
+use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::{Error, Result};
 
 /// Threads of a workgroup.
@@ -60,7 +61,16 @@ impl GpuOperation for Pool {
         };
         // By the row, so that one text serves all batches.
         let width = if (self.channels * to).is_multiple_of(4) { 4 } else { 1 };
-        let template = Template::new(&(text + include_str!("gpu/main.wgsl")))
+        let mut derivative = String::new();
+        if let (false, Some(activation)) = (forward, self.derivative) {
+            let (number, binding) = (if self.kind == PoolKind::Max { 2 } else { 1 }, operands.len());
+            operands.push(Bind::Read(recorder.read(number)?));
+            derivative = format!(
+                "@group(0) @binding({binding}) var<storage, read> saved: array<#{{STORED}}>;\n{WGSL_PRELUDE}\n{}",
+                activation.wgsl_derivative("derivative")
+            );
+        }
+        let template = Template::new(&(text + &derivative + include_str!("gpu/main.wgsl")))
             .section("MAKE", self.make(width))
             .section("STORED", if width == 4 { "vec4<f32>" } else { "f32" })
             .section("INDEX", if width == 4 { "vec4<i32>" } else { "i32" })
@@ -100,7 +110,18 @@ impl Pool {
         }
         let values = each(&|i| format!("{function}(first + {i}u)"));
         let ty = if width == 4 { "vec4<f32>" } else { "f32" };
-        format!("    {result}[first / WIDTH] = {ty}({values});")
+        if self.direction == Direction::Forward || self.derivative.is_none() {
+            return format!("    {result}[first / WIDTH] = {ty}({values});");
+        }
+        // Looked up for all elements, those with a gradient of zero among them: in what memory hands
+        // over at a time there is nearly always one that needs it, and the load waits for nothing.
+        let factors = match width {
+            4 => each(&|i| format!("derivative(before[{i}])")),
+            _ => "derivative(before)".to_string(),
+        };
+        format!(
+            "    let before = saved[first / WIDTH];\n    {result}[first / WIDTH] = {ty}({values}) * {ty}({factors});"
+        )
     }
 
     fn fill(&self, template: Template) -> Template {
@@ -132,6 +153,7 @@ mod tests {
     use super::*;
     use crate::gpu::testing::check;
     use crate::ops::Geometry2D;
+    use crate::ops::pointwise::Activation;
     use crate::ops::pool::tests::{coarse, geometries, geometry, len};
     use crate::ops::testing::{Data, Setting, numbers};
     use proptest::prelude::*;
@@ -140,7 +162,8 @@ mod tests {
     fn check_all(geometry: &Geometry2D, rows: usize, channels: usize, x: &[f32]) {
         let (input, output) = len(geometry, rows * channels);
         let dy: Vec<f32> = numbers(30, output);
-        let pool = |direction, kind| Pool { direction, kind, geometry: *geometry, channels };
+        let pool =
+            |direction, kind| Pool { direction, kind, geometry: *geometry, channels, derivative: None };
         let mut setting = Setting::new(rows, &[x], &[output]);
         setting.writes.push(Data::Index(vec![-77; output]));
         let forward = pool(Direction::Forward, PoolKind::Max);
@@ -148,12 +171,20 @@ mod tests {
         let indices = setting.run(&forward).swap_remove(1);
         let mut setting = Setting::new(rows, &[&dy], &[input]);
         setting.reads.push(indices);
-        check(pool(Direction::InputGradient, PoolKind::Max), &setting);
+        let back = pool(Direction::InputGradient, PoolKind::Max);
+        check(back.clone(), &setting);
+        let saved = Data::Real(numbers(35, input));
+        setting.reads.push(saved.clone());
+        check(Pool { derivative: Some(Activation::Relu), ..back }, &setting);
         for count_padding in [false, true] {
             let kind = PoolKind::Average { count_padding };
             let x: Vec<f32> = numbers(31, input);
             check(pool(Direction::Forward, kind), &Setting::new(rows, &[&x], &[output]));
-            check(pool(Direction::InputGradient, kind), &Setting::new(rows, &[&dy], &[input]));
+            let mut setting = Setting::new(rows, &[&dy], &[input]);
+            let back = pool(Direction::InputGradient, kind);
+            check(back.clone(), &setting);
+            setting.reads.push(saved.clone());
+            check(Pool { derivative: Some(Activation::Tanh), ..back }, &setting);
         }
     }
 

@@ -9,7 +9,7 @@ mod max;
 mod tests;
 mod window;
 
-use super::{Direction, Geometry2D};
+use super::{Direction, Geometry2D, pointwise::Activation};
 use std::fmt;
 
 /// What a window is reduced to.
@@ -28,7 +28,8 @@ pub enum PoolKind {
 ///
 /// - forward reads x, writes y, and for `Max` also the flat index within the
 ///   channel's H x W plane of each maximum (`i32`);
-/// - input gradient reads dy, and for `Max` those indices, and writes dx.
+/// - input gradient reads dy, for `Max` those indices, and what the activation before it has saved,
+///   as long as x, if there is a `derivative`; and writes dx.
 ///
 /// Order of sums: a window's elements, row by row and the padding's zeros among them, by
 /// the 16-lane rule; the gradients of one element of x in the order of their windows.
@@ -42,6 +43,8 @@ pub struct Pool {
     pub geometry: Geometry2D,
     /// Channels, each pooled by itself.
     pub channels: usize,
+    /// Whose derivative the input gradient is multiplied by; set by fusion.
+    pub derivative: Option<Activation>,
 }
 
 impl fmt::Display for Pool {
@@ -55,6 +58,10 @@ impl fmt::Display for Pool {
             f,
             "pool.{kind}.{} {} kernel {:?} stride {:?} padding {:?}",
             self.direction, self.channels, g.kernel, g.stride, g.padding
-        )
+        )?;
+        if let Some(activation) = &self.derivative {
+            write!(f, " *{activation}'")?;
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Pooling against plain loops and finite differences.
 
 use super::*;
-use crate::cpu::Real;
+use crate::cpu::{Cpu, Real};
+use crate::ops::pointwise;
 use crate::ops::testing::{
     Data, Setting, assert_bits, assert_close, assert_gradient, cpus, lane_sum, numbers,
 };
@@ -67,7 +68,7 @@ fn windows(g: &Geometry2D, planes: usize) -> Vec<(usize, usize, Vec<Option<usize
 }
 
 fn pool(direction: Direction, kind: PoolKind, geometry: &Geometry2D, channels: usize) -> Pool {
-    Pool { direction, kind, geometry: *geometry, channels }
+    Pool { direction, kind, geometry: *geometry, channels, derivative: None }
 }
 
 pub(super) fn len(g: &Geometry2D, planes: usize) -> (usize, usize) {
@@ -109,7 +110,18 @@ fn check_max<T: Real>(g: &Geometry2D, rows: usize, channels: usize, x: &[T]) {
     }
     let mut setting = Setting::new(rows, &[&dy], &[input]);
     setting.reads.push(Data::Index(indices));
-    assert_bits(&setting.result(&pool(Direction::InputGradient, PoolKind::Max, g, channels)), &dx);
+    let back = pool(Direction::InputGradient, PoolKind::Max, g, channels);
+    assert_bits(&setting.result(&back), &dx);
+    check_derivative(back, setting, &dx);
+}
+
+/// With a derivative, the gradient has the bits that it has without and multiplied after.
+fn check_derivative<T: Real>(op: Pool, mut setting: Setting<T>, dx: &[T]) {
+    let saved = numbers::<T>(25, dx.len());
+    let mut expected = vec![T::ZERO; dx.len()];
+    pointwise::backward(Cpu::global().unwrap().isa(), Activation::Gelu, &saved, dx, &mut expected);
+    setting.reads.push(Data::Real(saved));
+    assert_bits(&setting.result(&Pool { derivative: Some(Activation::Gelu), ..op }), &expected);
 }
 
 fn check_average<T: Real>(g: &Geometry2D, rows: usize, channels: usize, count_padding: bool) {
@@ -131,9 +143,10 @@ fn check_average<T: Real>(g: &Geometry2D, rows: usize, channels: usize, count_pa
     let found = Setting::new(rows, &[&x], &[output]).result(&pool(Direction::Forward, kind, g, channels));
     assert_bits(&found, &y);
     assert_close(&found, &plain, T::EPSILON.to_f64() * 20.0);
-    let found =
-        Setting::new(rows, &[&dy], &[input]).result(&pool(Direction::InputGradient, kind, g, channels));
-    assert_bits(&found, &dx);
+    let (back, setting) =
+        (pool(Direction::InputGradient, kind, g, channels), Setting::new(rows, &[&dy], &[input]));
+    assert_bits(&setting.result(&back), &dx);
+    check_derivative(back, setting, &dx);
 }
 
 proptest! {

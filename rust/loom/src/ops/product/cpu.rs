@@ -25,9 +25,6 @@ impl<T: Real> Epilogue<T> for Activate {
     }
 }
 
-/// Elements whose gradient is kept aside while they are multiplied by the derivative.
-const DERIVED: usize = 64;
-
 /// Multiplies a finished gradient by an activation's derivative while it is in the cache.
 struct Derive<'a, T> {
     activation: Activation,
@@ -39,12 +36,7 @@ struct Derive<'a, T> {
 impl<T: Real> Epilogue<T> for Derive<'_, T> {
     fn apply(&self, isa: Isa, row: usize, column: usize, piece: &mut [T]) {
         let saved = &self.saved[row * self.columns + column..][..piece.len()];
-        for (saved, piece) in saved.chunks(DERIVED).zip(piece.chunks_mut(DERIVED)) {
-            let mut gradient = [T::ZERO; DERIVED];
-            let gradient = &mut gradient[..piece.len()];
-            gradient.copy_from_slice(piece);
-            pointwise::backward(isa, self.activation, saved, gradient, piece);
-        }
+        pointwise::derive_in_place(isa, self.activation, saved, piece);
     }
 }
 

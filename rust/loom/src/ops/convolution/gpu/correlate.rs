@@ -1,17 +1,22 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
 use super::{Convolution, divisor, edges, element, enough, tiles, windows};
-use crate::Result;
 use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
-use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
+use crate::{Error, Result};
 
 /// Threads of the kernels that compute without tiles, and of the one that adds the parts.
 const THREADS: usize = 256;
 /// Threads that share the parts of one element.
 const SLICES: usize = 8;
-/// Taps that a thread keeps sums for without tiles, at most, and sums that it would rather not go beyond.
+/// Taps that a thread keeps sums for without tiles, at most.
 const TAPS: usize = 64;
-const SUMS: usize = 36;
+/// Sums that it would rather not go beyond, with the outputs that it takes at once: the fewer the sooner
+/// its sums are added to the others', the more the less often the windows are read.
+const FEW: (usize, usize) = (36, 4);
+const MANY: (usize, usize) = (72, 8);
+/// Pixels of each thread that are worth many sums.
+const WORTH: usize = 16;
 /// Sums that the threads of a workgroup add up at a time.
 const ROUND: usize = 8;
 
@@ -44,17 +49,24 @@ impl Extents {
 pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
     let Extents { inputs, outputs, taps, pixels, .. } = Extents::new(op, recorder.rows());
     if taps <= TAPS && (inputs <= 4 || outputs <= 4) {
-        let block = divisor(outputs, (SUMS / taps).clamp(1, 4));
-        let groups = op.groups * inputs * (outputs / block);
-        let parts = (2 * enough(recorder)).div_ceil(groups).min(pixels / (2 * THREADS));
-        return Cut::Direct(block, parts.max(1));
+        let cut = |(sums, most): (usize, usize), workgroups: usize| {
+            let block = divisor(outputs, (sums / taps).clamp(1, most));
+            let groups = op.groups * inputs * (outputs / block);
+            (block, workgroups.div_ceil(groups).min(pixels / (2 * THREADS)).max(1))
+        };
+        let (block, parts) = cut(MANY, enough(recorder));
+        let (block, parts) = match pixels / (parts * THREADS) {
+            WORTH.. => (block, parts),
+            _ => cut(FEW, 2 * enough(recorder)),
+        };
+        return Cut::Direct(block, parts);
     }
-    // Rows that are channels of one tap look for it once; fewer, larger tiles read less again.
+    // Rows that are channels of one tap look for it once; fewer, larger tiles read less again. A part
+    // has six steps at least, so that its sums are worth writing out.
     let wide = outputs > 32;
     let [rows, columns, down, along] =
         match [64, 32, 16].into_iter().find(|rows| inputs.is_multiple_of(*rows)) {
             Some(64) if wide => [64, 64, 8, 4],
-            Some(32) if wide => [32, 64, 4, 8],
             Some(16) if wide => [16, 64, 4, 4],
             Some(16) => [16, 32, 4, 4],
             _ if wide => [32, 64, 4, 4],
@@ -62,16 +74,48 @@ pub(super) fn choose(op: &Convolution, recorder: &Recorder<'_>) -> Cut {
         };
     let tile = Tile::new(rows, columns, 16, down, along);
     let groups = op.groups * tiles(&tile, inputs * taps, outputs);
-    let parts = (4 * enough(recorder)).div_ceil(groups).min(pixels / (12 * tile.step() as usize));
+    let parts = (9 * enough(recorder) / 2).div_ceil(groups).min(pixels / (6 * tile.step() as usize));
     Cut::Tiles(tile, parts.max(1))
 }
 
+/// Where results go: the weight's, and the bias's where it is made along with it.
+struct Results {
+    destination: Operand,
+    /// Elements of the weight, and where it starts.
+    weights: usize,
+    weight: usize,
+    /// Elements of the bias, or none, and where it starts.
+    biases: usize,
+    bias: usize,
+}
+
+impl Results {
+    fn of(op: &Convolution, recorder: &mut Recorder<'_>) -> Result<Self> {
+        let weight = recorder.write(0)?;
+        let weights = weight.elements;
+        let Some(both) = recorder.take_bias_gradient() else {
+            return Ok(Self { destination: weight, weights, weight: 0, biases: 0, bias: 0 });
+        };
+        let [height, width] = op.geometry.output;
+        if [both.sum.outer, both.sum.channels, both.sum.inner] != [1, op.outputs, height * width] {
+            return Err(Error::Internal(format!("{op}: with the gradient of another bias, {}", both.sum)));
+        }
+        let BothGradients { gradient, weight, bias, .. } = both;
+        Ok(Self { destination: gradient, weights, weight, biases: op.outputs, bias })
+    }
+
+    fn elements(&self) -> usize {
+        self.weights + self.biases
+    }
+}
+
 pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
-    let (source, gradient, result) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+    let (source, gradient) = (recorder.read(0)?, recorder.read(1)?);
+    let results = Results::of(op, recorder)?;
     let extents = Extents::new(op, recorder.rows());
     let Extents { inputs, outputs, taps, plane, pixels } = extents;
     if pixels == 0 {
-        return reduce(recorder, source, result, 0);
+        return reduce(recorder, source, &results, 0);
     }
     let (wanted, step) = match cut {
         Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
@@ -79,51 +123,56 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     };
     let chunk = pixels.div_ceil(wanted).next_multiple_of(step).max(step);
     let parts = pixels.div_ceil(chunk).max(1);
-    let accumulate = recorder.accumulate();
-    let store = match (parts, accumulate) {
-        (1, false) => "destination[at] = value;",
-        (1, true) => "destination[at] = destination[at] + value;",
-        _ => "destination[part * (GROUP_SOURCES * TAPS * OUTPUTS / STORE_WIDTH) + at] = value;",
-    };
+    let both = results.biases > 0;
     let (text, groups, widths) = match cut {
         Cut::Tiles(tile, _) => {
             let widths = [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 });
-            (tiled(tile, &extents, widths), tiles(&tile, inputs * taps, outputs), widths)
+            (tiled(tile, &extents, widths, both), tiles(&tile, inputs * taps, outputs), widths)
         }
-        Cut::Direct(block, _) => (direct(block, &extents), inputs * (outputs / block), [1, 1]),
+        Cut::Direct(block, _) => (direct(block, &extents, both), inputs * (outputs / block), [1, 1]),
     };
     let [store_width, gradient_width] = widths;
-    let destination = if parts > 1 { recorder.scratch(parts * result.elements)? } else { result.clone() };
+    // One part is the result; several are side by side, the weight's elements first.
+    let (destination, places) = match parts {
+        1 => (results.destination.clone(), [results.weight, results.bias, 0]),
+        _ => (recorder.scratch(parts * results.elements())?, [0, results.weights, results.elements()]),
+    };
+    let place = if store_width == 4 { "destination[at / 4u][at % 4u]" } else { "destination[at]" };
+    let adds = parts == 1 && recorder.accumulate();
+    let before = |place: &str| if adds { format!("{place} + ") } else { String::new() };
     let template = Template::new(&text)
         .section("GRADIENT", element(gradient_width))
         .section("STORED", element(store_width))
-        .section("STORE", store)
+        .section("PLACE", place)
+        .section("BEFORE", before("destination[at]"))
+        .section("BEFORE_SUM", before(place))
         .constant("STORE_WIDTH", store_width)
         .constant("GRADIENT_WIDTH", gradient_width);
     let kernel = windows(op, true, template).kernel(op.to_string());
     let operands = [Bind::Read(source), Bind::Read(gradient), Bind::Write(destination.clone())];
-    let constants = [pixels, parts, chunk].map(|extent| extent as u32);
+    let [weight, bias, stride] = places;
+    let constants = [pixels, parts, chunk, weight, bias, stride].map(|extent| extent as u32);
     recorder.dispatch(&kernel, &operands, &constants, groups * op.groups * parts)?;
     if parts > 1 {
-        reduce(recorder, destination, result, parts)?;
+        reduce(recorder, destination, &results, parts)?;
     }
     Ok(())
 }
 
-/// Makes `result` the sum of the parts.
-fn reduce(recorder: &mut Recorder<'_>, partials: Operand, result: Operand, parts: usize) -> Result<()> {
-    let elements = result.elements;
+/// Makes the results the sums of the parts.
+fn reduce(recorder: &mut Recorder<'_>, partials: Operand, results: &Results, parts: usize) -> Result<()> {
+    let elements = results.elements();
     let kernel = Template::new(include_str!("reduce.wgsl"))
-        .section("BEFORE", if recorder.accumulate() { "destination[element]" } else { "0.0" })
+        .section("BEFORE", if recorder.accumulate() { "destination[at]" } else { "0.0" })
         .constant("THREADS", THREADS)
         .constant("SLICES", SLICES)
         .kernel("convolution.reduce");
-    let operands = [Bind::Read(partials), Bind::Write(result)];
-    let constants = [elements as u32, parts as u32];
+    let operands = [Bind::Read(partials), Bind::Write(results.destination.clone())];
+    let constants = [elements, parts, results.weights, results.weight, results.bias].map(|n| n as u32);
     recorder.dispatch(&kernel, &operands, &constants, elements.div_ceil(THREADS / SLICES))
 }
 
-fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2]) -> String {
+fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2], both: bool) -> String {
     let rows = match extents.inputs.is_multiple_of(tile.rows as usize) {
         true => include_str!("correlate_channels.wgsl"),
         false => include_str!("correlate_rows.wgsl"),
@@ -136,19 +185,28 @@ fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2])
         edges: edges(&tile, extents.inputs * extents.taps, Some(extents.outputs), None),
         extents: ["(GROUP_SOURCES * TAPS)", "GROUP_OUTPUTS", "constants.pixels"],
         parts: Some(["constants.parts", "constants.chunk"]),
-        hooks: Hooks { start_a: true, start_b: true, batches: Some("GROUPS"), ..Hooks::default() },
+        hooks: Hooks {
+            start_a: true,
+            start_b: true,
+            // The gradients' own sums are the bias's gradient.
+            sum_b: both,
+            batches: Some("GROUPS"),
+            ..Hooks::default()
+        },
         declarations: &[include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl"), rows].concat(),
     }
     .source()
 }
 
-fn direct(block: usize, extents: &Extents) -> String {
+fn direct(block: usize, extents: &Extents, both: bool) -> String {
     let taps = extents.taps;
     let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
-    // Sum number i is that of tap i / block and output i % block.
-    let count = taps * block;
+    // Sum number i is that of tap i / block and output i % block; after the taps' come the gradients' own.
+    let count = (taps + usize::from(both)) * block;
     let sums = each(count, &|i| format!("    var sum{i} = 0.0;\n"));
     let gradients = each(block, &|i| format!("        let dy{i} = gradient[plane + {i}u * PIXELS];\n"));
+    let own =
+        each(if both { block } else { 0 }, &|i| format!("        sum{0} += dy{i};\n", taps * block + i));
     let products = each(taps, &|tap| {
         let load = format!("        let x{tap} = element(window, tap_of(channel, {tap}u));\n");
         load + &each(block, &|i| {
@@ -162,14 +220,13 @@ fn direct(block: usize, extents: &Extents) -> String {
         let puts = each(number, &|i| format!("    sums[{i}u * THREADS + thread] = sum{};\n", first + i));
         format!(
             "{puts}    let total{round} = add_up(thread);\n    if (thread < {number}u) {{\n        \
-             let number = {first}u + thread;\n        \
-             store(number / BLOCK * GROUP_SOURCES + channel, column + number % BLOCK, total{round});\n    }}\n"
+             put({first}u + thread, channel, column, total{round});\n    }}\n"
         )
     });
     let text = include_str!("correlate_direct.wgsl")
         .replace("#{SUMS}", sums.trim_end())
         .replace("#{GRADIENTS}", gradients.trim_end())
-        .replace("#{PRODUCTS}", products.trim_end())
+        .replace("#{PRODUCTS}", (own + &products).trim_end())
         .replace("#{ROUNDS}", rounds.trim_end());
     format!(
         "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\nconst ROUND: u32 = {ROUND}u;\n{}{text}",

@@ -33,6 +33,17 @@ fn main(
 #{ROUNDS}
 }
 
+// Stores sum `number`: those of the taps come first, then the gradients' own.
+fn put(number: u32, channel: u32, column: u32, sum: f32) {
+    let tap = number / BLOCK;
+    let output = column + number % BLOCK;
+    if (tap < TAPS) {
+        store(tap * GROUP_SOURCES + channel, output, sum);
+    } else if (channel == 0u) {
+        store_sum(output, sum);
+    }
+}
+
 // Adds what the threads have put in `sums`, ROUND sums at a time; the first threads return them.
 fn add_up(thread: u32) -> f32 {
     workgroupBarrier();

@@ -1,4 +1,5 @@
-// dW = (dW +) the parts' sums, in order: SLICES threads share the parts of an element.
+// dW = (dW +) the parts' sums, in order: SLICES threads share the parts of an element. After the
+// weight's elements come the bias's, where there are any.
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read_write> destination: array<f32>;
 
@@ -6,6 +7,10 @@ struct Constants {
     step: u32,
     elements: u32,
     parts: u32,
+    // How many of the elements are the weight's; where its own and the bias's go.
+    weights: u32,
+    weight: u32,
+    bias: u32,
 }
 var<immediate> constants: Constants;
 
@@ -29,10 +34,12 @@ fn main(
     sums[thread] = sum;
     workgroupBarrier();
     if (thread < RUN && element < constants.elements) {
+        let in_bias = element >= constants.weights;
+        let at = select(constants.weight + element, constants.bias + element - constants.weights, in_bias);
         var total = #{BEFORE};
         for (var slice = 0u; slice < SLICES; slice++) {
             total += sums[slice * RUN + thread];
         }
-        destination[element] = total;
+        destination[at] = total;
     }
 }

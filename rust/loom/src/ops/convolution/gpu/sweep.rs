@@ -51,14 +51,16 @@ impl<'a> Sweep<'a> {
         let step = if self.sources.is_multiple_of(16) || !self.sources.is_multiple_of(8) { 16 } else { 8 };
         let [large, medium, small, tiny] = match self.destinations {
             33.. => [[64, 128, 8, 8], [64, 64, 8, 4], [32, 64, 4, 4], [32, 32, 4, 4]],
-            17.. => [[32, 128, 4, 8], [32, 128, 4, 8], [32, 64, 4, 4], [32, 32, 4, 4]],
+            17.. => [[32, 256, 8, 8], [32, 128, 4, 8], [32, 64, 4, 4], [32, 32, 4, 4]],
             _ => [[16, 128, 4, 4], [16, 128, 4, 4], [16, 64, 4, 4], [16, 64, 4, 4]],
         }
         .map(|[rows, columns, down, along]| Tile::new(rows, columns, step, down, along));
         let count =
             |tile: &Tile| self.op.groups * tiles(tile, self.destinations, recorder.rows() * self.plane);
         let enough = enough(recorder);
-        Cut::Tiles(if count(&large) >= 2 * enough {
+        let fits =
+            |tile: &Tile| tile.workgroup_bytes(true) as usize <= recorder.capabilities().workgroup_storage;
+        Cut::Tiles(if fits(&large) && count(&large) >= 2 * enough {
             large
         } else if count(&medium) >= enough {
             medium

@@ -7,7 +7,7 @@ use crate::ops::convolution::tests::{convolution, geometries, square};
 use crate::ops::convolution::{Convolution, Geometry2D};
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{Data, Setting, numbers};
-use crate::ops::{Direction, Op};
+use crate::ops::{BiasGradient, Direction, Op};
 use proptest::prelude::*;
 
 /// All three directions; the weight's gradient set and added to.
@@ -28,7 +28,28 @@ fn check_all(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: us
     check(gradient.clone(), &setting);
     setting.writes = vec![Data::Real(numbers(5, weights))];
     setting.accumulate = true;
-    check(gradient, &setting);
+    check(gradient.clone(), &setting);
+    for accumulate in [false, true] {
+        check_both(&gradient, &Setting { accumulate, ..setting.clone() }, rows.is_multiple_of(2));
+    }
+}
+
+/// The weight's gradient together with the bias's, each as by itself on the CPU.
+fn check_both(gradient: &Convolution, setting: &Setting<f32>, bias_first: bool) {
+    let Some(gpu) = testing::gpu() else { return };
+    let cpu = Cpu::global().unwrap();
+    let [height, width] = gradient.geometry.output;
+    let sum = BiasGradient { outer: 1, channels: gradient.outputs, inner: height * width };
+    let weight_expected = setting.run_on(gradient, cpu).unwrap();
+    let bias = Data::Real(numbers(6, gradient.outputs));
+    let of_bias =
+        Setting { reads: vec![setting.reads[1].clone()], writes: vec![bias.clone()], ..setting.clone() };
+    let bias_expected = of_bias.run_on(&sum, cpu).unwrap();
+    let op: Op = gradient.clone().into();
+    let both = Setting { writes: vec![setting.writes[0].clone(), bias], ..setting.clone() };
+    let found = testing::run_both(&gpu, &op, &both, &sum, bias_first).unwrap();
+    testing::compare(&op, &weight_expected, &found[..1]);
+    testing::compare(&sum.into(), &bias_expected, &found[1..]);
 }
 
 #[test]
@@ -73,7 +94,10 @@ fn no_images_make_no_gradient() {
         let mut setting = Setting::new(0, &[&[], &[]], &[weights]);
         check(op.clone(), &setting);
         setting.accumulate = true;
-        check(op, &setting);
+        check(op.clone(), &setting);
+        for accumulate in [false, true] {
+            check_both(&op, &Setting { accumulate, ..setting.clone() }, accumulate);
+        }
         let forward = convolution(Direction::Forward, geometry, channels, 1);
         check(forward, &Setting::new(0, &[&[], &vec![1.0; weights]], &[0]));
     }

@@ -6,7 +6,7 @@ fn linear_derivative(x: f32) -> f32 {
 }
 
 fn relu_value(x: f32) -> f32 {
-    return select(x, 0.0, 0.0 > x);
+    return loom_at_least(x, 0.0);
 }
 fn relu_derivative(x: f32) -> f32 {
     return select(0.0, 1.0, x > 0.0);
@@ -20,7 +20,7 @@ fn leaky_relu_derivative(x: f32) -> f32 {
 }
 
 fn relu_squared_value(x: f32) -> f32 {
-    let v0 = select(x, 0.0, 0.0 > x);
+    let v0 = loom_at_least(x, 0.0);
     return v0 * v0;
 }
 fn relu_squared_derivative(x: f32) -> f32 {
@@ -28,7 +28,7 @@ fn relu_squared_derivative(x: f32) -> f32 {
 }
 
 fn scaled_relu_value(x: f32) -> f32 {
-    return select(x, 0.0, 0.0 > x) * 1.1;
+    return loom_at_least(x, 0.0) * 1.1;
 }
 fn scaled_relu_derivative(x: f32) -> f32 {
     return select(0.0, 1.1, x > 0.0);
@@ -59,8 +59,8 @@ fn gelu_tanh_value(x: f32) -> f32 {
     return x * loom_sigmoid((x * (((x * x) * 0.044715) + 1.0)) * 1.5957692);
 }
 fn gelu_tanh_derivative(x: f32) -> f32 {
-    let v0 = select(x, -30.0, -30.0 > x);
-    let v1 = select(v0, 30.0, v0 > 30.0);
+    let v0 = loom_at_least(x, -30.0);
+    let v1 = loom_at_most(v0, 30.0);
     let v2 = v1 * v1;
     let v3 = loom_sigmoid((v1 * ((v2 * 0.044715) + 1.0)) * 1.5957692);
     return v3 + (((v3 * (1.0 - v3)) * v1) * (((v2 * 0.134145) + 1.0) * 1.5957692));
@@ -75,19 +75,19 @@ fn silu_derivative(x: f32) -> f32 {
 }
 
 fn softplus_value(x: f32) -> f32 {
-    return select(x, 0.0, 0.0 > x) + loom_ln_1p(exp(-abs(x)));
+    return loom_at_least(x, 0.0) + loom_ln_1p(exp(-abs(x)));
 }
 fn softplus_derivative(x: f32) -> f32 {
     return -loom_exp_m1(-x);
 }
 
 fn mish_value(x: f32) -> f32 {
-    let v0 = exp(select(x, 40.0, x > 40.0));
+    let v0 = exp(loom_at_most(x, 40.0));
     let v1 = v0 * (v0 + 2.0);
     return x * (v1 / (v1 + 2.0));
 }
 fn mish_derivative(x: f32) -> f32 {
-    let v0 = select(x, 40.0, x > 40.0);
+    let v0 = loom_at_most(x, 40.0);
     let v1 = exp(v0);
     let v2 = v1 * (v1 + 2.0);
     let v3 = v2 + 2.0;

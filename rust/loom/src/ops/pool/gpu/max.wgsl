@@ -34,7 +34,3 @@ fn best_of(window: u32) -> Best {
     return best;
 }
 
-// By bits: comparisons may be compiled as though there were no NaN.
-fn is_nan(x: f32) -> bool {
-    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
-}
