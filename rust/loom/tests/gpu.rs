@@ -453,7 +453,7 @@ fn a_step_is_one_submit() -> Result<()> {
     // One for the step, one for reading back.
     assert_eq!(statistics.submits, 2);
     assert!(statistics.bytes_down <= 64 + 16 * 4, "{statistics:?}");
-    assert!(statistics.dispatches <= 24, "{statistics:?}");
+    assert!(statistics.dispatches <= 13, "{statistics:?}");
     // The batch: inputs and labels.
     assert!(statistics.bytes_up <= 16 * 21 * 4 + 256, "{statistics:?}");
     Ok(())

@@ -3,6 +3,7 @@
 //! The figures were measured on an NVIDIA H200 (132 multiprocessors). Another device gets
 //! results just as right, and in the same order of sums; only speed was tuned there.
 
+use super::few_columns::{group_rows, lanes, threads};
 use super::plan::{Cut, Limits, few_rows_will_do};
 use super::tile::Tile;
 
@@ -60,6 +61,12 @@ const PROCESSORS: usize = 132;
 const DISPATCH: f64 = 2.6;
 /// Microseconds that adding up the parts takes at least.
 const REDUCE: f64 = 3.3;
+/// Microseconds for the loads of one step of the kernel for few columns, or of four together.
+const FEW_COLUMNS_STEP: f64 = 0.8;
+/// Microseconds that its tree takes.
+const FEW_COLUMNS_TREE: f64 = 0.5;
+/// Reads a microsecond of one multiprocessor, each of 32 neighbouring elements.
+const READS: f64 = 1700.0;
 /// Bytes a microsecond at which parts are written and read again.
 const PARTS_TRAFFIC: f64 = 2e6;
 /// Parts that are tried.
@@ -68,11 +75,12 @@ const PARTS: [usize; 5] = [1, 2, 4, 8, 16];
 const LEAST_PART: usize = 64;
 
 /// The cut for these extents; `single` says that not all elements can be loaded and stored in
-/// fours. It depends on these and the device's limits alone.
+/// fours, `few_columns` that the kernel for few columns can make the product. It depends on these and the device's limits alone.
 pub(super) fn choose(
     [rows, columns, depth]: [usize; 3],
     [left_transposed, right_transposed]: [bool; 2],
     single: bool,
+    few_columns: bool,
     limits: &Limits,
 ) -> Cut {
     if few_rows_will_do(rows, left_transposed) {
@@ -82,6 +90,10 @@ pub(super) fn choose(
     }
     let kind = if left_transposed { 2 } else { usize::from(right_transposed) };
     let mut best = (f64::INFINITY, Cut::Tiles(SMALL, 1));
+    if few_columns {
+        let rows_each = group_rows(rows);
+        best = (few_columns_time([rows, columns, depth], rows_each), Cut::FewColumns(rows_each));
+    }
     for candidate in &CANDIDATES {
         let tile = candidate.tile;
         if tile.threads() as usize > limits.threads
@@ -100,6 +112,17 @@ pub(super) fn choose(
         }
     }
     best.1
+}
+
+/// Microseconds that the kernel for few columns is expected to take.
+fn few_columns_time([rows, columns, depth]: [usize; 3], rows_each: u32) -> f64 {
+    let steps = depth.div_ceil(lanes(columns as u32) as usize);
+    let rounds = steps / 4 + steps % 4;
+    let groups = rows.div_ceil(rows_each as usize).div_ceil(PROCESSORS);
+    let warps = threads(columns as u32).div_ceil(32) as usize;
+    // Four for B's elements, and about three for those of a row of A.
+    let reads = groups * warps * steps * (4 + 3 * rows_each as usize);
+    DISPATCH + FEW_COLUMNS_TREE + (rounds as f64 * FEW_COLUMNS_STEP).max(reads as f64 / READS)
 }
 
 impl Candidate {
@@ -138,27 +161,32 @@ mod tests {
     #[test]
     fn the_cut_suits_the_extents() {
         let plain = [false, false];
-        assert_eq!(choose([4096; 3], plain, false, &ROOMY), Cut::Tiles(HUGE, 1));
-        assert_eq!(choose([4096; 3], [false, true], false, &ROOMY), Cut::Tiles(TALL, 1));
-        assert_eq!(choose([1024; 3], plain, false, &ROOMY), Cut::Tiles(LARGE, 1));
-        assert_eq!(choose([64, 3136, 128], [false, true], false, &ROOMY), Cut::Tiles(SMALL, 1));
-        assert_eq!(choose([512, 512, 64], [true, false], false, &ROOMY), Cut::Tiles(SMALL, 1));
-        assert_eq!(choose([1024; 3], [true, false], false, &ROOMY), Cut::Tiles(DEEP, 1));
-        assert_eq!(choose([1024, 512, 784], plain, false, &ROOMY), Cut::Tiles(MEDIUM, 1));
-        assert_eq!(choose([64, 512, 512], plain, false, &ROOMY), Cut::Tiles(TINY, 1));
-        assert!(matches!(choose([64, 512, 784], plain, false, &ROOMY), Cut::Tiles(SMALL, 4..)));
-        assert!(matches!(choose([64, 10, 512], plain, true, &ROOMY), Cut::Tiles(TINY, 2..)));
-        assert!(matches!(choose([1024, 10, 512], plain, true, &ROOMY), Cut::Tiles(TINY, 2..)));
-        assert_eq!(choose([1001; 3], plain, true, &ROOMY), Cut::Tiles(EVEN, 1));
-        assert_eq!(choose([1, 512, 784], plain, false, &ROOMY), Cut::FewRows(1));
-        assert_eq!(choose([1, 4096, 4096], plain, false, &ROOMY), Cut::FewRows(4));
+        assert_eq!(choose([4096; 3], plain, false, false, &ROOMY), Cut::Tiles(HUGE, 1));
+        assert_eq!(choose([4096; 3], [false, true], false, false, &ROOMY), Cut::Tiles(TALL, 1));
+        assert_eq!(choose([1024; 3], plain, false, false, &ROOMY), Cut::Tiles(LARGE, 1));
+        assert_eq!(choose([64, 3136, 128], [false, true], false, false, &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([512, 512, 64], [true, false], false, false, &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([1024; 3], [true, false], false, false, &ROOMY), Cut::Tiles(DEEP, 1));
+        assert_eq!(choose([1024, 512, 784], plain, false, false, &ROOMY), Cut::Tiles(MEDIUM, 1));
+        assert_eq!(choose([64, 512, 512], plain, false, false, &ROOMY), Cut::Tiles(TINY, 1));
+        assert!(matches!(choose([64, 512, 784], plain, false, false, &ROOMY), Cut::Tiles(SMALL, 4..)));
+        assert_eq!(choose([64, 10, 512], plain, true, true, &ROOMY), Cut::FewColumns(1));
+        assert_eq!(choose([1024, 10, 512], plain, true, true, &ROOMY), Cut::FewColumns(4));
+        assert_eq!(choose([64, 8, 512], plain, false, true, &ROOMY), Cut::FewColumns(1));
+        assert_eq!(choose([64, 10, 64], plain, true, true, &ROOMY), Cut::Tiles(TINY, 1));
+        assert!(matches!(choose([64, 10, 1 << 14], plain, true, true, &ROOMY), Cut::Tiles(_, 16)));
+        assert!(matches!(choose([64, 10, 512], plain, true, false, &ROOMY), Cut::Tiles(TINY, 2..)));
+        assert_eq!(choose([1001; 3], plain, true, false, &ROOMY), Cut::Tiles(EVEN, 1));
+        assert_eq!(choose([1, 512, 784], plain, false, false, &ROOMY), Cut::FewRows(1));
+        assert_eq!(choose([1, 4096, 4096], plain, false, false, &ROOMY), Cut::FewRows(4));
     }
 
     #[test]
     fn limits_are_kept() {
         for extents in [[1, 1, 1], [64, 512, 784], [1024; 3], [4096; 3], [8192, 8, 1 << 20]] {
             for right_transposed in [false, true] {
-                let Cut::Tiles(tile, parts) = choose(extents, [true, right_transposed], false, &SPARE) else {
+                let Cut::Tiles(tile, parts) = choose(extents, [true, right_transposed], false, false, &SPARE)
+                else {
                     panic!("a transposed left operand needs tiles");
                 };
                 assert!(tile.threads() <= 256 && tile.workgroup_bytes(true) <= 16384, "{tile:?}");

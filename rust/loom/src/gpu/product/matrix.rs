@@ -203,6 +203,25 @@ impl Declarations {
         ));
     }
 
+    /// `load_four` from a matrix whose rows follow each other without a gap.
+    pub(super) fn right_in_fours(&mut self, storage: Storage) {
+        let plain = storage == Storage::Float32;
+        self.bind(Role::Right, "right", "read", if plain { "vec4<f32>" } else { "u32" });
+        let value = storage.element("right", 4);
+        let scale = if storage == Storage::Int8 {
+            self.bind(Role::Scales, "scales", "read", "f32");
+            let scales = ["x", "y", "z", "w"].map(|c| format!("scales[column.{c}]"));
+            format!(" * vec4<f32>({})", scales.join(", "))
+        } else {
+            String::new()
+        };
+        self.line(&format!(
+            "fn load_four(element: u32, column: vec4<u32>) -> vec4<f32> {{
+    let at = constants.right_offset + element;
+    return {value}{scale};\n}}"
+        ));
+    }
+
     /// `store` to the sums of the parts.
     pub(super) fn store_partials(&mut self, width: u32) {
         let ty = element(width);

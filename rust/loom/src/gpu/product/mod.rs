@@ -9,6 +9,7 @@
 mod choose;
 mod column_sums;
 mod cooperative;
+mod few_columns;
 mod few_rows;
 mod matrix;
 mod measure;
@@ -20,6 +21,7 @@ mod tiled;
 
 pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
 pub use cooperative::Cooperative;
+pub use few_columns::{FewColumns, MAX_COLUMNS};
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use matrix::{Finish, Matrix, Role, Storage};
 pub use measure::{mixed_product, single_product};

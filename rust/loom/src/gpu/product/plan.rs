@@ -2,6 +2,7 @@
 
 use super::choose::choose;
 use super::column_sums::ColumnSums;
+use super::few_columns::{FewColumns, MAX_COLUMNS};
 use super::few_rows::{self, FewRows};
 use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
 use super::reduce;
@@ -83,6 +84,8 @@ pub struct Bound {
 pub enum Cut {
     /// The kernel for few rows, with the depth cut into so many parts.
     FewRows(usize),
+    /// The kernel for few columns, with so many rows a workgroup.
+    FewColumns(u32),
     /// Tiles, with the depth cut into so many parts.
     Tiles(Tile, usize),
 }
@@ -98,7 +101,24 @@ impl Problem<'_> {
         let (left, right) = self.loaders();
         let single = left.width == 1 || right.width == 1 || !self.output.in_fours(self.columns);
         let extents = [self.rows, self.columns, self.depth];
-        choose(extents, [self.left.transposed, self.right.transposed], single, limits)
+        choose(
+            extents,
+            [self.left.transposed, self.right.transposed],
+            single,
+            self.few_columns_will_do(limits),
+            limits,
+        )
+    }
+
+    /// Whether the kernel for few columns can make it.
+    fn few_columns_will_do(&self, limits: &Limits) -> bool {
+        (1..=MAX_COLUMNS).contains(&self.columns)
+            && self.depth > 0
+            && !self.left.transposed
+            && !self.right.transposed
+            && self.right.stride == self.columns
+            && self.right.offset.is_multiple_of(4)
+            && limits.threads >= 256
     }
 
     /// How tiles of A and of B are loaded.
@@ -145,6 +165,7 @@ impl Problem<'_> {
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
         let (label, groups, written, source) = match cut {
             Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
+            Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows),
             Cut::Tiles(tile, _) => self.tiles(&mut declarations, tile, width, parts, with_product),
         };
         let constants = vec![
@@ -195,6 +216,7 @@ impl Problem<'_> {
     fn parts(&self, cut: Cut) -> (usize, usize) {
         let (parts, step) = match cut {
             Cut::FewRows(parts) => (parts, 128),
+            Cut::FewColumns(_) => (1, 1),
             Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
         };
         let chunk = self.depth.div_ceil(parts.max(1)).next_multiple_of(step).max(step);
@@ -234,6 +256,14 @@ impl Problem<'_> {
         let kernel = FewRows { rows: self.rows as u32, along, width, parts: parts > 1, declarations: &text };
         let groups = self.columns.div_ceil(kernel.columns()) * parts;
         ("product.few_rows", groups, written, kernel.source())
+    }
+
+    fn few_columns(&self, declarations: &mut Declarations, rows: u32) -> (&'static str, usize, Role, String) {
+        declarations.left(self.left, 1);
+        declarations.right_in_fours(self.storage);
+        let written = self.declare_store(declarations, 1, 1);
+        let kernel = FewColumns { columns: self.columns as u32, rows, declarations: &declarations.text };
+        ("product.few_columns", self.rows.div_ceil(rows as usize), written, kernel.source())
     }
 
     fn tiles(

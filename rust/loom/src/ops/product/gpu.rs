@@ -365,6 +365,61 @@ mod tests {
     }
 
     #[test]
+    fn few_columns_are_made_at_once() {
+        // Every number of columns; whole rounds of four steps, single ones, and a part of one.
+        for outputs in 1..=16 {
+            let mut op = product(Direction::Forward, [512, 700, 1031, 257][outputs % 4], outputs);
+            op.bias = outputs % 2 == 0;
+            // None that bounds results: what long sums are off would be measured against 1.
+            op.activation = op.bias.then_some(Activation::Relu);
+            let mut setting = setting(&op, [5, 64, 300, 1030][outputs / 4 % 4]);
+            setting.accumulate = outputs % 3 == 0;
+            testing::check(op, &setting);
+        }
+        for dtype in [DType::Float16, DType::BFloat16, DType::Int8] {
+            check_packed(&product(Direction::Forward, 515, 10), 66, false, dtype);
+            check_packed(&product(Direction::Forward, 301, 7), 300, true, dtype);
+        }
+    }
+
+    #[test]
+    fn few_columns_are_close_to_the_exact_sums() {
+        let Some(gpu) = testing::gpu() else { return };
+        let op = product(Direction::Forward, 1031, 10);
+        let setting = setting(&op, 64);
+        let found = testing::run(&gpu, &op.clone().into(), &setting, None).unwrap();
+        let (x, w) = (setting.reads[0].real(), setting.reads[1].real());
+        for (at, found) in found[0].real().iter().enumerate() {
+            let (row, column) = (at / 10, at % 10);
+            let products = (0..1031).map(|k| f64::from(x[row * 1031 + k]) * f64::from(w[k * 10 + column]));
+            let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+            assert!((f64::from(*found) - sum).abs() <= 2e-7 * size, "{row}, {column}: {found} for {sum}");
+        }
+    }
+
+    #[test]
+    fn few_columns_take_one_dispatch() {
+        let problem = |rows, columns, depth| Problem {
+            rows,
+            columns,
+            depth,
+            left: Matrix::plain(depth),
+            right: Matrix::plain(columns),
+            storage: Storage::Float32,
+            output: Matrix::plain(columns),
+            accumulate: false,
+            bias: true,
+            finish: Finish::None,
+        };
+        let limits = Limits { workgroup_bytes: 16384, threads: 256 };
+        for (rows, columns, depth) in [(64, 10, 512), (64, 8, 512), (1024, 10, 512)] {
+            let plan = problem(rows, columns, depth).plan(&limits);
+            assert_eq!((plan.stages.len(), plan.partials), (1, 0));
+            assert!(plan.stages[0].groups >= 64);
+        }
+    }
+
+    #[test]
     fn long_sums_are_cut() {
         for direction in DIRECTIONS {
             for (rows, inputs, outputs) in [(64, 784, 512), (3, 1300, 70), (1, 3000, 33), (700, 20, 10)] {
