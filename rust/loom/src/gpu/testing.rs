@@ -127,33 +127,6 @@ pub(crate) fn run_with(
     Ok(results)
 }
 
-/// [`run`] of a weight gradient that is offered the bias gradient `sum`, with what `bias` holds in
-/// the place after the weight's: both results, or `None` where the second is not taken over.
-pub(crate) fn run_both(
-    gpu: &Gpu,
-    op: &Op,
-    setting: &Setting<f32>,
-    sum: &BiasGradient,
-    bias: &[f32],
-) -> Result<Option<Vec<Data<f32>>>> {
-    let weight = setting.writes[0].real();
-    let place = weight.len().next_multiple_of(OFFSET_ELEMENTS);
-    let mut together = weight.to_vec();
-    together.resize(place, 0.0);
-    together.extend(bias);
-    let mut setting = setting.clone();
-    setting.writes = vec![Data::Real(together)];
-    let found = run_with(gpu, op, &setting, None, |recorder| {
-        let gradient = recorder.writes[0].clone();
-        recorder.both = Some(BothGradients { gradient, weight: 0, bias: place, sum: sum.clone() });
-    })?;
-    let found = found[0].real();
-    // What is not taken over is left as it was.
-    let taken = found[place..] != *bias;
-    let both = [&found[..weight.len()], &found[place..]].map(|part| Data::Real(part.to_vec()));
-    Ok(taken.then(|| both.to_vec()))
-}
-
 /// [`run`] where kernels see no more than `bytes` of a buffer at a time.
 pub(crate) fn run_within(gpu: &Gpu, op: &Op, setting: &Setting<f32>, bytes: usize) -> Result<Vec<Data<f32>>> {
     run_with(gpu, op, setting, None, |recorder| recorder.max_binding = bytes)
