@@ -1,8 +1,9 @@
-"""What tests on a GPU share."""
+"""What tests share."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,10 @@ import loom
 
 # Many tests compare bits with those of the CPU; those about GPUs say so.
 os.environ["LOOM_DEVICE"] = "cpu"
+
+# Shells start what runs in the background with Ctrl-C ignored, and children inherit that; the tests
+# of interrupts need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
