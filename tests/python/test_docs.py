@@ -12,7 +12,7 @@ import pytest
 import loom
 
 MODULES = sorted(
-    f"loom.{module.name}" for module in pkgutil.iter_modules(loom.__path__) if module.name != "_native"
+    module.name for module in pkgutil.walk_packages(loom.__path__, "loom.") if module.name != "loom._native"
 )
 
 
@@ -25,5 +25,6 @@ def test_examples_run(name: str) -> None:
 
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    examples = [example for test in finder.find(loom.nn) for example in test.examples]
+    modules = [import_module(name) for name in MODULES if name.startswith("loom.nn.")]
+    examples = [example for module in modules for test in finder.find(module) for example in test.examples]
     assert len(examples) >= 10

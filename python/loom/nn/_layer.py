@@ -1,0 +1,43 @@
+"""What the layer configurations share: their base and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loom._config import Tagged, TaggedFamily
+
+__all__ = ["FAMILY", "Layer", "layer_from_config"]
+
+
+class Layer(Tagged):
+    """Base of the layer configurations."""
+
+    __slots__ = ()
+
+    def _set(self, **settings: object) -> None:
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+
+FAMILY: TaggedFamily[Layer] = TaggedFamily("layer")
+
+
+def layer_from_config(config: Mapping[str, Any]) -> Layer:
+    """Builds the layer that a configuration's "type" names.
+
+    Args:
+        config: What a layer's `to_config` returned.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ConfigError: The type or a key is unknown (the message suggests the
+            nearest), or a value is out of range.
+
+    Examples:
+        >>> layer_from_config({"type": "dropout", "rate": 0.5})
+        Dropout(rate=0.5)
+    """
+    return FAMILY.from_config(config)

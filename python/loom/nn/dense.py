@@ -1,0 +1,52 @@
+"""Fully connected layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loom import activations, initializers
+from loom._checks import flag, whole
+from loom.activations import ActivationLike
+from loom.initializers import InitializerLike
+from loom.nn._layer import FAMILY, Layer
+
+__all__ = ["Dense"]
+
+
+@FAMILY.register("dense")
+@dataclass(frozen=True)
+class Dense(Layer):
+    """A fully connected layer: `activation(x @ weight.T + bias)`.
+
+    Works on the last axis: input (..., features), output (..., units). The
+    weight is (units, features), the bias (units,).
+
+    Args:
+        units: How many outputs.
+        activation: A name, or an object such as `LeakyReLU(0.2)`.
+        bias: Whether a bias is added.
+        weight_initializer: The weight's first values; Xavier normal by default.
+        bias_initializer: The bias's first values; zeros by default.
+
+    Raises:
+        ConfigError: A setting is out of range or a name unknown.
+
+    Examples:
+        >>> nn.Dense(10, activation="relu").units
+        10
+    """
+
+    units: int
+    activation: ActivationLike = "linear"
+    bias: bool = True
+    weight_initializer: InitializerLike | None = None
+    bias_initializer: InitializerLike | None = None
+
+    def __post_init__(self) -> None:
+        self._set(
+            units=whole("Dense", "units", self.units, least=1),
+            activation=activations.resolve(self.activation),
+            bias=flag("Dense", "bias", self.bias),
+            weight_initializer=initializers.resolve(self.weight_initializer),
+            bias_initializer=initializers.resolve(self.bias_initializer),
+        )

@@ -1,0 +1,79 @@
+"""Layers that rearrange or leave out elements, and compute nothing from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loom._checks import items, real, whole
+from loom.errors import ConfigError
+from loom.nn._layer import FAMILY, Layer
+
+__all__ = ["Dropout", "Flatten", "Reshape"]
+
+
+@FAMILY.register("flatten")
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """Lays a sample out as one axis: input (a, b, ...), output (a * b * ...,).
+
+    Examples:
+        >>> nn.Flatten().to_config()
+        {'type': 'flatten'}
+    """
+
+
+@FAMILY.register("reshape")
+@dataclass(frozen=True)
+class Reshape(Layer):
+    """Gives a sample another shape with the same number of elements.
+
+    Args:
+        shape: The new extents, without the batch; one may be -1 and is then
+            worked out from the others.
+
+    Raises:
+        ConfigError: An extent is out of range, or more than one is -1.
+
+    Examples:
+        >>> nn.Reshape((1, 28, -1)).shape
+        (1, 28, -1)
+    """
+
+    shape: int | Sequence[int]
+
+    def __post_init__(self) -> None:
+        extents = items(self.shape)
+        if extents == ():
+            raise ConfigError("Reshape: shape must be one or more whole numbers, got ()")
+        shape = tuple(
+            -1 if extent == -1 else whole("Reshape", "shape", extent, least=1)
+            for extent in (extents or (self.shape,))
+        )
+        if shape.count(-1) > 1:
+            raise ConfigError(f"Reshape: only one extent of shape may be -1, got {shape!r}")
+        self._set(shape=shape)
+
+
+@FAMILY.register("dropout")
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """Zeroes elements at random while training; the others grow by 1 / (1 - rate).
+
+    Input and output have the same shape. At inference it changes nothing.
+
+    Args:
+        rate: The chance that an element is zeroed; from 0 to below 1.
+
+    Raises:
+        ConfigError: The rate is out of range.
+
+    Examples:
+        >>> nn.Dropout(0.25).rate
+        0.25
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        self._set(rate=real("Dropout", "rate", self.rate, least=0.0, below=1.0))
