@@ -262,14 +262,9 @@ impl Network {
     }
 
     /// The names of a layer's parameters; builds the network.
-    fn parameter_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<&'static str>> {
+    fn parameter_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
         let (cell, layer) = split(at);
-        self.look_built(py, move |engine| {
-            let placed = engine.layer(cell, layer)?;
-            let specs =
-                placed.input_shape().map(|shape| placed.layer().parameters(std::slice::from_ref(shape)));
-            Ok(specs.unwrap_or_default().iter().map(|spec| spec.name).collect())
-        })
+        self.look_built(py, move |engine| engine.parameter_names(cell, layer))
     }
 
     /// A parameter's master; with `active`, as the forward pass reads it.

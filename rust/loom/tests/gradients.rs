@@ -63,7 +63,8 @@ fn check(mut network: Network, rows: usize) -> Result<()> {
     let mut parameter_gradients = Vec::new();
     for &(cell, layer) in &layers {
         for name in network.parameter_names(cell, layer)? {
-            parameter_gradients.push((cell, layer, name, network.gradient(cell, layer, name)?.to_f64()));
+            let gradient = network.gradient(cell, layer, &name)?.to_f64();
+            parameter_gradients.push((cell, layer, name, gradient));
         }
     }
 
@@ -80,14 +81,14 @@ fn check(mut network: Network, rows: usize) -> Result<()> {
     assert_close("input", &found, &differences);
 
     for (cell, layer, name, found) in parameter_gradients {
-        let parameter = network.parameter(cell, layer, name)?;
+        let parameter = network.parameter(cell, layer, &name)?;
         let (extents, mut values) = (parameter.shape().to_vec(), parameter.to_f64());
         let mut differences = Vec::with_capacity(values.len());
         for index in 0..values.len() {
             let kept = values[index];
             let mut at = |network: &mut Network, value: f64| -> Result<f64> {
                 values[index] = value;
-                network.set_parameter(cell, layer, name, tensor_view(&extents, &values)?)?;
+                network.set_parameter(cell, layer, &name, tensor_view(&extents, &values)?)?;
                 objective(network, &input, &shape, &weights)
             };
             let above = at(&mut network, kept + STEP)?;

@@ -59,7 +59,7 @@ fn bytes(network: &mut Network) -> Result<Vec<f32>> {
     for at in places {
         let cell = [at[0], at[1], at[2]];
         for name in network.parameter_names(cell, at[3])? {
-            all.extend(network.parameter(cell, at[3], name)?.to_f32());
+            all.extend(network.parameter(cell, at[3], &name)?.to_f32());
         }
     }
     Ok(all)

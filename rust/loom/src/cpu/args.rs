@@ -29,6 +29,8 @@ pub struct StepValues {
     pub max_norm: f64,
     /// Gradient elements are clamped to plus or minus this; infinite for no clamping.
     pub clip_value: f64,
+    /// Steps of the sequences that a session has seen before this call.
+    pub position: u64,
     /// Whether gradients are zeroed, so that the first contribution replaces them.
     pub gradients_zeroed: bool,
 }
@@ -44,6 +46,7 @@ impl Default for StepValues {
             loss_divisor: 1.0,
             max_norm: f64::INFINITY,
             clip_value: f64::INFINITY,
+            position: 0,
             gradients_zeroed: true,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::args::{Args, MAX_READS, MAX_WRITES, StepValues, View, part};
 use super::{Cpu, Real};
-use crate::network::Registry;
+use crate::network::{Carried, Registry};
 use crate::ops::Op;
 use crate::program::{Kind, Phase, Place, Program, Run, Step, Value, Write};
 use crate::tensor::Buffer;
@@ -14,6 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub enum Access<'a> {
     /// Masters and versions are only read.
     Shared(&'a Registry),
+    /// Masters and versions are only read; steps write what a session carries.
+    Session(&'a Registry, &'a mut Carried),
     /// Steps may write masters, gradients and moments.
     Exclusive(&'a mut Registry),
 }
@@ -22,14 +24,34 @@ impl Access<'_> {
     /// The registry, to read.
     pub(crate) fn get(&self) -> &Registry {
         match self {
-            Access::Shared(registry) => registry,
+            Access::Shared(registry) | Access::Session(registry, _) => registry,
             Access::Exclusive(registry) => registry,
         }
     }
 
+    /// What layers carry from call to call.
+    pub(crate) fn carried(&self) -> Option<&Carried> {
+        match self {
+            Access::Shared(_) => None,
+            Access::Session(_, carried) => Some(carried),
+            Access::Exclusive(registry) => registry.carried.as_ref(),
+        }
+    }
+
+    fn carried_mut(&mut self) -> Result<&mut Carried> {
+        let carried = match self {
+            Access::Shared(_) => None,
+            Access::Session(_, carried) => Some(&mut **carried),
+            Access::Exclusive(registry) => registry.carried.as_mut(),
+        };
+        carried.ok_or_else(|| Error::Internal("nothing is carried by this call".into()))
+    }
+
     fn get_mut(&mut self) -> Result<&mut Registry> {
         match self {
-            Access::Shared(_) => Err(Error::Internal("an inference program writes the registry".into())),
+            Access::Shared(_) | Access::Session(..) => {
+                Err(Error::Internal("an inference program writes the registry".into()))
+            }
             Access::Exclusive(registry) => Ok(registry),
         }
     }
@@ -93,7 +115,7 @@ fn execute_step<T: Real>(
         };
         debug_assert!(step.reads.len() <= MAX_READS && step.writes.len() <= MAX_WRITES);
         for (view, value) in args.reads.iter_mut().zip(&step.reads) {
-            *view = resolve::<T>(program, *value, run, access.get())?;
+            *view = resolve::<T>(program, *value, run, access)?;
         }
         for ((slice, taken), value) in
             args.writes.iter_mut().zip(taken.iter_mut().flatten()).zip(&step.writes)
@@ -115,7 +137,7 @@ fn take(place: Place, run: &mut Run, access: &mut Access<'_>) -> Result<Buffer> 
     Ok(match place {
         Place::Buffer(buffer) => std::mem::take(&mut run.buffers[buffer]),
         Place::Alias(_) => unreachable!("owners are no aliases"),
-        stored => std::mem::take(stored_buffer(stored, access.get_mut()?)?),
+        stored => std::mem::take(stored_buffer(stored, access)?),
     })
 }
 
@@ -123,21 +145,24 @@ fn put_back(taken: Taken, run: &mut Run, access: &mut Access<'_>) {
     match taken.place {
         Place::Buffer(buffer) => run.buffers[buffer] = taken.buffer,
         stored => {
-            if let Some(buffer) =
-                access.get_mut().ok().and_then(|registry| stored_buffer(stored, registry).ok())
-            {
+            if let Ok(buffer) = stored_buffer(stored, access) {
                 *buffer = taken.buffer;
             }
         }
     }
 }
 
-fn stored_buffer(place: Place, registry: &mut Registry) -> Result<&mut Buffer> {
+fn stored_buffer<'a>(place: Place, access: &'a mut Access<'_>) -> Result<&'a mut Buffer> {
+    if let Place::Carried(number) = place {
+        return Ok(&mut access.carried_mut()?.buffers[number]);
+    }
+    let registry = access.get_mut()?;
     match place {
         Place::Master(parameter) => registry.stores[parameter.store].master_buffer_mut(),
         Place::Gradient(parameter) => Ok(&mut registry.gradients[parameter.store]),
         Place::Moment { store, slot } => Ok(&mut registry.moments[store][slot]),
-        Place::Version(..) | Place::Buffer(_) | Place::Alias(_) => {
+        Place::State(number) => Ok(&mut registry.states[number].content),
+        Place::Version(..) | Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => {
             Err(Error::Internal(format!("{place:?} is not written by steps")))
         }
     }
@@ -147,8 +172,9 @@ fn resolve<'a, T: Real>(
     program: &Program,
     value: Value,
     run: &'a Run,
-    registry: &'a Registry,
+    access: &'a Access<'_>,
 ) -> Result<View<'a>> {
+    let registry = access.get();
     let info = program.value(value);
     let bytes = match program.value(program.owner(value)).place {
         Place::Buffer(buffer) => {
@@ -164,6 +190,12 @@ fn resolve<'a, T: Real>(
             part::<T>(&registry.gradients[parameter.store], offset, len)
         }
         Place::Moment { store, slot } => registry.moments[store][slot].bytes(),
+        Place::State(number) => registry.states[number].content.bytes(),
+        Place::Carried(number) => {
+            let carried =
+                access.carried().ok_or_else(|| Error::Internal("nothing is carried by this call".into()))?;
+            &carried.buffers[number].bytes()[..info.len(run.rows) * size_of::<T>()]
+        }
         Place::Version(parameter, dtype) => {
             let index = parameter
                 .parameter
@@ -196,6 +228,7 @@ fn destination<'a, T: Real>(
             };
             &mut taken.buffer.bytes_mut()[..info.len(rows) * size]
         }
+        Place::Carried(_) => &mut taken.buffer.bytes_mut()[..info.len(rows) * size_of::<T>()],
         _ => taken.buffer.bytes_mut(),
     }
 }

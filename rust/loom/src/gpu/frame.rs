@@ -200,7 +200,8 @@ pub(crate) fn execute(
     let list = {
         let registry = access.get();
         let mut mirror = registry.mirror()?;
-        memory.dispatches(program, registry, &mut mirror, rows, values.gradients_zeroed, phases.clone())?
+        let zeroed = values.gradients_zeroed;
+        memory.dispatches(program, registry, &mut mirror, rows, zeroed, phases.clone(), access.carried())?
     };
     memory.set_table(&encode_step(values, 0))?;
     gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&ACTIVE));

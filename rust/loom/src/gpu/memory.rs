@@ -8,7 +8,7 @@ use super::mirror::Mirror;
 use super::recorder::{BothGradients, Dispatch, Recorder, schedule};
 use super::steps::STEP_BYTES;
 use crate::dtype::DType;
-use crate::network::Registry;
+use crate::network::{Carried, Registry};
 use crate::ops::{Direction, Op};
 use crate::program::{Kind, Phase, Place, Program, Step, Value, Write};
 use crate::{Error, Result};
@@ -205,6 +205,7 @@ impl Memory {
         rows: usize,
         gradients_zeroed: bool,
         phases: RangeInclusive<Phase>,
+        carried: Option<&Carried>,
     ) -> Result<Arc<Vec<Dispatch>>> {
         mirror.prepare(program, registry)?;
         if self.generation != mirror.generation() {
@@ -220,6 +221,14 @@ impl Memory {
             program.steps.iter().filter(|step| key.phases.contains(&step.phase)).collect();
         let operand = |value: &Value| match program.value(program.owner(*value)).place {
             Place::Buffer(_) => self.value(program, *value, rows),
+            Place::Carried(number) => {
+                let memory = carried.and_then(|carried| carried.on_device.as_ref());
+                let allocation = memory.and_then(|memory| memory.allocations.get(number));
+                let elements = program.value(*value).len(rows);
+                allocation
+                    .map(|allocation| Operand::new(allocation, 0, elements))
+                    .ok_or_else(|| Error::Internal("nothing is carried by this call".into()))
+            }
             place => mirror.operand(place, registry),
         };
         let record = |recorder: &mut Recorder<'_>, step: &Step| -> Result<()> {

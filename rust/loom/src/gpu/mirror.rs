@@ -64,6 +64,9 @@ pub(crate) struct Mirror {
     masters_ahead: bool,
     gradients: Side,
     moments: Side,
+    /// What layers keep, by number.
+    kept: Vec<Option<Allocation>>,
+    states: Side,
 }
 
 /// Where the newest content is.
@@ -83,6 +86,8 @@ impl Mirror {
             masters_ahead: false,
             gradients: Side::Host,
             moments: Side::Host,
+            kept: Vec::new(),
+            states: Side::Host,
         }
     }
 
@@ -93,12 +98,20 @@ impl Mirror {
 
     /// Whether anything here is newer than what the host has.
     pub(crate) fn is_ahead(&self) -> bool {
-        self.masters_ahead || self.gradients == Side::Device || self.moments == Side::Device
+        self.masters_ahead
+            || self.gradients == Side::Device
+            || self.moments == Side::Device
+            || self.states == Side::Device
     }
 
     /// The host has changed its moments, or dropped them.
     pub(crate) fn forget_moments(&mut self) {
         self.moments = Side::Host;
+    }
+
+    /// The host has changed what layers keep.
+    pub(crate) fn forget_states(&mut self) {
+        self.states = Side::Host;
     }
 
     /// The host has changed its gradients, or dropped them.
@@ -109,7 +122,7 @@ impl Mirror {
     /// Brings whatever the program reads or writes up to the host's state, where that is newer.
     pub(super) fn prepare(&mut self, program: &Program, registry: &Registry) -> Result<()> {
         self.stores.resize_with(registry.stores().len(), StoreMirror::default);
-        let (mut gradients, mut moments) = (false, false);
+        let (mut gradients, mut moments, mut states) = (false, false, false);
         for info in &program.values {
             match info.place {
                 Place::Master(parameter) => self.prepare_master(parameter, registry)?,
@@ -124,7 +137,8 @@ impl Mirror {
                     moments = true;
                     self.prepare_moments(store, registry)?;
                 }
-                Place::Buffer(_) | Place::Alias(_) => {}
+                Place::State(_) => states = true,
+                Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => {}
             }
         }
         for step in &program.steps {
@@ -132,6 +146,15 @@ impl Mirror {
                 && let Some(dtype) = registry.stores()[encode.store].active()
             {
                 self.prepare_version(encode.store, dtype, registry)?;
+            }
+        }
+        if states {
+            // All of them, since one side is kept for all.
+            for number in 0..registry.states.len() {
+                self.prepare_state(number, registry)?;
+            }
+            if self.states == Side::Host {
+                self.states = Side::Both;
             }
         }
         if gradients && self.gradients == Side::Host {
@@ -250,6 +273,23 @@ impl Mirror {
         Ok(())
     }
 
+    fn prepare_state(&mut self, number: usize, registry: &Registry) -> Result<()> {
+        self.kept.resize_with(registry.states.len(), || None);
+        let content = registry.states[number].content.bytes();
+        let held = &mut self.kept[number];
+        let fits = held.as_ref().is_some_and(|memory| memory.size() >= content.len() as u64);
+        if !fits {
+            *held = Some(self.gpu.storage("states of layers", content.len() as u64)?);
+            self.generation += 1;
+        }
+        if let Some(memory) = held
+            && (self.states == Side::Host || !fits)
+        {
+            self.gpu.upload(memory, 0, content);
+        }
+        Ok(())
+    }
+
     /// Where something stored is on the device.
     pub(super) fn operand(&self, place: Place, registry: &Registry) -> Result<Operand> {
         let gone = || Error::Internal(format!("{place:?} is not on the device"));
@@ -279,7 +319,11 @@ impl Mirror {
                 let index = parameter.parameter.ok_or_else(gone)?;
                 self.packed(parameter.store, dtype, index, registry).ok_or_else(gone)
             }
-            Place::Buffer(_) | Place::Alias(_) => Err(gone()),
+            Place::State(number) => {
+                let memory = self.kept.get(number).and_then(Option::as_ref).ok_or_else(gone)?;
+                Ok(Operand::new(memory, 0, registry.states[number].spec.shape.len()))
+            }
+            Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => Err(gone()),
         }
     }
 
@@ -329,7 +373,8 @@ impl Mirror {
                     }
                     Place::Gradient(_) => self.gradients = Side::Device,
                     Place::Moment { .. } => self.moments = Side::Device,
-                    Place::Version(..) | Place::Buffer(_) | Place::Alias(_) => {}
+                    Place::State(_) => self.states = Side::Device,
+                    Place::Version(..) | Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => {}
                 }
             }
             if let Op::Encode(encode) = &step.op {
@@ -400,6 +445,14 @@ impl Mirror {
                 parts.push((Operand::new(memory, 0, moment.len_bytes() / 4), moment.bytes_mut()));
             }
         }
+        if self.states == Side::Device {
+            for (held, state) in self.kept.iter().zip(&mut registry.states) {
+                if let Some(memory) = held {
+                    let elements = state.spec.shape.len();
+                    parts.push((Operand::new(memory, 0, elements), state.content.bytes_mut()));
+                }
+            }
+        }
         if self.masters_ahead {
             for (held, store) in self.stores.iter().zip(&mut registry.stores) {
                 if let Some((memory, epoch)) = &held.master
@@ -418,7 +471,7 @@ impl Mirror {
             }
         }
         self.masters_ahead = false;
-        for side in [&mut self.gradients, &mut self.moments] {
+        for side in [&mut self.gradients, &mut self.moments, &mut self.states] {
             if *side == Side::Device {
                 *side = Side::Both;
             }

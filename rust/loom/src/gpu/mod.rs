@@ -30,6 +30,7 @@ mod timer;
 mod training;
 
 pub use adapter::{Adapter, AdapterList, adapters, release};
+pub(crate) use device::Allocation;
 pub use device::{Capabilities, Gpu};
 pub use frame::FrameStatistics;
 pub use kernel::{Kernel, Template};

@@ -16,7 +16,8 @@ struct Step {
     clip_value: f32,
     // Where this step's rows start in the frame's order of rows.
     first_row: u32,
-    unused: u32,
+    // Steps of the sequences that a session has seen before this call.
+    position: u32,
 }
 
 @group(1) @binding(0) var<storage, read> steps: array<Step>;

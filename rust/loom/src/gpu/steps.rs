@@ -20,7 +20,7 @@ pub(crate) fn encode_step(values: &StepValues, first_row: usize) -> [u8; STEP_BY
         limit(values.max_norm),
         limit(values.clip_value),
         first_row as u32,
-        0,
+        values.position as u32,
     ];
     bytemuck::cast(words)
 }

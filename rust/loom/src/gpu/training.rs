@@ -162,7 +162,9 @@ pub(crate) fn train_frame(
             _ => Vec::new(),
         };
         let mut mirror = registry.mirror()?;
-        let mut list = |phases| memory.dispatches(program, registry, &mut mirror, rows, true, phases);
+        let mut list = |phases| {
+            memory.dispatches(program, registry, &mut mirror, rows, true, phases, registry.carried.as_ref())
+        };
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::Update..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));

@@ -1,6 +1,6 @@
 //! Networks as safetensors: masters, packed versions, config, and on request the optimizer's state.
 //!
-//! Tensors are named `z.y.x.l.name` (masters, in the outside's layout), `z.y.x.l.name@dtype` and
+//! Tensors are named `z.y.x.l.name` (masters in the outside's layout, and what layers keep beside them), `z.y.x.l.name@dtype` and
 //! `z.y.x.l.name@dtype.scale` (packed codes in storage order and their scales), and
 //! `z.y.x.l@moment.name` (an optimizer's flat moments). The metadata holds `loom.format`,
 //! `loom.config` and, with the optimizer's state, `loom.training`.
@@ -85,6 +85,13 @@ impl Network {
         self.synchronize()?;
         let mut entries: Vec<(String, Entry)> = Vec::new();
         for placed in self.layers() {
+            for number in placed.states.clone() {
+                let state = &self.registry.states[number];
+                let name = format!("{}.{}", placed.path, state.spec.name);
+                entries.push((name, real_entry(&state.tensor(self.precision())?)));
+            }
+        }
+        for placed in self.owners() {
             let Some(store) = placed.store else { continue };
             self.collect_weights(placed, store, &mut entries)?;
             if options.optimizer {
@@ -198,6 +205,13 @@ impl Network {
     fn restore_weights(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
         let precision = self.precision();
         for placed in self.cells.iter().flatten() {
+            for number in placed.states.clone() {
+                let state = &mut self.registry.states[number];
+                let name = format!("{}.{}", placed.path, state.spec.name);
+                state.set(&real_tensor(tensors, &name, precision)?.view()).map_err(damaged)?;
+            }
+        }
+        for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
             let Some(store) = placed.store else { continue };
             let weights = &mut self.registry.stores[store];
             let parameters = weights.parameters().to_vec();
@@ -234,7 +248,7 @@ impl Network {
     fn restore_moments(&mut self, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
         state.optimizer.validate().map_err(damaged)?;
         self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size());
-        for placed in self.cells.iter().flatten() {
+        for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
             let Some(store) = placed.store else { continue };
             for (slot, name) in state.optimizer.slots().iter().enumerate() {
                 let name = format!("{}@moment.{name}", placed.path);

@@ -1,7 +1,7 @@
 //! An activation as a layer, and the lowering that layers with an activation share.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Want, single};
+use super::{Context, Forward, Layer, Sample, Want, single};
 use crate::Result;
 use crate::ops::Pointwise;
 use crate::ops::pointwise::{Activation, Saved};
@@ -17,7 +17,12 @@ pub struct ActivationLayer {
     pub function: Activation,
 }
 
-impl Configured for ActivationLayer {}
+impl Configured for ActivationLayer {
+    fn samples() -> Vec<Sample> {
+        let shape = [3, 5];
+        Activation::ALL.iter().map(|function| Sample::new(Self { function: *function }, shape)).collect()
+    }
+}
 
 impl Layer for ActivationLayer {
     fn kind(&self) -> &'static str {
@@ -30,6 +35,10 @@ impl Layer for ActivationLayer {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         single(self.kind(), inputs).cloned()
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
     }
 
     fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {

@@ -3,7 +3,7 @@
 use super::activation::{activate, activate_backward};
 use super::dense::{with_bias, yes};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Convolution, Direction, Geometry2D};
 use crate::program::{Builder, Value};
@@ -213,6 +213,20 @@ impl Configured for Conv2D {
         }
         Ok(())
     }
+
+    fn samples() -> Vec<Sample> {
+        let same = Padding::Named(NamedPadding::Same);
+        vec![
+            Sample::new(Conv2D::new(1, [1, 1]), [1, 1, 1]),
+            Sample::new(Conv2D::new(3, [3, 3]).activation(Activation::Tanh), [2, 5, 6]),
+            Sample::new(Conv2D::new(4, [2, 3]).stride([2, 1]).padding(same).groups(2), [2, 7, 5]),
+            Sample::new(
+                Conv2D::new(6, [3, 3]).padding(Padding::Explicit([2, 1])).dilation([2, 1]),
+                [3, 6, 5],
+            ),
+            Sample::new(Conv2D::new(4, [3, 3]).groups(4).without_bias(), [4, 6, 6]),
+        ]
+    }
 }
 
 impl Layer for Conv2D {
@@ -233,7 +247,7 @@ impl Layer for Conv2D {
         let [kernel_height, kernel_width] = self.kernel_size;
         let group_inputs = inputs[0][0] / self.groups;
         let weight = ParameterSpec {
-            name: "weight",
+            name: "weight".into(),
             layout: Layout::input_major([self.filters, group_inputs, kernel_height, kernel_width]),
             initializer: self.weight_initializer.unwrap_or(Initializer::HeNormal),
             fan_in: group_inputs * kernel_height * kernel_width,

@@ -2,7 +2,7 @@
 
 use super::activation::{activate, activate_backward};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
@@ -69,7 +69,7 @@ pub(super) fn with_bias(
     initializer: Option<Initializer>,
 ) -> Vec<ParameterSpec> {
     let bias = bias.then(|| ParameterSpec {
-        name: "bias",
+        name: "bias".into(),
         layout: Layout::plain([channels]),
         initializer: initializer.unwrap_or(Initializer::Zeros),
         morphable: false,
@@ -84,6 +84,16 @@ impl Configured for Dense {
             return Err(Error::Value("units must be at least 1".into()));
         }
         Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        let wide = Self { weight_initializer: Some(Initializer::Normal { std: 0.3 }), ..Dense::new(19) };
+        vec![
+            Sample::new(Dense::new(1), [1]),
+            Sample::new(Dense::new(5).activation(Activation::Tanh), [7]),
+            Sample::new(wide.activation(Activation::Gelu), [3, 33]),
+            Sample::new(Dense::new(4).without_bias().activation(Activation::Silu), [2, 3, 5]),
+        ]
     }
 }
 
@@ -110,7 +120,7 @@ impl Layer for Dense {
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
         let features = inputs[0].last().copied().unwrap_or(1);
         let weight = ParameterSpec {
-            name: "weight",
+            name: "weight".into(),
             layout: Layout::input_major([self.units, features]),
             initializer: self.weight_initializer.unwrap_or(Initializer::XavierNormal),
             fan_in: features,
@@ -118,6 +128,10 @@ impl Layer for Dense {
             morphable: true,
         };
         with_bias(weight, self.bias, self.units, self.bias_initializer)
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

@@ -1,7 +1,7 @@
 //! Random zeroing in training.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Want, single};
+use super::{Context, Forward, Layer, Sample, Want, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
@@ -23,6 +23,10 @@ impl Configured for Dropout {
         }
         Ok(())
     }
+
+    fn samples() -> Vec<Sample> {
+        vec![Sample::new(Self { rate: 0.0 }, [5]), Sample::new(Self { rate: 0.4 }, [3, 7])]
+    }
 }
 
 impl Dropout {
@@ -42,6 +46,10 @@ impl Layer for Dropout {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         single(self.kind(), inputs).cloned()
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {

@@ -1,7 +1,7 @@
 //! All axes of a row made one.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Want, single};
+use super::{Context, Forward, Layer, Sample, Want, single};
 use crate::Result;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -12,7 +12,11 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Flatten {}
 
-impl Configured for Flatten {}
+impl Configured for Flatten {
+    fn samples() -> Vec<Sample> {
+        vec![Sample::new(Self {}, [1]), Sample::new(Self {}, [2, 3, 5])]
+    }
+}
 
 impl Layer for Flatten {
     fn kind(&self) -> &'static str {
@@ -25,6 +29,10 @@ impl Layer for Flatten {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         Ok(Shape::from([single(self.kind(), inputs)?.len()]))
+    }
+
+    fn keeps_elements(&self) -> bool {
+        true
     }
 
     fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {

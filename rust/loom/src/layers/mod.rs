@@ -4,6 +4,9 @@
 //! it and its gradients. It names no device, no numeric type and no trainer.
 
 mod activation;
+#[cfg(test)]
+mod conformance;
+mod context;
 mod conv2d;
 mod dense;
 mod dropout;
@@ -11,87 +14,27 @@ mod flatten;
 mod pooling;
 mod registry;
 mod reshape;
+mod sample;
 mod softmax;
 
 pub use activation::ActivationLayer;
+pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
 pub use conv2d::{Conv2D, Padding};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use flatten::Flatten;
 pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
-pub use registry::{from_config, kinds, register};
+pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
+pub use sample::Sample;
 pub use softmax::Softmax;
 pub(crate) use softmax::class_extents;
 
-use crate::dtype::DType;
 use crate::ops::LossFunction;
-use crate::program::{Builder, LayerPath, ParameterRef, Value};
+use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
 use crate::{Error, Result};
 use std::fmt;
-
-/// A parameter that a layer asks for.
-#[derive(Clone, Debug)]
-pub struct ParameterSpec {
-    /// Its name in the layer, such as `weight`.
-    pub name: &'static str,
-    /// How it is stored and how the outside sees it.
-    pub layout: Layout,
-    /// How it starts.
-    pub initializer: Initializer,
-    /// Inputs that meet in one output, for the initialiser's scale.
-    pub fan_in: usize,
-    /// Outputs that one input reaches, for the initialiser's scale.
-    pub fan_out: usize,
-    /// Whether it takes on the layer's numeric type; biases and gains stay float.
-    pub morphable: bool,
-}
-
-/// A parameter as a layer finds it while lowering.
-#[derive(Clone, Debug)]
-pub struct BoundParameter {
-    /// Its name in the layer.
-    pub name: &'static str,
-    /// Where it is.
-    pub reference: ParameterRef,
-    /// Its storage extents.
-    pub shape: Shape,
-    /// The packed type the forward pass reads; `None` for the master.
-    pub active: Option<DType>,
-}
-
-/// What a layer knows while it lowers itself.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Where the layer stands.
-    pub path: LayerPath,
-    /// Whether dropout and the like are on.
-    pub training: bool,
-    /// Its parameters, in the order it asked for them.
-    pub parameters: Vec<BoundParameter>,
-}
-
-impl Context {
-    /// The parameter of this name.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] where the layer never asked for it.
-    pub fn parameter(&self, name: &str) -> Result<&BoundParameter> {
-        self.parameters
-            .iter()
-            .find(|parameter| parameter.name == name)
-            .ok_or_else(|| Error::Internal(format!("layer {} has no parameter \"{name}\"", self.path)))
-    }
-
-    /// The parameter of this name as the forward pass reads it.
-    pub fn read(&self, b: &mut Builder, name: &str) -> Result<Value> {
-        let parameter = self.parameter(name)?;
-        Ok(b.parameter(parameter.reference, parameter.shape.clone(), parameter.active))
-    }
-}
 
 /// What a forward lowering leaves for the backward one.
 #[derive(Clone, Debug)]
@@ -150,7 +93,48 @@ pub trait Layer: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// What it keeps beside its parameters for these inputs, which `output_shape` has accepted.
+    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
+        let _ = inputs;
+        Vec::new()
+    }
+
+    /// What it carries from call to call of a session that is at most `length` steps long.
+    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        let _ = (inputs, length);
+        Vec::new()
+    }
+
+    /// Whether it reads a second input, the context.
+    fn takes_context(&self) -> bool {
+        false
+    }
+
+    /// For a layer that reads its input as whole numbers: what they must be below.
+    fn index_limit(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether its output holds the input's elements as they are, so that whole numbers pass through it.
+    fn keeps_elements(&self) -> bool {
+        false
+    }
+
+    /// Whether a sequence may come to it piece by piece: it works on every step by itself, or carries
+    /// what later steps need of earlier ones. Only such layers run in sessions.
+    fn is_stepwise(&self) -> bool {
+        false
+    }
+
+    /// The layer, by cell and place, whose parameters it uses instead of its own.
+    fn tied_to(&self) -> Option<[usize; 4]> {
+        None
+    }
+
     /// Lowers the layer to operations.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where something it asked for is not there.
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward>;
 
     /// Lowers the gradients: returns the contribution to each input's gradient (`None`

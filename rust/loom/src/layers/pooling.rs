@@ -3,7 +3,7 @@
 use super::conv2d::{Padding, ones, positive, window_geometry};
 use super::dense::yes;
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Want, shape_error, single};
+use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
 use crate::ops::pool::PoolKind;
 use crate::ops::{Direction, Geometry2D, Pool};
 use crate::program::{Builder, Value};
@@ -78,15 +78,39 @@ impl Configured for MaxPool2D {
     fn validate(&self) -> Result<()> {
         validate_window(self.pool_size, self.stride, self.padding)
     }
+
+    fn samples() -> Vec<Sample> {
+        let overlapping = Self { stride: Some([1, 2]), padding: [1, 0], ..Self::new([3, 2]) };
+        vec![
+            Sample::new(Self::new([1, 1]), [1, 1, 1]),
+            Sample::new(Self::new([2, 2]), [3, 6, 5]),
+            Sample::new(overlapping, [2, 5, 7]),
+        ]
+    }
 }
 
 impl Configured for AvgPool2D {
     fn validate(&self) -> Result<()> {
         validate_window(self.pool_size, self.stride, self.padding)
     }
+
+    fn samples() -> Vec<Sample> {
+        let overlapping =
+            Self { stride: Some([1, 2]), padding: [1, 1], count_include_pad: false, ..Self::new([3, 2]) };
+        vec![
+            Sample::new(Self::new([1, 1]), [1, 1, 1]),
+            Sample::new(Self::new([2, 2]), [3, 6, 5]),
+            Sample::new(Self { padding: [1, 0], ..Self::new([2, 3]) }, [1, 5, 7]),
+            Sample::new(overlapping, [2, 5, 7]),
+        ]
+    }
 }
 
-impl Configured for GlobalAvgPool2D {}
+impl Configured for GlobalAvgPool2D {
+    fn samples() -> Vec<Sample> {
+        vec![Sample::new(Self {}, [1, 1, 1]), Sample::new(Self {}, [3, 5, 7])]
+    }
+}
 
 /// Channels and window extents for an image.
 fn geometry(

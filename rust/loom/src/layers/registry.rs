@@ -1,5 +1,6 @@
 //! Layers by name: one line each, and room for those a user of the crate brings.
 
+use super::sample::Sample;
 use super::{
     ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, MaxPool2D, Reshape,
     Softmax,
@@ -13,20 +14,32 @@ use std::sync::{LazyLock, RwLock};
 /// Makes a layer from its config without the `type` key.
 type Constructor = fn(Value) -> Result<Box<dyn Layer>>;
 
-const BUILT_IN: &[(&str, Constructor)] = &[
-    ("dense", construct::<Dense>),
-    ("conv2d", construct::<Conv2D>),
-    ("max_pool2d", construct::<MaxPool2D>),
-    ("avg_pool2d", construct::<AvgPool2D>),
-    ("global_avg_pool2d", construct::<GlobalAvgPool2D>),
-    ("flatten", construct::<Flatten>),
-    ("reshape", construct::<Reshape>),
-    ("dropout", construct::<Dropout>),
-    ("activation", construct::<ActivationLayer>),
-    ("softmax", construct::<Softmax>),
+/// What the registry knows of a layer: how to make it from its config, and what to try it on.
+#[derive(Clone, Copy)]
+struct Entry {
+    kind: &'static str,
+    construct: Constructor,
+    samples: fn() -> Vec<Sample>,
+}
+
+const fn entry<L: Configured>(kind: &'static str) -> Entry {
+    Entry { kind, construct: construct::<L>, samples: L::samples }
+}
+
+const BUILT_IN: &[Entry] = &[
+    entry::<Dense>("dense"),
+    entry::<Conv2D>("conv2d"),
+    entry::<MaxPool2D>("max_pool2d"),
+    entry::<AvgPool2D>("avg_pool2d"),
+    entry::<GlobalAvgPool2D>("global_avg_pool2d"),
+    entry::<Flatten>("flatten"),
+    entry::<Reshape>("reshape"),
+    entry::<Dropout>("dropout"),
+    entry::<ActivationLayer>("activation"),
+    entry::<Softmax>("softmax"),
 ];
 
-static REGISTERED: LazyLock<RwLock<Vec<(&'static str, Constructor)>>> = LazyLock::new(Default::default);
+static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);
 
 /// A layer whose fields are its config, checked once they are read.
 pub trait Configured: Layer + DeserializeOwned + 'static {
@@ -34,6 +47,15 @@ pub trait Configured: Layer + DeserializeOwned + 'static {
     fn validate(&self) -> Result<()> {
         Ok(())
     }
+
+    /// What the layer is tried on, each option at least once: the conformance tests prove its gradients,
+    /// its agreement from device to device and its config on every one of these.
+    fn samples() -> Vec<Sample>;
+}
+
+/// The samples of every layer there is, by kind.
+pub fn samples() -> Vec<(&'static str, Vec<Sample>)> {
+    table().into_iter().map(|entry| (entry.kind, (entry.samples)())).collect()
 }
 
 fn construct<L: Configured>(config: Value) -> Result<Box<dyn Layer>> {
@@ -42,14 +64,14 @@ fn construct<L: Configured>(config: Value) -> Result<Box<dyn Layer>> {
     Ok(Box::new(layer))
 }
 
-fn table() -> Vec<(&'static str, Constructor)> {
+fn table() -> Vec<Entry> {
     let registered = REGISTERED.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     BUILT_IN.iter().chain(registered.iter()).copied().collect()
 }
 
 /// The names of all layers there are.
 pub fn kinds() -> Vec<&'static str> {
-    table().into_iter().map(|(kind, _)| kind).collect()
+    table().into_iter().map(|entry| entry.kind).collect()
 }
 
 /// Makes a layer from its config, an object whose `type` names it.
@@ -67,11 +89,11 @@ pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
         _ => return Err(Error::Value("a layer's config needs a \"type\"".into())),
     };
     let table = table();
-    let Some((_, constructor)) = table.iter().find(|(name, _)| *name == kind) else {
-        let names: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
+    let Some(entry) = table.iter().find(|entry| entry.kind == kind) else {
+        let names: Vec<&str> = table.iter().map(|entry| entry.kind).collect();
         return Err(unknown("layer type", &kind, names.iter().copied()));
     };
-    constructor(Value::Object(fields)).map_err(|error| match error {
+    (entry.construct)(Value::Object(fields)).map_err(|error| match error {
         Error::Value(message) => Error::Value(format!("layer \"{kind}\": {message}")),
         other => other,
     })
@@ -86,7 +108,7 @@ pub fn register<L: Configured>(kind: &'static str) -> Result<()> {
         return Err(Error::Value(format!("a layer type \"{kind}\" exists already")));
     }
     let mut registered = REGISTERED.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    registered.push((kind, construct::<L>));
+    registered.push(entry::<L>(kind));
     Ok(())
 }
 

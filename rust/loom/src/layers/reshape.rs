@@ -1,7 +1,7 @@
 //! A row's elements seen with other extents.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Want, shape_error, single};
+use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -33,6 +33,13 @@ impl Configured for Reshape {
         }
         Ok(())
     }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::new(Self { shape: vec![3, -1, 2] }, [4, 9]),
+            Sample::new(Self { shape: vec![6] }, [2, 3]),
+        ]
+    }
 }
 
 impl Layer for Reshape {
@@ -57,6 +64,10 @@ impl Layer for Reshape {
             return Err(shape_error("Reshape", &expected, input));
         }
         Ok(shape)
+    }
+
+    fn keeps_elements(&self) -> bool {
+        true
     }
 
     fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {

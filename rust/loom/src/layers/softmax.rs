@@ -1,7 +1,7 @@
 //! Softmax as a layer.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Want, shape_error, single};
+use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
 use crate::ops::{Direction, LossFunction};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -33,6 +33,14 @@ impl Configured for Softmax {
             return Err(Error::Value(format!("temperature must be above 0, got {}", self.temperature)));
         }
         Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::new(Self::default(), [1]),
+            Sample::new(Self { temperature: 0.5 }, [3, 7]),
+            Sample::new(Self::default(), [4, 3, 5]),
+        ]
     }
 }
 
@@ -68,6 +76,10 @@ impl Layer for Softmax {
             return Err(shape_error("Softmax", "at least one class", input));
         }
         Ok(input.clone())
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
     }
 
     fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {

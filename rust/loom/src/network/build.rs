@@ -1,12 +1,20 @@
 //! Shape inference and initial weights.
 
-use super::{Network, at_layer};
+use super::lower::no_context;
+use super::{Combine, Network, PlacedLayer, State, at_layer};
 use crate::cpu::Cpu;
 use crate::layers::ParameterSpec;
+use crate::program::LayerPath;
 use crate::random::{Stream, Use};
 use crate::tensor::{Precision, Shape};
 use crate::weights::WeightStore;
 use crate::{Error, Result};
+
+/// Extents of what a layer reads and makes.
+struct LayerShapes {
+    inputs: Vec<Shape>,
+    output: Shape,
+}
 
 impl Network {
     /// Infers every shape and makes initial weights for layers that have none yet.
@@ -22,13 +30,14 @@ impl Network {
             return Ok(());
         }
         let shapes = self.infer_shapes()?;
+        self.check_indices_arrive()?;
         self.synchronize()?;
         let mut stores = Vec::new();
         let mut kept = Vec::new();
         let mut assigned = Vec::new();
-        for (placed, (input, _)) in self.layers().zip(&shapes) {
-            let specs = placed.layer.parameters(std::slice::from_ref(input));
-            if specs.is_empty() {
+        for (placed, shapes) in self.layers().zip(&shapes) {
+            let specs = placed.layer.parameters(&shapes.inputs);
+            if specs.is_empty() || placed.is_tied() {
                 assigned.push(None);
                 continue;
             }
@@ -42,6 +51,7 @@ impl Network {
                 }
             });
         }
+        let states = self.fresh_states(&shapes);
         let mut old: Vec<Option<WeightStore>> = self.registry.stores.drain(..).map(Some).collect();
         self.registry.stores = stores
             .into_iter()
@@ -51,28 +61,122 @@ impl Network {
             .ok_or_else(|| Error::Internal("a weight store was lost while building".into()))?;
         self.registry.clear_gradients();
         self.registry.clear_moments();
+        self.registry.carried = None;
         // Stores may have changed places: copies on a device are of the old ones.
         self.registry.place_on(&self.device);
-        for ((placed, (input, output)), store) in self.cells.iter_mut().flatten().zip(shapes).zip(assigned) {
-            placed.store = store;
-            placed.input_shape = Some(input);
-            placed.output_shape = Some(output);
+        self.registry.states.clear();
+        let ties = self.ties(&shapes, &assigned)?;
+        let layers = self.cells.iter_mut().flatten();
+        for (number, (((placed, shapes), store), states)) in
+            layers.zip(shapes).zip(assigned).zip(states).enumerate()
+        {
+            placed.store = store.or(ties[number]);
+            let first = self.registry.states.len();
+            self.registry.states.extend(states);
+            placed.states = first..self.registry.states.len();
+            let mut inputs = shapes.inputs.into_iter();
+            placed.input_shape = inputs.next();
+            placed.context_shape = inputs.next();
+            placed.output_shape = Some(shapes.output);
         }
         self.built = true;
         self.invalidate();
         self.refresh_versions()
     }
 
+    /// What every layer keeps: what it has kept so far where that still fits.
+    fn fresh_states(&self, shapes: &[LayerShapes]) -> Vec<Vec<State>> {
+        let of_layer = |(placed, shapes): (&PlacedLayer, &LayerShapes)| {
+            let specs = placed.layer.states(&shapes.inputs);
+            let held = &self.registry.states[placed.states.clone()];
+            let fits =
+                held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec);
+            if fits {
+                return held.to_vec();
+            }
+            specs.into_iter().map(|spec| State::new(spec, self.precision)).collect()
+        };
+        self.layers().zip(shapes).map(of_layer).collect()
+    }
+
+    /// The stores of layers that use another one's parameters.
+    fn ties(&self, shapes: &[LayerShapes], assigned: &[Option<usize>]) -> Result<Vec<Option<usize>>> {
+        let store_of = |placed: &PlacedLayer, shapes: &LayerShapes| {
+            let Some(at) = placed.layer.tied_to() else { return Ok(None) };
+            let source = LayerPath::new(at[0], at[1], at[2], at[3]);
+            let store = self.layers().zip(assigned).find(|(other, _)| other.path == source);
+            let store = store.and_then(|(_, store)| *store).ok_or_else(|| {
+                Error::Value(format!(
+                    "layer {source}, whose parameters it is to use, is not there or has none"
+                ))
+            })?;
+            let specs = placed.layer.parameters(&shapes.inputs);
+            if !fits(&self.registry.stores[store], &specs) {
+                return Err(Error::Shape(format!(
+                    "the parameters of layer {source}, which it is to use, have other names or shapes"
+                )));
+            }
+            Ok(Some(store))
+        };
+        let place = |(placed, shapes)| store_of(placed, shapes).map_err(|error| at_layer(placed, error));
+        self.layers().zip(shapes).map(place).collect()
+    }
+
     /// Input and output extents of every layer, in order.
-    fn infer_shapes(&self) -> Result<Vec<(Shape, Shape)>> {
-        let mut shape = self.input_shape.clone();
+    fn infer_shapes(&self) -> Result<Vec<LayerShapes>> {
+        self.infer_shapes_from(self.input_shape.clone())
+    }
+
+    /// Checks that the layers, as they are, fit sequences of another length.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] naming a layer whose parameters depend on the length.
+    pub(crate) fn infer_shapes_for(&self, steps: usize) -> Result<()> {
+        let mut shape = self.input_shape.to_vec();
+        if let Some(first) = shape.first_mut() {
+            *first = steps;
+        }
+        for (placed, shapes) in self.layers().zip(self.infer_shapes_from(Shape::new(shape))?) {
+            if !placed.layer.is_stepwise() {
+                let error = Error::State("it needs whole sequences, so it cannot run in a session".into());
+                return Err(at_layer(placed, error));
+            }
+            let specs = placed.layer.parameters(&shapes.inputs);
+            if let Some(store) = placed.store
+                && !fits(&self.registry.stores[store], &specs)
+            {
+                let error = Error::Shape(
+                    "its parameters depend on the length of the sequence, so it cannot run in a session"
+                        .into(),
+                );
+                return Err(at_layer(placed, error));
+            }
+        }
+        Ok(())
+    }
+
+    fn infer_shapes_from(&self, input: Shape) -> Result<Vec<LayerShapes>> {
+        let mut shape = input;
         let mut shapes = Vec::new();
-        for placed in self.layers() {
-            let output = placed
-                .layer
-                .output_shape(std::slice::from_ref(&shape))
-                .map_err(|error| at_layer(placed, error))?;
-            shapes.push((std::mem::replace(&mut shape, output.clone()), output));
+        let mut outputs: Vec<Shape> = Vec::with_capacity(self.cells.len());
+        for (number, cell) in self.cells.iter().enumerate() {
+            let mut context = None;
+            for (source, link) in self.links_into(number)? {
+                shape = link.combined_shape(&shape, &outputs[source])?;
+                if link.combine == Combine::Context {
+                    context = Some(&outputs[source]);
+                }
+            }
+            for placed in cell {
+                let mut inputs = vec![shape];
+                if placed.layer.takes_context() {
+                    inputs.push(context.ok_or_else(|| at_layer(placed, no_context()))?.clone());
+                }
+                let output = placed.layer.output_shape(&inputs).map_err(|error| at_layer(placed, error))?;
+                shape = output.clone();
+                shapes.push(LayerShapes { inputs, output });
+            }
+            outputs.push(shape.clone());
         }
         if shapes.is_empty() {
             return Err(Error::Value("the network has no layer; add one to a cell first".into()));
@@ -80,9 +184,31 @@ impl Network {
         Ok(shapes)
     }
 
+    /// Refuses a layer that reads whole numbers where others come before it that would change them.
+    fn check_indices_arrive(&self) -> Result<()> {
+        let mut unchanged = true;
+        for placed in self.layers() {
+            if placed.layer.index_limit().is_some() && !unchanged {
+                return Err(at_layer(
+                    placed,
+                    Error::Value("the layer reads whole numbers, so only layers that keep them as they are (flatten, reshape) may come before it".into()),
+                ));
+            }
+            unchanged &= placed.layer.keeps_elements();
+        }
+        Ok(())
+    }
+
+    /// What every element of the input must be below, where the network reads whole numbers.
+    pub fn index_limit(&self) -> Option<usize> {
+        self.layers()
+            .find(|placed| !placed.layer.keeps_elements())
+            .and_then(|first| first.layer.index_limit())
+    }
+
     fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
         let layouts: Vec<_> =
-            specs.iter().map(|spec| (spec.name, spec.layout.clone(), spec.morphable)).collect();
+            specs.iter().map(|spec| (spec.name.clone(), spec.layout.clone(), spec.morphable)).collect();
         let mut store = match self.precision {
             Precision::Float32 => WeightStore::new::<f32>(&layouts),
             Precision::Float64 => WeightStore::new::<f64>(&layouts),
@@ -99,11 +225,16 @@ impl Network {
 
     /// Encodes anew every version that its master has left behind.
     pub(crate) fn refresh_versions(&mut self) -> Result<()> {
-        for placed in self.cells.iter().flatten() {
-            if let (Some(store), Some(_)) = (placed.store, placed.dtype) {
-                self.registry.stores[store]
-                    .refresh(Cpu::global()?)
-                    .map_err(|error| at_layer(placed, error))?;
+        let owned = self.cells.iter().flatten().filter(|placed| !placed.is_tied());
+        for placed in owned {
+            if let (Some(store), Some(dtype)) = (placed.store, placed.dtype) {
+                let store = &mut self.registry.stores[store];
+                let refreshed = match store.active() {
+                    Some(_) => store.refresh(Cpu::global()?),
+                    // The layer's type came with its config, before there were weights.
+                    None => store.activate(Some(dtype)),
+                };
+                refreshed.map_err(|error| at_layer(placed, error))?;
             }
         }
         Ok(())

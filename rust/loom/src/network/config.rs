@@ -1,6 +1,6 @@
 //! A network as plain data: to JSON and back.
 
-use super::{Coordinates, Network};
+use super::{Coordinates, Link, Network};
 use crate::dtype::DType;
 use crate::layers;
 use crate::tensor::{Precision, Shape};
@@ -26,6 +26,9 @@ pub struct NetworkConfig {
     pub seed: u64,
     /// Cells that hold layers.
     pub cells: Vec<CellConfig>,
+    /// Cells' outputs handed to later cells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
     /// Layers that differ from the usual in how they are trained or stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<LayerSettings>,
@@ -103,6 +106,7 @@ impl Network {
             precision: self.precision,
             seed: self.seed,
             cells,
+            links: self.links.clone(),
             settings,
         }
     }
@@ -119,6 +123,9 @@ impl Network {
             for layer in &cell.layers {
                 network.add_arc(cell.at, Arc::from(layers::from_config(layer)?))?;
             }
+        }
+        for link in &config.links {
+            network.link(link.clone())?;
         }
         for settings in &config.settings {
             let [depth, row, column, layer] = settings.at;

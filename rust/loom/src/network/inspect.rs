@@ -68,7 +68,7 @@ impl Network {
         let chosen: Vec<(usize, usize)> = self
             .layers()
             .enumerate()
-            .filter(|(_, placed)| choose(placed))
+            .filter(|(_, placed)| !placed.is_tied() && choose(placed))
             .filter_map(|(number, placed)| Some((number, placed.store?)))
             .collect();
         // Every store is encoded before any layer changes over, so that a refusal changes nothing.
@@ -133,15 +133,16 @@ impl Network {
         self.registry.stores.iter().map(|store| store.active_bytes()).sum()
     }
 
-    /// The names of a layer's parameters.
+    /// The names of a layer's parameters; known once the network is built.
     ///
     /// # Errors
     /// [`Error::Index`] for a layer that is not there.
-    pub fn parameter_names(&mut self, cell: Coordinates, layer: usize) -> Result<Vec<&'static str>> {
-        self.build()?;
+    pub fn parameter_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
         let placed = self.layer(cell, layer)?;
         Ok(match placed.store {
-            Some(store) => self.registry.stores[store].parameters().iter().map(|info| info.name).collect(),
+            Some(store) => {
+                self.registry.stores[store].parameters().iter().map(|info| info.name.to_string()).collect()
+            }
             None => Vec::new(),
         })
     }
@@ -154,7 +155,7 @@ impl Network {
         })?;
         let parameters = self.registry.stores[store].parameters();
         let index = parameters.iter().position(|info| info.name == name).ok_or_else(|| {
-            let names: Vec<&str> = parameters.iter().map(|info| info.name).collect();
+            let names: Vec<&str> = parameters.iter().map(|info| &*info.name).collect();
             at_layer(placed, error::unknown("parameter", name, names.iter().copied()))
         })?;
         Ok((store, index))
@@ -177,6 +178,56 @@ impl Network {
     pub fn active_parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         let (store, index) = self.find_parameter(cell, layer, name)?;
         self.registry.store(store)?.decoded(index)
+    }
+
+    /// The names of what a layer keeps beside its parameters, such as running statistics; known once
+    /// the network is built.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn state_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
+        let states = self.layer(cell, layer)?.states.clone();
+        Ok(states.map(|number| self.registry.states[number].spec.name.to_string()).collect())
+    }
+
+    fn find_state(&self, cell: Coordinates, layer: usize, name: &str) -> Result<usize> {
+        let placed = self.layer(cell, layer)?;
+        let states = placed.states.clone();
+        states.clone().find(|number| self.registry.states[*number].spec.name == name).ok_or_else(|| {
+            let names: Vec<&str> = states.map(|number| &*self.registry.states[number].spec.name).collect();
+            at_layer(placed, error::unknown("state", name, names.iter().copied()))
+        })
+    }
+
+    /// What a layer keeps under this name.
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there.
+    pub fn state(&mut self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
+        self.build()?;
+        self.synchronize()?;
+        let number = self.find_state(cell, layer, name)?;
+        self.registry.states[number].tensor(self.precision)
+    }
+
+    /// Sets what a layer keeps under this name.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, and as [`state`](Network::state).
+    pub fn set_state(
+        &mut self,
+        cell: Coordinates,
+        layer: usize,
+        name: &str,
+        values: TensorView<'_>,
+    ) -> Result<()> {
+        self.build()?;
+        self.synchronize()?;
+        let number = self.find_state(cell, layer, name)?;
+        let context = super::describe_path(self.layer(cell, layer)?);
+        self.registry.states[number].set(&values).map_err(|error| error::in_context(&context, error))?;
+        self.registry.forget_device_states();
+        Ok(())
     }
 
     /// Sets a parameter's master from the outside layout; packed versions follow.

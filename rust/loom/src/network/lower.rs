@@ -1,25 +1,57 @@
 //! Lowers the whole grid: forward in order, backward in reverse order.
 
-use super::{Network, PlacedLayer, at_layer};
-use crate::Result;
-use crate::layers::{BoundParameter, Context, Forward, Want};
+use super::{Combine, Link, Network, PlacedLayer, at_layer};
+use crate::layers::{BoundParameter, BoundState, CarriedSpec, Context, Forward, Want};
 use crate::program::{Builder, Kind, LayerValues, ParameterRef, Phase, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+use std::ops::Range;
 
 /// What a program is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mode {
     /// Dropout and the like are on.
     pub training: bool,
     /// What every layer reads and makes stays readable after the run.
     pub pin_layers: bool,
+    /// For a session: how much of its sequences one call brings.
+    pub session: Option<SessionExtent>,
+}
+
+/// The part of a session's sequences that one call brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionExtent {
+    /// Steps of the sequences in this call.
+    pub steps: usize,
+    /// The most steps there will be in all.
+    pub capacity: usize,
 }
 
 /// One layer's forward lowering, kept for the backward one.
 #[derive(Debug)]
 struct LoweredLayer {
-    input: Value,
+    inputs: Vec<Value>,
     forward: Forward,
     context: Context,
+}
+
+/// A link's arrival at a cell.
+#[derive(Debug)]
+struct Arrival {
+    source: usize,
+    link: Link,
+    input: Shape,
+    linked: Shape,
+}
+
+/// One cell's forward lowering.
+#[derive(Debug)]
+struct LoweredCell {
+    arrivals: Vec<Arrival>,
+    /// The cell that its layers' second input comes from.
+    context: Option<usize>,
+    /// Its layers, by their numbers in the network.
+    layers: Range<usize>,
 }
 
 /// A grid lowered forwards.
@@ -30,12 +62,13 @@ pub struct Lowered {
     /// The network's output.
     pub output: Value,
     layers: Vec<LoweredLayer>,
+    cells: Vec<LoweredCell>,
 }
 
 impl Lowered {
     /// What the last layer read.
     pub fn last_input(&self) -> Value {
-        self.layers.last().map_or(self.input, |layer| layer.input)
+        self.layers.last().map_or(self.input, |layer| layer.inputs[0])
     }
 }
 
@@ -43,30 +76,60 @@ impl Network {
     /// Lowers every layer forwards.
     pub(crate) fn lower_forward(&self, b: &mut Builder, mode: Mode) -> Result<Lowered> {
         b.set_phase(Phase::Forward);
-        let input = b.input("input", self.input_shape.clone(), Kind::Real);
+        let input = b.input("input", self.shape_of_input(mode)?, Kind::Real);
         b.ports.input = Some(input);
         let mut value = input;
-        let mut layers = Vec::new();
-        for placed in self.layers() {
-            b.set_layer(Some(placed.path.clone()));
-            let context = self.context(placed, mode.training);
-            let forward =
-                placed.layer.forward(b, &context, &[value]).map_err(|error| at_layer(placed, error))?;
-            if mode.pin_layers {
-                let values = LayerValues {
-                    input: value,
-                    preactivation: forward.preactivation,
-                    output: forward.output,
-                };
-                b.ports.layers.push((placed.path.clone(), values));
+        let mut lowered = Lowered { input, output: input, layers: Vec::new(), cells: Vec::new() };
+        let mut outputs: Vec<Value> = Vec::with_capacity(self.cells.len());
+        let mut carried = self.carried_specs(mode).into_iter().enumerate().peekable();
+        for (number, cell) in self.cells.iter().enumerate() {
+            let mut arrivals = Vec::new();
+            let mut context = None;
+            for (source, link) in self.links_into(number)? {
+                if link.combine == Combine::Context {
+                    context = Some(source);
+                    continue;
+                }
+                let (input, linked) = (b.shape(value).clone(), b.shape(outputs[source]).clone());
+                value = link.lower(b, value, outputs[source])?;
+                arrivals.push(Arrival { source, link: link.clone(), input, linked });
             }
-            let output = forward.output;
-            layers.push(LoweredLayer { input: value, forward, context });
-            value = output;
+            let first = lowered.layers.len();
+            for placed in cell {
+                b.set_layer(Some(placed.path.clone()));
+                let index = lowered.layers.len();
+                let mut own = Vec::new();
+                while let Some((number, (_, spec))) = carried.next_if(|(_, (layer, _))| *layer == index) {
+                    own.push(BoundState { name: spec.name, number, shape: spec.shape });
+                }
+                let layer_context = Context { carried: own, ..self.context(placed, mode) };
+                let mut inputs = vec![value];
+                if placed.layer.takes_context() {
+                    let source = context.ok_or_else(|| at_layer(placed, no_context()))?;
+                    inputs.push(outputs[source]);
+                }
+                let forward = placed
+                    .layer
+                    .forward(b, &layer_context, &inputs)
+                    .map_err(|error| at_layer(placed, error))?;
+                if mode.pin_layers {
+                    let values = LayerValues {
+                        input: value,
+                        preactivation: forward.preactivation,
+                        output: forward.output,
+                    };
+                    b.ports.layers.push((placed.path.clone(), values));
+                }
+                value = forward.output;
+                lowered.layers.push(LoweredLayer { inputs, forward, context: layer_context });
+            }
+            b.set_layer(None);
+            outputs.push(value);
+            lowered.cells.push(LoweredCell { arrivals, context, layers: first..lowered.layers.len() });
         }
-        b.set_layer(None);
         b.ports.output = Some(value);
-        Ok(Lowered { input, output: value, layers })
+        lowered.output = value;
+        Ok(lowered)
     }
 
     /// Lowers gradients from the output, or, with `skip_last`, from the last layer's
@@ -82,31 +145,80 @@ impl Network {
         want_input: bool,
     ) -> Result<Option<Value>> {
         b.set_phase(Phase::Backward);
-        let trained: Vec<bool> =
-            self.layers().map(|placed| placed.trainable && placed.store.is_some()).collect();
+        let placed: Vec<&PlacedLayer> = self.layers().collect();
+        let trained: Vec<bool> = placed.iter().map(|p| self.is_trained(p)).collect();
         let lowest = if want_input { Some(0) } else { trained.iter().position(|trained| *trained) };
         let Some(lowest) = lowest else { return Ok(None) };
-        let mut gradient = Some(gradient);
         let count = lowered.layers.len() - usize::from(skip_last);
-        for (index, placed) in
-            self.layers().enumerate().take(count).skip(lowest).collect::<Vec<_>>().into_iter().rev()
-        {
-            let Some(incoming) = gradient else { break };
-            b.set_layer(Some(placed.path.clone()));
-            let layer = &lowered.layers[index];
-            let want = Want { inputs: want_input || index > lowest, parameters: trained[index] };
-            let contributions = placed
-                .layer
-                .backward(b, &layer.context, &[layer.input], &layer.forward, incoming, want)
-                .map_err(|error| at_layer(placed, error))?;
-            let contributions: Vec<Value> = contributions.into_iter().flatten().collect();
-            gradient = b.sum(&contributions);
+        // What is contributed to the gradient of each cell's output.
+        let mut contributions: Vec<Vec<Value>> = vec![Vec::new(); lowered.cells.len()];
+        if let Some(last) = contributions.last_mut() {
+            last.push(gradient);
         }
-        b.set_layer(None);
-        Ok(gradient.filter(|_| want_input))
+        let mut input_gradient = None;
+        for (number, cell) in lowered.cells.iter().enumerate().rev() {
+            if !want_input && cell.layers.end <= lowest {
+                break;
+            }
+            b.set_layer(None);
+            let mut gradient = b.sum(&contributions[number]);
+            let mut to_context = Vec::new();
+            for index in cell.layers.clone().rev().filter(|index| (lowest..count).contains(index)) {
+                let Some(incoming) = gradient else { break };
+                b.set_layer(Some(placed[index].path.clone()));
+                let layer = &lowered.layers[index];
+                let want = Want { inputs: want_input || index > lowest, parameters: trained[index] };
+                let mut made = placed[index]
+                    .layer
+                    .backward(b, &layer.context, &layer.inputs, &layer.forward, incoming, want)
+                    .map_err(|error| at_layer(placed[index], error))?
+                    .into_iter();
+                gradient = made.next().flatten();
+                to_context.extend(made.next().flatten());
+            }
+            b.set_layer(None);
+            if let (Some(source), Some(gradient)) = (cell.context, b.sum(&to_context)) {
+                contributions[source].push(gradient);
+            }
+            let Some(mut gradient) = gradient else { continue };
+            for Arrival { source, link, input, linked } in cell.arrivals.iter().rev() {
+                let (to_input, to_linked) = link.lower_backward(b, input, linked, gradient)?;
+                gradient = to_input;
+                contributions[*source].extend(to_linked);
+            }
+            match number.checked_sub(1) {
+                Some(before) => contributions[before].push(gradient),
+                None => input_gradient = Some(gradient),
+            }
+        }
+        Ok(input_gradient.filter(|_| want_input))
     }
 
-    fn context(&self, placed: &PlacedLayer, training: bool) -> Context {
+    /// The network's input in a program of this mode: sessions bring another number of steps.
+    fn shape_of_input(&self, mode: Mode) -> Result<Shape> {
+        let Some(session) = mode.session else { return Ok(self.input_shape.clone()) };
+        let mut shape = self.input_shape.to_vec();
+        match shape.first_mut() {
+            Some(steps) => *steps = session.steps,
+            None => return Err(Error::Shape("a session needs an input with a time axis".into())),
+        }
+        Ok(Shape::new(shape))
+    }
+
+    /// What is carried from call to call in programs of this mode, with the number of its layer.
+    pub(crate) fn carried_specs(&self, mode: Mode) -> Vec<(usize, CarriedSpec)> {
+        let mut specs = Vec::new();
+        for (number, placed) in self.layers().enumerate() {
+            let inputs = placed.input_shapes();
+            let capacity = mode.session.map_or(0, |session| session.capacity);
+            let wanted = |spec: &CarriedSpec| mode.session.is_some() || (mode.training && spec.in_training);
+            let own = placed.layer.carried(&inputs, capacity);
+            specs.extend(own.into_iter().filter(wanted).map(|spec| (number, spec)));
+        }
+        specs
+    }
+
+    fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
         let parameters = match placed.store {
             None => Vec::new(),
             Some(store) => self.registry.stores[store]
@@ -114,18 +226,54 @@ impl Network {
                 .iter()
                 .enumerate()
                 .map(|(index, info)| BoundParameter {
-                    name: info.name,
+                    name: info.name.clone(),
                     reference: ParameterRef { store, parameter: Some(index) },
                     shape: info.layout.storage_shape(),
-                    active: placed.dtype.filter(|_| info.morphable),
+                    active: if placed.is_tied() {
+                        self.registry.stores[store].active()
+                    } else {
+                        placed.dtype
+                    }
+                    .filter(|_| info.morphable),
                 })
                 .collect(),
         };
-        Context { path: placed.path.clone(), training, parameters }
+        let states = placed.states.clone().map(|number| {
+            let spec = &self.registry.states[number].spec;
+            BoundState { name: spec.name.clone(), number, shape: spec.shape.clone() }
+        });
+        Context {
+            path: placed.path.clone(),
+            training: mode.training,
+            session: mode.session.is_some(),
+            parameters,
+            states: states.collect(),
+            ..Context::default()
+        }
     }
 
-    /// The stores that an optimizer moves, with their layers, in order.
-    pub(crate) fn trained_stores(&self) -> impl Iterator<Item = (usize, &PlacedLayer)> {
-        self.layers().filter(|placed| placed.trainable).filter_map(|placed| Some((placed.store?, placed)))
+    /// Whether an optimizer moves what a layer computes from.
+    fn is_trained(&self, placed: &PlacedLayer) -> bool {
+        let Some(store) = placed.store.filter(|_| placed.trainable) else { return false };
+        self.trained_stores().any(|(trained, _)| trained == store)
     }
+
+    /// The stores that an optimizer moves, with the layers that own them, in order.
+    pub(crate) fn trained_stores(&self) -> impl Iterator<Item = (usize, &PlacedLayer)> {
+        self.owners().filter(|placed| placed.trainable).filter_map(|placed| Some((placed.store?, placed)))
+    }
+
+    /// The layers without those that use another one's parameters, in order.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &PlacedLayer> {
+        self.layers().filter(|placed| !placed.is_tied())
+    }
+}
+
+/// The error of a layer that takes a context in a cell that gets none.
+pub(super) fn no_context() -> Error {
+    Error::State(
+        "the layer reads a second input; hand it another cell's output with link(source, target, \
+         combine=\"context\")"
+            .into(),
+    )
 }

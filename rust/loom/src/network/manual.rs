@@ -62,7 +62,7 @@ impl Network {
 
     fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>) -> Result<ManualStep> {
         let key = ProgramKey {
-            mode: Mode { training: true, pin_layers: true },
+            mode: Mode { training: true, pin_layers: true, ..Mode::default() },
             capacity: input.rows().next_power_of_two(),
             backward: true,
         };
@@ -71,14 +71,19 @@ impl Network {
             Some(run) if run.program.capacity() == key.capacity => run,
             _ => self.programs.lease(&key, &self.device, || self.compile(&key))?,
         };
+        self.prepare_carried(input.rows())?;
         run.rows = input.rows();
         run.epoch = self.registry.epoch();
         if let Some(port) = run.program().ports().input {
             input.copy_to(run.write::<T>(port));
         }
         let values = self.manual_values();
-        let access = Access::Shared(&self.registry);
+        let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        if run.program().commits_states() {
+            // Running statistics see every training pass, as elsewhere.
+            run.execute(Access::Exclusive(&mut self.registry), Phase::Commit..=Phase::Commit, &values)?;
+        }
         // Whatever may be looked at until the next pass.
         let ports = run.program().ports();
         let layers = ports.layers.iter().flat_map(|(_, layer)| {

@@ -6,19 +6,28 @@
 mod build;
 mod config;
 mod inspect;
+mod links;
 mod lower;
 mod manual;
 mod predict;
 mod registry;
+mod session;
+mod states;
 mod summary;
 
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub use inspect::{LayerStatistics, LayerValue};
-pub use lower::{Lowered, Mode};
+pub use links::{Combine, Link};
+pub use lower::{Lowered, Mode, SessionExtent};
 pub use manual::{GradientStatistics, ManualStep};
+#[cfg(test)]
+pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
 pub(crate) use predict::{check_finite, check_rows};
 pub use registry::Registry;
+pub use session::Session;
+pub use states::Carried;
+pub(crate) use states::State;
 pub use summary::SummaryRow;
 
 use crate::dtype::DType;
@@ -27,6 +36,7 @@ use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
 use crate::train::OptimizerState;
 use crate::{Device, Error, Result, error};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Coordinates of a cell: depth, row, column.
@@ -45,7 +55,11 @@ pub struct PlacedLayer {
     pub(crate) dtype: Option<DType>,
     /// Its weight store in the registry, once built; `None` also for layers without parameters.
     pub(crate) store: Option<usize>,
+    /// Its states in the registry, once built.
+    pub(crate) states: Range<usize>,
     pub(crate) input_shape: Option<Shape>,
+    /// Extents of its second input, where it takes one.
+    pub(crate) context_shape: Option<Shape>,
     pub(crate) output_shape: Option<Shape>,
 }
 
@@ -70,6 +84,8 @@ pub struct Network {
     pub(crate) seed: u64,
     /// Cells in the order data flows.
     pub(crate) cells: Vec<Vec<PlacedLayer>>,
+    /// In the order in which they were made.
+    pub(crate) links: Vec<Link>,
     pub(crate) registry: Registry,
     pub(crate) programs: Programs,
     pub(crate) built: bool,
@@ -124,6 +140,7 @@ impl Network {
             precision,
             seed,
             cells: vec![Vec::new(); cells],
+            links: Vec::new(),
             registry: Registry::default(),
             programs: Programs::default(),
             built: false,
@@ -158,6 +175,7 @@ impl Network {
         }
         self.device = device;
         self.registry.place_on(&self.device);
+        self.registry.carried = None;
         self.history = None;
         self.invalidate();
         Ok(())
@@ -201,7 +219,9 @@ impl Network {
             rate_factor: 1.0,
             dtype: None,
             store: None,
+            states: 0..0,
             input_shape: None,
+            context_shape: None,
             output_shape: None,
         });
         self.built = false;
@@ -268,7 +288,7 @@ impl Network {
         self.cells[index].get_mut(layer).ok_or_else(|| no_layer(cell, layer, count))
     }
 
-    fn cell_index(&self, cell: Coordinates) -> Result<usize> {
+    pub(crate) fn cell_index(&self, cell: Coordinates) -> Result<usize> {
         let [depth, rows, columns] = self.grid;
         if cell[0] >= depth || cell[1] >= rows || cell[2] >= columns {
             return Err(Error::Index(format!(
@@ -309,6 +329,37 @@ impl Network {
         self.invalidate();
     }
 
+    /// Forgets what stateful layers carry from batch to batch of training.
+    pub fn reset_states(&mut self) {
+        self.registry.carried = None;
+        self.history = None;
+    }
+
+    /// Makes room for what layers carry from batch to batch of training.
+    ///
+    /// # Errors
+    /// [`Error::State`] where what they carry is of another number of rows.
+    pub(crate) fn prepare_carried(&mut self, rows: usize) -> Result<()> {
+        let mode = Mode { training: true, ..Mode::default() };
+        let specs = self.carried_specs(mode);
+        if specs.is_empty() {
+            return Ok(());
+        }
+        match &self.registry.carried {
+            Some(carried) if carried.rows() == rows => Ok(()),
+            Some(carried) => Err(Error::State(format!(
+                "stateful layers carry the state of {} rows, this batch has {rows}; give batches of one size, \
+                 or call reset_states()",
+                carried.rows()
+            ))),
+            None => {
+                let specs = specs.into_iter().map(|(_, spec)| spec).collect();
+                self.registry.carried = Some(Carried::new(specs, rows, self.precision, &self.device)?);
+                Ok(())
+            }
+        }
+    }
+
     /// Drops compiled programs and the history, after a change they depend on.
     pub(crate) fn invalidate(&mut self) {
         self.programs.clear();
@@ -344,6 +395,16 @@ impl PlacedLayer {
     /// Extents of its input, once built.
     pub fn input_shape(&self) -> Option<&Shape> {
         self.input_shape.as_ref()
+    }
+
+    /// Extents of all its inputs, once built.
+    pub(crate) fn input_shapes(&self) -> Vec<Shape> {
+        self.input_shape.iter().chain(&self.context_shape).cloned().collect()
+    }
+
+    /// Whether it uses the parameters of another layer.
+    pub fn is_tied(&self) -> bool {
+        self.layer.tied_to().is_some()
     }
 
     /// Extents of its output, once built.

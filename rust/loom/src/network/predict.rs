@@ -4,7 +4,7 @@ use super::{Mode, Network};
 use crate::Device;
 use crate::cpu::{Access, Real, StepValues};
 use crate::program::{Builder, Phase, Program, Run, Value};
-use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -134,7 +134,7 @@ impl Network {
             return Err(Error::Value("batch_size must be at least 1".into()));
         }
         let rows = input.rows();
-        let mode = Mode { training: false, pin_layers };
+        let mode = Mode { training: false, pin_layers, ..Mode::default() };
         let mut start = 0;
         while start < rows {
             let end = rows.min(start + batch_size);
@@ -173,6 +173,13 @@ impl Network {
         Ok(b.finish(key.capacity, &self.rewrites))
     }
 
+    /// [`compile`](Network::compile) for sequences of another length than the network's own.
+    pub(crate) fn compile_session(&self, key: &ProgramKey, steps: usize) -> Result<Program> {
+        // Layers that depend on the length say so here, with their place.
+        self.infer_shapes_for(steps)?;
+        self.compile(key)
+    }
+
     pub(crate) fn check_built(&self) -> Result<()> {
         if self.built {
             return Ok(());
@@ -183,7 +190,29 @@ impl Network {
     /// Checks an input's extents and that all of it is finite.
     pub(crate) fn check_input(&self, input: &TensorView<'_>) -> Result<()> {
         check_rows(input, &self.input_shape, "input")?;
-        check_finite(input, "input")
+        check_finite(input, "input")?;
+        self.check_indices(input)
+    }
+
+    /// Checks that an input is of whole numbers in range, where the network reads such.
+    pub(crate) fn check_indices(&self, input: &TensorView<'_>) -> Result<()> {
+        let Some(limit) = self.index_limit() else { return Ok(()) };
+        let row = input.shape().get(1..).map_or(1, |row| row.iter().product::<usize>()).max(1);
+        let wrong = |x: f64| !(x >= 0.0 && x < limit as f64 && x.fract() == 0.0);
+        let found = match input.elements() {
+            Elements::Float32(x) => {
+                x.iter().position(|x| wrong(f64::from(*x))).map(|at| (at, f64::from(x[at])))
+            }
+            Elements::Float64(x) => x.iter().position(|x| wrong(*x)).map(|at| (at, x[at])),
+        };
+        match found {
+            None => Ok(()),
+            Some((at, x)) => Err(Error::Value(format!(
+                "input holds {x} in row {}; the network reads whole numbers from 0 to {}",
+                at / row,
+                limit - 1
+            ))),
+        }
     }
 }
 

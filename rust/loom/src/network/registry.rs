@@ -1,5 +1,6 @@
 //! Everything of a network that persists from step to step.
 
+use super::states::{Carried, State};
 #[cfg(not(feature = "gpu"))]
 use crate::Device;
 use crate::Result;
@@ -19,6 +20,10 @@ pub struct Registry {
     pub(crate) gradients: Vec<Buffer>,
     /// The optimizer's moments of each store; saved on request.
     pub(crate) moments: Vec<Vec<Buffer>>,
+    /// What layers keep beside their parameters: saved, but neither trained nor morphed.
+    pub(crate) states: Vec<State>,
+    /// What layers carry from batch to batch of training, where any does; not saved.
+    pub(crate) carried: Option<Carried>,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
     /// The copies on a GPU, where the network is on one.
@@ -46,6 +51,14 @@ impl Registry {
                 (info.offset, info.len())
             }
             None => (0, store.len()),
+        }
+    }
+
+    /// Puts back what layers kept before, where there is such a copy.
+    pub(crate) fn restore_states(&mut self, before: Option<Vec<State>>) {
+        if let Some(before) = before {
+            self.states = before;
+            self.forget_device_states();
         }
     }
 
@@ -97,6 +110,8 @@ impl Registry {
     fn forget_device_gradients(&mut self) {}
 
     fn forget_device_moments(&mut self) {}
+
+    pub(crate) fn forget_device_states(&mut self) {}
 
     /// Brings what is newer on a GPU back to the host; without GPUs nothing ever is.
     pub(crate) fn synchronize(&mut self) -> Result<()> {
@@ -156,6 +171,13 @@ mod mirrored {
         pub(super) fn forget_device_moments(&mut self) {
             if let Some(mirror) = self.mirror_mut() {
                 mirror.forget_moments();
+            }
+        }
+
+        /// The host has changed what layers keep.
+        pub(crate) fn forget_device_states(&mut self) {
+            if let Some(mirror) = self.mirror_mut() {
+                mirror.forget_states();
             }
         }
 

@@ -5,6 +5,7 @@
 
 mod axis;
 pub mod bias;
+pub mod concat;
 pub mod convolution;
 pub mod custom;
 pub mod dropout;
@@ -25,6 +26,7 @@ pub(crate) mod testing;
 pub mod update;
 
 pub use bias::{BiasAdd, BiasGradient};
+pub use concat::{Concat, Slice};
 pub use convolution::{Convolution, Geometry2D};
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
 pub use dropout::Dropout;
@@ -123,6 +125,8 @@ operations!(
     Softmax,
     Dropout,
     Sum,
+    Concat,
+    Slice,
     Loss,
     SquaredSum,
     ClipFactor,

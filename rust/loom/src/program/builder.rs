@@ -14,6 +14,8 @@ use std::collections::{HashMap, HashSet};
 pub struct Builder {
     values: Vec<ValueInfo>,
     steps: Vec<Step>,
+    /// Steps that run once everything else has.
+    commits: Vec<Step>,
     phase: Phase,
     at: Option<LayerPath>,
     stored: HashMap<Place, Value>,
@@ -29,6 +31,7 @@ impl Builder {
         Self {
             values: Vec::new(),
             steps: Vec::new(),
+            commits: Vec::new(),
             phase: Phase::Forward,
             at: None,
             stored: HashMap::new(),
@@ -41,6 +44,11 @@ impl Builder {
     /// Steps pushed from here on belong to `phase`.
     pub fn set_phase(&mut self, phase: Phase) {
         self.phase = phase;
+    }
+
+    /// The layer that steps pushed now belong to.
+    pub fn layer(&self) -> Option<LayerPath> {
+        self.at.clone()
     }
 
     /// Steps pushed from here on belong to the layer at `path`.
@@ -98,6 +106,36 @@ impl Builder {
             Some(dtype) => self.stored("version", shape, Place::Version(parameter, dtype)),
             None => self.stored("master", shape, Place::Master(parameter)),
         }
+    }
+
+    /// What a layer keeps beside its parameters.
+    pub fn state(&mut self, label: &'static str, shape: Shape, number: usize) -> Value {
+        self.stored(label, shape, Place::State(number))
+    }
+
+    /// What a layer carries from call to call, one `shape` a row.
+    pub fn carried(&mut self, label: &'static str, shape: Shape, number: usize) -> Value {
+        let place = Place::Carried(number);
+        if let Some(value) = self.stored.get(&place) {
+            return *value;
+        }
+        let value =
+            self.define(ValueInfo { label, shape, per_row: true, kind: Kind::Real, place, pinned: true });
+        self.stored.insert(place, value);
+        value
+    }
+
+    /// Pushes an operation that overwrites what a layer keeps, once the step has been found good.
+    pub fn commit(&mut self, op: impl Into<Op>, reads: &[Value], writes: &[Value]) {
+        let step = Step {
+            op: op.into(),
+            reads: reads.to_vec(),
+            writes: writes.to_vec(),
+            write: Write::Set,
+            phase: Phase::Commit,
+            at: self.at.clone(),
+        };
+        self.commits.push(step);
     }
 
     /// The same elements seen with other extents.
@@ -189,7 +227,9 @@ impl Builder {
     }
 
     /// Rewrites, plans buffers and closes the program.
-    pub fn finish(self, capacity: usize, rewrites: &Rewrites) -> Program {
+    pub fn finish(mut self, capacity: usize, rewrites: &Rewrites) -> Program {
+        // Last in the list as well, so that what they read is still there.
+        self.steps.append(&mut self.commits);
         let mut program = Program {
             values: self.values,
             steps: self.steps,

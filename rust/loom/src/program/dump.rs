@@ -36,6 +36,8 @@ impl Program {
             Place::Version(p, dtype) => format!("{dtype} {}{}", p.store, parameter(p.parameter)),
             Place::Gradient(p) => format!("gradient {}{}", p.store, parameter(p.parameter)),
             Place::Moment { store, slot } => format!("moment {store}/{slot}"),
+            Place::State(state) => format!("state {state}"),
+            Place::Carried(carried) => format!("carried {carried}"),
             Place::Alias(_) => unreachable!("owners are no aliases"),
         };
         format!("{} {per_row}{} @{place}", info.label, info.shape)

@@ -65,6 +65,10 @@ pub enum Place {
         /// Which of the optimizer's moments.
         slot: usize,
     },
+    /// In what a layer keeps beside its parameters, such as running statistics: its number in the registry.
+    State(usize),
+    /// In what a layer carries from call to call of a session, row by row: its number in the network.
+    Carried(usize),
     /// The same memory as another value (a reshape).
     Alias(Value),
 }
@@ -266,6 +270,14 @@ impl Program {
     /// Bytes that a run of this program allocates.
     pub fn run_bytes(&self) -> usize {
         self.buffers.iter().sum()
+    }
+
+    /// Whether it overwrites what layers keep or carry once the step has been found good.
+    pub(crate) fn commits_states(&self) -> bool {
+        let kept = |value: &Value| {
+            matches!(self.value(self.owner(*value)).place, Place::State(_) | Place::Carried(_))
+        };
+        self.steps.iter().any(|step| step.phase == Phase::Commit && step.writes.iter().any(kept))
     }
 
     /// Follows aliases to the value that owns the memory.

@@ -202,6 +202,7 @@ impl Trainer {
             return Ok(left_out(network, values.rate));
         }
         values.loss_divisor = total;
+        network.prepare_carried(batches[0].1.len())?;
         #[cfg(feature = "gpu")]
         if batches.len() == 1 && self.run.device_memory().is_some() {
             self.earlier.clear();
@@ -217,6 +218,15 @@ impl Trainer {
         };
         network.registry.gradients_zeroed = true;
         self.earlier.clear();
+        // What layers keep follows every batch; a bad one takes all of the step back.
+        let commits = batches.len() > 1 && self.run.program().commits_states();
+        let before = match commits {
+            true => {
+                network.synchronize()?;
+                Some(network.registry.states.clone())
+            }
+            false => None,
+        };
         for (number, &(examples, rows)) in batches.iter().enumerate() {
             if batches.len() > 1 {
                 self.fill::<T>(examples, rows)?;
@@ -226,6 +236,7 @@ impl Trainer {
             self.fetch_watched()?;
             let loss = self.summed_loss::<T>();
             if !loss.is_finite() {
+                network.registry.restore_states(before);
                 return self.non_finite::<T>(network, report, &values);
             }
             report.loss += loss / total;
@@ -236,6 +247,10 @@ impl Trainer {
             }
             let access = Access::Exclusive(&mut network.registry);
             self.run.execute(access, Phase::Backward..=Phase::Exchange, &values)?;
+            if commits && number + 1 < batches.len() {
+                let access = Access::Exclusive(&mut network.registry);
+                self.run.execute(access, Phase::Commit..=Phase::Commit, &values)?;
+            }
             values.gradients_zeroed = false;
             values.row_offset += rows.len() as u64;
         }
@@ -246,6 +261,7 @@ impl Trainer {
             let norm = self.run.read::<T>(port)[0].to_f64();
             report.gradient_norm = Some(norm);
             if !norm.is_finite() {
+                network.registry.restore_states(before);
                 return self.non_finite::<T>(network, report, &values);
             }
         }
@@ -429,7 +445,7 @@ pub(super) fn lower_loss(
     gradient: bool,
 ) -> Result<(Loss, bool)> {
     b.set_phase(Phase::Loss);
-    let absorbed = network.layers().next_back().and_then(|last| last.layer().absorb_loss(&config.loss.0));
+    let absorbed = network.absorb_loss(&config.loss.0);
     let (function, scores) = match absorbed {
         Some(function) => (function, lowered.last_input()),
         None => (config.loss.0, lowered.output),
@@ -463,7 +479,7 @@ fn compile(
     pin_layers: bool,
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
-    let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers })?;
+    let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers, ..Mode::default() })?;
     let (op, skip_last) =
         lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
     if let Some(gradient) = b.ports.output_gradient {
@@ -516,9 +532,10 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let classes = examples.target.are_classes_for(&config.loss, output)?;
     let finite = config.on_nonfinite == OnNonFinite::Raise;
     examples.check(network.input_shape(), output, classes, finite)?;
+    network.check_indices(&examples.input)?;
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
-    let absorbed = network.layers().next_back().and_then(|last| last.layer().absorb_loss(&config.loss.0));
+    let absorbed = network.absorb_loss(&config.loss.0);
     let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, false, &options, false)?;
     match (&examples.target, classes) {
         (super::Targets::Classes { labels, .. }, true) => validate_targets::<f32>(&op, &[], &[], labels),

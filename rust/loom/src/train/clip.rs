@@ -63,7 +63,7 @@ pub(crate) fn lower_update_scaled(
     scale: impl Fn(usize) -> f64,
 ) -> Result<()> {
     for (number, placed) in network.layers().enumerate() {
-        let (Some(store), true) = (placed.store, placed.trainable) else { continue };
+        let (Some(store), true) = (placed.store, placed.trainable && !placed.is_tied()) else { continue };
         let weights = &network.registry.stores[store];
         weights.check_master()?;
         let len = weights.len();

@@ -139,7 +139,8 @@ impl Evaluator {
         weighted: bool,
     ) -> Result<(Run, Loss, bool, bool)> {
         let mut b = Builder::new(network.precision());
-        let lowered = network.lower_forward(&mut b, Mode { training: false, pin_layers: false })?;
+        let lowered =
+            network.lower_forward(&mut b, Mode { training: false, pin_layers: false, ..Mode::default() })?;
         let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, weighted, false)?;
         let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)))?;
         Ok((run, op, classes, weighted))

@@ -170,6 +170,9 @@ mod on_gpu {
             order: Option<&[u32]>,
             kept: Option<usize>,
         ) -> Result<(Vec<Outcome>, Vec<f32>)> {
+            for step in steps {
+                network.prepare_carried(step.rows)?;
+            }
             let halts = self.config.on_nonfinite == crate::train::OnNonFinite::Raise;
             let resident = match (&self.frames.resident, order) {
                 (Some(Some(resident)), Some(order)) => Some((resident, order)),

@@ -12,6 +12,7 @@ use crate::cpu::{Cpu, Real};
 use crate::dtype::{self, DType};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Parameters start at multiples of this many elements: 256 bytes in single precision, where
@@ -22,7 +23,7 @@ const ALIGNMENT: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterInfo {
     /// Its name in the layer.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// How it is stored and seen.
     pub layout: Layout,
     /// Whether it takes on the layer's numeric type.
@@ -80,11 +81,13 @@ impl WeightStore {
     ///
     /// # Errors
     /// [`Error::Shape`] for a parameter without elements.
-    pub fn new<T: Real>(parameters: &[(&'static str, Layout, bool)]) -> Result<Self> {
+    pub fn new<T: Real>(parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)]) -> Result<Self> {
         let mut offset = 0;
         let mut infos = Vec::with_capacity(parameters.len());
         for (name, layout, morphable) in parameters {
-            let info = ParameterInfo { name, layout: layout.clone(), morphable: *morphable, offset };
+            let name: Cow<'static, str> = name.clone().into();
+            let info =
+                ParameterInfo { name: name.clone(), layout: layout.clone(), morphable: *morphable, offset };
             if info.is_empty() {
                 return Err(Error::Shape(format!("parameter \"{name}\" has no elements")));
             }
@@ -399,7 +402,7 @@ impl WeightStore {
             dtype::encode(
                 dtype,
                 cpu,
-                info.name,
+                &info.name,
                 master,
                 info.channels(),
                 packed.bytes_mut(),

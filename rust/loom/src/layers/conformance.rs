@@ -1,0 +1,377 @@
+//! Every registered layer, on every sample that it names, proved the same way: shapes, gradients in
+//! f64 with the layer in the middle of a network, agreement of instruction sets, devices and batch
+//! sizes, configs, files, and low-bit weights.
+
+use super::{Dense, Layer, Reshape, Sample, samples};
+use crate::cpu::{Access, Cpu, StepValues, execute};
+use crate::dtype::DType;
+use crate::network::{Combine, Link, Mode, ProgramKey};
+use crate::ops::pointwise::Activation;
+use crate::program::{Phase, Run};
+use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::{Network, Result, tensor_view};
+use std::sync::Arc;
+
+const ROWS: usize = 3;
+/// The most elements of one tensor whose gradients are compared.
+const MOST_COMPARED: usize = 24;
+
+/// Numbers that look random, never repeat, and stay away from the corners of activations.
+fn numbers(count: usize, seed: f64) -> Vec<f64> {
+    let number = |i: usize| {
+        let x = ((i as f64 + 1.0) * 0.754_877_666 + seed).fract() * 2.0 - 1.0;
+        x + 0.03 * x.signum()
+    };
+    (0..count).map(number).collect()
+}
+
+/// Where the tried layer stands.
+struct Place {
+    network: Network,
+    cell: [usize; 3],
+    layer: usize,
+}
+
+/// A network with the layer in its middle, so that what comes to it has been computed, and so has the
+/// gradient that comes from above. One that reads whole numbers stands at the beginning.
+fn place(sample: &Sample, precision: Precision) -> Result<Place> {
+    let cells = if sample.context.is_some() { 3 } else { 1 };
+    let mut network = Network::with_options(sample.input.clone(), [1, 1, cells], precision, 11)?;
+    let first = sample.layer.index_limit().is_some() || sample.masked;
+    let features = sample.input.last().copied().unwrap_or(1);
+    let before = |units| Dense::new(units).activation(Activation::Tanh);
+    if !first {
+        network.add([0, 0, 0], before(features))?;
+    }
+    if let Some(context) = &sample.context {
+        let extents = |shape: &Shape| Reshape { shape: shape.iter().map(|extent| *extent as i64).collect() };
+        network.add([0, 0, 1], super::Flatten {})?;
+        network.add([0, 0, 1], before(context.len()))?;
+        network.add([0, 0, 1], extents(context))?;
+        network.add([0, 0, 2], super::Flatten {})?;
+        network.add([0, 0, 2], before(sample.input.len()))?;
+        network.add([0, 0, 2], extents(&sample.input))?;
+        let link = Link { source: [0, 0, 1], target: [0, 0, 2], combine: Combine::Context, axis: None };
+        network.link(link)?;
+    }
+    let cell = [0, 0, cells - 1];
+    let layer = network.cell_len(cell)?;
+    network.add_arc(cell, sample.layer.clone())?;
+    network.add(cell, before(2))?;
+    network.build()?;
+    Ok(Place { network, cell, layer })
+}
+
+/// Inputs for it: whole numbers where it reads such, some steps of padding where it is masked.
+fn inputs(sample: &Sample) -> Vec<f64> {
+    let mut input = numbers(ROWS * sample.input.len(), 0.1);
+    if let Some(limit) = sample.layer.index_limit() {
+        for (i, x) in input.iter_mut().enumerate() {
+            *x = ((i * 7 + i / 3) % limit) as f64;
+        }
+    }
+    if sample.masked {
+        let steps = sample.input[0];
+        let width = sample.input.len() / steps;
+        // Padding at the end of the second row and within the third.
+        for (row, step) in (steps / 2..steps).map(|step| (1, step)).chain((steps > 2).then_some((2, 1))) {
+            input[(row * steps + step) * width..][..width].fill(0.0);
+        }
+    }
+    input
+}
+
+fn shaped(rows: usize, shape: &[usize]) -> Vec<usize> {
+    [&[rows], shape].concat()
+}
+
+/// The weighted sum of outputs, whose gradient is the weights.
+fn objective(network: &mut Network, input: &[f64], shape: &[usize], weights: &[f64]) -> Result<f64> {
+    network.zero_gradients();
+    network.reset_states();
+    let output = network.forward(tensor_view(shape, input)?)?.output.to_f64();
+    Ok(output.iter().zip(weights).map(|(output, weight)| output * weight).sum())
+}
+
+/// Elements spread over a tensor of this length.
+fn spread(len: usize) -> impl Iterator<Item = usize> {
+    let step = len.div_ceil(MOST_COMPARED).max(1);
+    (0..len).step_by(step)
+}
+
+fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
+    let scale = expected.iter().fold(1e-3f64, |scale, x| scale.max(x.abs()));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found - expected).abs() / scale;
+        assert!(error <= tolerance, "{what}, element {index}: {found} instead of {expected} ({error:.1e})");
+    }
+}
+
+fn gradients_are_right(name: &str, sample: &Sample) -> Result<()> {
+    const STEP: f64 = 1e-5;
+    const TOLERANCE: f64 = 1e-6;
+    let Place { mut network, .. } = place(sample, Precision::Float64)?;
+    let shape = shaped(ROWS, &sample.input);
+    let mut input = inputs(sample);
+    let weights = numbers(ROWS * network.output_shape().len(), 0.7);
+    objective(&mut network, &input, &shape, &weights)?;
+    let output = shaped(ROWS, network.output_shape());
+    let to_input = network.backward(tensor_view(&output, &weights)?)?.to_f64();
+    let layers: Vec<([usize; 3], usize)> = network
+        .layers()
+        .map(|placed| {
+            let path = placed.path().indices();
+            ([path[0], path[1], path[2]], path[3])
+        })
+        .collect();
+    let mut parameters = Vec::new();
+    for &(cell, layer) in &layers {
+        for parameter in network.parameter_names(cell, layer)? {
+            let gradient = network.gradient(cell, layer, &parameter)?.to_f64();
+            parameters.push((cell, layer, parameter, gradient));
+        }
+    }
+    if sample.layer.index_limit().is_none() {
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        let width = sample.input.len() / sample.input[0];
+        for index in spread(input.len()) {
+            let kept = input[index];
+            // Padding that is moved is no padding any more.
+            if sample.masked && input[index / width * width..][..width].iter().all(|x| *x == 0.0) {
+                assert_eq!(to_input[index], 0.0, "{name}: the gradient of padding");
+                continue;
+            }
+            input[index] = kept + STEP;
+            let above = objective(&mut network, &input, &shape, &weights)?;
+            input[index] = kept - STEP;
+            let below = objective(&mut network, &input, &shape, &weights)?;
+            input[index] = kept;
+            found.push(to_input[index]);
+            expected.push((above - below) / (2.0 * STEP));
+        }
+        assert_close(&format!("{name}: gradient of the input"), &found, &expected, TOLERANCE);
+    }
+    for (cell, layer, parameter, gradient) in parameters {
+        let master = network.parameter(cell, layer, &parameter)?;
+        let extents = master.shape().to_vec();
+        let mut values = master.to_f64();
+        let (mut found, mut expected) = (Vec::new(), Vec::new());
+        for index in spread(values.len()) {
+            let kept = values[index];
+            values[index] = kept + STEP;
+            network.set_parameter(cell, layer, &parameter, tensor_view(&extents, &values)?)?;
+            let above = objective(&mut network, &input, &shape, &weights)?;
+            values[index] = kept - STEP;
+            network.set_parameter(cell, layer, &parameter, tensor_view(&extents, &values)?)?;
+            let below = objective(&mut network, &input, &shape, &weights)?;
+            values[index] = kept;
+            found.push(gradient[index]);
+            expected.push((above - below) / (2.0 * STEP));
+        }
+        network.set_parameter(cell, layer, &parameter, tensor_view(&extents, &values)?)?;
+        assert_close(&format!("{name}: gradient of {parameter}"), &found, &expected, TOLERANCE);
+    }
+    Ok(())
+}
+
+/// Output, gradient of the input and of every parameter, as bits.
+fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Result<Vec<Vec<u32>>> {
+    let mode = Mode { training: true, ..Mode::default() };
+    let key = ProgramKey { mode, capacity: rows, backward: true };
+    let mut run = Run::new(Arc::new(network.compile(&key)?));
+    run.rows = rows;
+    network.reset_states();
+    network.prepare_carried(rows)?;
+    network.registry.prepare_gradients(4);
+    let ports = run.program().ports().clone();
+    if let Some(port) = ports.input {
+        run.write::<f32>(port).copy_from_slice(input);
+    }
+    if let Some(port) = ports.output_gradient {
+        let len = run.write::<f32>(port).len();
+        let gradient: Vec<f32> = numbers(len, 0.3).into_iter().map(|x| x as f32).collect();
+        run.write::<f32>(port).copy_from_slice(&gradient);
+    }
+    let values = StepValues { seed: network.seed(), gradients_zeroed: true, ..StepValues::default() };
+    let access = Access::Exclusive(&mut network.registry);
+    execute::<f32>(cpu, &mut run, access, Phase::Forward..=Phase::Backward, &values)?;
+    let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+    let mut made: Vec<Vec<u32>> = Vec::new();
+    for port in [ports.output, ports.input_gradient].into_iter().flatten() {
+        made.push(bits(run.read::<f32>(port)));
+    }
+    for (store, gradient) in network.registry.stores.iter().zip(&network.registry.gradients) {
+        for info in store.parameters() {
+            made.push(bits(&gradient.as_slice::<f32>()[info.offset..info.offset + info.len()]));
+        }
+    }
+    Ok(made)
+}
+
+fn same_bits_everywhere(name: &str, sample: &Sample) -> Result<()> {
+    let Place { mut network, .. } = place(sample, Precision::Float32)?;
+    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let cpus = crate::ops::testing::cpus();
+    let expected = bits_on(&mut network, &cpus[0], &input, ROWS)?;
+    for cpu in &cpus[1..] {
+        let found = bits_on(&mut network, cpu, &input, ROWS)?;
+        assert!(found == expected, "{name}: other bits on {cpu:?}");
+    }
+    // At inference, one row by itself is what it is among others.
+    let predict = |input: &[f32], rows: usize| -> Result<Vec<f64>> {
+        Ok(network.predict(tensor_view(&shaped(rows, &sample.input), input)?)?.to_f64())
+    };
+    let together = predict(&input, ROWS)?;
+    let row = sample.input.len();
+    let apart: Vec<f64> =
+        (0..ROWS).map(|i| predict(&input[i * row..(i + 1) * row], 1)).collect::<Result<Vec<_>>>()?.concat();
+    assert!(together == apart, "{name}: a row by itself differs from one among others");
+    Ok(())
+}
+
+/// Output and gradients by the manual loop on whatever device the network is.
+fn on_device(network: &mut Network, sample: &Sample, input: &[f32]) -> Result<Vec<(String, Vec<f64>)>> {
+    network.reset_states();
+    network.zero_gradients();
+    let view: TensorView<'_> = tensor_view(&shaped(ROWS, &sample.input), input)?;
+    let mut made = vec![("inference".into(), network.predict(view.clone())?.to_f64())];
+    made.push(("output".into(), network.forward(view)?.output.to_f64()));
+    let output = shaped(ROWS, network.output_shape());
+    let count = output.iter().product();
+    let gradient: Vec<f32> = numbers(count, 0.3).into_iter().map(|x| x as f32).collect();
+    made.push(("gradient of the input".into(), network.backward(tensor_view(&output, &gradient)?)?.to_f64()));
+    let places: Vec<([usize; 3], usize)> = network
+        .layers()
+        .map(|placed| {
+            let path = placed.path().indices();
+            ([path[0], path[1], path[2]], path[3])
+        })
+        .collect();
+    for (cell, layer) in places {
+        for parameter in network.parameter_names(cell, layer)? {
+            let found = network.gradient(cell, layer, &parameter)?.to_f64();
+            made.push((format!("gradient of {parameter}"), found));
+        }
+        for state in network.state_names(cell, layer)? {
+            made.push((state.clone(), network.state(cell, layer, &state)?.to_f64()));
+        }
+    }
+    Ok(made)
+}
+
+#[cfg(feature = "gpu")]
+fn devices_agree(name: &str, sample: &Sample) -> Result<()> {
+    if crate::gpu::testing::gpu().is_none() {
+        return Ok(());
+    }
+    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let Place { mut network, .. } = place(sample, Precision::Float32)?;
+    let expected = on_device(&mut network, sample, &input)?;
+    let Place { mut network, .. } = place(sample, Precision::Float32)?;
+    network.to("gpu:0")?;
+    let found = on_device(&mut network, sample, &input)?;
+    assert_eq!(found.len(), expected.len(), "{name}");
+    for ((what, found), (_, expected)) in found.iter().zip(&expected) {
+        let scale = expected.iter().fold(1f64, |scale, x| scale.max(x.abs()));
+        let tolerance = sample.tolerance * scale;
+        for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+            let error = (f - e).abs();
+            assert!(error <= tolerance, "{name}: {what}, element {i}: {f} on the GPU, {e} on the CPU");
+        }
+    }
+    Ok(())
+}
+
+fn config_comes_back(name: &str, sample: &Sample) -> Result<()> {
+    let config = sample.layer.config();
+    let again: Arc<dyn Layer> = super::from_config(&config)?.into();
+    assert_eq!(again.config(), config, "{name}");
+    let Place { network, cell, layer } = place(sample, Precision::Float32)?;
+    let json = network.to_json()?;
+    let mut copy = Network::from_json(&json)?;
+    copy.build()?;
+    assert_eq!(copy.to_json()?, json, "{name}");
+    let inferred = network.layer(cell, layer)?;
+    let inputs: Vec<Shape> = std::iter::once(&sample.input).chain(&sample.context).cloned().collect();
+    assert_eq!(inferred.output_shape(), Some(&sample.layer.output_shape(&inputs)?), "{name}");
+    Ok(())
+}
+
+fn files_keep_everything(name: &str, sample: &Sample) -> Result<()> {
+    let Place { mut network, .. } = place(sample, Precision::Float32)?;
+    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+    // A training pass moves what layers keep.
+    network.forward(view()?)?;
+    let before = network.predict(view()?)?;
+    let loaded = Network::from_bytes(&network.to_bytes(Default::default())?)?;
+    assert!(loaded.predict(view()?)?.to_f64() == before.to_f64(), "{name}: a loaded network differs");
+    Ok(())
+}
+
+/// A network with packed weights computes what one with the decoded weights as its masters does.
+fn low_bits_compute_what_they_hold(name: &str, sample: &Sample, dtype: DType, most: f64) -> Result<()> {
+    let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
+    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+    let exact = network.predict(view()?)?.to_f64();
+    network.morph_where(dtype, |placed| placed.path().indices() == [cell[0], cell[1], cell[2], layer])?;
+    let packed = network.predict(view()?)?.to_f64();
+    let mut decoded: Vec<(String, Tensor)> = Vec::new();
+    for parameter in network.parameter_names(cell, layer)? {
+        decoded.push((parameter.clone(), network.active_parameter(cell, layer, &parameter)?));
+    }
+    let Place { network: mut plain, .. } = place(sample, Precision::Float32)?;
+    for (parameter, values) in &decoded {
+        plain.set_parameter(cell, layer, parameter, values.view())?;
+    }
+    let expected = plain.predict(view()?)?.to_f64();
+    assert_close(&format!("{name} in {dtype}"), &packed, &expected, 1e-5);
+    assert_close(&format!("{name} in {dtype}, against full precision"), &packed, &exact, most);
+    Ok(())
+}
+
+/// Runs one proof on every sample of every layer.
+fn for_every_sample(proof: impl Fn(&str, &Sample) -> Result<()>) {
+    for (kind, samples) in samples() {
+        assert!(!samples.is_empty(), "{kind} has no samples to be tried on");
+        for sample in &samples {
+            assert_eq!(sample.layer.kind(), kind);
+            let name = format!("{} on {}", sample.layer.config(), sample.input);
+            proof(&name, sample).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn gradients_equal_central_differences() {
+    for_every_sample(gradients_are_right);
+}
+
+#[test]
+fn instruction_sets_threads_and_batches_give_the_same_bits() {
+    for_every_sample(same_bits_everywhere);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn gpus_agree_with_the_cpu() {
+    for_every_sample(devices_agree);
+}
+
+#[test]
+fn configs_come_back_and_shapes_are_inferred() {
+    for_every_sample(config_comes_back);
+}
+
+#[test]
+fn files_keep_weights_and_states() {
+    for_every_sample(files_keep_everything);
+}
+
+#[test]
+fn packed_weights_compute_what_they_hold() {
+    for_every_sample(|name, sample| low_bits_compute_what_they_hold(name, sample, DType::BFloat16, 0.05));
+    for_every_sample(|name, sample| low_bits_compute_what_they_hold(name, sample, DType::Int8, 0.1));
+}

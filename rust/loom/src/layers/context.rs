@@ -1,0 +1,167 @@
+//! What passes between the network and a layer: what the layer asks for, and what it finds while it lowers itself.
+
+use crate::dtype::DType;
+use crate::program::{Builder, LayerPath, ParameterRef, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+use std::borrow::Cow;
+
+/// A parameter that a layer asks for.
+#[derive(Clone, Debug)]
+pub struct ParameterSpec {
+    /// Its name in the layer, such as `weight`.
+    pub name: Cow<'static, str>,
+    /// How it is stored and how the outside sees it.
+    pub layout: Layout,
+    /// How it starts.
+    pub initializer: Initializer,
+    /// Inputs that meet in one output, for the initialiser's scale.
+    pub fan_in: usize,
+    /// Outputs that one input reaches, for the initialiser's scale.
+    pub fan_out: usize,
+    /// Whether it takes on the layer's numeric type; biases and gains stay float.
+    pub morphable: bool,
+}
+
+/// Something that a layer keeps beside its parameters: saved, but moved by no optimizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateSpec {
+    /// Its name in the layer, such as `running_mean`.
+    pub name: Cow<'static, str>,
+    /// Its extents; there is no batch axis.
+    pub shape: Shape,
+    /// What every element starts as.
+    pub initial: f64,
+}
+
+/// Something that a layer carries from call to call of a session, for every row by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CarriedSpec {
+    /// Its name in the layer, such as `hidden`.
+    pub name: Cow<'static, str>,
+    /// One row's extents, for a session of at most `length` steps.
+    pub shape: Shape,
+    /// What every element starts as.
+    pub initial: f64,
+    /// Whether it is carried from batch to batch of training, too.
+    pub in_training: bool,
+}
+
+/// A parameter as a layer finds it while lowering.
+#[derive(Clone, Debug)]
+pub struct BoundParameter {
+    /// Its name in the layer.
+    pub name: Cow<'static, str>,
+    /// Where it is.
+    pub reference: ParameterRef,
+    /// Its storage extents.
+    pub shape: Shape,
+    /// The packed type the forward pass reads; `None` for the master.
+    pub active: Option<DType>,
+}
+
+/// What a layer keeps or carries, as it finds it while lowering.
+#[derive(Clone, Debug)]
+pub struct BoundState {
+    /// Its name in the layer.
+    pub name: Cow<'static, str>,
+    /// Its number among those of the network.
+    pub number: usize,
+    /// Its extents; those of one row for what is carried.
+    pub shape: Shape,
+}
+
+/// What a layer knows while it lowers itself.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// Where the layer stands.
+    pub path: LayerPath,
+    /// Whether dropout and the like are on.
+    pub training: bool,
+    /// Whether the program belongs to a session, which goes on from where its last call ended.
+    pub session: bool,
+    /// Its parameters, in the order it asked for them.
+    pub parameters: Vec<BoundParameter>,
+    /// What it keeps.
+    pub states: Vec<BoundState>,
+    /// What it carries from call to call in this program.
+    pub carried: Vec<BoundState>,
+    /// Which steps of a sequence are real: (time,) a row, 1 where real and 0 in padding.
+    pub mask: Option<Value>,
+}
+
+impl Context {
+    /// The parameter of this name.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where the layer never asked for it.
+    pub fn parameter(&self, name: &str) -> Result<&BoundParameter> {
+        self.parameters
+            .iter()
+            .find(|parameter| parameter.name == name)
+            .ok_or_else(|| Error::Internal(format!("layer {} has no parameter \"{name}\"", self.path)))
+    }
+
+    /// The parameter of this name as the forward pass reads it.
+    ///
+    /// # Errors
+    /// As [`parameter`](Self::parameter).
+    pub fn read(&self, b: &mut Builder, name: &str) -> Result<Value> {
+        let parameter = self.parameter(name)?;
+        Ok(b.parameter(parameter.reference, parameter.shape.clone(), parameter.active))
+    }
+
+    /// What the layer keeps under this name.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where the layer never asked for it.
+    pub fn state(&self, b: &mut Builder, name: &str) -> Result<Value> {
+        let state = self
+            .states
+            .iter()
+            .find(|state| state.name == name)
+            .ok_or_else(|| Error::Internal(format!("layer {} keeps no \"{name}\"", self.path)))?;
+        Ok(b.state("state", state.shape.clone(), state.number))
+    }
+
+    /// What the layer carries under this name, in programs that carry anything: sessions, and
+    /// training where the layer asked for it.
+    pub fn carried(&self, b: &mut Builder, name: &str) -> Option<Value> {
+        let carried = self.carried.iter().find(|carried| carried.name == name)?;
+        Some(b.carried("carried", carried.shape.clone(), carried.number))
+    }
+
+    /// Pushes what overwrites something carried: at once in a session, whose later steps may read it;
+    /// in training once the step has been found good.
+    pub fn carry(&self, b: &mut Builder, op: impl Into<crate::ops::Op>, reads: &[Value], carried: Value) {
+        if self.session {
+            b.effect(op, reads, &[carried]);
+        } else {
+            b.commit(op, reads, &[carried]);
+        }
+    }
+
+    /// What a layer inside this one knows: number `index`, whose names all start with `name` and a dot.
+    pub fn inner(&self, index: usize, name: &str) -> Self {
+        let inner = |full: &Cow<'static, str>| {
+            let rest = full.strip_prefix(name)?.strip_prefix('.')?;
+            Some(Cow::Owned(rest.to_string()))
+        };
+        let states = |states: &[BoundState]| {
+            states.iter().filter_map(|s| Some(BoundState { name: inner(&s.name)?, ..s.clone() })).collect()
+        };
+        Self {
+            path: self.path.inner(index),
+            parameters: self
+                .parameters
+                .iter()
+                .filter_map(|p| Some(BoundParameter { name: inner(&p.name)?, ..p.clone() }))
+                .collect(),
+            states: states(&self.states),
+            carried: states(&self.carried),
+            ..self.clone()
+        }
+    }
+}

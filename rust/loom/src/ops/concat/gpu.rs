@@ -1,0 +1,105 @@
+//! Copies on a GPU: elements go bit for bit.
+
+use super::{Concat, Slice};
+use crate::Result;
+use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
+
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+
+/// A value in repetitions: elements from the start of one to that of the next, and where the copied
+/// stretch starts in each.
+struct Side {
+    operand: Operand,
+    stride: usize,
+    start: usize,
+}
+
+/// Copies `length` elements of every repetition.
+fn copy(
+    recorder: &mut Recorder<'_>,
+    x: Side,
+    y: Side,
+    length: usize,
+    count: usize,
+    guarded: bool,
+) -> Result<()> {
+    let (control, guard) = if guarded {
+        let declared = "@group(0) @binding(2) var<storage, read> control: Control;";
+        (declared, "if (control.applies == 0u) { return; }")
+    } else {
+        ("", "")
+    };
+    let kernel = Template::new(include_str!("copy.wgsl"))
+        .constant("THREADS", THREADS)
+        .section("CONTROL", control)
+        .section("GUARD", guard)
+        .kernel("copy");
+    let mut operands = vec![Bind::Read(x.operand), Bind::Write(y.operand)];
+    if guarded {
+        operands.push(Bind::Read(recorder.control()));
+    }
+    let constants = [count, length, x.stride, x.start, y.stride, y.start].map(|constant| constant as u32);
+    recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
+}
+
+impl GpuOperation for Concat {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let repetitions = recorder.rows() * self.outer;
+        let y = recorder.write(0)?;
+        let covered: usize = self.parts.iter().map(|(_, length)| length).sum();
+        if covered < self.total {
+            let kernel = Template::new(include_str!("zero.wgsl")).constant("THREADS", THREADS).kernel("zero");
+            let count = y.elements;
+            let groups = count.div_ceil(THREADS);
+            recorder.dispatch(&kernel, &[Bind::Write(y.clone())], &[count as u32], groups)?;
+        }
+        for (number, &(start, length)) in self.parts.iter().enumerate() {
+            let x = Side { operand: recorder.read(number)?, stride: length, start: 0 };
+            let y = Side { operand: y.clone(), stride: self.total, start };
+            copy(recorder, x, y, length, repetitions * length, false)?;
+        }
+        Ok(())
+    }
+}
+
+impl GpuOperation for Slice {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let count = recorder.rows() * self.outer * self.length;
+        let x = Side { operand: recorder.read(0)?, stride: self.total, start: self.start };
+        let y = Side { operand: recorder.write(0)?, stride: self.length, start: 0 };
+        copy(recorder, x, y, self.length, count, self.guarded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::{check, gpu, run_after};
+    use crate::ops::testing::{Data, Setting, numbers};
+
+    #[test]
+    fn parts_and_gaps() {
+        for rows in [1, 3] {
+            let parts = vec![(1, 5), (6, 1), (9, 130)];
+            let op = Concat { outer: 2, total: 141, parts };
+            let x: Vec<Vec<f32>> = op.parts.iter().map(|(_, n)| numbers(1, rows * 2 * n)).collect();
+            let reads: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
+            check(op.clone(), &Setting::new(rows, &reads, &[rows * 2 * 141]));
+            let joined: Vec<f32> = numbers(2, rows * 2 * 141);
+            check(Slice::of(&op, 2), &Setting::new(rows, &[&joined], &[rows * 2 * 130]));
+        }
+    }
+
+    #[test]
+    fn a_bad_step_keeps_nothing() {
+        let Some(gpu) = gpu() else { return };
+        let x: Vec<f32> = numbers(3, 12);
+        let setting = Setting::new(2, &[&x], &[4]);
+        let op = Slice::kept(6, 1, 2).into();
+        let kept = run_after(&gpu, &op, &setting, [0, 1, 0, 0]).expect("the GPU to run the copy");
+        assert_eq!(kept, setting.writes);
+        let kept = run_after(&gpu, &op, &setting, [1, 0, 0, 0]).expect("the GPU to run the copy");
+        assert_eq!(kept, [Data::Real(vec![x[1], x[2], x[7], x[8]])]);
+    }
+}
