@@ -45,7 +45,8 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Loss(_) | Op::Softmax(_) | Op::Pointwise(_) => 1e-5,
         Op::Update(_) => 2e-6,
         Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
-        Op::Concat(_) | Op::Slice(_) => 0.0,
+        Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,
+        Op::Mix(_) | Op::Scale(_) => 5e-6,
         Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Encode(_) | Op::Custom(_) => 1e-6,
     }
 }

@@ -4,6 +4,7 @@
 //! it and its gradients. It names no device, no numeric type and no trainer.
 
 mod activation;
+mod chain;
 #[cfg(test)]
 mod conformance;
 mod context;
@@ -11,22 +12,33 @@ mod conv2d;
 mod dense;
 mod dropout;
 mod flatten;
+mod masked;
+mod parallel;
+mod permute;
 mod pooling;
 mod registry;
 mod reshape;
+mod residual;
 mod sample;
+mod sequential;
 mod softmax;
 
 pub use activation::ActivationLayer;
+pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
 pub use conv2d::{Conv2D, Padding};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use flatten::Flatten;
+pub use masked::Masked;
+pub use parallel::{CombineMode, Parallel};
+pub use permute::Permute;
 pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
+pub use residual::Residual;
 pub use sample::Sample;
+pub use sequential::Sequential;
 pub use softmax::Softmax;
 pub(crate) use softmax::class_extents;
 

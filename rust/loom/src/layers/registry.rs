@@ -2,8 +2,8 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, MaxPool2D, Reshape,
-    Softmax,
+    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, Masked, MaxPool2D,
+    Parallel, Permute, Reshape, Residual, Sequential, Softmax,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -37,6 +37,11 @@ const BUILT_IN: &[Entry] = &[
     entry::<Dropout>("dropout"),
     entry::<ActivationLayer>("activation"),
     entry::<Softmax>("softmax"),
+    entry::<Permute>("permute"),
+    entry::<Sequential>("sequential"),
+    entry::<Residual>("residual"),
+    entry::<Parallel>("parallel"),
+    entry::<Masked>("masked"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

@@ -12,6 +12,9 @@ pub mod dropout;
 pub mod encode;
 pub mod gradient_clip;
 pub mod loss;
+pub mod mask;
+pub mod mix;
+pub mod permute;
 pub mod pointwise;
 pub mod pool;
 pub mod product;
@@ -33,6 +36,9 @@ pub use dropout::Dropout;
 pub use encode::Encode;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 pub use loss::{Loss, LossFunction};
+pub use mask::StepMask;
+pub use mix::{Mix, MixPart, Scale};
+pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
 pub use product::Product;
@@ -127,6 +133,10 @@ operations!(
     Sum,
     Concat,
     Slice,
+    Mix,
+    Scale,
+    Permute,
+    StepMask,
     Loss,
     SquaredSum,
     ClipFactor,

@@ -1,0 +1,424 @@
+//! Branches side by side.
+
+use super::chain::{Chain, PartGradients, carried_of, parameters_of, part_inputs, states_of};
+use super::registry::{Configured, config_of};
+use super::{
+    ActivationLayer, CarriedSpec, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual,
+    Sample, StateSpec, Want,
+};
+use crate::cpu::MAX_READS;
+use crate::ops::pointwise::Activation;
+use crate::ops::{self, Concat, Direction, Mix, MixPart, Scale, Slice};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result, error};
+use serde::{Deserialize, Serialize};
+
+/// What becomes of the branches' outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CombineMode {
+    /// Side by side along one axis.
+    #[default]
+    Concat,
+    /// Their sum.
+    Add,
+    /// Their mean.
+    Average,
+    /// Each at a place of its own on a grid: (rows, columns, ...), zeros where no branch writes.
+    GridScatter,
+    /// Their sum weighted by a trained gate, for every row of the batch by itself.
+    Filter,
+}
+
+/// Branches that read the same input, and what becomes of their outputs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parallel {
+    /// Each a row of layers; one without layers hands the input on.
+    pub branches: Vec<Chain>,
+    /// What becomes of the outputs.
+    #[serde(default)]
+    pub combine: CombineMode,
+    /// For concat: the axis; the last, or the channels of images and volumes, unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<usize>,
+    /// For grid_scatter: rows and columns of the grid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grid: Option<[usize; 2]>,
+    /// For grid_scatter: row and column of each branch; row by row unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<Vec<[usize; 2]>>,
+    /// For filter: layers that make one score a branch of the input, of which a softmax makes weights;
+    /// Flatten and Dense unless given.
+    #[serde(default, skip_serializing_if = "Chain::is_empty")]
+    pub gate: Chain,
+}
+
+impl Parallel {
+    /// Branches whose outputs are combined like this.
+    pub fn new(branches: Vec<Chain>, combine: CombineMode) -> Self {
+        Self { branches, combine, axis: None, grid: None, places: None, gate: Chain::default() }
+    }
+
+    fn gate_layers(&self) -> Chain {
+        if self.gate.is_empty() {
+            Chain::from(Flatten {}).then(Dense::new(self.branches.len()))
+        } else {
+            self.gate.clone()
+        }
+    }
+
+    /// The layers that make the gate's scores, where there is a gate.
+    fn gate_if_any(&self) -> Option<Chain> {
+        (self.combine == CombineMode::Filter).then(|| self.gate_layers())
+    }
+
+    fn branch_shapes(&self, inputs: &[Shape]) -> Result<Vec<Shape>> {
+        let shape = |(number, branch): (usize, &Chain)| {
+            let inputs = part_inputs(branch.takes_context(), inputs);
+            branch.output_shape(&inputs).map_err(|e| error::in_context(&format!("branch {number}"), e))
+        };
+        self.branches.iter().enumerate().map(shape).collect()
+    }
+
+    /// The places of the branches on the grid.
+    fn scatter_places(&self) -> Result<([usize; 2], Vec<[usize; 2]>)> {
+        let grid =
+            self.grid.ok_or_else(|| Error::Value("grid_scatter needs a grid, (rows, columns)".into()))?;
+        let [rows, columns] = grid;
+        let count = self.branches.len();
+        let places = match &self.places {
+            Some(places) => places.clone(),
+            None => (0..count).map(|i| [i / columns.max(1), i % columns.max(1)]).collect(),
+        };
+        let outside = places.iter().any(|place| place[0] >= rows || place[1] >= columns);
+        let twice = places.iter().enumerate().any(|(i, place)| places[..i].contains(place));
+        if places.len() != count || outside || twice {
+            return Err(Error::Value(format!(
+                "grid_scatter needs for each of {count} branches a place of its own on a grid of {rows} x \
+                 {columns}, got {places:?}"
+            )));
+        }
+        Ok((grid, places))
+    }
+
+    /// Branches in the order in which their elements lie in a joined result, and what joins them.
+    fn joined(&self, shapes: &[Shape]) -> Result<(Vec<usize>, Concat, Shape)> {
+        let first = &shapes[0];
+        match self.combine {
+            CombineMode::Concat => {
+                let all: Vec<&Shape> = shapes.iter().collect();
+                let (op, shape) =
+                    Concat::along(&all, self.axis).map_err(|why| Error::Shape(format!("parallel: {why}")))?;
+                Ok(((0..shapes.len()).collect(), op, shape))
+            }
+            CombineMode::GridScatter => {
+                let ([rows, columns], places) = self.scatter_places()?;
+                let len = first.len();
+                let mut order: Vec<usize> = (0..places.len()).collect();
+                order.sort_by_key(|branch| places[*branch]);
+                let start = |branch: &usize| (places[*branch][0] * columns + places[*branch][1]) * len;
+                let parts = order.iter().map(|branch| (start(branch), len)).collect();
+                let shape = Shape::new([&[rows, columns], &first[..]].concat());
+                Ok((order, Concat { outer: 1, total: rows * columns * len, parts }, shape))
+            }
+            CombineMode::Add | CombineMode::Average | CombineMode::Filter => {
+                // One behind the other, as a weighted sum reads them.
+                let len = first.len();
+                let parts = (0..shapes.len()).map(|branch| (branch * len, len)).collect();
+                let op = Concat { outer: 1, total: shapes.len() * len, parts };
+                Ok(((0..shapes.len()).collect(), op, Shape::from([shapes.len(), len])))
+            }
+        }
+    }
+
+    fn scale(&self) -> Scale {
+        Scale { factor: 1.0 / self.branches.len() as f64 }
+    }
+
+    fn mix(&self, part: MixPart, len: usize) -> Mix {
+        Mix { part, branches: self.branches.len(), len }
+    }
+
+    fn gate_softmax(&self, direction: Direction) -> ops::Softmax {
+        ops::Softmax { direction, outer: 1, classes: self.branches.len(), inner: 1, temperature: 1.0 }
+    }
+}
+
+/// Joins any number of values, as many at a time as an operation reads.
+fn join(b: &mut Builder, op: &Concat, values: &[Value], shape: &Shape) -> Value {
+    if values.len() <= MAX_READS {
+        return b.apply(op.clone(), values, "joined", shape.clone());
+    }
+    // Neighbours first: each group becomes one operand, gaps between its parts included.
+    let (mut parts, mut groups) = (Vec::new(), Vec::new());
+    for (places, values) in op.parts.chunks(MAX_READS).zip(values.chunks(MAX_READS)) {
+        let start = places[0].0;
+        let end = places[places.len() - 1].0 + places[places.len() - 1].1;
+        let inner = Concat {
+            outer: op.outer,
+            total: end - start,
+            parts: places.iter().map(|(at, len)| (at - start, *len)).collect(),
+        };
+        let whole = Shape::from([op.outer, end - start]);
+        groups.push(join(b, &inner, values, &whole));
+        parts.push((start, end - start));
+    }
+    join(b, &Concat { outer: op.outer, total: op.total, parts }, &groups, shape)
+}
+
+impl Configured for Parallel {
+    fn validate(&self) -> Result<()> {
+        if self.branches.is_empty() {
+            return Err(Error::Value("branches must be at least one".into()));
+        }
+        if self.axis.is_some() && self.combine != CombineMode::Concat {
+            return Err(Error::Value("axis is for combine \"concat\" alone".into()));
+        }
+        if self.combine == CombineMode::GridScatter {
+            self.scatter_places()?;
+        } else if self.grid.is_some() || self.places.is_some() {
+            return Err(Error::Value("grid and places are for combine \"grid_scatter\" alone".into()));
+        }
+        if !self.gate.is_empty() && self.combine != CombineMode::Filter {
+            return Err(Error::Value("gate is for combine \"filter\" alone".into()));
+        }
+        self.gate.validate()?;
+        self.branches.iter().enumerate().try_for_each(|(number, branch)| {
+            branch.validate().map_err(|e| error::in_context(&format!("branch {number}"), e))
+        })
+    }
+
+    fn samples() -> Vec<Sample> {
+        let dense = |units| Chain::from(Dense::new(units).activation(Activation::Tanh));
+        let two = |units| vec![dense(units), Chain::default(), dense(units).then(Dense::new(units))];
+        let nested = Self::new(two(4), CombineMode::Add);
+        let deep = Self::new(
+            vec![Chain::from(Residual::new(nested.clone())), dense(3), Chain::default()],
+            CombineMode::Concat,
+        );
+        let places = Some(vec![[1, 1], [0, 2], [0, 0]]);
+        let scattered = Self { grid: Some([2, 3]), places, ..Self::new(two(2), CombineMode::GridScatter) };
+        let gate = dense(5).then(Dense::new(3));
+        let filter = Self { gate, ..Self::new(two(4), CombineMode::Filter) };
+        let two_levels = Self::new(vec![Chain::from(filter.clone()), dense(4)], CombineMode::Filter);
+        let images =
+            Self::new(vec![Chain::from(Conv2D::new(2, [1, 1])), Chain::default()], CombineMode::Concat);
+        let many = Self::new((1..12).map(|units| dense(units)).collect(), CombineMode::Concat);
+        let tanh = ActivationLayer { function: Activation::Tanh };
+        vec![
+            Sample::new(Self::new(two(2), CombineMode::Concat), [2]),
+            Sample::new(Self { axis: Some(0), ..Self::new(two(3), CombineMode::Concat) }, [4, 3]),
+            Sample::new(many, [3]),
+            Sample::new(images, [3, 4, 5]),
+            Sample::new(nested, [4]),
+            Sample::new(deep, [4]),
+            Sample::new(Self::new(two(3), CombineMode::Average), [2, 3]),
+            Sample::new(scattered, [2]),
+            Sample::new(filter, [4]),
+            Sample::new(two_levels, [4]),
+            Sample::new(Self::new(vec![Chain::from(tanh), Chain::default()], CombineMode::Filter), [2, 3]),
+        ]
+    }
+}
+
+impl Layer for Parallel {
+    fn kind(&self) -> &'static str {
+        "parallel"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let shapes = self.branch_shapes(inputs)?;
+        let (first, rest) = shapes.split_first().ok_or_else(|| Error::Internal("no branches".into()))?;
+        if self.combine == CombineMode::Concat {
+            return Ok(self.joined(&shapes)?.2);
+        }
+        if let Some(number) = rest.iter().position(|shape| shape != first) {
+            return Err(Error::Shape(format!(
+                "parallel: branch 0 makes {first} and branch {} makes {}; only combine \"concat\" takes \
+                 outputs of different shapes",
+                number + 1,
+                rest[number]
+            )));
+        }
+        if let Some(gate) = self.gate_if_any() {
+            let scores = gate
+                .output_shape(&part_inputs(gate.takes_context(), inputs))
+                .map_err(|e| error::in_context("the gate", e))?;
+            if scores.len() != self.branches.len() {
+                return Err(Error::Shape(format!(
+                    "parallel: the gate makes {scores} for {} branches; it must make one score for each",
+                    self.branches.len()
+                )));
+            }
+        }
+        match self.combine {
+            CombineMode::GridScatter => Ok(self.joined(&shapes)?.2),
+            _ => Ok(first.clone()),
+        }
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let mut specs = Vec::new();
+        for (number, branch) in self.branches.iter().enumerate() {
+            let own = branch.parameters(&part_inputs(branch.takes_context(), inputs));
+            specs.extend(parameters_of(&format!("branches.{number}"), own));
+        }
+        if let Some(gate) = self.gate_if_any() {
+            specs.extend(parameters_of("gate", gate.parameters(&part_inputs(gate.takes_context(), inputs))));
+        }
+        specs
+    }
+
+    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
+        let mut specs = Vec::new();
+        for (number, branch) in self.branches.iter().enumerate() {
+            let own = branch.states(&part_inputs(branch.takes_context(), inputs));
+            specs.extend(states_of(&format!("branches.{number}"), own));
+        }
+        if let Some(gate) = self.gate_if_any() {
+            specs.extend(states_of("gate", gate.states(&part_inputs(gate.takes_context(), inputs))));
+        }
+        specs
+    }
+
+    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        let mut specs = Vec::new();
+        for (number, branch) in self.branches.iter().enumerate() {
+            let own = branch.carried(&part_inputs(branch.takes_context(), inputs), length);
+            specs.extend(carried_of(&format!("branches.{number}"), own));
+        }
+        if let Some(gate) = self.gate_if_any() {
+            let own = gate.carried(&part_inputs(gate.takes_context(), inputs), length);
+            specs.extend(carried_of("gate", own));
+        }
+        specs
+    }
+
+    fn takes_context(&self) -> bool {
+        self.branches.iter().any(Chain::takes_context) || self.gate.takes_context()
+    }
+
+    fn index_limit(&self) -> Option<usize> {
+        let gate = self.gate_if_any();
+        self.branches.iter().chain(gate.as_ref()).filter_map(Chain::index_limit).min()
+    }
+
+    fn is_stepwise(&self) -> bool {
+        // A gate looks at the whole of its input.
+        matches!(self.combine, CombineMode::Concat | CombineMode::Add | CombineMode::Average)
+            && self.axis != Some(0)
+            && self.branches.iter().all(Chain::is_stepwise)
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let mut inner = Vec::with_capacity(self.branches.len() + 1);
+        for (number, branch) in self.branches.iter().enumerate() {
+            let cx = cx.inner(number, &format!("branches.{number}"));
+            inner.push(branch.forward(b, &cx, &part_inputs(branch.takes_context(), inputs))?);
+        }
+        let outputs: Vec<Value> = inner.iter().map(|forward| forward.output).collect();
+        let shapes: Vec<Shape> = outputs.iter().map(|output| b.shape(*output).clone()).collect();
+        let shape = shapes[0].clone();
+        let mut saved = Vec::new();
+        let output = match self.combine {
+            CombineMode::Concat | CombineMode::GridScatter => {
+                let (order, op, shape) = self.joined(&shapes)?;
+                let ordered: Vec<Value> = order.into_iter().map(|branch| outputs[branch]).collect();
+                join(b, &op, &ordered, &shape)
+            }
+            CombineMode::Add | CombineMode::Average => {
+                let sum = b.sum(&outputs).ok_or_else(|| Error::Internal("a sum has no operand".into()))?;
+                match self.combine {
+                    CombineMode::Average => b.apply(self.scale(), &[sum], "mean", shape),
+                    _ => sum,
+                }
+            }
+            CombineMode::Filter => {
+                let gate = self.gate_layers();
+                let gate_cx = cx.inner(self.branches.len(), "gate");
+                let scores = gate.forward(b, &gate_cx, &part_inputs(gate.takes_context(), inputs))?;
+                let count = Shape::from(self.branches.len());
+                let logits = b.reshape(scores.output, count.clone());
+                inner.push(scores);
+                let weights = b.apply(self.gate_softmax(Direction::Forward), &[logits], "gate", count);
+                let (_, op, stacked_shape) = self.joined(&shapes)?;
+                let stacked = join(b, &op, &outputs, &stacked_shape);
+                saved = vec![weights, stacked];
+                b.apply(self.mix(MixPart::Forward, shape.len()), &[weights, stacked], "mixed", shape)
+            }
+        };
+        Ok(Forward { output, saved, preactivation: None, inner })
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let shapes: Vec<Shape> =
+            forward.inner[..self.branches.len()].iter().map(|inner| b.shape(inner.output).clone()).collect();
+        let count = self.branches.len();
+        let mut to_branches = vec![gradient; count];
+        let mut made: Vec<PartGradients> = Vec::with_capacity(count + 1);
+        let parts = |b: &mut Builder, whole: Value| -> Result<Vec<Value>> {
+            let (order, op, _) = self.joined(&shapes)?;
+            let mut parts = vec![whole; count];
+            for (place, branch) in order.into_iter().enumerate() {
+                parts[branch] = b.apply(Slice::of(&op, place), &[whole], "part", shapes[branch].clone());
+            }
+            Ok(parts)
+        };
+        match self.combine {
+            CombineMode::Concat | CombineMode::GridScatter => to_branches = parts(b, gradient)?,
+            CombineMode::Add => {}
+            CombineMode::Average => {
+                to_branches = vec![b.apply(self.scale(), &[gradient], "part", shapes[0].clone()); count];
+            }
+            CombineMode::Filter => {
+                let (weights, stacked) = (forward.saved[0], forward.saved[1]);
+                let len = shapes[0].len();
+                let to_weights = b.apply(
+                    self.mix(MixPart::WeightGradient, len),
+                    &[stacked, gradient],
+                    "dw",
+                    Shape::from(count),
+                );
+                let op = self.gate_softmax(Direction::InputGradient);
+                let to_scores = b.apply(op, &[weights, to_weights], "dz", Shape::from(count));
+                let gate = self.gate_layers();
+                let scores = &forward.inner[count];
+                let to_scores = b.reshape(to_scores, b.shape(scores.output).clone());
+                let gate_cx = cx.inner(count, "gate");
+                let operands = part_inputs(gate.takes_context(), inputs);
+                made.push(gate.backward(b, &gate_cx, &operands, scores, to_scores, want)?);
+                let stacked_gradient = b.apply(
+                    self.mix(MixPart::BranchGradient, len),
+                    &[weights, gradient],
+                    "dy",
+                    Shape::from([count, len]),
+                );
+                to_branches = parts(b, stacked_gradient)?;
+            }
+        }
+        for (number, branch) in self.branches.iter().enumerate() {
+            let cx = cx.inner(number, &format!("branches.{number}"));
+            let operands = part_inputs(branch.takes_context(), inputs);
+            let inner = &forward.inner[number];
+            made.push(branch.backward(b, &cx, &operands, inner, to_branches[number], want)?);
+        }
+        let to_input: Vec<Value> = made.iter().filter_map(|part| part.input).collect();
+        let to_context: Vec<Value> = made.iter().filter_map(|part| part.context).collect();
+        let to_input = b.sum(&to_input).filter(|_| want.inputs);
+        Ok(vec![to_input, b.sum(&to_context)])
+    }
+}

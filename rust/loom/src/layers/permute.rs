@@ -1,0 +1,95 @@
+//! Axes in another order.
+
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::ops;
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// A sample with its axes in another order: axis `i` of the output is axis `axes[i]` of the input, both
+/// counted from 0 without the batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permute {
+    /// Each axis once.
+    pub axes: Vec<usize>,
+}
+
+impl Permute {
+    fn op(&self, shape: &Shape) -> ops::Permute {
+        ops::Permute { extents: shape.to_vec(), order: self.axes.clone() }
+    }
+}
+
+impl Configured for Permute {
+    fn validate(&self) -> Result<()> {
+        let count = self.axes.len();
+        if count == 0 || (0..count).any(|axis| !self.axes.contains(&axis)) {
+            return Err(Error::Value(format!(
+                "axes must name each axis from 0 on once, such as [1, 0], got {:?}",
+                self.axes
+            )));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::new(Self { axes: vec![0] }, [3]),
+            Sample::new(Self { axes: vec![1, 0] }, [3, 5]),
+            Sample::new(Self { axes: vec![2, 0, 1] }, [2, 3, 4]),
+        ]
+    }
+}
+
+impl Layer for Permute {
+    fn kind(&self) -> &'static str {
+        "permute"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        if input.rank() != self.axes.len() {
+            return Err(shape_error("Permute", &format!("{} axes", self.axes.len()), input));
+        }
+        Ok(Shape::new(self.op(input).permuted()))
+    }
+
+    fn keeps_elements(&self) -> bool {
+        true
+    }
+
+    fn is_stepwise(&self) -> bool {
+        self.axes.first() == Some(&0)
+    }
+
+    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let op = self.op(b.shape(x));
+        let shape = Shape::new(op.permuted());
+        Ok(Forward::new(b.apply(op, &[x], "permuted", shape)))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        if !want.inputs {
+            return Ok(vec![None]);
+        }
+        let shape = b.shape(*single(self.kind(), inputs)?).clone();
+        let op = self.op(&shape).inverse();
+        Ok(vec![Some(b.apply(op, &[gradient], "dx", shape))])
+    }
+}

@@ -1,0 +1,176 @@
+//! A skip around layers.
+
+use super::chain::{Chain, carried_of, parameters_of, part_inputs, states_of};
+use super::registry::{Configured, config_of};
+use super::{
+    CarriedSpec, Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, StateSpec, Want,
+};
+use crate::ops::pointwise::Activation;
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// `layers(x) + x`, or `layers(x) + projection(x)` where the shapes differ (He et al. 2016).
+///
+/// Unless given, the projection is a Dense layer without bias where only the last axis differs, and a
+/// 1x1 convolution without bias, with the stride that is needed, for images.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Residual {
+    /// The layers that are skipped, first to last.
+    pub layers: Chain,
+    /// What brings the input to the output's shape.
+    #[serde(default, skip_serializing_if = "Chain::is_empty")]
+    pub projection: Chain,
+}
+
+impl Residual {
+    /// A skip around these layers.
+    pub fn new(layers: impl Into<Chain>) -> Self {
+        Self { layers: layers.into(), projection: Chain::default() }
+    }
+
+    /// The inputs of the projection are those of the whole, without the context unless it takes one.
+    fn projection_inputs<T: Clone>(&self, inputs: &[T]) -> Vec<T> {
+        part_inputs(self.projection.takes_context(), inputs)
+    }
+
+    /// What stands on the skip, for this input; empty where it is the input itself.
+    fn skip(&self, inputs: &[Shape]) -> Result<Chain> {
+        let output = self.layers.output_shape(inputs)?;
+        let input = &inputs[0];
+        if !self.projection.is_empty() {
+            let projected = self.projection.output_shape(&self.projection_inputs(inputs))?;
+            if projected != output {
+                return Err(Error::Shape(format!(
+                    "residual: the projection makes {projected}, its layers make {output}"
+                )));
+            }
+            return Ok(self.projection.clone());
+        }
+        if *input == output {
+            return Ok(Chain::default());
+        }
+        let projection = match (&input[..], &output[..]) {
+            (&[_, height, width], &[filters, rows, columns])
+                if height.div_ceil(rows) <= height && width.div_ceil(columns) <= width =>
+            {
+                let stride = [height.div_ceil(rows), width.div_ceil(columns)];
+                Some(Chain::from(Conv2D::new(filters, [1, 1]).stride(stride).without_bias()))
+            }
+            (input, output) if input.split_last().map(|x| x.1) == output.split_last().map(|x| x.1) => {
+                output.last().map(|units| Chain::from(Dense::new(*units).without_bias()))
+            }
+            _ => None,
+        };
+        match projection {
+            Some(chain) if chain.output_shape(&inputs[..1]).is_ok_and(|made| made == output) => Ok(chain),
+            _ => Err(Error::Shape(format!(
+                "residual: its layers make {output} of {input}, which no dense layer or 1x1 convolution on \
+                 the skip does; give a projection"
+            ))),
+        }
+    }
+}
+
+impl Configured for Residual {
+    fn validate(&self) -> Result<()> {
+        if self.layers.is_empty() {
+            return Err(Error::Value("layers must be at least one".into()));
+        }
+        self.layers.validate()?;
+        self.projection.validate()
+    }
+
+    fn samples() -> Vec<Sample> {
+        let dense = |units| Dense::new(units).activation(Activation::Tanh);
+        let strided = Conv2D::new(3, [3, 3]).stride([2, 2]).padding(Padding::Explicit([1, 1]));
+        let nested = Self::new(Chain::from(Self::new(dense(3))).then(dense(5)));
+        let given = Self { projection: dense(4).into(), ..Self::new(Chain::from(dense(6)).then(dense(4))) };
+        vec![
+            Sample::new(Self::new(dense(1)), [1]),
+            Sample::new(Self::new(Chain::from(dense(7)).then(dense(5))), [3, 5]),
+            Sample::new(nested, [4]),
+            Sample::new(given, [3]),
+            Sample::new(Self::new(strided), [2, 5, 6]),
+        ]
+    }
+}
+
+impl Layer for Residual {
+    fn kind(&self) -> &'static str {
+        "residual"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        self.skip(inputs)?;
+        self.layers.output_shape(inputs)
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let skip = self.skip(inputs).unwrap_or_default();
+        let skip = skip.parameters(&self.projection_inputs(inputs));
+        parameters_of("layers", self.layers.parameters(inputs))
+            .chain(parameters_of("projection", skip))
+            .collect()
+    }
+
+    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
+        let skip = self.projection.states(&self.projection_inputs(inputs));
+        states_of("layers", self.layers.states(inputs)).chain(states_of("projection", skip)).collect()
+    }
+
+    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        let skip = self.projection.carried(&self.projection_inputs(inputs), length);
+        carried_of("layers", self.layers.carried(inputs, length))
+            .chain(carried_of("projection", skip))
+            .collect()
+    }
+
+    fn takes_context(&self) -> bool {
+        self.layers.takes_context() || self.projection.takes_context()
+    }
+
+    fn is_stepwise(&self) -> bool {
+        self.layers.is_stepwise() && self.projection.is_stepwise()
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| b.shape(*input).clone()).collect();
+        let skip = self.skip(&shapes)?;
+        let main = self.layers.forward(b, &cx.inner(0, "layers"), inputs)?;
+        let around = skip.forward(b, &cx.inner(1, "projection"), &self.projection_inputs(inputs))?;
+        let output = b
+            .sum(&[main.output, around.output])
+            .ok_or_else(|| Error::Internal("a sum of two values has no operand".into()))?;
+        Ok(Forward { inner: vec![main, around], ..Forward::new(output) })
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| b.shape(*input).clone()).collect();
+        let skip = self.skip(&shapes)?;
+        let (main, around) = (&forward.inner[0], &forward.inner[1]);
+        let to_main = self.layers.backward(b, &cx.inner(0, "layers"), inputs, main, gradient, want)?;
+        let operands = self.projection_inputs(inputs);
+        let to_skip = skip.backward(b, &cx.inner(1, "projection"), &operands, around, gradient, want)?;
+        let both = |b: &mut Builder, one: Option<Value>, other: Option<Value>| {
+            let contributions: Vec<Value> = one.into_iter().chain(other).collect();
+            b.sum(&contributions)
+        };
+        let to_input = both(b, to_main.input, to_skip.input).filter(|_| want.inputs);
+        Ok(vec![to_input, both(b, to_main.context, to_skip.context)])
+    }
+}

@@ -1,0 +1,31 @@
+//! Kernel that finds padding.
+
+use super::StepMask;
+use crate::Result;
+use crate::cpu::{Args, Real};
+use crate::ops::Operation;
+
+impl Operation for StepMask {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let x = args.read::<T>(0);
+        let value = T::from_f64(self.value);
+        for (step, mask) in x.chunks_exact(self.width).zip(args.write::<T>(0)) {
+            let real = step.iter().any(|x| *x != value);
+            *mask = if real { T::ONE } else { T::ZERO };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{Setting, assert_bits};
+
+    #[test]
+    fn a_step_of_nothing_but_the_value_is_padding() {
+        let x = [0.5f32, -1.0, -1.0, -1.0, 0.0, 0.0, -1.0, 0.0];
+        let op = StepMask { steps: 2, width: 2, value: -1.0 };
+        assert_bits(&Setting::new(2, &[&x], &[4]).result(&op), &[1.0, 0.0, 1.0, 1.0]);
+    }
+}

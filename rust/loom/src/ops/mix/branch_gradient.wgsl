@@ -1,0 +1,2 @@
+    let branch = i / len;
+    y[i] = x[branch / constants.branches * len + place] * weights[branch];
