@@ -6,6 +6,7 @@ mod arrays;
 mod device;
 mod error;
 mod network;
+mod session;
 mod training;
 
 /// The native half of the `loom` package; users import `loom`.
@@ -20,7 +21,15 @@ mod _native {
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]
+    use super::session::Session;
+    #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient};
+
+    /// The kinds of layers that the engine knows.
+    #[pyfunction]
+    fn layer_kinds() -> Vec<&'static str> {
+        loom::layers::kinds()
+    }
 
     /// The instruction set that kernels use, and how many threads.
     #[pyfunction]

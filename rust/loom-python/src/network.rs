@@ -102,7 +102,8 @@ impl Network {
         }
     }
 
-    fn change<T: Send>(
+    /// Changes the network; nobody else uses it meanwhile.
+    pub fn change<T: Send>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Engine) -> loom::Result<T> + Send,
@@ -189,6 +190,24 @@ impl Network {
         for layer in layers {
             engine.add_arc(cell, layer.into()).map_err(PyError::from)?;
         }
+        Ok(())
+    }
+
+    /// Adds a link, given as JSON.
+    fn link(&self, link: &str) -> PyResult<()> {
+        let link = serde_json::from_str(link)
+            .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+        Ok(self.write()?.link(link).map_err(PyError::from)?)
+    }
+
+    /// What the whole numbers in the input must be below, where the network reads such.
+    fn index_limit(&self) -> PyResult<Option<usize>> {
+        Ok(self.read()?.index_limit())
+    }
+
+    /// Forgets what stateful layers carry from batch to batch.
+    fn reset_states(&self) -> PyResult<()> {
+        self.write()?.reset_states();
         Ok(())
     }
 
@@ -287,6 +306,27 @@ impl Network {
         let array = RealArray::borrow(values)?;
         let view = array.view()?;
         self.change(py, move |engine| engine.set_parameter(cell, layer, name, view))
+    }
+
+    /// The names of what a layer keeps beside its parameters; builds the network.
+    fn state_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        self.look_built(py, move |engine| engine.state_names(cell, layer))
+    }
+
+    /// What a layer keeps under a name.
+    fn state(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
+        let (cell, layer) = split(at);
+        let tensor = self.change(py, move |engine| engine.state(cell, layer, name))?;
+        to_numpy(py, tensor)
+    }
+
+    /// Sets what a layer keeps under a name.
+    fn set_state(&self, py: Python<'_>, at: At, name: &str, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        let array = RealArray::borrow(values)?;
+        let view = array.view()?;
+        self.change(py, move |engine| engine.set_state(cell, layer, name, view))
     }
 
     /// A parameter's gradient.

@@ -1,7 +1,7 @@
 //! The command frame: dispatches in one pass, one submit; statistics; reading back.
 
 use super::Gpu;
-use super::memory::{Memory, Operand};
+use super::memory::{Memory, Operand, Stored};
 use super::recorder::Dispatch;
 use super::steps::encode_step;
 use super::timer::Timer;
@@ -199,9 +199,10 @@ pub(crate) fn execute(
     gpu.check()?;
     let list = {
         let registry = access.get();
+        let stored = Stored { registry, carried: access.carried() };
         let mut mirror = registry.mirror()?;
         let zeroed = values.gradients_zeroed;
-        memory.dispatches(program, registry, &mut mirror, rows, zeroed, phases.clone(), access.carried())?
+        memory.dispatches(program, stored, &mut mirror, rows, zeroed, phases.clone())?
     };
     memory.set_table(&encode_step(values, 0))?;
     gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&ACTIVE));

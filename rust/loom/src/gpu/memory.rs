@@ -100,6 +100,14 @@ impl Operand {
     }
 }
 
+/// What outlives a run, as dispatches find it.
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'a> {
+    pub(super) registry: &'a Registry,
+    /// What is carried from call to call, where this call carries anything.
+    pub(super) carried: Option<&'a Carried>,
+}
+
 /// What tells recorded lists of one run apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ListKey {
@@ -200,13 +208,13 @@ impl Memory {
     pub(super) fn dispatches(
         &mut self,
         program: &Program,
-        registry: &Registry,
+        stored: Stored<'_>,
         mirror: &mut Mirror,
         rows: usize,
         gradients_zeroed: bool,
         phases: RangeInclusive<Phase>,
-        carried: Option<&Carried>,
     ) -> Result<Arc<Vec<Dispatch>>> {
+        let Stored { registry, carried } = stored;
         mirror.prepare(program, registry)?;
         if self.generation != mirror.generation() {
             self.lists.clear();

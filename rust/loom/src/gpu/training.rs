@@ -4,7 +4,7 @@
 use super::Gpu;
 use super::frame::{ACTIVE, Frame, note_writes};
 use super::kernel::Template;
-use super::memory::{Memory, Operand};
+use super::memory::{Memory, Operand, Stored};
 use super::recorder::{Bind, Dispatch, Recorder, schedule};
 use super::steps::{STEP_BYTES, encode_step};
 use crate::cpu::StepValues;
@@ -162,9 +162,8 @@ pub(crate) fn train_frame(
             _ => Vec::new(),
         };
         let mut mirror = registry.mirror()?;
-        let mut list = |phases| {
-            memory.dispatches(program, registry, &mut mirror, rows, true, phases, registry.carried.as_ref())
-        };
+        let stored = Stored { registry, carried: registry.carried.as_ref() };
+        let mut list = |phases| memory.dispatches(program, stored, &mut mirror, rows, true, phases);
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::Update..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));

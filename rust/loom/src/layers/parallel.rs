@@ -205,7 +205,7 @@ impl Configured for Parallel {
         let two_levels = Self::new(vec![Chain::from(filter.clone()), dense(4)], CombineMode::Filter);
         let images =
             Self::new(vec![Chain::from(Conv2D::new(2, [1, 1])), Chain::default()], CombineMode::Concat);
-        let many = Self::new((1..12).map(|units| dense(units)).collect(), CombineMode::Concat);
+        let many = Self::new((1..12).map(dense).collect(), CombineMode::Concat);
         let tanh = ActivationLayer { function: Activation::Tanh };
         vec![
             Sample::new(Self::new(two(2), CombineMode::Concat), [2]),

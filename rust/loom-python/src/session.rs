@@ -1,0 +1,63 @@
+//! `loom._native.Session`: inference that goes on from where its last call ended.
+
+use crate::arrays::{RealArray, to_numpy};
+use crate::error::{PyError, detached};
+use crate::network::Network;
+use loom::network::Session as Engine;
+use pyo3::prelude::*;
+use std::sync::{Mutex, TryLockError};
+
+/// A session; one call at a time.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Session {
+    network: Py<Network>,
+    engine: Mutex<Engine>,
+}
+
+impl Session {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Engine, &loom::Network) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let mut guard = match self.engine.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let busy = "the session is in use by another thread; give each thread its own";
+                return Err(PyError::from(loom::Error::State(busy.into())).into());
+            }
+        };
+        let network = self.network.get().read()?;
+        let (engine, network) = (&mut *guard, &*network);
+        detached(py, move || work(engine, network))
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// A session over so many sequences of at most `capacity` steps.
+    #[new]
+    fn new(py: Python<'_>, network: Py<Network>, rows: usize, capacity: usize) -> PyResult<Self> {
+        let engine = network.get().change(py, |engine| engine.session(rows, capacity))?;
+        Ok(Self { network, engine: Mutex::new(engine) })
+    }
+
+    /// The output for the next steps.
+    fn advance(&self, py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let array = RealArray::borrow(x)?;
+        let view = array.view()?;
+        let tensor = self.with(py, move |session, network| session.advance(network, view))?;
+        to_numpy(py, tensor)
+    }
+
+    /// Forgets everything seen.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |session, network| session.reset(network))
+    }
+
+    /// Steps seen so far.
+    fn position(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |session, _| Ok(session.position()))
+    }
+}
