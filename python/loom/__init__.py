@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         plot,
         schedules,
     )
-    from loom.architecture import CellConfig, NetworkConfig
+    from loom.architecture import CellConfig, LinkConfig, NetworkConfig
     from loom.callbacks import (
         Callback,
         CSVLogger,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         ModelCheckpoint,
         StopTraining,
     )
+    from loom.catalogue import LayerKind, layers
     from loom.config import TrainingConfig
     from loom.data import TrainingBatch
     from loom.device import (
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from loom.network import Network, Sequential, load
     from loom.optimizers import SGD, Adam, AdamW, RMSprop
     from loom.result import TrainingResult
+    from loom.session import Session
     from loom.trainer import Trainer
     from loom.training import train
 
@@ -96,6 +98,8 @@ __all__ = [
     "InternalError",
     "InvalidValueError",
     "LambdaCallback",
+    "LayerKind",
+    "LinkConfig",
     "LoomError",
     "MissingExtraError",
     "ModelCheckpoint",
@@ -105,6 +109,7 @@ __all__ = [
     "RMSprop",
     "Sequential",
     "SerializationError",
+    "Session",
     "ShapeError",
     "StateError",
     "StopTraining",
@@ -120,6 +125,7 @@ __all__ = [
     "frame_statistics",
     "init_gpu",
     "initializers",
+    "layers",
     "load",
     "losses",
     "metrics",
@@ -179,6 +185,10 @@ _HOMES = {
     "release_gpu": "device",
     "reset_frame_statistics": "device",
     "time_frames": "device",
+    "LayerKind": "catalogue",
+    "LinkConfig": "architecture",
+    "Session": "session",
+    "layers": "catalogue",
     "train": "training",
 }
 

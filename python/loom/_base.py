@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loom import _native
-from loom._typing import Precision
+from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import NetworkConfig
+from loom.convert import as_input
 from loom.errors import ConfigError, StateError
 from loom.grid import Extents
 from loom.observers import Observer
@@ -75,8 +76,19 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
             if not self._built:
                 self._native.build()
                 self._built = True
-        self._direct = self._trained_by is None and not self._observers
+        # Numbers that are to be whole are looked at before they go to the engine.
+        plain = self._native.index_limit() is None
+        self._direct = self._trained_by is None and not self._observers and plain
         return self
+
+    def _as_input(self, x: ArrayLike) -> RealArray:
+        """Converts what is to go into the network.
+
+        Raises:
+            DTypeError: It is no array of real numbers, or the network reads whole numbers and
+                these are not of an integer type.
+        """
+        return as_input(x, self._precision, indices=self._native.index_limit() is not None)
 
     def _check_thread(self) -> None:
         """Refuses whatever another thread asks while this one trains."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loom import _native, losses, metrics
 from loom._typing import Precision
 from loom.config import TrainingConfig
-from loom.convert import as_real_array
+from loom.convert import as_input, as_real_array
 from loom.data import ArraySource, BatchSource, TrainingBatch, as_target
 from loom.errors import ConfigError, DataError
 from loom.schedules import Schedule, Warmup
@@ -34,24 +34,27 @@ class Form:
         output_shape: One sample's output, without the batch.
         classification: Whether the loss takes class indices.
         precision: The network's.
+        indices: Whether the network reads whole numbers.
     """
 
     output_shape: tuple[int, ...]
     classification: bool
     precision: Precision
+    indices: bool = False
 
     @classmethod
     def of(cls, network: NetworkBase, config: TrainingConfig) -> Form:
         """Returns the form that a network's examples have under a loss; builds the network."""
         network.build()
         shape = tuple(network._native.output_shape())
-        return cls(shape, losses.is_classification(config.loss), network._precision)
+        indices = network._native.index_limit() is not None
+        return cls(shape, losses.is_classification(config.loss), network._precision, indices)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
         weight = batch.weight
         return (
-            as_real_array(batch.input, self.precision),
+            as_input(batch.input, self.precision, indices=self.indices),
             as_target(
                 batch.target,
                 self.output_shape,

@@ -52,7 +52,7 @@ class ManualLoop(NetworkBase):
             self._forward_seconds = time.perf_counter() - started
             return output
         self._check_idle("forward with training on")
-        array = as_real_array(x, self._precision)
+        array = self._as_input(x)
         output, self._forward_seconds = self._native.forward(array)
         if self._observers:
             self._tell_observers(self._native.layer_statistics())

@@ -11,8 +11,9 @@ from loom._checks import choice, flag, items, real, whole
 from loom._config import Plain
 from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape, coordinates
+from loom.nn.composite import as_layer
 
-__all__ = ["CellConfig", "LayerSettings", "NetworkConfig", "as_layer"]
+__all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "as_layer"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,43 @@ class CellConfig(Plain):
         at = tuple(whole("CellConfig", "at", number, least=0) for number in numbers)
         object.__setattr__(self, "at", at)
         object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in self.layers))
+
+
+@dataclass(frozen=True)
+class LinkConfig(Plain):
+    """A cell's output handed to another cell, beside what flows there anyway.
+
+    Args:
+        source: The cell whose output is handed over: (depth, row, column).
+        target: The cell that gets it.
+        combine: "add" (shapes must be equal), "concat", or "context": the second input of those
+            layers of the target cell that take one.
+        axis: For concat: the axis; the last, or the channels of images and volumes, where None.
+
+    Raises:
+        ConfigError: A coordinate is malformed or the mode unknown.
+    """
+
+    source: Sequence[int]
+    target: Sequence[int]
+    combine: str = "add"
+    axis: int | None = None
+
+    def __post_init__(self) -> None:
+        where = "LinkConfig"
+        for name in ("source", "target"):
+            numbers = items(getattr(self, name))
+            if numbers is None or len(numbers) != 3:
+                raise ConfigError(
+                    f"{where}: {name} must be (depth, row, column), got {getattr(self, name)!r}"
+                )
+            object.__setattr__(self, name, tuple(whole(where, name, number, least=0) for number in numbers))
+        combine = choice(where, "combine", self.combine, ("add", "concat", "context"))
+        object.__setattr__(self, "combine", combine)
+        if self.axis is not None:
+            if combine != "concat":
+                raise ConfigError(f'{where}: axis goes with combine="concat" alone')
+            object.__setattr__(self, "axis", whole(where, "axis", self.axis, least=0))
 
 
 @dataclass(frozen=True)
@@ -82,6 +120,7 @@ class NetworkConfig(Plain):
         precision: "float32" or "float64".
         seed: What the initial weights are drawn from.
         settings: The layers that are trained or stored in another way than usual.
+        links: Cells' outputs handed to other cells, in the order in which they are taken.
 
     Raises:
         ConfigError: A setting is out of range, a cell lies outside the grid or
@@ -100,6 +139,7 @@ class NetworkConfig(Plain):
     precision: str = "float32"
     seed: int = 0
     settings: Sequence[LayerSettings | Mapping[str, Any]] = ()
+    links: Sequence[LinkConfig | Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         where = "NetworkConfig"
@@ -127,6 +167,9 @@ class NetworkConfig(Plain):
                 entry if isinstance(entry, LayerSettings) else LayerSettings.from_config(entry)
                 for entry in self.settings
             ),
+            "links": tuple(
+                link if isinstance(link, LinkConfig) else LinkConfig.from_config(link) for link in self.links
+            ),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
@@ -135,24 +178,3 @@ class NetworkConfig(Plain):
 def _at(cell: CellConfig) -> tuple[int, int, int]:
     z, y, x = cell.at
     return z, y, x
-
-
-def as_layer(layer: object) -> nn.Layer:
-    """Returns the layer that something stands for.
-
-    Args:
-        layer: A layer, its JSON form, or an activation function.
-
-    Returns:
-        The layer.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
-    if isinstance(layer, nn.Layer):
-        return layer
-    if isinstance(layer, Mapping):
-        return nn.layer_from_config(layer)
-    if isinstance(layer, nn.ActivationFunction):
-        return nn.Activation(layer)
-    raise ConfigError(f"expected a layer such as nn.Dense(10), got {layer!r}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
 from loom.errors import DTypeError, InvalidValueError, ShapeError
 
-__all__ = ["as_labels", "as_numpy", "as_real_array"]
+__all__ = ["as_input", "as_labels", "as_numpy", "as_real_array"]
 
 _SMALL_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
 """Extension dtypes (of the package ml_dtypes) that hold real numbers."""
@@ -73,6 +73,34 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     if not _is_real(array.dtype):
         raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}")
     return np.asarray(array, dtype=np.dtype(precision), order="C")
+
+
+def as_input(x: ArrayLike, precision: Precision, *, indices: bool) -> RealArray:
+    """Converts anything array-like to what a network reads.
+
+    Args:
+        x: An array, an object with `__array__` or `__dlpack__`, or nested lists
+            of numbers.
+        precision: "float32" or "float64".
+        indices: Whether the network reads whole numbers, such as places in a vocabulary.
+
+    Returns:
+        A C-contiguous array of the network's precision, which holds whole numbers exactly.
+
+    Raises:
+        DTypeError: The values are not real numbers; or they are to be whole numbers and are
+            not of an integer type.
+        ShapeError: Nested lists have rows of different lengths.
+    """
+    if not indices:
+        return as_real_array(x, precision)
+    array = as_numpy(x, what="input")
+    if array.dtype.kind not in "iu":
+        raise DTypeError(
+            "input: the network reads whole numbers, such as places in a vocabulary, "
+            f"got {_describe(x, array)}; convert them with .astype(int) if they are whole numbers"
+        )
+    return as_real_array(array, precision)
 
 
 def as_labels(x: ArrayLike, *, what: str = "labels") -> LabelArray:

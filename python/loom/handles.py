@@ -142,6 +142,15 @@ class LayerHandle:
         return Parameters(self)
 
     @property
+    def states(self) -> dict[str, NDArray[Any]]:
+        """What the layer keeps beside its parameters, such as running statistics, by name.
+
+        `Network.load_state_dict` sets them.
+        """
+        native = self._network._native
+        return {name: _read_only(native.state(self.at, name)) for name in native.state_names(self.at)}
+
+    @property
     def gradients(self) -> dict[str, NDArray[Any]]:
         """The gradient of each parameter; zeros before any backward pass."""
         native = self._network._native

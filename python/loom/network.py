@@ -16,7 +16,7 @@ from loom import _native, nn
 from loom._checks import flag, whole
 from loom._manual import ManualLoop
 from loom._typing import ArrayLike, Precision, RealArray
-from loom.architecture import NetworkConfig, as_layer
+from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_real_array
 from loom.device import check_device
 from loom.errors import ConfigError, DTypeError, SerializationError, ShapeError, StateError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from loom.losses import LossLike
     from loom.metrics import MetricLike
     from loom.result import TrainingResult
+    from loom.session import Session
 
 __all__ = ["Network", "Sequential", "load"]
 
@@ -252,6 +253,72 @@ class Network(ManualLoop):
         self._native.morph(dtype, chosen)
         return self
 
+    def link(
+        self, source: Sequence[int], target: Sequence[int], combine: str = "add", axis: int | None = None
+    ) -> Self:
+        """Hands a cell's output to a later cell, beside what flows there anyway: a skip across the grid.
+
+        Several links into one cell are taken in the order in which they were made. A link that
+        points back is for clock mode only: the network then cannot run as a feed-forward one.
+
+        Args:
+            source: The cell whose output is handed over: (depth, row, column), or (row, column)
+                where the depth is 1.
+            target: The cell that gets it.
+            combine: "add" to the target's input, of equal shape; "concat" behind it; or
+                "context": the second input of the target's layers that take one, such as
+                cross-attention.
+            axis: For concat: the axis; the last, or the channels of images, where None.
+
+        Returns:
+            The network.
+
+        Raises:
+            CellIndexError: There is no such cell.
+            ConfigError: The mode is unknown, or an axis is given without concat.
+
+        Examples:
+            >>> net = loom.Network(input_shape=4, grid=(1, 3))
+            >>> for column in range(3):
+            ...     _ = net[0, column].add(nn.Dense(4))
+            >>> net.link((0, 0), (0, 2)).predict(np.ones((1, 4))).shape
+            (1, 4)
+        """
+        self._check_idle("adding a link")
+        ends = [locate(self._grid, tuple(cell)) for cell in (source, target)]
+        if any(layer is not None for _, layer in ends):
+            raise ConfigError("link connects cells, (depth, row, column), not layers")
+        described = LinkConfig(ends[0][0], ends[1][0], combine, axis)
+        self._native.link(json.dumps(described.to_config()))
+        self._built = False
+        self._direct = False
+        self._config = None
+        self._revision += 1
+        return self
+
+    def session(self, capacity: int, rows: int = 1) -> Session:
+        """Begins inference that goes on from where its last call ended; see `loom.Session`.
+
+        Args:
+            capacity: The most steps there will be in all.
+            rows: Sequences side by side.
+
+        Returns:
+            The session.
+
+        Raises:
+            StateError: A layer needs whole sequences.
+            ShapeError: The network's input has no time axis.
+        """
+        from loom.session import Session
+
+        return Session(self, capacity, rows)
+
+    def reset_states(self) -> None:
+        """Forgets what stateful layers carry from batch to batch of training."""
+        self._check_idle("reset_states")
+        self._native.reset_states()
+
     def _add(self, at: Coordinate, layers: Sequence[nn.Layer | Mapping[str, Any]]) -> None:
         self._check_idle("adding layers")
         described = [json.dumps(as_layer(layer).to_config()) for layer in layers]
@@ -272,12 +339,18 @@ class Network(ManualLoop):
     # Weights by name
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Returns copies of all parameters in full precision, named "z.y.x.l.name"."""
-        return {
-            f"{layer.path}.{name}": self._native.parameter(layer.at, name, False)
-            for layer in self.layers
-            for name in self._native.parameter_names(layer.at)
-        }
+        """Returns copies of all parameters in full precision, and of what layers keep beside them.
+
+        They are named "z.y.x.l.name"; running statistics and the like are among them. Layers that
+        use another one's parameters have none of their own.
+        """
+        state: dict[str, NDArray[Any]] = {}
+        for layer in self.layers:
+            for name in self._native.parameter_names(layer.at):
+                state[f"{layer.path}.{name}"] = self._native.parameter(layer.at, name, False)
+            for name in self._native.state_names(layer.at):
+                state[f"{layer.path}.{name}"] = self._native.state(layer.at, name)
+        return state
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> Self:
         """Sets all parameters; after an error none has changed.
@@ -309,8 +382,12 @@ class Network(ManualLoop):
 
     def _set_parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         for path, array in arrays.items():
-            *at, name = path.split(".")
-            self._native.set_parameter([int(number) for number in at], name, array)
+            *numbers, name = path.split(".", 4)
+            at = [int(number) for number in numbers]
+            if name in self._native.state_names(at):
+                self._native.set_state(at, name, array)
+            else:
+                self._native.set_parameter(at, name, array)
 
     # Inference
 
@@ -333,11 +410,13 @@ class Network(ManualLoop):
             NonFiniteError: They hold NaN or infinity.
             StateError: The network is training in another thread.
         """
-        if not (type(x) is np.ndarray and x.dtype is self._dtype and x.flags.c_contiguous):
-            x = as_real_array(x, self._precision)
-        if self._direct and x.ndim and x.shape[0] <= batch_size:
-            return self._predict(x, batch_size)
-        return self._predict_in_batches(x, whole("predict", "batch_size", batch_size, least=1))
+        if self._direct:
+            if not (type(x) is np.ndarray and x.dtype is self._dtype and x.flags.c_contiguous):
+                x = as_real_array(x, self._precision)
+            if x.ndim and x.shape[0] <= batch_size:
+                return self._predict(x, batch_size)
+        size = whole("predict", "batch_size", batch_size, least=1)
+        return self._predict_in_batches(self._as_input(x), size)
 
     def _predict_in_batches(self, x: RealArray, batch_size: int) -> RealArray:
         self.build()

@@ -22,6 +22,9 @@ INPUTS = {
     "global_avg_pool2d": (2, 8, 8),
     "flatten": (2, 3),
     "reshape": (2, 3),
+    "permute": (2, 3),
+    "masked": (2, 3),
+    "parallel": (6,),
 }
 
 

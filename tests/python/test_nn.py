@@ -66,6 +66,25 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
     (nn.Activation("gelu_tanh"), {"type": "activation", "function": "gelu_tanh"}),
     (nn.Activation(nn.ELU(0.5)), {"type": "activation", "function": {"elu": {"alpha": 0.5}}}),
     (nn.Softmax(temperature=2), {"type": "softmax", "temperature": 2.0}),
+    (nn.Permute((1, 0)), {"type": "permute", "axes": [1, 0]}),
+    (nn.Sequential(nn.Flatten()), {"type": "sequential", "layers": [{"type": "flatten"}]}),
+    (nn.Masked([nn.Flatten()], value=-1), {"type": "masked", "layers": [{"type": "flatten"}], "value": -1.0}),
+    (
+        nn.Residual(nn.Activation("relu")),
+        {"type": "residual", "layers": [{"type": "activation", "function": "relu"}], "projection": []},
+    ),
+    (
+        nn.Parallel([nn.Flatten(), []], combine="grid_scatter", grid=(1, 2), places=[(0, 1), (0, 0)]),
+        {
+            "type": "parallel",
+            "branches": [[{"type": "flatten"}], []],
+            "combine": "grid_scatter",
+            "axis": None,
+            "grid": [1, 2],
+            "places": [[0, 1], [0, 0]],
+            "gate": [],
+        },
+    ),
 ]
 
 
@@ -80,7 +99,9 @@ def test_json_and_back(layer: nn.Layer, config: dict[str, object]) -> None:
 def test_every_layer_has_an_example() -> None:
     exported = {getattr(nn, name) for name in nn.__all__}
     layers = {
-        cls for cls in exported if isinstance(cls, type) and issubclass(cls, nn.Layer) and cls is not nn.Layer
+        cls
+        for cls in exported
+        if isinstance(cls, type) and issubclass(cls, nn.Layer) and cls not in {nn.Layer, nn.Composed}
     }
     assert layers == {type(layer) for layer, _ in EXAMPLES}
 

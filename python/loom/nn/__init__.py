@@ -10,17 +10,19 @@ from __future__ import annotations
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation
+from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv2D
 from loom.nn.dense import Dense
 from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
 from loom.nn.softmax import Softmax
-from loom.nn.structure import Dropout, Flatten, Reshape
+from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
     "ELU",
     "Activation",
     "ActivationFunction",
     "AvgPool2D",
+    "Composed",
     "Conv2D",
     "Dense",
     "Dropout",
@@ -28,8 +30,13 @@ __all__ = [
     "GlobalAvgPool2D",
     "Layer",
     "LeakyReLU",
+    "Masked",
     "MaxPool2D",
+    "Parallel",
+    "Permute",
     "Reshape",
+    "Residual",
+    "Sequential",
     "Softmax",
     "layer_from_config",
 ]

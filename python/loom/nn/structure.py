@@ -9,7 +9,7 @@ from loom._checks import items, real, whole
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
-__all__ = ["Dropout", "Flatten", "Reshape"]
+__all__ = ["Dropout", "Flatten", "Permute", "Reshape"]
 
 
 @FAMILY.register("flatten")
@@ -77,3 +77,30 @@ class Dropout(Layer):
 
     def __post_init__(self) -> None:
         self._set(rate=real("Dropout", "rate", self.rate, least=0.0, below=1.0))
+
+
+@FAMILY.register("permute")
+@dataclass(frozen=True)
+class Permute(Layer):
+    """A sample with its axes in another order.
+
+    Args:
+        axes: For each axis of the output, which one of the input it is; counted from 0 without
+            the batch.
+
+    Raises:
+        ConfigError: The axes are not each of 0, 1, ... once.
+
+    Examples:
+        >>> loom.Sequential([nn.Permute((1, 0))], input_shape=(2, 5)).output_shape
+        (5, 2)
+    """
+
+    axes: Sequence[int]
+
+    def __post_init__(self) -> None:
+        numbers = items(self.axes)
+        axes = tuple(whole("Permute", "axes", axis, least=0) for axis in numbers or ())
+        if not axes or sorted(axes) != list(range(len(axes))):
+            raise ConfigError(f"Permute: axes must name each axis from 0 on once, got {self.axes!r}")
+        self._set(axes=axes)

@@ -17,12 +17,18 @@ use serde::{Deserialize, Serialize};
 pub struct Sequential {
     /// The layers, first to last.
     pub layers: Chain,
+    /// The name under which a user has composed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The settings of which that user's layer has made them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<serde_json::Value>,
 }
 
 impl Sequential {
     /// These layers.
     pub fn new(layers: impl Into<Chain>) -> Self {
-        Self { layers: layers.into() }
+        Self { layers: layers.into(), name: None, settings: None }
     }
 }
 
@@ -38,7 +44,7 @@ impl Configured for Sequential {
         let tanh = ActivationLayer { function: Activation::Tanh };
         let inner = Self::new(Chain::from(Dense::new(3)).then(tanh));
         vec![
-            Sample::new(Self::new(Dense::new(2)), [1]),
+            Sample::new(Self { name: Some("plain".into()), ..Self::new(Dense::new(2)) }, [1]),
             Sample::new(Self::new(Chain::from(Dense::new(4)).then(inner).then(Dense::new(2))), [2, 5]),
         ]
     }

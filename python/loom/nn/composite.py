@@ -1,0 +1,303 @@
+"""Layers made of layers: rows, skips, branches, masks, and ones of one's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, cast
+
+from loom._checks import choice, items, real, whole
+from loom._config import encode
+from loom._typing import JSON
+from loom.activations import ActivationFunction
+from loom.errors import ConfigError
+from loom.nn._layer import FAMILY, Layer, layer_from_config
+from loom.nn.activation import Activation
+
+__all__ = ["Composed", "LayerLike", "LayersLike", "Masked", "Parallel", "Residual", "Sequential", "as_layer"]
+
+LayerLike: TypeAlias = "Layer | ActivationFunction | Mapping[str, Any]"
+"""A layer, its JSON form, or an activation function."""
+LayersLike: TypeAlias = "LayerLike | Sequence[LayerLike]"
+"""A layer, or several in a row."""
+
+_COMBINE_MODES = ("concat", "add", "average", "grid_scatter", "filter")
+
+
+def as_layer(layer: object) -> Layer:
+    """Returns the layer that something stands for.
+
+    Args:
+        layer: A layer, its JSON form, or an activation function.
+
+    Returns:
+        The layer.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if isinstance(layer, Layer):
+        return layer
+    if isinstance(layer, Mapping):
+        return layer_from_config(layer)
+    if isinstance(layer, ActivationFunction):
+        return Activation(layer)
+    raise ConfigError(f"expected a layer such as nn.Dense(10), got {layer!r}")
+
+
+def _row(where: str, layers: object, *, empty: bool = False) -> tuple[Layer, ...]:
+    if isinstance(layers, (Layer, Mapping, ActivationFunction)):
+        return (as_layer(layers),)
+    if isinstance(layers, (str, bytes)) or not isinstance(layers, Sequence):
+        raise ConfigError(f"{where}: expected a layer or a list of layers, got {layers!r}")
+    if not layers and not empty:
+        raise ConfigError(f"{where}: expected at least one layer")
+    return tuple(as_layer(layer) for layer in layers)
+
+
+@FAMILY.register("sequential")
+@dataclass(frozen=True)
+class Sequential(Layer):
+    """Layers in a row as one layer, for wherever one layer is asked for.
+
+    Its parameters are named by place: `0.weight`, `1.bias`.
+
+    Args:
+        layers: The layers, first to last.
+
+    Raises:
+        ConfigError: There is none, or something is no layer.
+
+    Examples:
+        >>> row = nn.Sequential([nn.Dense(8, activation="relu"), nn.Dense(2)])
+        >>> loom.Sequential([row], input_shape=4).output_shape
+        (2,)
+    """
+
+    layers: LayersLike
+
+    def __post_init__(self) -> None:
+        self._set(layers=_row("Sequential", self.layers))
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - also what users composed
+        """Builds the layer from what `to_config` returned; a composed one as the class that made it."""
+        settings = dict(config)
+        name = settings.pop("name", None)
+        made_from = settings.pop("settings", None)
+        if cls is Sequential and name is not None:
+            if name in Composed.names:
+                return Composed.names[name](**(made_from or {}))
+            return _Foreign(settings.get("layers", ()), name, made_from or {})
+        return super().from_config(settings)
+
+
+@dataclass(frozen=True)
+class _Foreign(Sequential):
+    """Layers that were composed under a name which is not known here."""
+
+    name: str = ""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kind: ClassVar[str] = "sequential"
+
+
+class Composed(Layer):
+    """Base of layers that users compose from others, under a name of their own.
+
+    A subclass is a frozen dataclass whose fields are its settings; `layers` says what it
+    consists of. Files hold both the settings and the layers, so that they can be read, too,
+    where the class is not known.
+
+    Raises:
+        ConfigError: The name is taken.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Bottleneck(nn.Composed, name="bottleneck"):
+        ...     width: int
+        ...     def layers(self):
+        ...         return [nn.Dense(self.width, activation="relu"), nn.Dense(4)]
+        >>> net = loom.Sequential([Bottleneck(2)], input_shape=4)
+        >>> net.config.cells[0].layers[0]
+        Bottleneck(width=2)
+    """
+
+    names: ClassVar[dict[str, type[Composed]]] = {}
+    kind: ClassVar[str] = "sequential"
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, name: str | None = None, **others: object) -> None:
+        """Enters the class under its name."""
+        super().__init_subclass__(**others)
+        if name is None:
+            raise ConfigError(
+                f'{cls.__name__}: a composed layer needs a name: class X(nn.Composed, name="x")'
+            )
+        known = Composed.names.get(name)
+        if known is not None and known.__qualname__ != cls.__qualname__:
+            raise ConfigError(f'a layer of the name "{name}" exists already')
+        cls.name = name
+        Composed.names[name] = cls
+
+    def layers(self) -> LayersLike:
+        """Returns what the layer consists of: a layer, or several in a row."""
+        raise NotImplementedError(f"{type(self).__name__} does not say its layers")
+
+    def to_config(self) -> dict[str, JSON]:
+        """Returns the name, the settings, and the layers that they stand for."""
+        fields = dataclasses.fields(cast(Any, self))
+        return {
+            "type": self.kind,
+            "layers": encode(_row(type(self).__name__, self.layers())),
+            "name": self.name,
+            "settings": {field.name: encode(getattr(self, field.name)) for field in fields if field.init},
+        }
+
+
+@FAMILY.register("residual")
+@dataclass(frozen=True)
+class Residual(Layer):
+    """A skip around layers: `layers(x) + x` (He et al. 2016).
+
+    Where the shapes differ, `projection` stands on the skip: by default a Dense layer
+    without bias where only the last axis differs, and a strided 1x1 convolution for images.
+
+    Parameters are named `layers.0.weight`, `projection.0.weight`.
+
+    Args:
+        layers: What is skipped: a layer, or several in a row.
+        projection: What brings the input to the output's shape, where that is needed.
+
+    Raises:
+        ConfigError: Something is no layer.
+
+    Examples:
+        >>> block = nn.Residual([nn.Dense(8, activation="relu"), nn.Dense(4)])
+        >>> loom.Sequential([block], input_shape=4).output_shape
+        (4,)
+    """
+
+    layers: LayersLike
+    projection: LayersLike = ()
+
+    def __post_init__(self) -> None:
+        self._set(
+            layers=_row("Residual", self.layers),
+            projection=_row("Residual", self.projection, empty=True),
+        )
+
+
+@FAMILY.register("parallel")
+@dataclass(frozen=True)
+class Parallel(Layer):
+    """Branches that read the same input, and a way to combine what they make.
+
+    "concat" puts outputs side by side along an axis: the last, or the channels of images and
+    volumes. "add" and "average" are what they say. "grid_scatter" puts each output at a place of
+    its own on a grid, (rows, columns, *output), with zeros where no branch writes. "filter" adds
+    them up weighted by a softmax over the scores that `gate` makes of the input: every sample
+    routes itself, and gradients reach the gate.
+
+    Parameters are named `branches.1.0.weight` (branch, place in it), `gate.0.weight`.
+
+    Args:
+        branches: Each a layer, several in a row, or an empty list, which hands the input on.
+        combine: "concat", "add", "average", "grid_scatter" or "filter".
+        axis: For concat: the axis, counted without the batch.
+        grid: For grid_scatter: (rows, columns).
+        places: For grid_scatter: (row, column) of each branch; row by row by default.
+        gate: For filter: layers that make one score a branch; Flatten and Dense by default.
+
+    Raises:
+        ConfigError: A setting is out of range or does not go with `combine`.
+
+    Examples:
+        >>> experts = nn.Parallel([nn.Dense(3), nn.Dense(3)], combine="filter")
+        >>> net = loom.Sequential([experts], input_shape=5)
+        >>> net.predict(np.ones((2, 5))).shape
+        (2, 3)
+    """
+
+    branches: Sequence[LayersLike]
+    combine: str = "concat"
+    axis: int | None = None
+    grid: Sequence[int] | None = None
+    places: Sequence[Sequence[int]] | None = None
+    gate: LayersLike = ()
+
+    def __post_init__(self) -> None:
+        where = "Parallel"
+        if isinstance(self.branches, (str, bytes, Mapping)) or not isinstance(self.branches, Sequence):
+            raise ConfigError(f"{where}: branches must be a list, got {self.branches!r}")
+        if not self.branches:
+            raise ConfigError(f"{where}: branches must be at least one")
+        self._set(
+            branches=tuple(_row(where, branch, empty=True) for branch in self.branches),
+            combine=choice(where, "combine", self.combine, _COMBINE_MODES),
+            axis=None if self.axis is None else whole(where, "axis", self.axis, least=0),
+            grid=None if self.grid is None else _place("grid", self.grid, 1),
+            places=None
+            if self.places is None
+            else tuple(_place("a place", place, 0) for place in self.places),
+            gate=_row(where, self.gate, empty=True),
+        )
+        for name, mode in (("axis", "concat"), ("grid", "grid_scatter"), ("places", "grid_scatter")):
+            if getattr(self, name) is not None and self.combine != mode:
+                raise ConfigError(f'{where}: {name} goes with combine="{mode}" alone')
+        if self.gate and self.combine != "filter":
+            raise ConfigError(f'{where}: gate goes with combine="filter" alone')
+        if self.combine == "grid_scatter" and self.grid is None:
+            raise ConfigError(f'{where}: combine="grid_scatter" needs a grid, (rows, columns)')
+        if self.combine == "grid_scatter":
+            self._check_places()
+
+    def _check_places(self) -> None:
+        rows, columns = cast("tuple[int, int]", self.grid)
+        count = len(self.branches)
+        places = self.places
+        if places is None:
+            places = [divmod(branch, columns) for branch in range(count)]
+        inside = all(row < rows and column < columns for row, column in places)
+        if not inside or len(places) != count or len(set(map(tuple, places))) != count:
+            raise ConfigError(
+                f"Parallel: each of {count} branches needs a place of its own on a grid of {rows} x {columns}, "
+                f"got {tuple(map(tuple, places))}"
+            )
+
+
+def _place(what: str, given: Sequence[int], least: int) -> tuple[int, int]:
+    numbers = items(given)
+    if numbers is None or len(numbers) != 2:
+        raise ConfigError(f"Parallel: {what} must be (row, column), got {given!r}")
+    row, column = (whole("Parallel", what, number, least=least) for number in numbers)
+    return row, column
+
+
+@FAMILY.register("masked")
+@dataclass(frozen=True)
+class Masked(Layer):
+    """Layers in a row that leave out the padding of sequences.
+
+    The input is (time, ...); a step whose every element equals `value` is padding. Recurrent
+    layers hold their state over it and attention gives it no weight; layers that work on each
+    step by itself compute it like any other.
+
+    Args:
+        layers: A layer, or several in a row.
+        value: What padding consists of.
+
+    Raises:
+        ConfigError: Something is no layer, or the value is not finite.
+
+    Examples:
+        >>> nn.Masked(nn.Dense(2), value=-1.0).value
+        -1.0
+    """
+
+    layers: LayersLike
+    value: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._set(layers=_row("Masked", self.layers), value=real("Masked", "value", self.value))
