@@ -262,8 +262,8 @@ class Parallel(Layer):
         inside = all(row < rows and column < columns for row, column in places)
         if not inside or len(places) != count or len(set(map(tuple, places))) != count:
             raise ConfigError(
-                f"Parallel: each of {count} branches needs a place of its own on a grid of {rows} x {columns}, "
-                f"got {tuple(map(tuple, places))}"
+                f"Parallel: each of {count} branches needs a place of its own on a grid of "
+                f"{rows} x {columns}, got {tuple(map(tuple, places))}"
             )
 
 
