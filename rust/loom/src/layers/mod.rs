@@ -12,6 +12,8 @@ mod conv2d;
 mod dense;
 mod dropout;
 mod flatten;
+#[cfg(test)]
+mod golden;
 mod kmeans;
 mod masked;
 mod normalization;

@@ -179,3 +179,24 @@ impl Layer for BatchNorm {
         Ok(vec![Some(b.apply(op, &reads, "dx", shape))])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Precision;
+    use crate::{Network, tensor_view};
+
+    #[test]
+    fn one_value_a_channel_is_refused_in_training_and_nothing_moves() -> Result<()> {
+        let mut network = Network::with_options(3, [1, 1, 1], Precision::Float32, 1)?;
+        network.add([0, 0, 0], BatchNorm::default())?;
+        network.build()?;
+        let error = network.forward(tensor_view(&[1, 3], &[1.0f32, 2.0, 3.0])?).unwrap_err();
+        assert!(error.to_string().contains("more than one value a channel"), "{error}");
+        assert_eq!(network.state([0, 0, 0], 0, "running_mean")?.to_f64(), [0.0; 3]);
+        // At inference one row is as good as many.
+        let y = network.predict(tensor_view(&[1, 3], &[1.0f32, 2.0, 3.0])?)?.to_f64();
+        assert!((y[2] - 3.0 / (1.0f64 + 1e-5).sqrt()).abs() < 1e-6);
+        Ok(())
+    }
+}

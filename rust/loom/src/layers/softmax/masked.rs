@@ -140,3 +140,34 @@ impl Layer for MaskedSoftmax {
         Ok(vec![Some(b.apply(op, &[forward.saved[0], gradient], "dx", shape))])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Kind;
+    use crate::tensor::Precision;
+
+    /// What the layer lowers to for a sequence of this shape with a mask of so many steps around it.
+    fn lowered(layer: &MaskedSoftmax, shape: &[usize], steps: usize) -> Result<TimeMask> {
+        let mut b = Builder::new(Precision::Float32);
+        let x = b.input("x", Shape::from(shape), Kind::Real);
+        let mask = b.input("mask", Shape::from(steps), Kind::Real);
+        let cx = Context { mask: Some(mask), ..Context::default() };
+        layer.forward(&mut b, &cx, &[x])?;
+        let program = b.finish(1, &Default::default());
+        match &program.steps()[0].op {
+            ops::Op::MaskedSoftmax(op) => Ok(op.time),
+            op => panic!("{op}"),
+        }
+    }
+
+    #[test]
+    fn a_mask_around_the_layer_masks_steps() {
+        let (last, first) = (MaskedSoftmax::default(), MaskedSoftmax { axis: 0, ..Default::default() });
+        assert_eq!(lowered(&last, &[4, 3], 4).unwrap(), TimeMask::Repetitions { steps: 4 });
+        assert_eq!(lowered(&last, &[4], 4).unwrap(), TimeMask::Classes);
+        assert_eq!(lowered(&first, &[4, 3], 4).unwrap(), TimeMask::Classes);
+        let error = lowered(&last, &[3, 4], 4).unwrap_err();
+        assert!(error.to_string().contains("a sequence of 4 steps"), "{error}");
+    }
+}
