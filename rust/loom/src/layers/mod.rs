@@ -45,7 +45,6 @@ pub use reshape::Reshape;
 pub use residual::Residual;
 pub use sample::Sample;
 pub use sequential::Sequential;
-pub use softmax::Softmax;
 pub(crate) use softmax::class_extents;
 pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
