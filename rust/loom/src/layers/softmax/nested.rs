@@ -202,7 +202,7 @@ impl Nested for MixtureSoftmax {
 
     fn parts(&self, logits: usize) -> std::result::Result<NestedSoftmax, String> {
         let components = self.components;
-        if logits <= components || logits % components != 0 {
+        if logits <= components || !logits.is_multiple_of(components) {
             return Err(format!("(..., {components} + {components} n) with n above 0"));
         }
         Ok(nested(0, vec![logits / components - 1; components], true))
