@@ -84,6 +84,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "places": [[0, 1], [0, 0]],
             "gate": [],
         },
+    ),
     (nn.GridSoftmax(3, 4), {"type": "grid_softmax", "rows": 3, "columns": 4}),
     (nn.HierarchicalSoftmax(3, 12), {"type": "hierarchical_softmax", "groups": 3, "leaves": 12}),
     (nn.HierarchicalSoftmax(2, [3, 5]), {"type": "hierarchical_softmax", "groups": 2, "leaves": [3, 5]}),
