@@ -85,6 +85,30 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "gate": [],
         },
     ),
+    (nn.GridSoftmax(3, 4), {"type": "grid_softmax", "rows": 3, "columns": 4}),
+    (nn.HierarchicalSoftmax(3, 12), {"type": "hierarchical_softmax", "groups": 3, "leaves": 12}),
+    (nn.HierarchicalSoftmax(2, [3, 5]), {"type": "hierarchical_softmax", "groups": 2, "leaves": [3, 5]}),
+    (nn.AdaptiveSoftmax((10, 100)), {"type": "adaptive_softmax", "cutoffs": [10, 100]}),
+    (nn.MixtureSoftmax(4), {"type": "mixture_softmax", "components": 4}),
+    (nn.GumbelSoftmax(0.5), {"type": "gumbel_softmax", "temperature": 0.5}),
+    (nn.MaskedSoftmax(axis=0), {"type": "masked_softmax", "mask": None, "axis": 0}),
+    (nn.MaskedSoftmax([True, False]), {"type": "masked_softmax", "mask": [True, False], "axis": -1}),
+    (nn.Sparsemax(), {"type": "sparsemax"}),
+    (nn.Entmax(1.25), {"type": "entmax", "alpha": 1.25}),
+    (nn.LayerNorm(2), {"type": "layer_norm", "axes": 2, "epsilon": 1e-5, "gain": True, "bias": True}),
+    (nn.RMSNorm(gain=False), {"type": "rms_norm", "epsilon": 1e-6, "gain": False}),
+    (
+        nn.GroupNorm(4, bias=False),
+        {"type": "group_norm", "groups": 4, "epsilon": 1e-5, "gain": True, "bias": False},
+    ),
+    (
+        nn.BatchNorm(),
+        {"type": "batch_norm", "momentum": 0.1, "epsilon": 1e-5, "gain": True, "bias": True},
+    ),
+    (
+        nn.KMeans(3, temperature=2),
+        {"type": "kmeans", "clusters": 3, "temperature": 2.0, "centroid_initializer": None},
+    ),
 ]
 
 
@@ -138,6 +162,20 @@ def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
         (lambda: nn.Dropout(1.0), "rate must be a finite number at least 0 and below 1, got 1.0"),
         (lambda: nn.Dropout(float("nan")), "got nan"),
         (lambda: nn.Softmax(0), "temperature must be a finite number above 0"),
+        (lambda: nn.GridSoftmax(0, 3), "rows must be a positive whole number, got 0"),
+        (lambda: nn.HierarchicalSoftmax(3, 10), "leaves must be a multiple of groups"),
+        (lambda: nn.HierarchicalSoftmax(3, [1, 2]), "one number for each of the 3 groups"),
+        (lambda: nn.AdaptiveSoftmax([10, 10]), "cutoffs must rise"),
+        (lambda: nn.AdaptiveSoftmax([]), "cutoffs must rise"),
+        (lambda: nn.MixtureSoftmax(0), "components must be a positive whole number"),
+        (lambda: nn.MaskedSoftmax([]), "one or more truth values"),
+        (lambda: nn.MaskedSoftmax([1, 0]), "mask must be True or False, got 1"),
+        (lambda: nn.MaskedSoftmax(axis=1), "axis must be -1 or 0, got 1"),
+        (lambda: nn.Entmax(1), "alpha must be a finite number above 1"),
+        (lambda: nn.LayerNorm(0), "axes must be a positive whole number"),
+        (lambda: nn.RMSNorm(epsilon=0), "epsilon must be a finite number above 0"),
+        (lambda: nn.BatchNorm(momentum=2), "momentum must be a finite number at least 0 and at most 1"),
+        (lambda: nn.KMeans(3, temperature=0), "temperature must be a finite number above 0"),
         (lambda: nn.ELU("x"), "alpha must be a finite number, got 'x'"),
         (lambda: initializers.Uniform(1, 0), "low must not be above high"),
         (lambda: nn.Dense(3, bias_initializer="normal"), "Normal: missing setting std"),
@@ -158,6 +196,7 @@ def test_what_is_wrong_is_refused_with_a_reason(build, message: str) -> None:
 def test_numpy_numbers_are_numbers() -> None:
     layer = nn.Conv2D(np.int64(4), kernel_size=(np.int32(3), 3), bias=np.bool_(True))
     assert json.dumps(layer.to_config()) == json.dumps(nn.Conv2D(4, 3).to_config())
+    assert nn.MaskedSoftmax(np.arange(3) > 0) == nn.MaskedSoftmax((False, True, True))
 
 
 def test_layers_are_values() -> None:

@@ -10,33 +10,58 @@ from __future__ import annotations
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation
+from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv2D
 from loom.nn.dense import Dense
+from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
-from loom.nn.softmax import Softmax
+from loom.nn.softmax import (
+    AdaptiveSoftmax,
+    Entmax,
+    GridSoftmax,
+    GumbelSoftmax,
+    HierarchicalSoftmax,
+    MaskedSoftmax,
+    MixtureSoftmax,
+    Softmax,
+    Sparsemax,
+)
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
     "ELU",
     "Activation",
     "ActivationFunction",
+    "AdaptiveSoftmax",
     "AvgPool2D",
+    "BatchNorm",
     "Composed",
     "Conv2D",
     "Dense",
     "Dropout",
+    "Entmax",
     "Flatten",
     "GlobalAvgPool2D",
+    "GridSoftmax",
+    "GroupNorm",
+    "GumbelSoftmax",
+    "HierarchicalSoftmax",
+    "KMeans",
     "Layer",
+    "LayerNorm",
     "LeakyReLU",
     "Masked",
+    "MaskedSoftmax",
     "MaxPool2D",
+    "MixtureSoftmax",
     "Parallel",
     "Permute",
+    "RMSNorm",
     "Reshape",
     "Residual",
     "Sequential",
     "Softmax",
+    "Sparsemax",
     "layer_from_config",
 ]

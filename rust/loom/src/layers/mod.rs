@@ -12,7 +12,11 @@ mod conv2d;
 mod dense;
 mod dropout;
 mod flatten;
+#[cfg(test)]
+mod golden;
+mod kmeans;
 mod masked;
+mod normalization;
 mod parallel;
 mod permute;
 mod pooling;
@@ -30,7 +34,9 @@ pub use conv2d::{Conv2D, Padding};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use flatten::Flatten;
+pub use kmeans::KMeans;
 pub use masked::Masked;
+pub use normalization::{BatchNorm, GroupNorm, LayerNorm, RMSNorm};
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
 pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
@@ -39,8 +45,11 @@ pub use reshape::Reshape;
 pub use residual::Residual;
 pub use sample::Sample;
 pub use sequential::Sequential;
-pub use softmax::Softmax;
 pub(crate) use softmax::class_extents;
+pub use softmax::{
+    AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
+    MixtureSoftmax, Softmax, Sparsemax,
+};
 
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};

@@ -2,8 +2,10 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, Masked, MaxPool2D,
-    Parallel, Permute, Reshape, Residual, Sequential, Softmax,
+    ActivationLayer, AdaptiveSoftmax, AvgPool2D, BatchNorm, Conv2D, Dense, Dropout, Entmax, Flatten,
+    GlobalAvgPool2D, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax, KMeans, Layer, LayerNorm,
+    Masked, MaskedSoftmax, MaxPool2D, MixtureSoftmax, Parallel, Permute, RMSNorm, Reshape, Residual,
+    Sequential, Softmax, Sparsemax,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -42,6 +44,19 @@ const BUILT_IN: &[Entry] = &[
     entry::<Residual>("residual"),
     entry::<Parallel>("parallel"),
     entry::<Masked>("masked"),
+    entry::<GridSoftmax>("grid_softmax"),
+    entry::<HierarchicalSoftmax>("hierarchical_softmax"),
+    entry::<AdaptiveSoftmax>("adaptive_softmax"),
+    entry::<MixtureSoftmax>("mixture_softmax"),
+    entry::<GumbelSoftmax>("gumbel_softmax"),
+    entry::<MaskedSoftmax>("masked_softmax"),
+    entry::<Sparsemax>("sparsemax"),
+    entry::<Entmax>("entmax"),
+    entry::<LayerNorm>("layer_norm"),
+    entry::<RMSNorm>("rms_norm"),
+    entry::<GroupNorm>("group_norm"),
+    entry::<BatchNorm>("batch_norm"),
+    entry::<KMeans>("kmeans"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

@@ -8,12 +8,20 @@ pub mod bias;
 pub mod concat;
 pub mod convolution;
 pub mod custom;
+pub mod distance;
 pub mod dropout;
 pub mod encode;
+pub mod entmax;
 pub mod gradient_clip;
+pub mod gumbel;
 pub mod loss;
 pub mod mask;
+pub mod masked_softmax;
 pub mod mix;
+pub mod nested_softmax;
+pub mod normalize;
+#[cfg(feature = "gpu")]
+mod operands;
 pub mod permute;
 pub mod pointwise;
 pub mod pool;
@@ -32,12 +40,18 @@ pub use bias::{BiasAdd, BiasGradient};
 pub use concat::{Concat, Slice};
 pub use convolution::{Convolution, Geometry2D};
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
+pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
+pub use entmax::Entmax;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
+pub use gumbel::GumbelNoise;
 pub use loss::{Loss, LossFunction};
 pub use mask::StepMask;
+pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use mix::{Mix, MixPart, Scale};
+pub use nested_softmax::NestedSoftmax;
+pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
@@ -129,6 +143,16 @@ operations!(
     Pool,
     Pointwise,
     Softmax,
+    NestedSoftmax,
+    MaskedSoftmax,
+    Entmax,
+    GumbelNoise,
+    Distance,
+    Normalize,
+    ChannelMoments,
+    ChannelNormalize,
+    GainGradient,
+    RunningAverage,
     Dropout,
     Sum,
     Concat,
