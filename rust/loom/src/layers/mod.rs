@@ -8,7 +8,8 @@ mod chain;
 #[cfg(test)]
 mod conformance;
 mod context;
-mod conv2d;
+mod convolution;
+mod convolution_transpose;
 mod dense;
 mod dropout;
 mod flatten;
@@ -22,18 +23,24 @@ mod residual;
 mod sample;
 mod sequential;
 mod softmax;
+mod window;
 
 pub use activation::ActivationLayer;
 pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
-pub use conv2d::{Conv2D, Padding};
+pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
+pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use flatten::Flatten;
 pub use masked::Masked;
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
-pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
+pub use pooling::{
+    AvgPool, AvgPool1D, AvgPool2D, AvgPool3D, GlobalAvgPool, GlobalAvgPool1D, GlobalAvgPool2D,
+    GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D, MaxPool, MaxPool1D,
+    MaxPool2D, MaxPool3D,
+};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
 pub use residual::Residual;
@@ -41,6 +48,7 @@ pub use sample::Sample;
 pub use sequential::Sequential;
 pub use softmax::Softmax;
 pub(crate) use softmax::class_extents;
+pub use window::{NamedPadding, Padding};
 
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};

@@ -36,9 +36,9 @@ impl<'a> Sweep<'a> {
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
         let (sources, destinations) = if forward { (inputs, outputs) } else { (outputs, inputs) };
         let g = &op.geometry;
-        let plane = if forward { g.output } else { g.input };
-        let [taps, plane] = [g.kernel, plane].map(|[height, width]| height * width);
-        Self { op, forward, sources, destinations, taps, plane }
+        let (input, output) = g.volumes();
+        let plane = if forward { output } else { input };
+        Self { op, forward, sources, destinations, taps: g.taps(), plane }
     }
 
     /// The cut that suits the extents.
