@@ -2,7 +2,10 @@
 
 use super::Convolution;
 use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
-use super::tiles::{ChannelStrip, PIXEL_SLACK, PixelStrip, Settle, channel_tile, even, pixel_channels};
+use super::tiles::{
+    ChannelStrip, PIXEL_SLACK, PLANE_COLUMNS, PixelStrip, PlaneStrip, Settle, channel_tile, even,
+    pixel_channels,
+};
 use super::weights::{Made, Placed};
 use super::window::{Axis, Fill, Frame, Stack, Sweep, classes};
 use crate::cpu::{Cpu, Isa, LANES, Real};
@@ -313,11 +316,35 @@ impl<T: Real> Plan<'_, T> {
                 // SAFETY: the frame holds every tap of these pixels, the weights whole vectors
                 // of these channels; the piece's part of the destination is this task's.
                 unsafe { strip.run(self.isa) };
+            } else if self.sources == 1 && strip.to_column == 1 && columns >= PLANE_COLUMNS {
+                self.by_plane(&strip);
             } else {
                 self.by_pixel(&strip, waiting);
             }
         }
         self.activate(first, channels.len(), images, plane, rows);
+    }
+
+    /// Computes a strip of channels that have one source channel, each by itself.
+    fn by_plane(&self, strip: &ChannelStrip<'_, T>) {
+        for image in 0..strip.images {
+            for channel in 0..strip.channels {
+                let plane = PlaneStrip {
+                    taps: strip.taps,
+                    frame: strip.frame.wrapping_add(image * strip.frame_image),
+                    frame_row: strip.frame_row,
+                    weight: strip.weight.wrapping_add(channel),
+                    weight_row: strip.weight_row,
+                    bias: strip.bias.get(channel).copied(),
+                    rows: strip.rows,
+                    columns: strip.columns,
+                    to: strip.to.wrapping_add(image * strip.to_image + channel * strip.to_channel),
+                    to_row: strip.to_row,
+                };
+                // SAFETY: the frame holds every tap of these pixels and some slack; they are this task's.
+                unsafe { plane.run(self.isa) };
+            }
+        }
     }
 
     /// Computes a strip of few channels with pixels as lanes.

@@ -108,6 +108,14 @@ fn check<T: Real>(geometry: Geometry, channels: [usize; 2], groups: usize, rows:
     let [mut dx, mut dw, mut y] = lengths.map(|len| vec![T::ZERO; len]);
     reference::forward(&forward, rows, &x, &w, Some(&bias), &mut y);
     reference::input_gradient(&forward, rows, &dy, &w, None, &mut dx);
+    // As a transposed convolution it may have a bias and an activation.
+    let transposed = Convolution { bias: true, activation: Some(Activation::Relu), ..input_gradient.clone() };
+    let bias_in = numbers::<T>(channels[0], 5);
+    let mut z = vec![T::ZERO; dx.len()];
+    reference::input_gradient(&forward, rows, &dy, &w, Some(&bias_in), &mut z);
+    for z in &mut z {
+        *z = Activation::Relu.value(*z);
+    }
     reference::weight_gradient(&forward, rows, &x, &dy, false, &mut dw);
     let mut added = old.clone();
     reference::weight_gradient(&forward, rows, &x, &dy, true, &mut added);
@@ -121,6 +129,9 @@ fn check<T: Real>(geometry: Geometry, channels: [usize; 2], groups: usize, rows:
         let mut out = vec![T::NAN; dx.len()];
         input_gradient.run_on(cpu, rows, &[&dy, &w], false, &mut out);
         same(&format!("{input_gradient} {place}"), &out, &dx);
+        let mut out = vec![T::NAN; dx.len()];
+        transposed.run_on(cpu, rows, &[&dy, &w, &bias_in], false, &mut out);
+        same(&format!("{transposed} {place}"), &out, &z);
         let mut out = vec![T::NAN; dw.len()];
         weight_gradient.run_on(cpu, rows, &[&x, &dy], false, &mut out);
         same(&format!("{weight_gradient} {place}"), &out, &dw);
@@ -143,6 +154,18 @@ fn kernels_equal_the_scalar_order() {
         (square(30, 3, 1, 0), [4, 48], 1, 1),
         (square(10, 3, 1, 1), [24, 24], 24, 2),
         (square(8, 3, 2, 1), [12, 36], 12, 2),
+        // Depthwise: whole tiles, tiles that overlap, few rows, several outputs of an input, strides.
+        (square(28, 3, 1, 1), [5, 5], 5, 2),
+        (square(13, 3, 1, 1), [6, 12], 6, 2),
+        (Geometry { input: [1, 3, 40], output: [1, 3, 40], ..square(3, 3, 1, 1) }, [4, 4], 4, 1),
+        (
+            Geometry { input: [1, 1, 90], output: [1, 1, 86], kernel: [1, 1, 5], ..Geometry::POINT },
+            [4, 4],
+            4,
+            2,
+        ),
+        (square(35, 5, 1, 2), [3, 3], 3, 1),
+        (square(33, 3, 2, 1), [17, 17], 17, 2),
         (square(7, 3, 1, 1), [32, 32], 2, 2),
         (square(7, 3, 1, 1), [24, 48], 3, 2),
         (square(6, 3, 1, 1), [20, 20], 5, 3),

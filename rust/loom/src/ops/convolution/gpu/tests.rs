@@ -22,7 +22,11 @@ fn check_all(geometry: Geometry, channels: [usize; 2], groups: usize, rows: usiz
     let fused = Convolution { bias: true, activation: Some(Activation::Relu), ..forward };
     check(fused, &Setting::new(rows, &[&x, &w, &bias], &[output]));
     let back = convolution(Direction::InputGradient, geometry, channels, groups);
-    check(back, &Setting::new(rows, &[&dy, &w], &[image]));
+    check(back.clone(), &Setting::new(rows, &[&dy, &w], &[image]));
+    // As a transposed convolution.
+    let fused = Convolution { bias: true, activation: Some(Activation::Relu), ..back };
+    let bias: Vec<f32> = numbers(4, channels[0]);
+    check(fused, &Setting::new(rows, &[&dy, &w, &bias], &[image]));
     let gradient = convolution(Direction::WeightGradient, geometry, channels, groups);
     let mut setting = Setting::new(rows, &[&x, &dy], &[weights]);
     check(gradient.clone(), &setting);

@@ -1,0 +1,172 @@
+//! One channel by itself, as in a depthwise convolution: runs of source pixels times single weights.
+
+use super::store_first;
+use crate::cpu::{Isa, Kernel, LANES, Level, Real, Vector};
+
+/// The fewest columns that are worth a vector of their own in every row.
+pub(in super::super) const PLANE_COLUMNS: usize = 12;
+
+/// One destination channel at pixels whose columns are side by side.
+#[derive(Clone, Copy)]
+pub(in super::super) struct PlaneStrip<'a, T> {
+    /// Where each term finds its source element, in the order of the sum.
+    pub taps: &'a [u32],
+    /// The source of the first pixel, and from one row to the next.
+    pub frame: *const T,
+    pub frame_row: usize,
+    /// The first tap's weight, and from one to the next.
+    pub weight: *const T,
+    pub weight_row: usize,
+    pub bias: Option<T>,
+    pub rows: usize,
+    pub columns: usize,
+    pub to: *mut T,
+    pub to_row: usize,
+}
+
+impl<T: Real> PlaneStrip<'_, T> {
+    /// Computes the pixels.
+    ///
+    /// # Safety
+    /// All that the strides reach, and a vector beyond the frame's places, is live memory, and
+    /// nobody else uses the destination.
+    pub unsafe fn run(self, isa: Isa) {
+        T::dispatch(isa, Plane(self));
+    }
+
+    /// Whether the taps are those of three rows of three neighbours, and whether the last one
+    /// comes first.
+    #[inline(always)]
+    fn three_by_three(&self) -> Option<bool> {
+        let [first, .., last] = *self.taps else { return None };
+        let is = |place: &dyn Fn(usize) -> usize, from: u32| {
+            let places = (0..9).map(|i| from as usize + place(i) / 3 * self.frame_row + place(i) % 3);
+            self.taps.iter().map(|tap| *tap as usize).eq(places)
+        };
+        if is(&|i| i, first) { Some(false) } else { is(&|i| 8 - i, last).then_some(true) }
+    }
+}
+
+struct Plane<'a, T>(PlaneStrip<'a, T>);
+
+impl<T: Real> Kernel<T> for Plane<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let strip = self.0;
+        // SAFETY: the promise of `PlaneStrip::run`, for all of these.
+        unsafe {
+            match strip.three_by_three() {
+                Some(false) if strip.rows >= ROWS => strip.squares::<V, false>(),
+                Some(true) if strip.rows >= ROWS => strip.squares::<V, true>(),
+                _ if matches!(V::LEVEL, Level::Avx512) && strip.rows >= 8 => strip.tiles::<V, 8, 1>(),
+                _ if strip.rows >= 4 => strip.tiles::<V, 4, 1>(),
+                _ if strip.columns >= 4 * LANES => strip.tiles::<V, 1, 4>(),
+                _ => strip.tiles::<V, 1, 1>(),
+            }
+        }
+    }
+}
+
+/// Destination rows of a tile of [`PlaneStrip::squares`].
+const ROWS: usize = 4;
+
+impl<T: Real> PlaneStrip<'_, T> {
+    /// Any taps, by tiles of R rows and N vectors; those at the end begin early enough to be whole.
+    ///
+    /// # Safety
+    /// As [`PlaneStrip::run`].
+    #[inline(always)]
+    unsafe fn tiles<V: Vector<Element = T>, const R: usize, const N: usize>(self) {
+        for row in (0..self.rows).step_by(R) {
+            let row = row.min(self.rows - R);
+            for column in (0..self.columns).step_by(N * LANES) {
+                let column = column.min(self.columns.saturating_sub(N * LANES));
+                let from = self.frame.wrapping_add(row * self.frame_row + column);
+                let mut sums = [[V::splat(T::ZERO); N]; R];
+                let mut weight = self.weight;
+                for &tap in self.taps {
+                    let from = from.wrapping_add(tap as usize);
+                    // SAFETY: a weight of this tap; the caller's promise.
+                    let factor = V::splat(unsafe { *weight });
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        for (j, sum) in sums.iter_mut().enumerate() {
+                            let from = from.wrapping_add(i * self.frame_row + j * LANES);
+                            // SAFETY: places of the frame, or of its slack.
+                            *sum = unsafe { V::load_unchecked(from) }.mul_add(factor, *sum);
+                        }
+                    }
+                    weight = weight.wrapping_add(self.weight_row);
+                }
+                for (i, sums) in sums.into_iter().enumerate() {
+                    for (j, sum) in sums.into_iter().enumerate() {
+                        // SAFETY: pixels of the strip.
+                        unsafe { self.store(sum, row + i, column + j * LANES) };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Three rows of three taps: a row of the frame is read once for all rows of the tile. The order
+    /// of a sum is that of the taps, so that they are walked backwards where the last one comes first.
+    ///
+    /// # Safety
+    /// As [`PlaneStrip::run`]; the taps are as `BACKWARDS` says, and there are [`ROWS`] rows.
+    #[inline(always)]
+    unsafe fn squares<V: Vector<Element = T>, const BACKWARDS: bool>(self) {
+        let mut weights = [V::splat(T::ZERO); 9];
+        for (i, weight) in weights.iter_mut().enumerate() {
+            // SAFETY: a weight of each tap; the caller's promise.
+            *weight = V::splat(unsafe { *self.weight.wrapping_add(i * self.weight_row) });
+        }
+        let first = self.taps[if BACKWARDS { 8 } else { 0 }] as usize;
+        for row in (0..self.rows).step_by(ROWS) {
+            let row = row.min(self.rows - ROWS);
+            for column in (0..self.columns).step_by(LANES) {
+                let column = column.min(self.columns.saturating_sub(LANES));
+                let from = self.frame.wrapping_add(first + row * self.frame_row + column);
+                let mut sums = [V::splat(T::ZERO); ROWS];
+                // One line of the frame after the other, each for the rows that it is under.
+                macro_rules! lines {
+                    ($($step:literal)*) => {$(
+                        let line = if BACKWARDS { ROWS + 1 - $step } else { $step };
+                        let at = from.wrapping_add(line * self.frame_row);
+                        let place = |tap: usize| at.wrapping_add(if BACKWARDS { 2 - tap } else { tap });
+                        // SAFETY: places of the frame, or of its slack.
+                        let pixels = unsafe { [0, 1, 2].map(|tap| V::load_unchecked(place(tap))) };
+                        for (row, sum) in sums.iter_mut().enumerate() {
+                            if row <= line && line < row + 3 {
+                                let taps = if BACKWARDS { 2 + row - line } else { line - row } * 3;
+                                *sum = pixels[0].mul_add(weights[taps], *sum);
+                                *sum = pixels[1].mul_add(weights[taps + 1], *sum);
+                                *sum = pixels[2].mul_add(weights[taps + 2], *sum);
+                            }
+                        }
+                    )*};
+                }
+                lines!(0 1 2 3 4 5);
+                for (i, sum) in sums.into_iter().enumerate() {
+                    // SAFETY: pixels of the strip.
+                    unsafe { self.store(sum, row + i, column) };
+                }
+            }
+        }
+    }
+
+    /// Writes up to 16 pixels of a row, with the bias.
+    ///
+    /// # Safety
+    /// They are the strip's.
+    #[inline(always)]
+    unsafe fn store<V: Vector<Element = T>>(&self, sum: V, row: usize, column: usize) {
+        let sum = match self.bias {
+            Some(bias) => sum + V::splat(bias),
+            None => sum,
+        };
+        let count = LANES.min(self.columns - column);
+        // SAFETY: the caller's promise.
+        unsafe { store_first(sum, count, self.to.wrapping_add(row * self.to_row + column)) };
+    }
+}
