@@ -24,6 +24,8 @@ mod sample;
 mod sequential;
 mod softmax;
 mod window;
+#[cfg(test)]
+mod window_golden;
 
 pub use activation::ActivationLayer;
 pub use chain::Chain;
