@@ -72,7 +72,10 @@ fn shapes_that_go_each_way() {
         // Strides, with channels that are no multiples of anything.
         (square(13, 3, 2, 1), [18, 33], 1, 2),
         (square(13, 5, 3, 2), [3, 17], 1, 2),
-        // Depthwise, and groups of several.
+        // Depthwise, rows of four pixels and others, and groups of several.
+        (square(12, 3, 1, 1), [6, 12], 6, 2),
+        (square(8, 5, 1, 2), [3, 3], 3, 2),
+        (deep(square(8, 3, 1, 1), [3, 2, 1, 1]), [4, 4], 4, 2),
         (square(10, 3, 1, 1), [24, 24], 24, 2),
         (square(9, 3, 2, 1), [40, 80], 2, 3),
         // Channels of a group that come in whole tiles.
