@@ -96,7 +96,9 @@ pub(super) fn run<T: Real>(
         (inputs, outputs.next_multiple_of(LANES))
     };
     let rows = axes[0].destination;
-    let band = Frame::rows_within(&axes, together * stack.planes, BAND)
+    // With lanes across groups it is laid out once more, pixel by pixel.
+    let limit = if paired { BAND / 4 } else { BAND };
+    let band = Frame::rows_within(&axes, together * stack.planes, limit)
         .min(BAND / (gradients * axes[1].destination));
     let band = even(rows, band.max(1));
     let frame = Frame::in_place(&axes)
@@ -270,7 +272,56 @@ impl<T: Real> Plan<'_, T> {
         });
         let len = rows.len() * self.axes[1].destination;
         // SAFETY: rows of `len` elements; the callers' memory has a vector for each.
-        unsafe { Interleave { rows: pointers, len, to, to_place }.run(self.isa) };
+        unsafe {
+            Interleave { rows: pointers, len, runs: 1, from_run: 0, to, to_place, to_run: 0 }.run(self.isa)
+        };
+    }
+
+    /// Puts an input channel of each of up to 16 output channels' groups side by side, place by place of a
+    /// frame, with zeros for the border.
+    fn interleave_inputs(
+        &self,
+        image: usize,
+        lanes: &Range<usize>,
+        input: usize,
+        first: usize,
+        places: &mut [T],
+    ) {
+        let [vertical, horizontal] = &self.axes;
+        let (inputs, outputs) = (self.op.inputs / self.op.groups, self.op.outputs / self.op.groups);
+        let Frame { rows, pitch, .. } = self.frame;
+        let (above, from_row, lines) = vertical.within(first, rows);
+        let (before, from, columns) = horizontal.within(0, pitch);
+        let line = pitch * LANES;
+        places[..above * line].fill(T::ZERO);
+        places[(above + lines) * line..rows * line].fill(T::ZERO);
+        let inside = &mut places[above * line..(above + lines) * line];
+        for row in inside.chunks_exact_mut(line) {
+            row[..before * LANES].fill(T::ZERO);
+            row[(before + columns) * LANES..].fill(T::ZERO);
+        }
+        if lines == 0 || columns == 0 {
+            return;
+        }
+        let (height, width) = (vertical.source, horizontal.source);
+        let pointers = std::array::from_fn(|lane| match lanes.start + lane {
+            output if output < lanes.end => {
+                let plane = image * self.op.inputs + output / outputs * inputs + input;
+                self.input[(plane * height + from_row) * width + from..].as_ptr()
+            }
+            _ => std::ptr::null(),
+        });
+        let turn = Interleave {
+            rows: pointers,
+            len: columns,
+            runs: lines,
+            from_run: width,
+            to: inside[before * LANES..].as_mut_ptr(),
+            to_place: LANES,
+            to_run: line,
+        };
+        // SAFETY: rows of each plane, and a vector for each place inside.
+        unsafe { turn.run(self.isa) };
     }
 
     /// Some tiles of a group's taps, with output channels as lanes.
@@ -356,19 +407,27 @@ impl<T: Real> Plan<'_, T> {
         let channel = self.channel();
         let of_plane = rows.len() * self.axes[1].destination;
         let pixels = planes.len() * of_plane;
-        let frame_plane = groups.len() * inputs * channel;
+        let at_once = self.stack.is_flat() && self.axes.iter().all(|axis| axis.step == 1);
+        let frame_plane = if at_once { 0 } else { groups.len() * inputs * channel };
         lend(&TASK, planes.len() * (frame_plane + channel * LANES) + pixels * LANES, |memory| {
             let (frame, rest) = memory.split_at_mut(planes.len() * frame_plane);
             let (places, gradients) = rest.split_at_mut(planes.len() * channel * LANES);
-            let frames =
-                frame.chunks_exact_mut(frame_plane).zip(gradients.chunks_exact_mut(of_plane * LANES));
-            for (plane, (frame, gradients)) in planes.clone().zip(frames) {
-                self.fill(plane, groups.start * inputs..groups.end * inputs, rows.start, frame);
+            for (index, plane) in planes.clone().enumerate() {
+                if !at_once {
+                    let frame = &mut frame[index * frame_plane..][..frame_plane];
+                    self.fill(plane, groups.start * inputs..groups.end * inputs, rows.start, frame);
+                }
+                let gradients = &mut gradients[index * of_plane * LANES..];
                 self.interleave(plane, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);
             }
             for input in 0..inputs {
-                let planes = frame.chunks_exact(frame_plane).zip(places.chunks_exact_mut(channel * LANES));
-                for (frame, places) in planes {
+                let places_of_planes = places.chunks_exact_mut(channel * LANES).enumerate();
+                for ((index, places), plane) in places_of_planes.zip(planes.clone()) {
+                    if at_once {
+                        self.interleave_inputs(plane, &lanes, input, rows.start, places);
+                        continue;
+                    }
+                    let frame = &frame[index * frame_plane..][..frame_plane];
                     let rows = std::array::from_fn(|lane| match lanes.start + lane {
                         output if output < lanes.end => {
                             let plane = (output / outputs - groups.start) * inputs + input;
@@ -376,7 +435,16 @@ impl<T: Real> Plan<'_, T> {
                         }
                         _ => std::ptr::null(),
                     });
-                    let turn = Interleave { rows, len: channel, to: places.as_mut_ptr(), to_place: LANES };
+                    let to = places.as_mut_ptr();
+                    let turn = Interleave {
+                        rows,
+                        len: channel,
+                        runs: 1,
+                        from_run: 0,
+                        to,
+                        to_place: LANES,
+                        to_run: 0,
+                    };
                     // SAFETY: channels of the frame, and a vector for each of their places.
                     unsafe { turn.run(self.isa) };
                 }

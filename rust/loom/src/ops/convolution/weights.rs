@@ -162,7 +162,9 @@ impl<'a> Made<'a> {
                         let at = from.wrapping_add((input + lane) * from_input);
                         if input + lane < inputs { at } else { std::ptr::null() }
                     });
-                    let turn = Interleave { rows, len: outputs, to, to_place: apart * width };
+                    let to_place = apart * width;
+                    let turn =
+                        Interleave { rows, len: outputs, runs: 1, from_run: 0, to, to_place, to_run: 0 };
                     // SAFETY: rows of weights, and vectors of the memory for them that only this task writes.
                     unsafe { turn.run(cpu.isa()) };
                     continue;

@@ -106,6 +106,15 @@ impl Axis {
         pixels + self.reach / self.step
     }
 
+    /// Of `places` side by side, the first of them `quotient` steps on: how many lie before the source, the
+    /// first source pixel among them, and how many are inside.
+    pub fn within(&self, quotient: usize, places: usize) -> (usize, usize, usize) {
+        let start = (self.step * quotient) as isize + self.low;
+        let before = if start < 0 { start.unsigned_abs() } else { 0 }.min(places);
+        let from = usize::try_from(start).unwrap_or(0).min(self.source);
+        (before, from, (places - before).min(self.source - from))
+    }
+
     /// Whether every tap of every destination pixel lies inside the source, side by side.
     fn is_inside(&self) -> bool {
         let reached = self.pixels(0).max(1) - 1 + self.reach;
@@ -198,10 +207,7 @@ impl Stack {
         }
         let Fill { axes, frame, source, first, to } = fill;
         let plane = axes[0].source * axes[1].source;
-        let start = (self.axis.step * quotient) as isize + self.axis.low;
-        let before = if start < 0 { start.unsigned_abs() } else { 0 }.min(self.planes);
-        let from = usize::try_from(start).unwrap_or(0).min(self.axis.source);
-        let inside = (self.planes - before).min(self.axis.source - from);
+        let (before, from, inside) = self.axis.within(quotient, self.planes);
         let channels = to.chunks_exact_mut(self.planes * frame.channel);
         for (source, to) in source.chunks_exact(self.axis.source * plane).zip(channels) {
             let (outside, to) = to.split_at_mut(before * frame.channel);
