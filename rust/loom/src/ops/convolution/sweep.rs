@@ -3,7 +3,7 @@
 use super::Convolution;
 use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
 use super::tiles::{
-    ChannelStrip, PIXEL_SLACK, PLANE_COLUMNS, PixelStrip, PlaneStrip, Settle, channel_tile, even,
+    ChannelStrip, PIXEL_SLACK, PLANE_COLUMNS, PLANE_ROWS, PixelStrip, PlaneStrip, Settle, channel_tile, even,
     pixel_channels,
 };
 use super::weights::{Made, Placed};
@@ -58,6 +58,8 @@ struct Plan<'a, T> {
     destinations: usize,
     /// Whether the lanes are channels, not pixels.
     by_channel: bool,
+    /// Whether each channel is read where it is, though it has a border.
+    bare: bool,
     /// Destination channels of a piece's smallest part.
     panel: usize,
     /// For each class, where its terms find their elements, and rows of weights in the same order.
@@ -109,7 +111,16 @@ pub(super) fn run<T: Real>(
         if by_channel { channel_tile::<T>(isa).1 * LANES } else { pixel_channels::<T>(isa, usize::MAX) };
 
     let rows = axes[0].pixels(0);
-    let in_place = Frame::in_place(&axes).filter(|_| by_channel && stack.is_flat());
+    let bare = sources == 1
+        && !by_channel
+        && stack.is_flat()
+        && axes.iter().all(Axis::is_around)
+        && axes[0].source >= PLANE_ROWS
+        && axes[1].source >= LANES;
+    let in_place = match bare {
+        true => Some(Frame::bare(&axes)),
+        false => Frame::in_place(&axes).filter(|_| by_channel && stack.is_flat()),
+    };
     let band = match in_place {
         Some(_) => rows,
         None => even(rows, Frame::rows_within(&axes, sources * stack.planes, BAND)),
@@ -127,7 +138,8 @@ pub(super) fn run<T: Real>(
     let work = images * op.groups * terms * destinations / classes * volume;
     let worth = tasks_worth(work, cpu.pool().threads());
     let planes = stack.axis.pixels(0);
-    let band = band.min(even(rows, rows.div_ceil(worth.div_ceil(blocks * planes)).max(1)));
+    let cuts = if bare { 1 } else { worth.div_ceil(blocks * planes) };
+    let band = band.min(even(rows, rows.div_ceil(cuts).max(1)));
     let bands = rows.div_ceil(band);
     let panels = op.groups * destinations.div_ceil(panel);
     let shares = worth.div_ceil(blocks * planes * bands).min(panels);
@@ -153,6 +165,7 @@ pub(super) fn run<T: Real>(
                 sources,
                 destinations,
                 by_channel,
+                bare,
                 panel,
                 taps,
                 weight: made.place(operands.weight, memory, panel),
@@ -336,6 +349,7 @@ impl<T: Real> Plan<'_, T> {
                     weight: strip.weight.wrapping_add(channel),
                     weight_row: strip.weight_row,
                     bias: strip.bias.get(channel).copied(),
+                    bare: self.bare,
                     rows: strip.rows,
                     columns: strip.columns,
                     to: strip.to.wrapping_add(image * strip.to_image + channel * strip.to_channel),

@@ -106,6 +106,12 @@ impl Axis {
         pixels + self.reach / self.step
     }
 
+    /// Whether three neighbours, itself in the middle, are what a pixel gathers.
+    pub fn is_around(&self) -> bool {
+        let steps = (self.step, self.classes, self.kernel, self.low, self.reach);
+        steps == (1, 1, 3, -1, 2) && self.source == self.destination
+    }
+
     /// Of `places` side by side, the first of them `quotient` steps on: how many lie before the source, the
     /// first source pixel among them, and how many are inside.
     pub fn within(&self, quotient: usize, places: usize) -> (usize, usize, usize) {
@@ -162,13 +168,13 @@ impl Frame {
 
     /// The source's own layout, where it has all that kernels want.
     pub fn in_place(axes: &[Axis; 2]) -> Option<Self> {
-        let [vertical, horizontal] = axes;
-        (vertical.is_inside() && horizontal.is_inside()).then(|| Self {
-            rows: vertical.source,
-            pitch: horizontal.source,
-            channel: vertical.source * horizontal.source,
-            in_place: true,
-        })
+        axes.iter().all(Axis::is_inside).then(|| Self::bare(axes))
+    }
+
+    /// The source's own layout, border or not.
+    pub fn bare(axes: &[Axis; 2]) -> Self {
+        let [rows, pitch] = [axes[0].source, axes[1].source];
+        Self { rows, pitch, channel: rows * pitch, in_place: true }
     }
 
     /// Where a tap finds its element of channel 0 for the first destination pixel.

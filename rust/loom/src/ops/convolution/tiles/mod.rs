@@ -17,7 +17,7 @@ pub(super) use channels::ChannelStrip;
 pub(super) use correlation::Correlation;
 pub(super) use interleave::Interleave;
 pub(super) use pixels::{PixelStrip, Settle};
-pub(super) use planes::{PLANE_COLUMNS, PlaneStrip};
+pub(super) use planes::{PLANE_COLUMNS, PlaneStrip, ROWS as PLANE_ROWS};
 
 use crate::cpu::{Isa, LANES, Level, Real, Vector};
 

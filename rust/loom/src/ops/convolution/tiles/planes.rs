@@ -18,6 +18,9 @@ pub(in super::super) struct PlaneStrip<'a, T> {
     pub weight: *const T,
     pub weight_row: usize,
     pub bias: Option<T>,
+    /// Whether the frame is a source plane itself, under windows of three by three around each of its
+    /// pixels, all of which are asked for. It then has no border, and starts with the first one's middle.
+    pub bare: bool,
     pub rows: usize,
     pub columns: usize,
     pub to: *mut T,
@@ -38,12 +41,12 @@ impl<T: Real> PlaneStrip<'_, T> {
     /// comes first.
     #[inline(always)]
     fn three_by_three(&self) -> Option<bool> {
-        let [first, .., last] = *self.taps else { return None };
-        let is = |place: &dyn Fn(usize) -> usize, from: u32| {
-            let places = (0..9).map(|i| from as usize + place(i) / 3 * self.frame_row + place(i) % 3);
-            self.taps.iter().map(|tap| *tap as usize).eq(places)
-        };
-        if is(&|i| i, first) { Some(false) } else { is(&|i| 8 - i, last).then_some(true) }
+        let taps: &[u32; 9] = self.taps.try_into().ok()?;
+        let place = |i: usize| i / 3 * self.frame_row + i % 3;
+        if (0..9).all(|i| taps[i] as usize == taps[0] as usize + place(i)) {
+            return Some(false);
+        }
+        (0..9).all(|i| taps[i] as usize == taps[8] as usize + place(8 - i)).then_some(true)
     }
 }
 
@@ -70,7 +73,7 @@ impl<T: Real> Kernel<T> for Plane<'_, T> {
 }
 
 /// Destination rows of a tile of [`PlaneStrip::squares`].
-const ROWS: usize = 4;
+pub(in super::super) const ROWS: usize = 4;
 
 impl<T: Real> PlaneStrip<'_, T> {
     /// Any taps, by tiles of R rows and N vectors; those at the end begin early enough to be whole.
@@ -109,11 +112,11 @@ impl<T: Real> PlaneStrip<'_, T> {
         }
     }
 
-    /// Three rows of three taps: a row of the frame is read once for all rows of the tile. The order
-    /// of a sum is that of the taps, so that they are walked backwards where the last one comes first.
+    /// Three rows of three taps.
     ///
     /// # Safety
-    /// As [`PlaneStrip::run`]; the taps are as `BACKWARDS` says, and there are [`ROWS`] rows.
+    /// As [`PlaneStrip::run`]; the taps are as `BACKWARDS` says, and there are [`ROWS`] rows, of a whole
+    /// vector if the frame is bare.
     #[inline(always)]
     unsafe fn squares<V: Vector<Element = T>, const BACKWARDS: bool>(self) {
         let mut weights = [V::splat(T::ZERO); 9];
@@ -121,37 +124,79 @@ impl<T: Real> PlaneStrip<'_, T> {
             // SAFETY: a weight of each tap; the caller's promise.
             *weight = V::splat(unsafe { *self.weight.wrapping_add(i * self.weight_row) });
         }
-        let first = self.taps[if BACKWARDS { 8 } else { 0 }] as usize;
+        let last = self.columns.saturating_sub(LANES);
         for row in (0..self.rows).step_by(ROWS) {
             let row = row.min(self.rows - ROWS);
             for column in (0..self.columns).step_by(LANES) {
-                let column = column.min(self.columns.saturating_sub(LANES));
-                let from = self.frame.wrapping_add(first + row * self.frame_row + column);
-                let mut sums = [V::splat(T::ZERO); ROWS];
-                // One line of the frame after the other, each for the rows that it is under.
-                macro_rules! lines {
-                    ($($step:literal)*) => {$(
-                        let line = if BACKWARDS { ROWS + 1 - $step } else { $step };
-                        let at = from.wrapping_add(line * self.frame_row);
-                        let place = |tap: usize| at.wrapping_add(if BACKWARDS { 2 - tap } else { tap });
-                        // SAFETY: places of the frame, or of its slack.
-                        let pixels = unsafe { [0, 1, 2].map(|tap| V::load_unchecked(place(tap))) };
-                        for (row, sum) in sums.iter_mut().enumerate() {
-                            if row <= line && line < row + 3 {
-                                let taps = if BACKWARDS { 2 + row - line } else { line - row } * 3;
-                                *sum = pixels[0].mul_add(weights[taps], *sum);
-                                *sum = pixels[1].mul_add(weights[taps + 1], *sum);
-                                *sum = pixels[2].mul_add(weights[taps + 2], *sum);
-                            }
-                        }
-                    )*};
-                }
-                lines!(0 1 2 3 4 5);
-                for (i, sum) in sums.into_iter().enumerate() {
-                    // SAFETY: pixels of the strip.
-                    unsafe { self.store(sum, row + i, column) };
+                let column = column.min(last);
+                // SAFETY: the caller's promise, for all of these.
+                unsafe {
+                    match (self.bare && column == 0, self.bare && column == last) {
+                        (false, false) => self.square::<V, BACKWARDS, false, false>(&weights, row, column),
+                        (true, false) => self.square::<V, BACKWARDS, true, false>(&weights, row, column),
+                        (false, true) => self.square::<V, BACKWARDS, false, true>(&weights, row, column),
+                        (true, true) => self.square::<V, BACKWARDS, true, true>(&weights, row, column),
+                    }
                 }
             }
+        }
+    }
+
+    /// A tile of [`ROWS`] rows: a row of the frame is read once for all of them. The order of a sum is
+    /// that of the taps, so that they are walked backwards where the last one comes first. There may be
+    /// a border before the first column or after the last.
+    ///
+    /// # Safety
+    /// As [`PlaneStrip::squares`].
+    #[inline(always)]
+    unsafe fn square<V: Vector<Element = T>, const BACKWARDS: bool, const LEFT: bool, const RIGHT: bool>(
+        &self,
+        weights: &[V; 9],
+        row: usize,
+        column: usize,
+    ) {
+        let zero = V::splat(T::ZERO);
+        let from = match self.bare {
+            true => self.frame.wrapping_sub(self.frame_row + 1),
+            false => self.frame.wrapping_add(self.taps[if BACKWARDS { 8 } else { 0 }] as usize),
+        };
+        let (above, below) = (self.bare && row == 0, self.bare && row + ROWS == self.rows);
+        let from = from.wrapping_add(row * self.frame_row + column);
+        let mut sums = [zero; ROWS];
+        // One line of the frame after the other, each for the rows that it is under.
+        macro_rules! lines {
+            ($($step:literal)*) => {$(
+                let line = if BACKWARDS { ROWS + 1 - $step } else { $step };
+                let at = from.wrapping_add(line * self.frame_row);
+                let outside = line == 0 && above || line == ROWS + 1 && below;
+                let (left, middle, right) = if outside {
+                    (zero, zero, zero)
+                } else {
+                    // SAFETY: places of the frame, or of its slack; in a bare one, of a row of the source.
+                    unsafe {
+                        let middle = V::load_unchecked(at.wrapping_add(1));
+                        (
+                            if LEFT { middle.shift_up() } else { V::load_unchecked(at) },
+                            middle,
+                            if RIGHT { middle.shift_down() } else { V::load_unchecked(at.wrapping_add(2)) },
+                        )
+                    }
+                };
+                let (first, last) = if BACKWARDS { (right, left) } else { (left, right) };
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    if row <= line && line < row + 3 {
+                        let taps = if BACKWARDS { 2 + row - line } else { line - row } * 3;
+                        *sum = first.mul_add(weights[taps], *sum);
+                        *sum = middle.mul_add(weights[taps + 1], *sum);
+                        *sum = last.mul_add(weights[taps + 2], *sum);
+                    }
+                }
+            )*};
+        }
+        lines!(0 1 2 3 4 5);
+        for (i, sum) in sums.into_iter().enumerate() {
+            // SAFETY: pixels of the strip.
+            unsafe { self.store(sum, row + i, column) };
         }
     }
 
