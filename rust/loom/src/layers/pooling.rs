@@ -171,6 +171,16 @@ impl<const N: usize> Configured for GlobalAvgPool<N> {
     }
 }
 
+/// A window side by side with the next unless it has a stride of its own.
+fn window_of<const N: usize>(
+    kernel: [usize; N],
+    stride: Option<[usize; N]>,
+    padding: [usize; N],
+) -> Window<N> {
+    let padding = Padding::Explicit(padding);
+    Window { kernel, stride: stride.unwrap_or(kernel), padding, dilation: ones() }
+}
+
 /// Pooling of an input of a certain shape.
 struct Pooling {
     op: Pool,
@@ -184,16 +194,10 @@ impl Pooling {
         name: &str,
         kind: PoolKind,
         input: &Shape,
-        window: Option<([usize; N], Option<[usize; N]>, [usize; N])>,
+        window: Option<Window<N>>,
     ) -> Result<Self> {
         let (channels, extents) = split(name, input)?;
-        let (kernel, stride, padding) = window.unwrap_or((extents, None, zeros()));
-        let window = Window {
-            kernel,
-            stride: stride.unwrap_or(kernel),
-            padding: Padding::Explicit(padding),
-            dilation: ones(),
-        };
+        let window = window.unwrap_or_else(|| window_of(extents, None, zeros()));
         let geometry = window.over(name, extents)?;
         let output = join::<N>(channels, geometry.output);
         Ok(Self {
@@ -273,7 +277,7 @@ layer!(GlobalAvgPool, ["global_avg_pool1d", "global_avg_pool2d", "global_avg_poo
 
 impl<const N: usize> MaxPool<N> {
     fn pooling(&self, input: &Shape) -> Result<Pooling> {
-        let window = (self.pool_size, self.stride, self.padding);
+        let window = window_of(self.pool_size, self.stride, self.padding);
         Pooling::new(&format!("MaxPool{N}D"), PoolKind::Max, input, Some(window))
     }
 }
@@ -281,7 +285,7 @@ impl<const N: usize> MaxPool<N> {
 impl<const N: usize> AvgPool<N> {
     fn pooling(&self, input: &Shape) -> Result<Pooling> {
         let kind = PoolKind::Average { count_padding: self.count_include_pad };
-        let window = (self.pool_size, self.stride, self.padding);
+        let window = window_of(self.pool_size, self.stride, self.padding);
         Pooling::new(&format!("AvgPool{N}D"), kind, input, Some(window))
     }
 }

@@ -72,6 +72,13 @@ struct Plan<'a, T> {
     cut: Cut,
 }
 
+/// A piece: rows of a plane of each class, of some images.
+struct Piece {
+    images: Range<usize>,
+    plane: usize,
+    rows: Range<usize>,
+}
+
 /// How a sweep is cut into pieces.
 #[derive(Clone, Copy)]
 struct Cut {
@@ -235,40 +242,32 @@ impl<T: Real> Plan<'_, T> {
         let (row, piece) = (piece % bands * band, piece / bands);
         let (plane, image) = (piece % planes, piece / planes * block);
         let rows = row..(row + band).min(self.axes[0].pixels(0));
-        let images = image..images.min(image + block);
+        let piece = Piece { images: image..images.min(image + block), plane, rows };
         let per_group = panels / self.groups;
         let mut filled = None;
         for panel in share * panels / shares..(share + 1) * panels / shares {
             let (group, panel) = (panel / per_group, panel % per_group);
             if !self.frame.in_place && filled != Some(group) {
-                self.fill(group, &images, plane, rows.start, memory);
+                self.fill(group, &piece, memory);
                 filled = Some(group);
             }
-            self.panel(group, panel, &images, plane, &rows, memory, waiting);
+            self.panel(group, panel, &piece, memory, waiting);
         }
     }
 
     /// Copies a group's band of some images.
-    fn fill(&self, group: usize, images: &Range<usize>, plane: usize, first: usize, memory: &mut [T]) {
+    fn fill(&self, group: usize, piece: &Piece, memory: &mut [T]) {
         let len = self.sources * self.stack.axis.source * self.axes[0].source * self.axes[1].source;
-        for (image, to) in images.clone().zip(memory.chunks_exact_mut(self.frame_image())) {
+        for (image, to) in piece.images.clone().zip(memory.chunks_exact_mut(self.frame_image())) {
             let source = &self.source[(image * self.groups + group) * len..][..len];
-            let fill = Fill { axes: &self.axes, frame: &self.frame, source, first, to };
-            self.stack.fill(self.isa, plane, fill);
+            let fill = Fill { axes: &self.axes, frame: &self.frame, source, first: piece.rows.start, to };
+            self.stack.fill(self.isa, piece.plane, fill);
         }
     }
 
     /// Computes some channels of a group, class by class.
-    fn panel(
-        &self,
-        group: usize,
-        panel: usize,
-        images: &Range<usize>,
-        plane: usize,
-        rows: &Range<usize>,
-        memory: &[T],
-        waiting: &mut [T],
-    ) {
+    fn panel(&self, group: usize, panel: usize, piece: &Piece, memory: &[T], waiting: &mut [T]) {
+        let &Piece { ref images, plane, ref rows } = piece;
         let [vertical, horizontal] = &self.axes;
         let depth = &self.stack.axis;
         let channels = panel * self.panel..self.destinations.min((panel + 1) * self.panel);
@@ -335,7 +334,7 @@ impl<T: Real> Plan<'_, T> {
                 self.by_pixel(&strip, waiting);
             }
         }
-        self.activate(first, channels.len(), images, plane, rows);
+        self.activate(first, channels.len(), piece);
     }
 
     /// Computes a strip of channels that have one source channel, each by itself.
@@ -407,15 +406,9 @@ impl<T: Real> Plan<'_, T> {
     }
 
     /// Applies the activation to some channels' rows of a plane of each class.
-    fn activate(
-        &self,
-        first: usize,
-        channels: usize,
-        images: &Range<usize>,
-        plane: usize,
-        rows: &Range<usize>,
-    ) {
+    fn activate(&self, first: usize, channels: usize, piece: &Piece) {
         let Some(activation) = self.activation else { return };
+        let &Piece { ref images, plane, ref rows } = piece;
         let [depth, vertical] = [&self.stack.axis, &self.axes[0]];
         let (height, width) = (vertical.destination, self.axes[1].destination);
         let planes = plane * depth.classes..depth.destination.min((plane + 1) * depth.classes);
