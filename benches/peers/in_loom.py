@@ -8,7 +8,7 @@ import numpy as np
 
 import loom
 from loom import _native, nn
-from workloads import Workload
+from workloads import DEPTHWISE, Workload
 
 _RANDOM = np.random.default_rng(0)
 
@@ -23,7 +23,7 @@ def step(work: Workload) -> Callable[[], object] | None:
         return lambda: layer.predict(rows, batch_size=extent)
     net = network(work)
     x = _RANDOM.standard_normal((work.batch, *net.input_shape), np.float32)
-    if work.kind == "infer_mlp":
+    if work.kind in ("infer_mlp", "infer_depthwise"):
         return lambda: net.predict(x)
     y = _RANDOM.integers(0, net.output_shape[0], work.batch)
     config = loom.TrainingConfig(
@@ -39,6 +39,8 @@ def step(work: Workload) -> Callable[[], object] | None:
 
 def network(work: Workload) -> loom.Network:
     """Builds the network of a workload."""
+    if work.is_depthwise:
+        return _depthwise(*work.sizes)
     return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 
@@ -65,4 +67,11 @@ def _cnn() -> loom.Network:
             nn.Dense(10),
         ],
         input_shape=(1, 28, 28),
+    )
+
+
+def _depthwise(channels: int, size: int) -> loom.Network:
+    layer = nn.Conv2D(channels, kernel_size=3, padding=1, groups=channels, activation="relu")
+    return loom.Sequential(
+        [*[layer] * DEPTHWISE, nn.GlobalAvgPool2D(), nn.Dense(10)], input_shape=(channels, size, size)
     )

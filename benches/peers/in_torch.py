@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads import Workload
+from workloads import DEPTHWISE, Workload
 
 
 def step(work: Workload) -> Callable[[], object] | None:
@@ -20,15 +20,15 @@ def step(work: Workload) -> Callable[[], object] | None:
         out = torch.empty_like(a)
         return lambda: torch.mm(a, b, out=out)
     model = network(work)
-    x = torch.randn(work.batch, *((1, 28, 28) if work.kind == "train_cnn" else work.sizes[:1]))
-    if work.kind == "infer_mlp":
+    x = torch.randn(work.batch, *_extents(work))
+    if work.kind in ("infer_mlp", "infer_depthwise"):
 
         def infer() -> object:
             with torch.inference_mode():
                 return model(x)
 
         return infer
-    classes = 10 if work.kind == "train_cnn" else work.sizes[-1]
+    classes = 10 if work.kind != "train_mlp" else work.sizes[-1]
     y = torch.randint(0, classes, (work.batch,))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
@@ -42,8 +42,17 @@ def step(work: Workload) -> Callable[[], object] | None:
     return train
 
 
+def _extents(work: Workload) -> tuple[int, ...]:
+    if work.is_depthwise:
+        channels, size = work.sizes
+        return channels, size, size
+    return (1, 28, 28) if work.kind == "train_cnn" else work.sizes[:1]
+
+
 def network(work: Workload) -> nn.Module:
     """Builds the network of a workload."""
+    if work.is_depthwise:
+        return _depthwise(work.sizes[0])
     return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 
@@ -72,3 +81,10 @@ def _cnn() -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, 10),
     )
+
+
+def _depthwise(channels: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for _ in range(DEPTHWISE):
+        layers += [nn.Conv2d(channels, channels, 3, padding=1, groups=channels), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["train_mlp", "train_cnn", "infer_mlp", "product"]
+Kind: TypeAlias = Literal[
+    "train_mlp", "train_cnn", "infer_mlp", "product", "infer_depthwise", "train_depthwise"
+]
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class Workload:
         name: What it is called.
         kind: What a step does: a training step (forward, cross-entropy,
             backward, AdamW at 1e-3), one forward pass, or a matrix product.
-        sizes: The widths of a perceptron, or the extent of a square product.
+        sizes: The widths of a perceptron, the extent of a square product, or the
+            channels and the height and width of a depthwise convolution's images.
         batch: Rows per step.
         floats: Multiply-adds of one step, times two.
     """
@@ -33,6 +36,11 @@ class Workload:
         """Whether the figure of interest is GFLOP/s."""
         return self.kind == "product"
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether it is a stack of depthwise convolutions."""
+        return self.kind in ("infer_depthwise", "train_depthwise")
+
 
 def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
     return 2.0 * passes * batch * sum(a * b for a, b in pairwise(sizes))
@@ -42,6 +50,17 @@ _MNIST = (784, 512, 512, 10)
 _ONLINE = (128, 512, 512, 8)
 _CNN = 2.0 * 3 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
 
+# Depthwise convolutions of a stack, each 3 x 3.
+DEPTHWISE = 3
+
+
+def _depthwise(name: str, kind: Kind, channels: int, size: int) -> Workload:
+    # The first one's input needs no gradient.
+    passes = 1 if kind == "infer_depthwise" else 3 - 1 / DEPTHWISE
+    floats = 2.0 * passes * DEPTHWISE * 16 * channels * size * size * 9
+    return Workload(name, kind, (channels, size), 16, floats)
+
+
 WORKLOADS = {
     work.name: work
     for work in (
@@ -49,6 +68,10 @@ WORKLOADS = {
         Workload("mlp1024", "train_mlp", _MNIST, 1024, _mlp(_MNIST, 1024, 3)),
         Workload("mlp1", "train_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 3)),
         Workload("cnn64", "train_cnn", (), 64, 64 * _CNN),
+        _depthwise("dw64x56", "train_depthwise", 64, 56),
+        _depthwise("dw256x28", "train_depthwise", 256, 28),
+        _depthwise("dw64x56i", "infer_depthwise", 64, 56),
+        _depthwise("dw256x28i", "infer_depthwise", 256, 28),
         Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
         Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
         Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),

@@ -2,7 +2,8 @@
 
 A layer object says what a layer does; the network that it is added to owns the
 weights. One object may therefore be added in several places. Shapes below leave
-out the batch, which always comes first. Images are channels, height, width.
+out the batch, which always comes first. Signals are channels, length; images are
+channels, height, width; volumes are channels, depth, height, width.
 """
 
 from __future__ import annotations
@@ -12,10 +13,23 @@ from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
-from loom.nn.convolution import Conv2D
+from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
 from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
-from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
+from loom.nn.pooling import (
+    AvgPool1D,
+    AvgPool2D,
+    AvgPool3D,
+    GlobalAvgPool1D,
+    GlobalAvgPool2D,
+    GlobalAvgPool3D,
+    GlobalMaxPool1D,
+    GlobalMaxPool2D,
+    GlobalMaxPool3D,
+    MaxPool1D,
+    MaxPool2D,
+    MaxPool3D,
+)
 from loom.nn.softmax import (
     AdaptiveSoftmax,
     Entmax,
@@ -34,15 +48,27 @@ __all__ = [
     "Activation",
     "ActivationFunction",
     "AdaptiveSoftmax",
+    "AvgPool1D",
     "AvgPool2D",
+    "AvgPool3D",
     "BatchNorm",
     "Composed",
+    "Conv1D",
     "Conv2D",
+    "Conv3D",
+    "ConvTranspose1D",
+    "ConvTranspose2D",
+    "ConvTranspose3D",
     "Dense",
     "Dropout",
     "Entmax",
     "Flatten",
+    "GlobalAvgPool1D",
     "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
     "GridSoftmax",
     "GroupNorm",
     "GumbelSoftmax",
@@ -53,7 +79,9 @@ __all__ = [
     "LeakyReLU",
     "Masked",
     "MaskedSoftmax",
+    "MaxPool1D",
     "MaxPool2D",
+    "MaxPool3D",
     "MixtureSoftmax",
     "Parallel",
     "Permute",

@@ -8,7 +8,8 @@ mod chain;
 #[cfg(test)]
 mod conformance;
 mod context;
-mod conv2d;
+mod convolution;
+mod convolution_transpose;
 mod dense;
 mod dropout;
 mod flatten;
@@ -26,11 +27,15 @@ mod residual;
 mod sample;
 mod sequential;
 mod softmax;
+mod window;
+#[cfg(test)]
+mod window_golden;
 
 pub use activation::ActivationLayer;
 pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
-pub use conv2d::{Conv2D, Padding};
+pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
+pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use flatten::Flatten;
@@ -39,7 +44,11 @@ pub use masked::Masked;
 pub use normalization::{BatchNorm, GroupNorm, LayerNorm, RMSNorm};
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
-pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
+pub use pooling::{
+    AvgPool, AvgPool1D, AvgPool2D, AvgPool3D, GlobalAvgPool, GlobalAvgPool1D, GlobalAvgPool2D,
+    GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D, MaxPool, MaxPool1D,
+    MaxPool2D, MaxPool3D,
+};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
 pub use residual::Residual;
@@ -50,6 +59,7 @@ pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
     MixtureSoftmax, Softmax, Sparsemax,
 };
+pub use window::{NamedPadding, Padding};
 
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};

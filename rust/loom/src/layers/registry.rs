@@ -2,10 +2,10 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AdaptiveSoftmax, AvgPool2D, BatchNorm, Conv2D, Dense, Dropout, Entmax, Flatten,
-    GlobalAvgPool2D, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax, KMeans, Layer, LayerNorm,
-    Masked, MaskedSoftmax, MaxPool2D, MixtureSoftmax, Parallel, Permute, RMSNorm, Reshape, Residual,
-    Sequential, Softmax, Sparsemax,
+    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Entmax,
+    Flatten, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax,
+    KMeans, Layer, LayerNorm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax, Parallel, Permute, RMSNorm,
+    Reshape, Residual, Sequential, Softmax, Sparsemax,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -30,10 +30,24 @@ const fn entry<L: Configured>(kind: &'static str) -> Entry {
 
 const BUILT_IN: &[Entry] = &[
     entry::<Dense>("dense"),
-    entry::<Conv2D>("conv2d"),
-    entry::<MaxPool2D>("max_pool2d"),
-    entry::<AvgPool2D>("avg_pool2d"),
-    entry::<GlobalAvgPool2D>("global_avg_pool2d"),
+    entry::<Conv<1>>("conv1d"),
+    entry::<Conv<2>>("conv2d"),
+    entry::<Conv<3>>("conv3d"),
+    entry::<ConvTranspose<1>>("conv_transpose1d"),
+    entry::<ConvTranspose<2>>("conv_transpose2d"),
+    entry::<ConvTranspose<3>>("conv_transpose3d"),
+    entry::<MaxPool<1>>("max_pool1d"),
+    entry::<MaxPool<2>>("max_pool2d"),
+    entry::<MaxPool<3>>("max_pool3d"),
+    entry::<AvgPool<1>>("avg_pool1d"),
+    entry::<AvgPool<2>>("avg_pool2d"),
+    entry::<AvgPool<3>>("avg_pool3d"),
+    entry::<GlobalMaxPool<1>>("global_max_pool1d"),
+    entry::<GlobalMaxPool<2>>("global_max_pool2d"),
+    entry::<GlobalMaxPool<3>>("global_max_pool3d"),
+    entry::<GlobalAvgPool<1>>("global_avg_pool1d"),
+    entry::<GlobalAvgPool<2>>("global_avg_pool2d"),
+    entry::<GlobalAvgPool<3>>("global_avg_pool3d"),
     entry::<Flatten>("flatten"),
     entry::<Reshape>("reshape"),
     entry::<Dropout>("dropout"),
