@@ -1,0 +1,4 @@
+//! The loop on a GPU.
+use super::Recurrent;
+use crate::gpu::GpuOperation;
+impl GpuOperation for Recurrent {}
