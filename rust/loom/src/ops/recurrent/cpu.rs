@@ -357,6 +357,7 @@ impl<T: Real> Part<'_, T> {
                 let saved = part_of(&mut kept, t * saved_len, saved_len);
                 let cell_state = &mut cell_state[..units];
                 if !self.is_real(row, t) {
+                    saved.fill(T::ZERO);
                     // The step after this one needs to know what c was before it.
                     if cell == Cell::Lstm && !saved.is_empty() {
                         saved[4 * units..].copy_from_slice(cell_state);

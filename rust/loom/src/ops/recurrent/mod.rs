@@ -106,7 +106,7 @@ pub enum InitialState {
 /// - y: with `sequences` (time, directions x units), zero at padded steps; else the last h
 ///   (directions x units);
 /// - if it `keeps` for the gradient, each: h before each step (time, units);
-/// - then, each: what [`Cell::saved`] says (time, saved x units);
+/// - then, each: what [`Cell::saved`] says (time, saved x units), of a padded step zeros but for c;
 /// - with `state`: the last state (directions, states, units).
 ///
 /// Input gradient reads

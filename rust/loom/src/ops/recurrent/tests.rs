@@ -176,10 +176,7 @@ fn cells() -> impl Strategy<Value = Cell> {
 }
 
 /// Every combination of options.
-pub(super) fn loops(
-    time: std::ops::Range<usize>,
-    units: std::ops::Range<usize>,
-) -> impl Strategy<Value = Recurrent> {
+fn loops(time: std::ops::Range<usize>, units: std::ops::Range<usize>) -> impl Strategy<Value = Recurrent> {
     let options = (1..=2usize, any::<[bool; 5]>(), 0..3usize);
     (cells(), time, units, options).prop_map(|(cell, time, units, (directions, flags, initial))| {
         let [sequences, bias, mask, keeps, state] = flags;
@@ -334,4 +331,75 @@ fn a_state_carried_over_a_cut_continues_the_sequence() {
 fn a_weight_gradient_is_refused() {
     let op = Recurrent { direction: Direction::WeightGradient, ..op(Cell::Gru, 1, 1) };
     assert!(Setting::<f32>::new(1, &[], &[]).run_on(&op, &cpus()[0]).is_err());
+}
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use super::*;
+    use crate::dtype::{self, DType};
+    use crate::gpu::testing::{self, Packed, check, compare};
+
+    /// A loop and its gradient on both devices.
+    fn both(case: &Case) {
+        let setting = case.setting::<f32>();
+        check(case.op.clone(), &setting);
+        if case.op.keeps {
+            let forward = setting.run_on(&case.op, &cpus()[0]).unwrap();
+            let forward: Vec<Vec<f32>> = forward.iter().map(|data| data.real().to_vec()).collect();
+            let dy = numbers::<f32>(5, forward[0].len());
+            let (op, setting) = case.backward(&forward, &dy);
+            check(op, &setting);
+        }
+    }
+
+    #[test]
+    fn every_cell_is_as_on_the_cpu() {
+        for cell in CELLS {
+            for rows in [1, 5] {
+                both(&Case::new(Recurrent { directions: 2, ..op(cell, 4, 9) }, rows));
+            }
+        }
+    }
+
+    #[test]
+    fn states_that_do_not_fit_workgroup_memory() {
+        let Some(gpu) = testing::gpu() else { return };
+        // Two numbers a unit.
+        let units = gpu.capabilities().workgroup_storage / 8 + 1;
+        both(&Case::new(Recurrent { keeps: false, sequences: false, ..op(Cell::Tanh, 2, units) }, 2));
+        // Six numbers a unit.
+        both(&Case::new(Recurrent { mask: true, ..op(Cell::Lstm, 2, units / 3 + 1) }, 2));
+    }
+
+    #[test]
+    fn packed_weights_are_decoded() {
+        let Some(gpu) = testing::gpu() else { return };
+        for cell in [Cell::Lstm, Cell::Gru] {
+            let case = Case::new(op(cell, 3, 12), 5);
+            let setting = case.setting::<f32>();
+            let weight = setting.reads[1].real();
+            let channels = cell.gates() * 12;
+            for dtype in [DType::BFloat16, DType::Int8] {
+                let mut bytes = vec![0; dtype.storage_bytes(weight.len())];
+                let mut scales = vec![0.0; dtype.scale_count(channels)];
+                dtype::encode(dtype, None, "weight", weight, channels, &mut bytes, &mut scales).unwrap();
+                let mut plain = vec![0.0f32; weight.len()];
+                dtype::decode(dtype, &bytes, &scales, channels, &mut plain).unwrap();
+                let packed = Packed { dtype, elements: weight.len(), bytes: &bytes, scales: &scales };
+                let found = testing::run(&gpu, &case.op.clone().into(), &setting, Some((1, packed))).unwrap();
+                let mut setting = setting.clone();
+                setting.reads[1] = crate::ops::testing::Data::Real(plain);
+                compare(&case.op.clone().into(), &setting.run(&case.op), &found);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10))]
+
+        #[test]
+        fn any_options_are_as_on_the_cpu(op in loops(1..6, 1..40), rows in 1..9usize) {
+            both(&Case::new(op, rows));
+        }
+    }
 }
