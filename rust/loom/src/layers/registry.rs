@@ -2,8 +2,8 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, Masked, MaxPool2D,
-    Parallel, Permute, Reshape, Residual, Sequential, Softmax,
+    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Gru, Layer, Lstm, Masked,
+    MaxPool2D, Parallel, Permute, Reshape, Residual, Rnn, Sequential, Softmax,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -42,6 +42,9 @@ const BUILT_IN: &[Entry] = &[
     entry::<Residual>("residual"),
     entry::<Parallel>("parallel"),
     entry::<Masked>("masked"),
+    entry::<Rnn>("rnn"),
+    entry::<Lstm>("lstm"),
+    entry::<Gru>("gru"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

@@ -177,6 +177,21 @@ impl Builder {
         (out, indices)
     }
 
+    /// Pushes an operation with several results, each of its own extents a row.
+    pub fn apply_several(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        results: impl IntoIterator<Item = (&'static str, Shape)>,
+    ) -> Vec<Value> {
+        let results: Vec<Value> = results
+            .into_iter()
+            .map(|(label, shape)| self.temporary(label, shape, true, Kind::Real))
+            .collect();
+        self.push(op.into(), reads, results.clone(), Write::Set);
+        results
+    }
+
     /// Pushes an operation whose result has no batch axis.
     pub fn apply_fixed(
         &mut self,

@@ -68,9 +68,7 @@ fn main(
         if step > 0u || STATE {
             for (var unit = thread; unit < UNITS; unit += THREADS) {
                 var sum = hold[hidden + unit];
-                for (var k = 0u; k < GATES * UNITS; k++) {
-                    sum = fma(hold[shares + k], Lanes(weight[k * UNITS + unit]), sum);
-                }
+                #{SUM}
                 hold[hidden + unit] = sum;
             }
         }
@@ -86,7 +84,7 @@ fn main(
         // What is not this loop's is left to the first direction.
         if DIRECTION == 0u {
             for (var at = thread; at < STATE_ROW; at += THREADS) {
-                if at < STATE_AT || at >= STATE_AT + STATE_LEN {
+                if at < STATE_START || at >= STATE_START + STATE_LEN {
                     store_state(first, at, Lanes());
                 }
             }

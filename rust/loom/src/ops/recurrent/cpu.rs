@@ -152,9 +152,14 @@ impl Recurrent {
         let inputs = each(true, &mut number);
         number.0 += directions;
         let biases = each(self.bias, &mut number);
-        let initial =
+        let mut initial =
             if self.initial == InitialState::Zeros { &[][..] } else { args.read::<T>(number.next()) };
+        let mut place = self.initial;
         let mask = if self.mask { args.read::<T>(number.next()) } else { &[] };
+        if self.resumes && args.values.position > 0 {
+            initial = args.read(number.next());
+            place = InitialState::Rows { offset: 0, stride: self.state_len() };
+        }
 
         let mut number = Numbers(0);
         let y = args.write::<T>(number.next());
@@ -189,7 +194,8 @@ impl Recurrent {
                     direction,
                     weight: weights[direction],
                     count,
-                    initial: match self.initial {
+                    place,
+                    initial: match place {
                         InitialState::Rows { stride, .. } => &initial[first * stride..],
                         _ => initial,
                     },
@@ -250,6 +256,7 @@ impl Recurrent {
                     direction,
                     weight: weights[direction],
                     count,
+                    place: self.initial,
                     initial: match self.initial {
                         InitialState::Rows { stride, .. } if reads_initial => &initial[first * stride..],
                         _ => initial,
@@ -275,6 +282,7 @@ struct Part<'a, T> {
     direction: usize,
     weight: PackedRight<'a, T>,
     count: usize,
+    place: InitialState,
     initial: &'a [T],
     mask: &'a [T],
 }
@@ -292,7 +300,7 @@ impl<T: Real> Part<'_, T> {
         }
         let op = self.op;
         let at = (self.direction * op.cell.states() + number) * op.units;
-        let at = match op.initial {
+        let at = match self.place {
             InitialState::Rows { offset, stride } => row * stride + offset + at,
             _ => at,
         };

@@ -135,7 +135,36 @@ impl Bindings {
     }
 }
 
+/// How many terms of a sum stand in one round of its loop.
+const UNROLLED: usize = 4;
+/// The rounds that all loops of a kernel may have together on a software adapter, which ends them then.
+const MOST_ROUNDS: usize = 60_000;
+
+/// A loop over k from 0 to `extent`, unrolled.
+fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
+    let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
+    format!(
+        "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
+        UNROLLED,
+        UNROLLED,
+        terms.join("\n"),
+        term("k")
+    )
+}
+
 impl Recurrent {
+    /// Refuses what a software adapter would not run to its end.
+    fn check_rounds(&self, recorder: &Recorder<'_>, terms: usize) -> Result<()> {
+        let each = terms / UNROLLED + terms % UNROLLED + 4;
+        let rounds = self.time * (each * self.units.div_ceil(THREADS) + 1);
+        if recorder.capabilities().software && rounds > MOST_ROUNDS {
+            return Err(Error::Device(format!(
+                "{self} has loops that are too long for this software adapter; use the device \"cpu\""
+            )));
+        }
+        Ok(())
+    }
+
     /// Elements of a row of the initial state, and where a direction's start in it.
     fn state_place(&self, direction: usize) -> (usize, usize) {
         let (len, offset) = self.initial_extents();
@@ -188,7 +217,11 @@ impl Recurrent {
         bindings: &mut Bindings,
         (held, fits): (usize, bool),
     ) -> Result<Template> {
-        let (row, at) = self.state_place(direction);
+        // The last state has nothing around it, unlike the initial one's gradient.
+        let (row, at) = match self.direction {
+            Direction::Forward => (self.state_len(), direction * self.cell.states() * self.units),
+            _ => self.state_place(direction),
+        };
         let groups = recorder.rows().div_ceil(bindings.rows);
         let (memory, barrier) = if fits {
             (format!("var<workgroup> hold: array<Lanes, {held}>;"), "workgroupBarrier();")
@@ -207,6 +240,7 @@ impl Recurrent {
             .constant("HELD", if fits { 0 } else { held })
             .constant("STATE_ROW", row)
             .constant("STATE_AT", at)
+            .constant("STATE_START", at - direction * self.cell.states() * self.units)
             .constant("STATE_LEN", self.state_len())
             .flag("BACKWARD", direction == 1)
             .flag("SEQUENCES", self.sequences)
@@ -222,6 +256,7 @@ impl Recurrent {
         let gates = cell.gates() * units;
         let weight = recorder.read(directions + direction)?;
         let weight = self.plain_weight(recorder, weight)?;
+        self.check_rounds(recorder, units)?;
         let held = (2 + usize::from(cell == Cell::Lstm)) * units;
         let (rows, fits) = self.sharing(recorder, held);
 
@@ -238,9 +273,18 @@ impl Recurrent {
             initial = Some(recorder.read(next)?);
             next += 1;
         }
-        let initial = bindings.initial(self, initial, direction);
+        let mut initial = bindings.initial(self, initial, direction);
         let mask = if self.mask { Some(recorder.read(next)?) } else { None };
         bindings.mask(mask, self.time);
+        if self.resumes {
+            next += usize::from(self.mask);
+            bindings.load("left", recorder.read(next)?, self.state_len());
+            let at = direction * cell.states() * units;
+            initial = format!(
+                "if steps[constants.step].position > 0u {{\n        return load_left(first, {at}u + at);\n    }}\n    \
+                 {initial}"
+            );
+        }
 
         bindings.store("y", Some(recorder.write(0)?), self.output_len());
         let kept = |number: usize| if self.keeps { recorder.write(number).map(Some) } else { Ok(None) };
@@ -279,12 +323,18 @@ impl Recurrent {
                 line(format_args!("let x = {input};"));
             }
         }
-        line(format_args!("for (var k = 0u; k < UNITS; k++) {{\n    let other = hold[before + k];"));
-        for gate in 0..gates {
-            let at = format!("k * {}u + {}u + unit", gates * units, gate * units);
-            line(format_args!("    z{gate} = fma(other, Lanes(weight[{at}]), z{gate});"));
-        }
-        line(format_args!("}}"));
+        let term = |k: &str| {
+            let mut term = format!("    {{\n    let other = hold[before + {k}];\n");
+            for gate in 0..gates {
+                let at = format!("({k}) * {}u + {}u + unit", gates * units, gate * units);
+                Bindings::line(
+                    &mut term,
+                    format_args!("    z{gate} = fma(other, Lanes(weight[{at}]), z{gate});"),
+                );
+            }
+            term + "    }"
+        };
+        line(format_args!("{}", sum_over("UNITS", term)));
         let saved: &[&str] = match cell {
             Cell::Tanh => {
                 line(format_args!("let h = tanh_of(z0);"));
@@ -329,6 +379,7 @@ impl Recurrent {
         let gates = cell.gates() * units;
         let weight = recorder.read(1 + direction)?;
         let weight = self.plain_weight(recorder, weight)?;
+        self.check_rounds(recorder, gates)?;
         let held = (cell.gates() + cell.states()) * units;
         let (rows, fits) = self.sharing(recorder, held);
 
@@ -363,6 +414,9 @@ impl Recurrent {
         let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
         let template = template.constant("GATES", cell.gates()).section("INITIAL", initial);
         let (template, operands) = bindings.finish(template);
+        let term =
+            |k: &str| format!("    sum = fma(hold[shares + {k}], Lanes(weight[({k}) * UNITS + unit]), sum);");
+        let template = template.section("SUM", sum_over("GATES * UNITS", term));
         let kernel = template.section("STEP", self.backward_step()).kernel(self.to_string());
         recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
     }

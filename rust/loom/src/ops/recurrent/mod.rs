@@ -101,6 +101,8 @@ pub enum InitialState {
 /// - each, with a `bias`: the state's bias (gates x units,);
 /// - with an `initial` state that is not zeros: that;
 /// - with a `mask`: (time,), 0 where the step is padding: the state stays as it is;
+/// - where it `resumes`: a state (directions, states, units), which replaces the initial one where the
+///   session has seen steps before;
 ///
 /// and writes
 /// - y: with `sequences` (time, directions x units), zero at padded steps; else the last h
@@ -146,6 +148,8 @@ pub struct Recurrent {
     pub initial: InitialState,
     /// Whether steps may be padding.
     pub mask: bool,
+    /// Whether the loop goes on from where a session's last call ended.
+    pub resumes: bool,
     /// Whether the forward direction keeps what the gradient needs.
     pub keeps: bool,
     /// Whether the last state is written, or the gradient of the initial one.

@@ -164,6 +164,7 @@ fn op(cell: Cell, time: usize, units: usize) -> Recurrent {
         bias: true,
         initial: InitialState::Zeros,
         mask: false,
+        resumes: false,
         keeps: true,
         state: false,
     }
@@ -327,6 +328,35 @@ fn a_state_carried_over_a_cut_continues_the_sequence() {
     }
 }
 
+/// The same loop at the beginning of a session and in it: with its own initial state, and with another.
+fn resuming(cell: Cell) -> [Setting<f32>; 2] {
+    let resuming = Recurrent { initial: InitialState::Shared, state: true, ..op(cell, 3, 9) };
+    let case = Case::new(resuming, 3);
+    [0, 4].map(|position| {
+        let mut setting = case.setting::<f32>();
+        setting.reads.push(crate::ops::testing::Data::Real(numbers(9, 3 * case.op.state_len())));
+        setting.values.position = position;
+        setting
+    })
+}
+
+#[test]
+fn a_session_goes_on_from_the_state_it_has_left() {
+    for cell in CELLS {
+        let started = Recurrent { initial: InitialState::Shared, state: true, ..op(cell, 3, 9) };
+        let op = Recurrent { resumes: true, ..started.clone() };
+        let [first, later] = resuming(cell);
+        let expected = first.result(&started);
+        assert_bits(&first.result(&op), &expected);
+        let stride = op.state_len();
+        let mut reads = later.reads.clone();
+        reads.remove(3);
+        let initial = InitialState::Rows { offset: 0, stride };
+        let expected = Setting { reads, ..later.clone() }.result(&Recurrent { initial, ..started });
+        assert_bits(&later.result(&op), &expected);
+    }
+}
+
 #[test]
 fn a_weight_gradient_is_refused() {
     let op = Recurrent { direction: Direction::WeightGradient, ..op(Cell::Gru, 1, 1) };
@@ -369,6 +399,25 @@ mod gpu {
         both(&Case::new(Recurrent { keeps: false, sequences: false, ..op(Cell::Tanh, 2, units) }, 2));
         // Six numbers a unit.
         both(&Case::new(Recurrent { mask: true, ..op(Cell::Lstm, 2, units / 3 + 1) }, 2));
+    }
+
+    #[test]
+    fn what_software_would_not_finish_is_refused() {
+        let Some(gpu) = testing::gpu() else { return };
+        if gpu.capabilities().software {
+            let case = Case::new(op(Cell::Tanh, 2000, 300), 1);
+            let error = testing::run(&gpu, &case.op.clone().into(), &case.setting(), None).unwrap_err();
+            assert!(error.to_string().contains("too long for this software adapter"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sessions_go_on_as_on_the_cpu() {
+        for cell in [Cell::Lstm, Cell::Gru] {
+            let op =
+                Recurrent { initial: InitialState::Shared, state: true, resumes: true, ..op(cell, 3, 9) };
+            resuming(cell).iter().for_each(|setting| check(op.clone(), setting));
+        }
     }
 
     #[test]
