@@ -39,6 +39,9 @@ def step(work: Workload) -> Callable[[], object] | None:
 
 def network(work: Workload) -> loom.Network:
     """Builds the network of a workload."""
+    if work.kind == "train_lstm":
+        layers = [nn.LSTM(work.sizes[2]), nn.Dense(work.classes)]
+        return loom.Sequential(layers, input_shape=work.input_shape)
     return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["train_mlp", "train_cnn", "infer_mlp", "product"]
+Kind: TypeAlias = Literal["train_mlp", "train_cnn", "train_lstm", "infer_mlp", "product"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Workload:
         name: What it is called.
         kind: What a step does: a training step (forward, cross-entropy,
             backward, AdamW at 1e-3), one forward pass, or a matrix product.
-        sizes: The widths of a perceptron, or the extent of a square product.
+        sizes: The widths of a perceptron, the steps, features, units and classes of a
+            recurrent network, or the extent of a square product.
         batch: Rows per step.
         floats: Multiply-adds of one step, times two.
     """
@@ -33,6 +34,22 @@ class Workload:
         """Whether the figure of interest is GFLOP/s."""
         return self.kind == "product"
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One row of the input."""
+        match self.kind:
+            case "train_cnn":
+                return (1, 28, 28)
+            case "train_lstm":
+                return self.sizes[:2]
+            case _:
+                return self.sizes[:1]
+
+    @property
+    def classes(self) -> int:
+        """How many classes a network tells apart."""
+        return self.sizes[-1] if self.sizes else 10
+
 
 def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
     return 2.0 * passes * batch * sum(a * b for a, b in pairwise(sizes))
@@ -40,7 +57,13 @@ def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
 
 _MNIST = (784, 512, 512, 10)
 _ONLINE = (128, 512, 512, 8)
+_LSTM = (32, 64, 256, 10)
 _CNN = 2.0 * 3 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
+
+
+def _lstm(steps: int, features: int, units: int, classes: int) -> float:
+    return 2.0 * 3 * (steps * (features + units) * 4 * units + units * classes)
+
 
 WORKLOADS = {
     work.name: work
@@ -49,6 +72,7 @@ WORKLOADS = {
         Workload("mlp1024", "train_mlp", _MNIST, 1024, _mlp(_MNIST, 1024, 3)),
         Workload("mlp1", "train_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 3)),
         Workload("cnn64", "train_cnn", (), 64, 64 * _CNN),
+        Workload("lstm32", "train_lstm", _LSTM, 32, 32 * _lstm(*_LSTM)),
         Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
         Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
         Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),

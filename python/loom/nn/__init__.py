@@ -14,11 +14,15 @@ from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv2D
 from loom.nn.dense import Dense
 from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
+from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.softmax import Softmax
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
     "ELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "ActivationFunction",
     "AvgPool2D",

@@ -228,6 +228,8 @@ macro_rules! recurrent {
                     Sample::new(context, [3, 2]).context([states]),
                     Sample::new(named, [2, 3]),
                     Sample::new(last, [33, 3]),
+                    Sample::new(layer(3).bidirectional().return_sequences(), [4, 2]).masked(),
+                    Sample::new(layer(3).layers(2), [5, 2]).masked(),
                 ]
             }
         }
