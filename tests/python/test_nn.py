@@ -103,9 +103,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
         },
     ),
     (
-        nn.LSTM(
-            4, layers=2, bidirectional=True, return_sequences=True, dropout=0.1, initial_state="learned"
-        ),
+        nn.LSTM(4, layers=2, bidirectional=True, return_sequences=True, dropout=0.1, initial_state="learned"),
         {
             "type": "lstm",
             "units": 4,

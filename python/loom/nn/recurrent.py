@@ -39,9 +39,7 @@ class _Recurrent(Layer):
             bias=flag(name, "bias", self.bias),
             dropout=real(name, "dropout", self.dropout, least=0.0, below=1.0),
             stateful=flag(name, "stateful", self.stateful),
-            initial_state=choice(
-                name, "initial_state", self.initial_state, ("zeros", "learned", "context")
-            ),
+            initial_state=choice(name, "initial_state", self.initial_state, ("zeros", "learned", "context")),
             weight_initializer=initializers.resolve(self.weight_initializer),
             recurrent_initializer=initializers.resolve(self.recurrent_initializer),
         )
