@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 import loom
 from loom import nn
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Batch: TypeAlias = "tuple[NDArray[np.float32], NDArray[np.float32]]"
 
 BATCH = 64
 # Every so many steps the sequences held out are tried.
 ROUND = 250
 
 
-def sequences(count: int, length: int, random: np.random.Generator) -> tuple[NDArray, NDArray]:
+def sequences(count: int, length: int, random: np.random.Generator) -> Batch:
     """Draws inputs (count, length, 2) and answers (count, 1)."""
     x = np.zeros((count, length, 2), np.float32)
     x[:, :, 0] = random.random((count, length))
@@ -43,7 +43,7 @@ def network(layer: nn.Layer, length: int, seed: int) -> loom.Network:
     return loom.Sequential([layer, nn.Dense(1)], input_shape=(length, 2), seed=seed)
 
 
-def learn(net: loom.Network, options: argparse.Namespace, held_out: tuple[NDArray, NDArray]) -> float:
+def learn(net: loom.Network, options: argparse.Namespace, held_out: Batch) -> float:
     """Trains on ever new sequences until the answers are good; returns the last mean squared error."""
     config = loom.TrainingConfig(
         batch_size=BATCH,
