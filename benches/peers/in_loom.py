@@ -41,6 +41,9 @@ def network(work: Workload) -> loom.Network:
     """Builds the network of a workload."""
     if work.is_depthwise:
         return _depthwise(*work.sizes)
+    if work.kind == "train_lstm":
+        layers = [nn.LSTM(work.sizes[2]), nn.Dense(work.classes)]
+        return loom.Sequential(layers, input_shape=work.input_shape)
     return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 

@@ -20,7 +20,7 @@ def step(work: Workload) -> Callable[[], object] | None:
         out = torch.empty_like(a)
         return lambda: torch.mm(a, b, out=out)
     model = network(work)
-    x = torch.randn(work.batch, *_extents(work))
+    x = torch.randn(work.batch, *work.input_shape)
     if work.kind in ("infer_mlp", "infer_depthwise"):
 
         def infer() -> object:
@@ -28,8 +28,7 @@ def step(work: Workload) -> Callable[[], object] | None:
                 return model(x)
 
         return infer
-    classes = 10 if work.kind != "train_mlp" else work.sizes[-1]
-    y = torch.randint(0, classes, (work.batch,))
+    y = torch.randint(0, work.classes, (work.batch,))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 
     def train() -> float:
@@ -42,23 +41,29 @@ def step(work: Workload) -> Callable[[], object] | None:
     return train
 
 
-def _extents(work: Workload) -> tuple[int, ...]:
-    if work.is_depthwise:
-        channels, size = work.sizes
-        return channels, size, size
-    return (1, 28, 28) if work.kind == "train_cnn" else work.sizes[:1]
-
-
 def network(work: Workload) -> nn.Module:
     """Builds the network of a workload."""
     if work.is_depthwise:
         return _depthwise(work.sizes[0])
+    if work.kind == "train_lstm":
+        return _Recurrent(*work.sizes[1:])
     return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 
 def describe() -> str:
     """Names the version and the threads."""
     return f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads"
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, features: int, units: int, classes: int) -> None:
+        super().__init__()
+        self.recurrent = nn.LSTM(features, units, batch_first=True)
+        self.decide = nn.Linear(units, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states, _ = self.recurrent(x)
+        return self.decide(states[:, -1])
 
 
 def _mlp(sizes: tuple[int, ...]) -> nn.Module:

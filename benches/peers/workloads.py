@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "train_mlp", "train_cnn", "infer_mlp", "product", "infer_depthwise", "train_depthwise"
+    "train_mlp", "train_cnn", "train_lstm", "infer_mlp", "product", "infer_depthwise", "train_depthwise"
 ]
 
 
@@ -19,8 +19,9 @@ class Workload:
         name: What it is called.
         kind: What a step does: a training step (forward, cross-entropy,
             backward, AdamW at 1e-3), one forward pass, or a matrix product.
-        sizes: The widths of a perceptron, the extent of a square product, or the
-            channels and the height and width of a depthwise convolution's images.
+        sizes: The widths of a perceptron; the steps, features, units and classes of a
+            recurrent network; the extent of a square product; or the channels and the
+            height and width of a depthwise convolution's images.
         batch: Rows per step.
         floats: Multiply-adds of one step, times two.
     """
@@ -41,6 +42,25 @@ class Workload:
         """Whether it is a stack of depthwise convolutions."""
         return self.kind in ("infer_depthwise", "train_depthwise")
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One row of the input."""
+        match self.kind:
+            case "train_cnn":
+                return (1, 28, 28)
+            case "train_lstm":
+                return self.sizes[:2]
+            case "infer_depthwise" | "train_depthwise":
+                channels, size = self.sizes
+                return channels, size, size
+            case _:
+                return self.sizes[:1]
+
+    @property
+    def classes(self) -> int:
+        """How many classes a network tells apart."""
+        return self.sizes[-1] if self.sizes and not self.is_depthwise else 10
+
 
 def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
     return 2.0 * passes * batch * sum(a * b for a, b in pairwise(sizes))
@@ -48,6 +68,7 @@ def _mlp(sizes: tuple[int, ...], batch: int, passes: int) -> float:
 
 _MNIST = (784, 512, 512, 10)
 _ONLINE = (128, 512, 512, 8)
+_LSTM = (32, 64, 256, 10)
 _CNN = 2.0 * 3 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
 
 # Depthwise convolutions of a stack, each 3 x 3.
@@ -61,6 +82,10 @@ def _depthwise(name: str, kind: Kind, channels: int, size: int) -> Workload:
     return Workload(name, kind, (channels, size), 16, floats)
 
 
+def _lstm(steps: int, features: int, units: int, classes: int) -> float:
+    return 2.0 * 3 * (steps * (features + units) * 4 * units + units * classes)
+
+
 WORKLOADS = {
     work.name: work
     for work in (
@@ -72,6 +97,7 @@ WORKLOADS = {
         _depthwise("dw256x28", "train_depthwise", 256, 28),
         _depthwise("dw64x56i", "infer_depthwise", 64, 56),
         _depthwise("dw256x28i", "infer_depthwise", 256, 28),
+        Workload("lstm32", "train_lstm", _LSTM, 32, 32 * _lstm(*_LSTM)),
         Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
         Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
         Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),

@@ -30,6 +30,7 @@ from loom.nn.pooling import (
     MaxPool2D,
     MaxPool3D,
 )
+from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.softmax import (
     AdaptiveSoftmax,
     Entmax,
@@ -45,6 +46,9 @@ from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
     "ELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "ActivationFunction",
     "AdaptiveSoftmax",

@@ -40,7 +40,7 @@ pub(crate) fn own_gpu() -> Option<Arc<Gpu>> {
 /// by what drivers' exp, log and sqrt are off, a few units in the last place.
 pub(crate) fn tolerance(op: &Op) -> f64 {
     match op {
-        Op::Product(_) | Op::ProductUpdate(_) | Op::Convolution(_) => 2e-5,
+        Op::Product(_) | Op::ProductUpdate(_) | Op::Convolution(_) | Op::Recurrent(_) => 2e-5,
         Op::BiasGradient(_) | Op::SquaredSum(_) | Op::Sum(_) => 5e-6,
         Op::Loss(_) | Op::Softmax(_) | Op::Pointwise(_) => 1e-5,
         Op::NestedSoftmax(_) | Op::MaskedSoftmax(_) | Op::Entmax(_) | Op::GumbelNoise(_) => 1e-5,

@@ -21,6 +21,7 @@ mod normalization;
 mod parallel;
 mod permute;
 mod pooling;
+mod recurrent;
 mod registry;
 mod reshape;
 mod residual;
@@ -49,6 +50,7 @@ pub use pooling::{
     GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D, MaxPool, MaxPool1D,
     MaxPool2D, MaxPool3D,
 };
+pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
 pub use residual::Residual;

@@ -3,9 +3,9 @@
 use super::sample::Sample;
 use super::{
     ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Entmax,
-    Flatten, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax,
-    KMeans, Layer, LayerNorm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax, Parallel, Permute, RMSNorm,
-    Reshape, Residual, Sequential, Softmax, Sparsemax,
+    Flatten, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax, HierarchicalSoftmax,
+    KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax, Parallel, Permute,
+    RMSNorm, Reshape, Residual, Rnn, Sequential, Softmax, Sparsemax,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -71,6 +71,9 @@ const BUILT_IN: &[Entry] = &[
     entry::<GroupNorm>("group_norm"),
     entry::<BatchNorm>("batch_norm"),
     entry::<KMeans>("kmeans"),
+    entry::<Rnn>("rnn"),
+    entry::<Lstm>("lstm"),
+    entry::<Gru>("gru"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

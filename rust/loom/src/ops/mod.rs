@@ -28,6 +28,7 @@ pub mod pointwise;
 pub mod pool;
 pub mod product;
 pub mod product_update;
+pub mod recurrent;
 #[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
@@ -59,6 +60,7 @@ pub use pointwise::Pointwise;
 pub use pool::Pool;
 pub use product::Product;
 pub use product_update::ProductUpdate;
+pub use recurrent::Recurrent;
 pub use softmax::Softmax;
 pub use sum::Sum;
 pub use update::Update;
@@ -143,6 +145,7 @@ operations!(
     BiasGradient,
     Convolution,
     Pool,
+    Recurrent,
     Pointwise,
     Softmax,
     NestedSoftmax,

@@ -201,6 +201,21 @@ impl Builder {
         values
     }
 
+    /// Pushes an operation with any number of real results, each of its own extents a row.
+    pub fn apply_list(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        results: impl IntoIterator<Item = (&'static str, Shape)>,
+    ) -> Vec<Value> {
+        let results: Vec<Value> = results
+            .into_iter()
+            .map(|(label, shape)| self.temporary(label, shape, true, Kind::Real))
+            .collect();
+        self.push(op.into(), reads, results.clone(), Write::Set);
+        results
+    }
+
     /// Pushes an operation whose result has no batch axis.
     pub fn apply_fixed(
         &mut self,

@@ -60,7 +60,7 @@ thread_local! {
 }
 
 /// Shows a weight as plain elements, decoded into memory the thread keeps where it is packed.
-fn with_decoded<T: Real, R>(
+pub(in crate::ops) fn with_decoded<T: Real, R>(
     weight: View<'_>,
     len: usize,
     channels: usize,
@@ -80,7 +80,7 @@ fn with_decoded<T: Real, R>(
 }
 
 /// Shows a (depth, columns) weight as the right operand of a product.
-fn with_right<T: Real, R>(
+pub(in crate::ops) fn with_right<T: Real, R>(
     weight: View<'_>,
     depth: usize,
     columns: usize,
