@@ -3,6 +3,7 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+pub mod attention;
 mod axis;
 pub mod bias;
 pub mod concat;
@@ -36,6 +37,7 @@ mod sweep;
 pub(crate) mod testing;
 pub mod update;
 
+pub use attention::{Attention, CacheAppend};
 pub use bias::{BiasAdd, BiasGradient};
 pub use concat::{Concat, Slice};
 pub use convolution::{Convolution, Geometry2D};
@@ -169,4 +171,6 @@ operations!(
     Update,
     Encode,
     Custom,
+    Attention,
+    CacheAppend,
 );
