@@ -49,6 +49,8 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Update(_) | Op::RunningAverage(_) => 2e-6,
         Op::Attention(_) => 2e-5,
         Op::CacheAppend(_) => 0.0,
+        Op::Rotary(_) | Op::Positions(_) | Op::Gather(_) => 5e-6,
+        Op::Gate(_) => 1e-5,
         Op::Update(_) => 2e-6,
         Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
         Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,

@@ -7,12 +7,15 @@ pub mod attention;
 mod axis;
 pub mod bias;
 pub mod concat;
+mod constants;
 pub mod convolution;
 pub mod custom;
 pub mod distance;
 pub mod dropout;
 pub mod encode;
 pub mod entmax;
+pub mod gate;
+pub mod gather;
 pub mod gradient_clip;
 pub mod gumbel;
 pub mod loss;
@@ -26,8 +29,10 @@ mod operands;
 pub mod permute;
 pub mod pointwise;
 pub mod pool;
+pub mod positions;
 pub mod product;
 pub mod product_update;
+pub mod rotary;
 #[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
@@ -46,6 +51,8 @@ pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use entmax::Entmax;
+pub use gate::Gate;
+pub use gather::Gather;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 pub use gumbel::GumbelNoise;
 pub use loss::{Loss, LossFunction};
@@ -57,8 +64,10 @@ pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, R
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
+pub use positions::Positions;
 pub use product::Product;
 pub use product_update::ProductUpdate;
+pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
 pub use update::Update;
@@ -173,4 +182,8 @@ operations!(
     Custom,
     Attention,
     CacheAppend,
+    Rotary,
+    Gather,
+    Gate,
+    Positions,
 );

@@ -25,6 +25,9 @@ use std::sync::Arc;
 /// Keys whose weights are summed before they join a query's running sum.
 pub(crate) const BLOCK: usize = 128;
 
+/// Stands for the logarithm of a sum over no key: every weight computed with it is zero.
+pub(crate) const NOTHING: f64 = f32::MAX as f64;
+
 /// Attention of `heads` query heads over `key_value_heads` heads of keys and values, for each row:
 /// query head h looks at head h / (heads / key_value_heads).
 ///

@@ -1,6 +1,6 @@
 //! Attention by plain loops: the order of every sum, one number at a time.
 
-use super::{Attention, BLOCK};
+use super::{Attention, BLOCK, NOTHING};
 use crate::cpu::{Math, Real};
 use crate::ops::testing::lane_sum;
 
@@ -70,7 +70,7 @@ impl Attention {
             }
             let share = if total == T::ZERO { T::ZERO } else { T::ONE / total };
             y.iter_mut().for_each(|y| *y *= share);
-            logs[at] = if total == T::ZERO { T::INFINITY } else { largest + Math::ln(total) };
+            logs[at] = if total == T::ZERO { T::from_f64(NOTHING) } else { largest + Math::ln(total) };
         }
         (y, logs)
     }

@@ -5,7 +5,7 @@ use crate::ops::testing::{Setting, assert_bits, assert_close, cpus, differences,
 use proptest::prelude::*;
 
 /// Operands of one size, with a padding that hides about a third of the keys but never the first.
-struct Case<T> {
+pub(super) struct Case<T> {
     rows: usize,
     q: Vec<T>,
     k: Vec<T>,
@@ -15,7 +15,7 @@ struct Case<T> {
 }
 
 impl<T: Real> Case<T> {
-    fn new(op: &Attention, rows: usize) -> Self {
+    pub(super) fn new(op: &Attention, rows: usize) -> Self {
         let own = rows * op.queries * op.heads * op.head_dim;
         let others = rows * op.keys * op.key_value_heads * op.head_dim;
         let real = |x: &T| T::from_usize(usize::from(*x > T::from_f64(-0.3)));
@@ -30,7 +30,7 @@ impl<T: Real> Case<T> {
         }
     }
 
-    fn forward(&self, op: &Attention) -> Setting<T> {
+    pub(super) fn forward(&self, op: &Attention) -> Setting<T> {
         let mut reads: Vec<&[T]> = vec![&self.q, &self.k, &self.v];
         if op.padding {
             reads.push(&self.padding);
@@ -38,7 +38,7 @@ impl<T: Real> Case<T> {
         Setting::new(self.rows, &reads, &[self.q.len(), self.q.len() / op.head_dim])
     }
 
-    fn backward(&self, op: &Attention, y: &[T], logs: &[T]) -> Setting<T> {
+    pub(super) fn backward(&self, op: &Attention, y: &[T], logs: &[T]) -> Setting<T> {
         let mut reads: Vec<&[T]> = vec![&self.q, &self.k, &self.v, y, logs, &self.dy];
         if op.padding {
             reads.push(&self.padding);
@@ -56,7 +56,7 @@ impl<T: Real> Case<T> {
     }
 }
 
-fn gradient(op: &Attention) -> Attention {
+pub(super) fn gradient(op: &Attention) -> Attention {
     Attention { direction: Direction::InputGradient, ..op.clone() }
 }
 

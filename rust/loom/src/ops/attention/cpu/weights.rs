@@ -2,6 +2,7 @@
 
 use super::{BLOCK, Sight};
 use crate::cpu::{Elementwise, Kernel, LANES, Math, Real, Vector};
+use crate::ops::attention::NOTHING;
 use crate::ops::sweep::{lane_sums2, update};
 use std::ops::Range;
 
@@ -86,7 +87,7 @@ impl<T: Real> Kernel<T> for Finish<'_, T> {
             let nothing = *total == T::ZERO;
             let share = V::splat(if nothing { T::ZERO } else { T::ONE / *total });
             update(row, |x: V| x * share);
-            *largest = if nothing { T::INFINITY } else { *largest + Math::ln(*total) };
+            *largest = if nothing { T::from_f64(NOTHING) } else { *largest + Math::ln(*total) };
         }
     }
 }
