@@ -10,23 +10,16 @@ from __future__ import annotations
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation
+from loom.nn.attention import MultiHeadAttention, Rotary
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv2D
 from loom.nn.dense import Dense
+from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
+from loom.nn.feed_forward import GeGLU, SwiGLU
 from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
-from loom.nn.softmax import (
-    AdaptiveSoftmax,
-    Entmax,
-    GridSoftmax,
-    GumbelSoftmax,
-    HierarchicalSoftmax,
-    MaskedSoftmax,
-    MixtureSoftmax,
-    Softmax,
-    Sparsemax,
-)
+from loom.nn.softmax import AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, MaskedSoftmax, MixtureSoftmax, Softmax, Sparsemax
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
@@ -40,8 +33,10 @@ __all__ = [
     "Conv2D",
     "Dense",
     "Dropout",
+    "Embedding",
     "Entmax",
     "Flatten",
+    "GeGLU",
     "GlobalAvgPool2D",
     "GridSoftmax",
     "GroupNorm",
@@ -55,13 +50,19 @@ __all__ = [
     "MaskedSoftmax",
     "MaxPool2D",
     "MixtureSoftmax",
+    "MultiHeadAttention",
     "Parallel",
     "Permute",
+    "PositionalEmbedding",
     "RMSNorm",
     "Reshape",
     "Residual",
+    "Rotary",
     "Sequential",
+    "SinusoidalPositions",
     "Softmax",
     "Sparsemax",
+    "SwiGLU",
+    "TiedHead",
     "layer_from_config",
 ]

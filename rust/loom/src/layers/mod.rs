@@ -5,12 +5,14 @@
 
 mod activation;
 mod chain;
+mod attention;
 #[cfg(test)]
 mod conformance;
 mod context;
 mod conv2d;
 mod dense;
 mod dropout;
+mod embedding;
 mod flatten;
 #[cfg(test)]
 mod golden;
@@ -19,7 +21,10 @@ mod masked;
 mod normalization;
 mod parallel;
 mod permute;
+mod gated;
 mod pooling;
+mod positions;
+mod projection;
 mod registry;
 mod reshape;
 mod residual;
@@ -29,17 +34,21 @@ mod softmax;
 
 pub use activation::ActivationLayer;
 pub use chain::Chain;
+pub use attention::{MultiHeadAttention, RotaryConfig};
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
 pub use conv2d::{Conv2D, Padding};
 pub use dense::Dense;
 pub use dropout::Dropout;
+pub use embedding::{Embedding, TiedHead};
 pub use flatten::Flatten;
 pub use kmeans::KMeans;
 pub use masked::Masked;
 pub use normalization::{BatchNorm, GroupNorm, LayerNorm, RMSNorm};
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
+pub use gated::{GeGLU, SwiGLU};
 pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
+pub use positions::{PositionalEmbedding, SinusoidalPositions};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
 pub use residual::Residual;

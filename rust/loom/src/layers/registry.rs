@@ -6,6 +6,9 @@ use super::{
     GlobalAvgPool2D, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax, KMeans, Layer, LayerNorm,
     Masked, MaskedSoftmax, MaxPool2D, MixtureSoftmax, Parallel, Permute, RMSNorm, Reshape, Residual,
     Sequential, Softmax, Sparsemax,
+    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Embedding, Flatten, GeGLU, GlobalAvgPool2D, Layer,
+    MaxPool2D, MultiHeadAttention, PositionalEmbedding, Reshape, SinusoidalPositions, Softmax, SwiGLU,
+    TiedHead,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -57,6 +60,13 @@ const BUILT_IN: &[Entry] = &[
     entry::<GroupNorm>("group_norm"),
     entry::<BatchNorm>("batch_norm"),
     entry::<KMeans>("kmeans"),
+    entry::<MultiHeadAttention>("multi_head_attention"),
+    entry::<SwiGLU>("swiglu"),
+    entry::<GeGLU>("geglu"),
+    entry::<Embedding>("embedding"),
+    entry::<TiedHead>("tied_head"),
+    entry::<PositionalEmbedding>("positional_embedding"),
+    entry::<SinusoidalPositions>("sinusoidal_positions"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

@@ -68,7 +68,8 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Which query may see which key, by their places.
     pub fixed: Option<Arc<FixedMask>>,
-    /// Whether an operand says of each key, by 1 and 0, if it is real.
+    /// Whether an operand says of each step, by 1 and 0, if it is real: what is padding is not seen and, where
+    /// queries are the same steps, sees nothing.
     pub padding: bool,
     /// Whether k and v are a session's caches.
     pub cached: bool,

@@ -15,7 +15,7 @@ impl Attention {
     fn sees(&self, place: usize, present: usize, key: usize, padding: &[bool]) -> bool {
         self.sight(place, present).contains(&key)
             && self.fixed.as_ref().is_none_or(|mask| mask.allows(place, key))
-            && (padding.is_empty() || padding[key])
+            && (padding.is_empty() || padding[key] && padding[place])
     }
 
     fn score<T: Real>(&self, q: &[T], k: &[T]) -> T {

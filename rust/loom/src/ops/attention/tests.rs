@@ -84,6 +84,8 @@ pub(super) fn any() -> impl Strategy<Value = Attention> {
     let extents = (1..70usize, 1..300usize, 1..3usize, 1..4usize, 1..40usize);
     (extents, any_bool(), proptest::option::of(1..80usize), any_bool(), any_bool()).prop_map(
         |((queries, keys, key_value_heads, group, head_dim), causal, window, mask, padding)| {
+            // Padding is of steps that are queries and keys alike.
+            let keys = if padding { queries } else { keys };
             let fixed = mask.then(|| Arc::new(FixedMask::new(queries, keys, |i, j| (i * 7 + j * 3) % 5 > 0)));
             let heads = (group * key_value_heads, key_value_heads);
             let op = Attention::new((queries, keys), heads, head_dim);
@@ -112,6 +114,7 @@ proptest! {
         window in proptest::option::of(1..4usize),
         padding in any_bool(),
     ) {
+        let keys = if padding { queries } else { keys };
         let op = Attention { causal, window, padding, ..Attention::new((queries, keys), (2, 1), head_dim) };
         let case = Case::<f64>::new(&op, 1);
         let found = case.forward(&op).run(&op);

@@ -191,7 +191,7 @@ mod tests {
             let mut bytes = Buffer::of::<u8>(dtype.storage_bytes(table.len()));
             let mut scales = vec![0.0; dtype.scale_count(width)];
             let cpu = &cpus()[0];
-            dtype::encode(dtype, cpu, "table", &table, width, bytes.bytes_mut(), &mut scales).unwrap();
+            dtype::encode(dtype, Some(cpu), "table", &table, width, bytes.bytes_mut(), &mut scales).unwrap();
             let mut plain = vec![0.0f32; table.len()];
             dtype::decode(dtype, bytes.bytes(), &scales, width, &mut plain).unwrap();
             let x = [3.0f32, 8.0, 0.0, 8.0];
@@ -201,8 +201,11 @@ mod tests {
             args.set_read(0, &x);
             args.set_packed(1, bytes.bytes(), dtype, &scales);
             args.set_write(0, &mut y);
-            Gather { direction: Direction::Forward, time: 4, vocabulary, width }.run::<f32>(&mut args).unwrap();
-            let expected: Vec<f32> = x.iter().flat_map(|i| plain[*i as usize * width..][..width].to_vec()).collect();
+            Gather { direction: Direction::Forward, time: 4, vocabulary, width }
+                .run::<f32>(&mut args)
+                .unwrap();
+            let expected: Vec<f32> =
+                x.iter().flat_map(|i| plain[*i as usize * width..][..width].to_vec()).collect();
             assert_bits(&y, &expected);
         }
     }

@@ -102,8 +102,12 @@ mod tests {
             for (i, found) in found.iter().enumerate() {
                 let sum = (0..if i < time * width { rows } else { 0 })
                     .fold(0.0, |sum, row| sum + x[row * time * width + i]);
-                let before = if accumulate { table[i] } else { 0.0 };
-                assert_bits(&[*found], &[if accumulate { before + (0.0 + sum) } else { sum }]);
+                let expected = match (accumulate, i < time * width) {
+                    (false, _) => sum,
+                    (true, true) => table[i] + sum,
+                    (true, false) => table[i],
+                };
+                assert_bits(&[*found], &[expected]);
             }
         }
     }

@@ -52,7 +52,10 @@ mod tests {
             setting.values.position = (places - time) as u64;
             op.positioned = true;
             check(op, &setting);
-            check(Positions::sinusoidal(time, width, 10_000.0, places), &Setting::new(rows, &[&x], &[x.len()]));
+            check(
+                Positions::sinusoidal(time, width, 10_000.0, places),
+                &Setting::new(rows, &[&x], &[x.len()]),
+            );
             let mut setting = Setting::new(rows, &[&x], &[table.len()]);
             for accumulate in [false, true] {
                 setting.accumulate = accumulate;

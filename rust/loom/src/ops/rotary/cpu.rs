@@ -114,7 +114,10 @@ mod tests {
     fn the_first_place_is_left_as_it_is() {
         let x = numbers::<f32>(2, 12);
         let op = Rotary::new((1, 2, 6), 10_000.0, 1.0, PairLayout::Interleaved, 1);
-        assert_bits(&Setting::new(1, &[&x], &[12]).result(&op), &x.iter().map(|x| x + 0.0).collect::<Vec<_>>());
+        assert_bits(
+            &Setting::new(1, &[&x], &[12]).result(&op),
+            &x.iter().map(|x| x + 0.0).collect::<Vec<_>>(),
+        );
     }
 
     #[test]

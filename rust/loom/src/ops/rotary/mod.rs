@@ -60,9 +60,19 @@ impl Rotary {
         let rates: Vec<f64> =
             (0..pairs).map(|pair| libm::pow(base, -2.0 * pair as f64 / head_dim as f64) / scaling).collect();
         let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
-        let numbers = (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
+        let numbers =
+            (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
         let table = Arc::new(Constants::new(numbers.collect()));
-        Self { direction: Direction::Forward, time, heads, head_dim, layout, positioned: false, table, places }
+        Self {
+            direction: Direction::Forward,
+            time,
+            heads,
+            head_dim,
+            layout,
+            positioned: false,
+            table,
+            places,
+        }
     }
 
     /// The same rotation the other way.

@@ -145,6 +145,9 @@ impl<'a, T: Real> Sight<'a, T> {
         if let Some(mask) = &self.op.fixed {
             hide_masked(mask, place, first, &mut scores[from..to], from);
         }
+        if self.padding.get(place).is_some_and(|real| *real == T::ZERO) {
+            scores[from..to].fill(-T::INFINITY);
+        }
         if !self.padding.is_empty() {
             for (score, real) in scores[from..to].iter_mut().zip(&self.padding[first + from..]) {
                 if *real == T::ZERO {
