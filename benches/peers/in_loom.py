@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import loom
 from loom import _native, nn
@@ -21,11 +23,19 @@ def step(work: Workload) -> Callable[[], object] | None:
         layer = loom.Sequential([nn.Dense(extent, bias=False)], input_shape=extent)
         rows = _RANDOM.standard_normal((extent, extent), np.float32)
         return lambda: layer.predict(rows, batch_size=extent)
+    if work.kind == "attention":
+        return _attention(work)
     net = network(work)
+    if work.kind == "train_gpt":
+        x = _RANDOM.integers(0, work.sizes[-1], (work.batch, *net.input_shape))
+        return _train(net, work, x, _RANDOM.integers(0, work.sizes[-1], x.shape))
     x = _RANDOM.standard_normal((work.batch, *net.input_shape), np.float32)
     if work.kind == "infer_mlp":
         return lambda: net.predict(x)
-    y = _RANDOM.integers(0, net.output_shape[0], work.batch)
+    return _train(net, work, x, _RANDOM.integers(0, net.output_shape[0], work.batch))
+
+
+def _train(net: loom.Network, work: Workload, x: NDArray[Any], y: NDArray[np.int64]) -> Callable[[], object]:
     config = loom.TrainingConfig(
         loss="cross_entropy",
         optimizer=loom.AdamW(),
@@ -37,8 +47,25 @@ def step(work: Workload) -> Callable[[], object] | None:
     return lambda: trainer.step(x, y)
 
 
+def _attention(work: Workload) -> Callable[[], object]:
+    time, width, heads = work.sizes
+    layer = nn.MultiHeadAttention(heads, causal=True, bias=False)
+    net = loom.Sequential([layer], input_shape=(time, width))
+    x = _RANDOM.standard_normal((work.batch, time, width), np.float32)
+    gradient = _RANDOM.standard_normal(x.shape, np.float32)
+
+    def both_ways() -> object:
+        net.zero_gradients()
+        net.forward(x)
+        return net.backward(gradient)
+
+    return both_ways
+
+
 def network(work: Workload) -> loom.Network:
     """Builds the network of a workload."""
+    if work.kind == "train_gpt":
+        return _gpt(work.sizes)
     return _cnn() if work.kind == "train_cnn" else _mlp(work.sizes)
 
 
@@ -65,4 +92,17 @@ def _cnn() -> loom.Network:
             nn.Dense(10),
         ],
         input_shape=(1, 28, 28),
+    )
+
+
+def _gpt(sizes: tuple[int, ...]) -> loom.Network:
+    time, width, heads, blocks, hidden, vocabulary = sizes
+    attention = nn.MultiHeadAttention(heads, causal=True, bias=False)
+    block = [
+        nn.Residual([nn.RMSNorm(), attention]),
+        nn.Residual([nn.RMSNorm(), nn.SwiGLU(hidden)]),
+    ]
+    return loom.Sequential(
+        [nn.Embedding(vocabulary, width), *blocks * block, nn.RMSNorm(), nn.Dense(vocabulary, bias=False)],
+        input_shape=time,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["train_mlp", "train_cnn", "infer_mlp", "product"]
+Kind: TypeAlias = Literal["train_mlp", "train_cnn", "train_gpt", "attention", "infer_mlp", "product"]
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,11 @@ class Workload:
     Args:
         name: What it is called.
         kind: What a step does: a training step (forward, cross-entropy,
-            backward, AdamW at 1e-3), one forward pass, or a matrix product.
-        sizes: The widths of a perceptron, or the extent of a square product.
+            backward, AdamW at 1e-3), one forward pass, attention forward and
+            backward, or a matrix product.
+        sizes: The widths of a perceptron; time, width, heads, and with a
+            language model blocks, the gated layer's extent and the vocabulary;
+            or the extent of a square product.
         batch: Rows per step.
         floats: Multiply-adds of one step, times two.
     """
@@ -42,6 +45,24 @@ _MNIST = (784, 512, 512, 10)
 _ONLINE = (128, 512, 512, 8)
 _CNN = 2.0 * 3 * (28 * 28 * 9 * 32 + 14 * 14 * 9 * 32 * 64 + 3136 * 128 + 128 * 10)
 
+
+def _attention(batch: int, time: int, width: int) -> float:
+    """Multiply-adds, times two, of one causal attention layer, forwards and backwards."""
+    products = 3 * 4 * time * width * width
+    # Two products of scores forwards; backwards five, the scores' own among them.
+    scores = 7 * width * time * (time + 1) / 2
+    return 2.0 * batch * (products + scores)
+
+
+def _gpt(batch: int, sizes: tuple[int, ...]) -> float:
+    time, width, _, blocks, hidden, vocabulary = sizes
+    gated = 2.0 * 3 * batch * time * 3 * width * hidden
+    head = 2.0 * 3 * batch * time * width * vocabulary
+    return blocks * (_attention(batch, time, width) + gated) + head
+
+
+_GPT = (128, 256, 8, 4, 682, 256)
+
 WORKLOADS = {
     work.name: work
     for work in (
@@ -49,6 +70,8 @@ WORKLOADS = {
         Workload("mlp1024", "train_mlp", _MNIST, 1024, _mlp(_MNIST, 1024, 3)),
         Workload("mlp1", "train_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 3)),
         Workload("cnn64", "train_cnn", (), 64, 64 * _CNN),
+        Workload("gpt8", "train_gpt", _GPT, 8, _gpt(8, _GPT)),
+        Workload("attention1024", "attention", (1024, 512, 8), 1, _attention(1, 1024, 512)),
         Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
         Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
         Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),

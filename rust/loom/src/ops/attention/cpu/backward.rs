@@ -1,7 +1,7 @@
 //! Gradients of queries, keys and values.
 
 use super::weights::{Means, Slopes};
-use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, take, turn, with_scratch};
+use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
 use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::cpu::{Args, Isa, Real};
 
@@ -11,7 +11,8 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
     let padding = if op.padding { args.read::<T>(6) } else { &[] };
     let [dq, dk, dv] = [0, 1, 2].map(|number| Shared::new(args.write::<T>(number)));
     let args = &*args;
-    args.cpu.pool().run(args.rows * op.key_value_heads, &|task| {
+    let work = 5 * op.queries * op.keys * op.head_dim * op.group();
+    run_parts(args.cpu, args.rows * op.key_value_heads, work, |task| {
         let (row, head) = (task / op.key_value_heads, task % op.key_value_heads);
         let mine = op.queries * op.heads;
         let theirs = op.keys * op.key_value_heads * op.head_dim;

@@ -1,7 +1,7 @@
 //! Queries gather values.
 
-use super::weights::{Finish, Weigh};
-use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, take, turn, with_scratch};
+use super::weights::{Finish, Gather, Score, Weigh};
+use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
 use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::cpu::{Args, Real};
 
@@ -15,7 +15,9 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
     let (y, logs) = (Shared::new(y), Shared::new(logs));
     let chunks = op.queries.div_ceil(CHUNK);
     let args = &*args;
-    args.cpu.pool().run(args.rows * op.key_value_heads * chunks, &|task| {
+    let parts = args.rows * op.key_value_heads * chunks;
+    let work = 2 * op.queries.min(CHUNK) * op.keys * op.head_dim * op.group();
+    run_parts(args.cpu, parts, work, |task| {
         let (row, rest) = (task / (op.key_value_heads * chunks), task % (op.key_value_heads * chunks));
         let (head, chunk) = (rest / chunks, rest % chunks);
         let sight = Sight::of(op, args, row, padding);
@@ -34,6 +36,9 @@ pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
         unsafe { part.compute(args, row, &y, &logs) };
     });
 }
+
+/// Queries for which keys are not worth turning.
+const FEW: usize = 2;
 
 /// Some queries of one row, with one head of keys and values.
 struct Part<'a, T> {
@@ -80,7 +85,9 @@ impl<T: Real> Part<'_, T> {
             for block in (seen.start / BLOCK * BLOCK..seen.end).step_by(BLOCK) {
                 let end_of_block = seen.end.min(block + BLOCK);
                 let at = block * stride + self.head * d;
-                turn(isa, &self.k[at..], stride, d, end_of_block - block, turned);
+                if count > FEW {
+                    turn(isa, &self.k[at..], stride, d, end_of_block - block, turned);
+                }
                 for member in 0..group {
                     for first in (start..end).step_by(TILE) {
                         let queries = first..end.min(first + TILE);
@@ -93,14 +100,22 @@ impl<T: Real> Part<'_, T> {
                         let rows = rows..rows + queries.len();
                         let tile = rows.start * d..rows.end * d;
                         let scores = &mut scores[..queries.len() * BLOCK];
-                        product_serial(
-                            isa,
-                            &Strided::left(&q[tile.clone()], queries.len(), d),
-                            &Strided::new(turned, d, keys, BLOCK, 1),
-                            Start::Zero,
-                            &NoEpilogue,
-                            Output::strided(scores, queries.len(), keys, BLOCK),
-                        );
+                        if count > FEW {
+                            product_serial(
+                                isa,
+                                &Strided::left(&q[tile.clone()], queries.len(), d),
+                                &Strided::new(turned, d, keys, BLOCK, 1),
+                                Start::Zero,
+                                &NoEpilogue,
+                                Output::strided(scores, queries.len(), keys, BLOCK),
+                            );
+                        } else {
+                            let rows = q[tile.clone()].chunks_exact(d).zip(scores.chunks_exact_mut(BLOCK));
+                            for (q, scores) in rows {
+                                let scores = &mut scores[..keys];
+                                T::dispatch(isa, Score { q, k: &self.k[at..], stride, scores });
+                            }
+                        }
                         T::dispatch(
                             isa,
                             Weigh {
@@ -113,14 +128,22 @@ impl<T: Real> Part<'_, T> {
                                 gathered: &mut gathered[tile.clone()],
                             },
                         );
-                        product_serial(
-                            isa,
-                            &Strided::new(scores, keys, queries.len(), 1, BLOCK),
-                            &Strided::new(&self.v[at..], keys, d, stride, 1),
-                            Start::Continue,
-                            &NoEpilogue,
-                            Output::new(&mut gathered[tile], queries.len(), d),
-                        );
+                        if count > FEW {
+                            product_serial(
+                                isa,
+                                &Strided::new(scores, keys, queries.len(), 1, BLOCK),
+                                &Strided::new(&self.v[at..], keys, d, stride, 1),
+                                Start::Continue,
+                                &NoEpilogue,
+                                Output::new(&mut gathered[tile], queries.len(), d),
+                            );
+                        } else {
+                            let rows = scores.chunks_exact(BLOCK).zip(gathered[tile].chunks_exact_mut(d));
+                            for (weights, gathered) in rows {
+                                let v = &self.v[at..];
+                                T::dispatch(isa, Gather { weights: &weights[..keys], v, stride, gathered });
+                            }
+                        }
                     }
                 }
             }

@@ -6,7 +6,7 @@ mod weights;
 
 use super::{Attention, BLOCK, FixedMask};
 use crate::cpu::product::{PanelSource, Strided};
-use crate::cpu::{Args, Isa, Kernel, Real, Vector};
+use crate::cpu::{Args, Cpu, Isa, Kernel, Real, Vector};
 use crate::ops::sweep::map;
 use crate::ops::{Direction, Operation};
 use crate::tensor::Buffer;
@@ -26,6 +26,16 @@ impl Operation for Attention {
         }
         Ok(())
     }
+}
+
+/// Calls `body` with each of `0..parts`, several to a task where each takes but few multiply-adds.
+fn run_parts(cpu: &Cpu, parts: usize, multiply_adds: usize, body: impl Fn(usize) + Sync) {
+    /// Worth a task: a few microseconds.
+    const TASK: usize = 1 << 17;
+    let together = (TASK / multiply_adds.max(1)).clamp(1, parts.max(1));
+    cpu.pool().run(parts.div_ceil(together), &|task| {
+        (task * together..parts.min((task + 1) * together)).for_each(&body);
+    });
 }
 
 thread_local! {

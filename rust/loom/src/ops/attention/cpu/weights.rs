@@ -3,7 +3,7 @@
 use super::{BLOCK, Sight};
 use crate::cpu::{Elementwise, Kernel, LANES, Math, Real, Vector};
 use crate::ops::attention::NOTHING;
-use crate::ops::sweep::{lane_sums2, update};
+use crate::ops::sweep::{lane_sums2, load, store, update};
 use std::ops::Range;
 
 /// Turns the scores of a tile of queries over one block of keys into weights, and makes what the
@@ -65,6 +65,69 @@ impl<T: Real> Kernel<T> for Weigh<'_, T> {
                 update(&mut self.gathered[i * head_dim..][..head_dim], |x: V| x * fade);
             }
             self.largest[i] = largest;
+        }
+    }
+}
+
+/// Scores of one query over the keys of a block, without turning the keys first: the bits of the product.
+pub(super) struct Score<'a, T> {
+    pub q: &'a [T],
+    /// The first key's head, and how far it is to the next one's.
+    pub k: &'a [T],
+    pub stride: usize,
+    /// One for each key.
+    pub scores: &'a mut [T],
+}
+
+/// Keys that are scored side by side, so that their sums need not wait for each other.
+const SIDE_BY_SIDE: usize = 8;
+
+impl<T: Real> Kernel<T> for Score<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { q, k, stride, scores } = self;
+        let mut whole = scores.chunks_exact_mut(SIDE_BY_SIDE);
+        let mut at = 0;
+        for scores in whole.by_ref() {
+            let keys: [&[T]; SIDE_BY_SIDE] = std::array::from_fn(|i| &k[at + i * stride..][..q.len()]);
+            let mut sums = [T::ZERO; SIDE_BY_SIDE];
+            for (d, q) in q.iter().enumerate() {
+                for (sum, key) in sums.iter_mut().zip(keys) {
+                    *sum = q.mul_add(key[d], *sum);
+                }
+            }
+            scores.copy_from_slice(&sums);
+            at += SIDE_BY_SIDE * stride;
+        }
+        for score in whole.into_remainder() {
+            *score = q.iter().zip(&k[at..]).fold(T::ZERO, |sum, (q, k)| q.mul_add(*k, sum));
+            at += stride;
+        }
+    }
+}
+
+/// What one query gathers from the values of a block: the bits of the product.
+pub(super) struct Gather<'a, T> {
+    pub weights: &'a [T],
+    pub v: &'a [T],
+    pub stride: usize,
+    pub gathered: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Gather<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        for (chunk, gathered) in self.gathered.chunks_mut(LANES).enumerate() {
+            let mut sum = load::<V>(gathered);
+            for (key, weight) in self.weights.iter().enumerate() {
+                let v = &self.v[key * self.stride + chunk * LANES..][..gathered.len()];
+                sum = V::splat(*weight).mul_add(load::<V>(v), sum);
+            }
+            store(sum, gathered);
         }
     }
 }
