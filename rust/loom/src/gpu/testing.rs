@@ -51,7 +51,6 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::CacheAppend(_) => 0.0,
         Op::Rotary(_) | Op::Positions(_) | Op::Gather(_) => 5e-6,
         Op::Gate(_) => 1e-5,
-        Op::Update(_) => 2e-6,
         Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
         Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,
         Op::Mix(_) | Op::Scale(_) => 5e-6,

@@ -4,8 +4,8 @@
 //! it and its gradients. It names no device, no numeric type and no trainer.
 
 mod activation;
-mod chain;
 mod attention;
+mod chain;
 #[cfg(test)]
 mod conformance;
 mod context;
@@ -14,6 +14,7 @@ mod dense;
 mod dropout;
 mod embedding;
 mod flatten;
+mod gated;
 #[cfg(test)]
 mod golden;
 mod kmeans;
@@ -21,7 +22,6 @@ mod masked;
 mod normalization;
 mod parallel;
 mod permute;
-mod gated;
 mod pooling;
 mod positions;
 mod projection;
@@ -33,20 +33,20 @@ mod sequential;
 mod softmax;
 
 pub use activation::ActivationLayer;
-pub use chain::Chain;
 pub use attention::{MultiHeadAttention, RotaryConfig};
+pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
 pub use conv2d::{Conv2D, Padding};
 pub use dense::Dense;
 pub use dropout::Dropout;
 pub use embedding::{Embedding, TiedHead};
 pub use flatten::Flatten;
+pub use gated::{GeGLU, SwiGLU};
 pub use kmeans::KMeans;
 pub use masked::Masked;
 pub use normalization::{BatchNorm, GroupNorm, LayerNorm, RMSNorm};
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
-pub use gated::{GeGLU, SwiGLU};
 pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
 pub use positions::{PositionalEmbedding, SinusoidalPositions};
 pub use registry::{Configured, from_config, kinds, register, samples};

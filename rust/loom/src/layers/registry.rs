@@ -2,13 +2,11 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AdaptiveSoftmax, AvgPool2D, BatchNorm, Conv2D, Dense, Dropout, Entmax, Flatten,
-    GlobalAvgPool2D, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax, KMeans, Layer, LayerNorm,
-    Masked, MaskedSoftmax, MaxPool2D, MixtureSoftmax, Parallel, Permute, RMSNorm, Reshape, Residual,
-    Sequential, Softmax, Sparsemax,
-    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Embedding, Flatten, GeGLU, GlobalAvgPool2D, Layer,
-    MaxPool2D, MultiHeadAttention, PositionalEmbedding, Reshape, SinusoidalPositions, Softmax, SwiGLU,
-    TiedHead,
+    ActivationLayer, AdaptiveSoftmax, AvgPool2D, BatchNorm, Conv2D, Dense, Dropout, Embedding, Entmax,
+    Flatten, GeGLU, GlobalAvgPool2D, GridSoftmax, GroupNorm, GumbelSoftmax, HierarchicalSoftmax, KMeans,
+    Layer, LayerNorm, Masked, MaskedSoftmax, MaxPool2D, MixtureSoftmax, MultiHeadAttention, Parallel,
+    Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Sequential, SinusoidalPositions, Softmax,
+    Sparsemax, SwiGLU, TiedHead,
 };
 use crate::error::unknown;
 use crate::{Error, Result};

@@ -5,10 +5,12 @@ use crate::layers::projection::Projection;
 use crate::layers::registry::config_of;
 use crate::layers::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
-use crate::ops::{Attention, CacheAppend, Direction, Rotary};
+use crate::ops::normalize::Statistics;
+use crate::ops::{Attention, CacheAppend, Direction, GainGradient, Normalize, Rotary};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
+use crate::weights::Layout;
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -24,12 +26,63 @@ struct Extents {
     head_dim: usize,
 }
 
+/// Added to the mean square of a head where queries and keys are normalised.
+const EPSILON: f64 = 1e-6;
+
 /// Places of the values that the forward lowering saves.
 const QUERIES: usize = 0;
 const KEYS: usize = 1;
 const VALUES: usize = 2;
 const GATHERED: usize = 3;
 const LOGARITHMS: usize = 4;
+/// What the norms of queries and keys have read, and the inverse deviations they found.
+const NORMS: [[usize; 2]; 2] = [[5, 6], [7, 8]];
+/// The parameters of the two norms.
+const GAINS: [&str; 2] = ["query_gain", "key_gain"];
+
+/// The norm of each head of a value.
+fn norm(b: &Builder, x: Value, head_dim: usize) -> Normalize {
+    Normalize {
+        direction: Direction::Forward,
+        outer: b.shape(x).len() / head_dim,
+        channels: head_dim,
+        inner: 1,
+        groups: 1,
+        centred: false,
+        epsilon: EPSILON,
+        gain: true,
+        bias: false,
+    }
+}
+
+/// Normalises each head: the result, and the inverse deviations.
+fn normalize(b: &mut Builder, cx: &Context, x: Value, head_dim: usize, gain: &str) -> Result<[Value; 2]> {
+    let gain = cx.read(b, gain)?;
+    let op = norm(b, x, head_dim);
+    let results = [("y", b.shape(x).clone()), ("inverse deviation", Shape::from(op.outer))];
+    Ok(b.apply_several(op, &[x, gain], results))
+}
+
+/// The gradient of what [`normalize`] read; pushes the gain's.
+fn normalize_backward(
+    b: &mut Builder,
+    cx: &Context,
+    [x, deviations]: [Value; 2],
+    gradient: Value,
+    (head_dim, gain): (usize, &str),
+    want: Want,
+) -> Result<Value> {
+    let op = Normalize { direction: Direction::InputGradient, ..norm(b, x, head_dim) };
+    if want.parameters {
+        let parameter = cx.parameter(gain)?;
+        let statistics = Statistics::Rows { groups: 1, centred: false };
+        let op = GainGradient { outer: op.outer, channels: head_dim, inner: 1, statistics };
+        b.contribute(op, &[gradient, x, deviations], parameter.reference, parameter.shape.clone());
+    }
+    let gain = cx.read(b, gain)?;
+    let shape = b.shape(x).clone();
+    Ok(b.apply(op, &[gradient, x, deviations, gain], "dx", shape))
+}
 
 impl MultiHeadAttention {
     fn extents(&self, inputs: &[Shape]) -> Result<Extents> {
@@ -133,7 +186,17 @@ impl Layer for MultiHeadAttention {
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
         let Ok(e) = self.extents(inputs) else { return Vec::new() };
         let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
-        self.projections(&e).iter().flat_map(|projection| projection.parameters(initializer)).collect()
+        let projections = self.projections(&e);
+        let weights = projections.iter().flat_map(|projection| projection.parameters(initializer));
+        let gains = GAINS.iter().filter(|_| self.qk_norm).map(|name| ParameterSpec {
+            name: (*name).into(),
+            layout: Layout::plain([e.head_dim]),
+            initializer: Initializer::Ones,
+            fan_in: e.head_dim,
+            fan_out: e.head_dim,
+            morphable: false,
+        });
+        weights.chain(gains).collect()
     }
 
     fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
@@ -167,6 +230,14 @@ impl Layer for MultiHeadAttention {
         let mut q = query.forward(b, cx, x)?;
         let mut k = key.forward(b, cx, context)?;
         let mut v = value.forward(b, cx, context)?;
+        let mut norms = Vec::new();
+        if self.qk_norm {
+            for (x, gain) in [&mut q, &mut k].into_iter().zip(GAINS) {
+                let [y, deviations] = normalize(b, cx, *x, e.head_dim, gain)?;
+                norms.extend([*x, deviations]);
+                *x = y;
+            }
+        }
         let caches = cx.carried(b, "keys").zip(cx.carried(b, "values"));
         let room = caches.map_or(e.time, |(keys, _)| b.shape(keys)[0]);
         if let Some(mut rotation) = self.rotation(&e, room) {
@@ -189,7 +260,8 @@ impl Layer for MultiHeadAttention {
         let results = [("y", b.shape(q).clone()), ("logarithms", Shape::from([e.time, e.heads]))];
         let [y, logarithms] = b.apply_several(op, &reads, results);
         let out = output.forward(b, cx, y)?;
-        Ok(Forward::saving(out, vec![q, k, v, y, logarithms]))
+        let saved = [q, k, v, y, logarithms].into_iter().chain(norms).collect();
+        Ok(Forward::saving(out, saved))
     }
 
     fn backward(
@@ -221,6 +293,12 @@ impl Layer for MultiHeadAttention {
             let (shape, other) = (b.shape(dq).clone(), b.shape(dk).clone());
             dq = b.apply(rotation.inverse(), &[dq], "dq", shape);
             dk = b.apply(rotation.inverse().of_heads(e.key_value_heads), &[dk], "dk", other);
+        }
+        if self.qk_norm {
+            for ((gradient, gain), places) in [&mut dq, &mut dk].into_iter().zip(GAINS).zip(NORMS) {
+                let read = places.map(|place| saved[place]);
+                *gradient = normalize_backward(b, cx, read, *gradient, (e.head_dim, gain), want)?;
+            }
         }
         let parts = [
             query.backward(b, cx, x, dq, want)?,
