@@ -108,6 +108,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
     (
         nn.KMeans(3, temperature=2),
         {"type": "kmeans", "clusters": 3, "temperature": 2.0, "centroid_initializer": None},
+    ),
     (
         nn.MultiHeadAttention(
             4, key_value_heads=2, causal=True, rotary=nn.Rotary(scaling=2), mask=[[1, 0], [1, 1]]
