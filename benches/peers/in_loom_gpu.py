@@ -23,8 +23,12 @@ def measure(work: Workload, variant: str, seconds: float) -> float | None:
 
     def epoch_times(steps: int, epochs: int) -> list[float]:
         rows = steps * work.batch
-        x = _RANDOM.standard_normal((rows, *net.input_shape), np.float32)
-        y = _RANDOM.integers(0, 8, rows)
+        if work.kind == "train_gpt":
+            x = _RANDOM.integers(0, work.sizes[-1], (rows, *net.input_shape))
+            y = _RANDOM.integers(0, work.sizes[-1], x.shape)
+        else:
+            x = _RANDOM.standard_normal((rows, *net.input_shape), np.float32)
+            y = _RANDOM.integers(0, 8, rows)
         config = loom.TrainingConfig(
             epochs=epochs,
             loss="cross_entropy",

@@ -83,6 +83,7 @@ GPU_WORKLOADS = {
         WORKLOADS["mlp64"],
         WORKLOADS["mlp1024"],
         WORKLOADS["cnn64"],
+        WORKLOADS["gpt8"],
         Workload("cnn1024", "train_cnn", (), 1024, 1024 * _CNN),
     )
 }

@@ -1,7 +1,7 @@
 //! What tells steps of a sequence from each other: learned rows, or waves.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::{Direction, Positions};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -16,6 +16,25 @@ fn extents(kind: &str, input: &Shape, places: usize) -> Result<(usize, usize)> {
         [time, width] if *time > 0 && *time <= places && *width > 0 => Ok((*time, *width)),
         _ => Err(shape_error(kind, &format!("(time, width) with a time of at most {places}"), input)),
     }
+}
+
+/// What a layer with places for so many steps carries: nothing is kept in it, but its extent says how long
+/// the session may become.
+fn session_length(length: usize) -> Vec<CarriedSpec> {
+    vec![CarriedSpec { name: "places".into(), shape: Shape::from(length), initial: 0.0, in_training: false }]
+}
+
+/// Refuses a session that may become longer than there are places.
+fn check_session(kind: &str, b: &mut Builder, cx: &Context, places: usize) -> Result<()> {
+    let Some(carried) = cx.carried(b, "places") else { return Ok(()) };
+    let length = b.shape(carried).len();
+    if length > places {
+        return Err(Error::Value(format!(
+            "{kind} has places for {places} steps, fewer than the session's capacity of {length}; raise max_time \
+             or begin a shorter session"
+        )));
+    }
+    Ok(())
 }
 
 /// Adds a trained row to each step of a sequence: (time, width) to (time, width).
@@ -86,6 +105,10 @@ impl Layer for PositionalEmbedding {
         }]
     }
 
+    fn carried(&self, _inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        session_length(length)
+    }
+
     fn is_stepwise(&self) -> bool {
         true
     }
@@ -94,6 +117,7 @@ impl Layer for PositionalEmbedding {
         let x = *single(self.kind(), inputs)?;
         let shape = b.shape(x).clone();
         let (time, width) = extents("PositionalEmbedding", &shape, self.max_time)?;
+        check_session("PositionalEmbedding", b, cx, self.max_time)?;
         let weight = cx.read(b, "weight")?;
         let mut op = Positions::learned(Direction::Forward, time, width, self.max_time);
         op.positioned = cx.session;
@@ -182,6 +206,10 @@ impl Layer for SinusoidalPositions {
         Ok(input.clone())
     }
 
+    fn carried(&self, _inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        session_length(length)
+    }
+
     fn is_stepwise(&self) -> bool {
         true
     }
@@ -190,6 +218,7 @@ impl Layer for SinusoidalPositions {
         let x = *single(self.kind(), inputs)?;
         let shape = b.shape(x).clone();
         let (time, width) = extents("SinusoidalPositions", &shape, self.max_time)?;
+        check_session("SinusoidalPositions", b, cx, self.max_time)?;
         let places = if cx.session { self.max_time } else { time };
         let mut op = Positions::sinusoidal(time, width, self.base, places);
         op.positioned = cx.session;

@@ -135,6 +135,15 @@ fn sessions_have_the_bits_of_the_whole() -> Result<()> {
 }
 
 #[test]
+fn sessions_are_no_longer_than_there_are_places() -> Result<()> {
+    let mut network = model(10)?;
+    let mut session = network.session(1, 201)?;
+    let error = session.advance(&network, tensor_view(&[1, 1], &[3.0f32])?).unwrap_err();
+    assert!(error.to_string().contains("places for 200 steps"), "{error}");
+    Ok(())
+}
+
+#[test]
 fn tied_tables_gather_both_gradients() -> Result<()> {
     let (vocabulary, width) = (5, 3);
     let mut network = Network::with_options([2], [1, 1, 1], Precision::Float64, 3)?;
