@@ -134,6 +134,28 @@ fn sessions_have_the_bits_of_the_whole() -> Result<()> {
     Ok(())
 }
 
+#[cfg(feature = "gpu")]
+#[test]
+fn sessions_on_a_gpu_agree_with_the_whole() -> Result<()> {
+    if crate::gpu::testing::gpu().is_none() {
+        return Ok(());
+    }
+    let time = 20;
+    let mut network = model(time)?;
+    let tokens: Vec<f32> = (0..time).map(|i| ((i * i + 3) % 13) as f32).collect();
+    let whole = network.predict(tensor_view(&[1, time], &tokens)?)?.to_f32();
+    network.to("gpu")?;
+    let mut session = network.session(1, 30)?;
+    let mut found = Vec::new();
+    for part in [&tokens[..9], &tokens[9..10], &tokens[10..]] {
+        found.extend(session.advance(&network, tensor_view(&[1, part.len()], part)?)?.to_f32());
+    }
+    for (i, (found, expected)) in found.iter().zip(&whole).enumerate() {
+        assert!((found - expected).abs() < 1e-4, "score {i}: {found} for {expected}");
+    }
+    Ok(())
+}
+
 #[test]
 fn sessions_are_no_longer_than_there_are_places() -> Result<()> {
     let mut network = model(10)?;
