@@ -155,13 +155,13 @@ def generate(net: loom.Network, prompt: list[int], steps: int) -> list[int]:
     """Continues a prompt by the most likely token, again and again, until a text ends."""
     session = net.session(capacity=len(prompt) + steps)
     tokens = list(prompt)
-    scores = session(np.array([prompt], np.float32))[0, -1]
+    scores = session(np.array([prompt]))[0, -1]
     for _ in range(steps):
         token = int(scores.argmax())
         if token == START:
             break
         tokens.append(token)
-        scores = session(np.array([[token]], np.float32))[0, -1]
+        scores = session(np.array([[token]]))[0, -1]
     return tokens
 
 
