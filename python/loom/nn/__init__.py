@@ -19,7 +19,17 @@ from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPosition
 from loom.nn.feed_forward import GeGLU, SwiGLU
 from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
-from loom.nn.softmax import AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, MaskedSoftmax, MixtureSoftmax, Softmax, Sparsemax
+from loom.nn.softmax import (
+    AdaptiveSoftmax,
+    Entmax,
+    GridSoftmax,
+    GumbelSoftmax,
+    HierarchicalSoftmax,
+    MaskedSoftmax,
+    MixtureSoftmax,
+    Softmax,
+    Sparsemax,
+)
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
