@@ -7,7 +7,15 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "train_mlp", "train_cnn", "train_lstm", "infer_mlp", "product", "infer_depthwise", "train_depthwise"
+    "train_mlp",
+    "train_cnn",
+    "train_lstm",
+    "train_gpt",
+    "attention",
+    "infer_mlp",
+    "product",
+    "infer_depthwise",
+    "train_depthwise",
 ]
 
 
@@ -18,10 +26,12 @@ class Workload:
     Args:
         name: What it is called.
         kind: What a step does: a training step (forward, cross-entropy,
-            backward, AdamW at 1e-3), one forward pass, or a matrix product.
+            backward, AdamW at 1e-3), one forward pass, attention forward and
+            backward, or a matrix product.
         sizes: The widths of a perceptron; the steps, features, units and classes of a
-            recurrent network; the extent of a square product; or the channels and the
-            height and width of a depthwise convolution's images.
+            recurrent network; time, width, heads, and with a language model blocks, the
+            gated layer's extent and the vocabulary; the extent of a square product; or the
+            channels and the height and width of a depthwise convolution's images.
         batch: Rows per step.
         floats: Multiply-adds of one step, times two.
     """
@@ -86,6 +96,23 @@ def _lstm(steps: int, features: int, units: int, classes: int) -> float:
     return 2.0 * 3 * (steps * (features + units) * 4 * units + units * classes)
 
 
+def _attention(batch: int, time: int, width: int) -> float:
+    """Multiply-adds, times two, of one causal attention layer, forwards and backwards."""
+    products = 3 * 4 * time * width * width
+    # Two products of scores forwards; backwards five, the scores' own among them.
+    scores = 7 * width * time * (time + 1) / 2
+    return 2.0 * batch * (products + scores)
+
+
+def _gpt(batch: int, sizes: tuple[int, ...]) -> float:
+    time, width, _, blocks, hidden, vocabulary = sizes
+    gated = 2.0 * 3 * batch * time * 3 * width * hidden
+    head = 2.0 * 3 * batch * time * width * vocabulary
+    return blocks * (_attention(batch, time, width) + gated) + head
+
+
+_GPT = (128, 256, 8, 4, 682, 256)
+
 WORKLOADS = {
     work.name: work
     for work in (
@@ -98,6 +125,8 @@ WORKLOADS = {
         _depthwise("dw64x56i", "infer_depthwise", 64, 56),
         _depthwise("dw256x28i", "infer_depthwise", 256, 28),
         Workload("lstm32", "train_lstm", _LSTM, 32, 32 * _lstm(*_LSTM)),
+        Workload("gpt8", "train_gpt", _GPT, 8, _gpt(8, _GPT)),
+        Workload("attention1024", "attention", (1024, 512, 8), 1, _attention(1, 1024, 512)),
         Workload("infer1", "infer_mlp", _ONLINE, 1, _mlp(_ONLINE, 1, 1)),
         Workload("sgemm1024", "product", (1024,), 1024, 2.0 * 1024**3),
         Workload("sgemm4096", "product", (4096,), 4096, 2.0 * 4096**3),
@@ -109,6 +138,7 @@ GPU_WORKLOADS = {
         WORKLOADS["mlp64"],
         WORKLOADS["mlp1024"],
         WORKLOADS["cnn64"],
+        WORKLOADS["gpt8"],
         Workload("cnn1024", "train_cnn", (), 1024, 1024 * _CNN),
     )
 }

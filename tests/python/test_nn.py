@@ -265,6 +265,40 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "recurrent_initializer": "zeros",
         },
     ),
+    (
+        nn.MultiHeadAttention(
+            4, key_value_heads=2, causal=True, rotary=nn.Rotary(scaling=2), mask=[[1, 0], [1, 1]]
+        ),
+        {
+            "type": "multi_head_attention",
+            "heads": 4,
+            "key_value_heads": 2,
+            "head_dim": None,
+            "causal": True,
+            "window": None,
+            "rotary": {"base": 10000.0, "scaling": 2.0, "layout": "interleaved"},
+            "qk_norm": False,
+            "bias": True,
+            "cross": False,
+            "mask": [[1, 0], [1, 1]],
+            "weight_initializer": None,
+        },
+    ),
+    (nn.SwiGLU(682), {"type": "swiglu", "hidden": 682, "bias": False, "weight_initializer": None}),
+    (nn.GeGLU(8, bias=True), {"type": "geglu", "hidden": 8, "bias": True, "weight_initializer": None}),
+    (nn.Embedding(9, 4), {"type": "embedding", "vocabulary": 9, "width": 4, "weight_initializer": None}),
+    (
+        nn.TiedHead(9, tied_to=(0, 0, 0, 0)),
+        {"type": "tied_head", "vocabulary": 9, "tied_to": [0, 0, 0, 0], "weight_initializer": None},
+    ),
+    (
+        nn.PositionalEmbedding(64),
+        {"type": "positional_embedding", "max_time": 64, "weight_initializer": None},
+    ),
+    (
+        nn.SinusoidalPositions(),
+        {"type": "sinusoidal_positions", "max_time": 4096, "base": 10000.0},
+    ),
 ]
 
 
@@ -324,6 +358,17 @@ def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
         (lambda: nn.Reshape(()), "one or more whole numbers"),
         (lambda: nn.Dropout(1.0), "rate must be a finite number at least 0 and below 1, got 1.0"),
         (lambda: nn.Dropout(float("nan")), "got nan"),
+        (lambda: nn.MultiHeadAttention(4, key_value_heads=3), "heads \\(4\\) must be a multiple of"),
+        (lambda: nn.MultiHeadAttention(4, window=0), "window must be a positive whole number"),
+        (lambda: nn.MultiHeadAttention(4, mask=[[1], [1, 0]]), "rows of equal length"),
+        (lambda: nn.MultiHeadAttention(4, mask=[[2]]), "1 for what may be seen"),
+        (lambda: nn.MultiHeadAttention(4, rotary={"bass": 2}), 'did you mean "base"'),
+        (lambda: nn.MultiHeadAttention(4, rotary=nn.Rotary(), cross=True), "leave out rotary or cross"),
+        (lambda: nn.Rotary(layout="halves"), "unknown Rotary layout"),
+        (lambda: nn.Embedding(0, 4), "vocabulary must be a positive whole number"),
+        (lambda: nn.TiedHead(4, tied_to=(0, 0)), "tied_to must be depth, row, column"),
+        (lambda: nn.SwiGLU(0), "SwiGLU: hidden must be a positive whole number"),
+        (lambda: nn.SinusoidalPositions(base=0), "base must be a finite number above 0"),
         (lambda: nn.Softmax(0), "temperature must be a finite number above 0"),
         (lambda: nn.GridSoftmax(0, 3), "rows must be a positive whole number, got 0"),
         (lambda: nn.HierarchicalSoftmax(3, 10), "leaves must be a multiple of groups"),

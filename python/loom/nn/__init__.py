@@ -11,10 +11,13 @@ from __future__ import annotations
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation
+from loom.nn.attention import MultiHeadAttention, Rotary
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
+from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
+from loom.nn.feed_forward import GeGLU, SwiGLU
 from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 from loom.nn.pooling import (
     AvgPool1D,
@@ -65,8 +68,10 @@ __all__ = [
     "ConvTranspose3D",
     "Dense",
     "Dropout",
+    "Embedding",
     "Entmax",
     "Flatten",
+    "GeGLU",
     "GlobalAvgPool1D",
     "GlobalAvgPool2D",
     "GlobalAvgPool3D",
@@ -87,13 +92,19 @@ __all__ = [
     "MaxPool2D",
     "MaxPool3D",
     "MixtureSoftmax",
+    "MultiHeadAttention",
     "Parallel",
     "Permute",
+    "PositionalEmbedding",
     "RMSNorm",
     "Reshape",
     "Residual",
+    "Rotary",
     "Sequential",
+    "SinusoidalPositions",
     "Softmax",
     "Sparsemax",
+    "SwiGLU",
+    "TiedHead",
     "layer_from_config",
 ]

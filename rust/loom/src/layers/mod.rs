@@ -4,6 +4,7 @@
 //! it and its gradients. It names no device, no numeric type and no trainer.
 
 mod activation;
+mod attention;
 mod chain;
 #[cfg(test)]
 mod conformance;
@@ -12,7 +13,9 @@ mod convolution;
 mod convolution_transpose;
 mod dense;
 mod dropout;
+mod embedding;
 mod flatten;
+mod gated;
 #[cfg(test)]
 mod golden;
 mod kmeans;
@@ -21,6 +24,8 @@ mod normalization;
 mod parallel;
 mod permute;
 mod pooling;
+mod positions;
+mod projection;
 mod recurrent;
 mod registry;
 mod reshape;
@@ -33,13 +38,16 @@ mod window;
 mod window_golden;
 
 pub use activation::ActivationLayer;
+pub use attention::{MultiHeadAttention, RotaryConfig};
 pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
 pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use dense::Dense;
 pub use dropout::Dropout;
+pub use embedding::{Embedding, TiedHead};
 pub use flatten::Flatten;
+pub use gated::{GeGLU, SwiGLU};
 pub use kmeans::KMeans;
 pub use masked::Masked;
 pub use normalization::{BatchNorm, GroupNorm, LayerNorm, RMSNorm};
@@ -50,6 +58,7 @@ pub use pooling::{
     GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D, MaxPool, MaxPool1D,
     MaxPool2D, MaxPool3D,
 };
+pub use positions::{PositionalEmbedding, SinusoidalPositions};
 pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;

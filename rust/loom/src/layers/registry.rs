@@ -2,10 +2,11 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Entmax,
-    Flatten, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax, HierarchicalSoftmax,
-    KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax, Parallel, Permute,
-    RMSNorm, Reshape, Residual, Rnn, Sequential, Softmax, Sparsemax,
+    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
+    Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
+    HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
+    MultiHeadAttention, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Sequential,
+    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -74,6 +75,13 @@ const BUILT_IN: &[Entry] = &[
     entry::<Rnn>("rnn"),
     entry::<Lstm>("lstm"),
     entry::<Gru>("gru"),
+    entry::<MultiHeadAttention>("multi_head_attention"),
+    entry::<SwiGLU>("swiglu"),
+    entry::<GeGLU>("geglu"),
+    entry::<Embedding>("embedding"),
+    entry::<TiedHead>("tied_head"),
+    entry::<PositionalEmbedding>("positional_embedding"),
+    entry::<SinusoidalPositions>("sinusoidal_positions"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

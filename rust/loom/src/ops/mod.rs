@@ -3,15 +3,19 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+pub mod attention;
 mod axis;
 pub mod bias;
 pub mod concat;
+mod constants;
 pub mod convolution;
 pub mod custom;
 pub mod distance;
 pub mod dropout;
 pub mod encode;
 pub mod entmax;
+pub mod gate;
+pub mod gather;
 mod geometry;
 pub mod gradient_clip;
 pub mod gumbel;
@@ -26,9 +30,11 @@ mod operands;
 pub mod permute;
 pub mod pointwise;
 pub mod pool;
+pub mod positions;
 pub mod product;
 pub mod product_update;
 pub mod recurrent;
+pub mod rotary;
 #[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
@@ -38,6 +44,7 @@ mod sweep;
 pub(crate) mod testing;
 pub mod update;
 
+pub use attention::{Attention, CacheAppend};
 pub use bias::{BiasAdd, BiasGradient};
 pub use concat::{Concat, Slice};
 pub use convolution::Convolution;
@@ -46,6 +53,8 @@ pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use entmax::Entmax;
+pub use gate::Gate;
+pub use gather::Gather;
 pub use geometry::Geometry;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 pub use gumbel::GumbelNoise;
@@ -58,9 +67,11 @@ pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, R
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
+pub use positions::Positions;
 pub use product::Product;
 pub use product_update::ProductUpdate;
 pub use recurrent::Recurrent;
+pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
 pub use update::Update;
@@ -174,4 +185,10 @@ operations!(
     Update,
     Encode,
     Custom,
+    Attention,
+    CacheAppend,
+    Rotary,
+    Gather,
+    Gate,
+    Positions,
 );
