@@ -156,6 +156,8 @@ fn kernels_equal_the_scalar_order() {
         (square(8, 3, 2, 1), [12, 36], 12, 2),
         // Depthwise: whole tiles, tiles that overlap, few rows, several outputs of an input, strides.
         (square(28, 3, 1, 1), [5, 5], 5, 2),
+        (Geometry { input: [1, 4, 16], output: [1, 4, 16], ..square(4, 3, 1, 1) }, [3, 3], 3, 2),
+        (Geometry { input: [1, 6, 49], output: [1, 6, 49], ..square(6, 3, 1, 1) }, [3, 3], 3, 1),
         (square(13, 3, 1, 1), [6, 12], 6, 2),
         (Geometry { input: [1, 3, 40], output: [1, 3, 40], ..square(3, 3, 1, 1) }, [4, 4], 4, 1),
         (
