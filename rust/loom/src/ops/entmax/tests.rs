@@ -51,7 +51,8 @@ fn check<T: Real>(rows: usize, classes: usize, scale: f64) {
     for (alpha, exact) in [(2.0, sparsemax as fn(&[f64]) -> Vec<f64>), (1.5, entmax15)] {
         let y = Setting::new(rows, &[&x], &[x.len()]).result(&op(classes, alpha));
         let expected: Vec<f64> = wide.chunks(classes).flat_map(exact).collect();
-        assert_close(&y, &expected, T::EPSILON.to_f64() * 10.0);
+        // The sorting algorithms add up logits as they are, and so round by as much as those are large.
+        assert_close(&y, &expected, T::EPSILON.to_f64() * 10.0 + 1e-13);
     }
 }
 
