@@ -38,9 +38,20 @@ def sequences(count: int, length: int, random: np.random.Generator) -> Batch:
     return x, (x[:, :, 0] * x[:, :, 1]).sum(1, keepdims=True)
 
 
-def network(layer: nn.Layer, length: int, seed: int) -> loom.Network:
-    """Puts one linear unit on the layer's last state."""
-    return loom.Sequential([layer, nn.Dense(1)], input_shape=(length, 2), seed=seed)
+def network(layer: nn.LSTM | nn.GRU, length: int, seed: int) -> loom.Network:
+    """Puts one linear unit on the layer's last state, and opens its gates for as long as needed.
+
+    A gate with bias b keeps its unit's content for about exp(b) steps: spread over 1 to
+    `length` steps, there is memory of every span (Tallec and Ollivier 2018).
+    """
+    net = loom.Sequential([layer, nn.Dense(1)], input_shape=(length, 2), seed=seed)
+    net.build()
+    spans = np.log(np.random.default_rng(seed).uniform(1, length - 1, layer.units))
+    zeros = np.zeros_like(spans)
+    # PyTorch's order of gates: input, forget, cell, output; reset, update, new.
+    gates = [-spans, spans, zeros, zeros] if isinstance(layer, nn.LSTM) else [zeros, spans, zeros]
+    net[0, 0, 0, 0]["bias_ih_l0"] = np.concatenate(gates)
+    return net
 
 
 def learn(net: loom.Network, options: argparse.Namespace, held_out: Batch) -> float:
