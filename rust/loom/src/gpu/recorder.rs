@@ -140,6 +140,8 @@ pub struct Recorder<'a> {
     pub(super) control: Operand,
     /// Bytes of a buffer that one kernel is to see at most.
     pub(super) max_binding: usize,
+    /// Bytes of workgroup memory that kernels may use.
+    pub(super) workgroup_storage: usize,
     pub(super) dispatches: Vec<Dispatch>,
 }
 
@@ -156,6 +158,7 @@ impl<'a> Recorder<'a> {
             both: None,
             control,
             max_binding: gpu.capabilities().max_binding,
+            workgroup_storage: gpu.capabilities().workgroup_storage,
             dispatches: Vec::new(),
         }
     }
@@ -177,7 +180,8 @@ impl<'a> Recorder<'a> {
 
     /// What the device can do.
     pub fn capabilities(&self) -> Capabilities {
-        Capabilities { max_binding: self.max_binding, ..self.gpu.capabilities() }
+        let (max_binding, workgroup_storage) = (self.max_binding, self.workgroup_storage);
+        Capabilities { max_binding, workgroup_storage, ..self.gpu.capabilities() }
     }
 
     /// How many operands the step reads.

@@ -141,6 +141,16 @@ pub(crate) fn run_within(gpu: &Gpu, op: &Op, setting: &Setting<f32>, bytes: usiz
     run_with(gpu, op, setting, None, |recorder| recorder.max_binding = bytes)
 }
 
+/// [`run`] where kernels have so many bytes of workgroup memory.
+pub(crate) fn run_with_workgroups_of(
+    gpu: &Gpu,
+    op: &Op,
+    setting: &Setting<f32>,
+    bytes: usize,
+) -> Result<Vec<Data<f32>>> {
+    run_with(gpu, op, setting, None, |recorder| recorder.workgroup_storage = bytes)
+}
+
 /// [`run`] after these words of the prelude's `Control`: applies, skipped, halted, halted step.
 pub(crate) fn run_after(
     gpu: &Gpu,

@@ -396,24 +396,18 @@ impl Stack {
             let of_input = made[direction];
             let of_state = made[if splits { directions + direction } else { direction }];
             if want.parameters {
-                let mut bias = |what: &str, dz: Value| -> Result<()> {
-                    let parameter = cx.parameter(&name(what, layer, direction))?;
-                    let op = BiasGradient { outer: time, channels: gates, inner: 1 };
-                    b.contribute(op, &[dz], parameter.reference, parameter.shape.clone());
-                    Ok(())
-                };
-                if self.bias {
-                    bias("bias_ih", of_input)?;
-                    bias("bias_hh", of_state)?;
-                }
-                let mut weight = |what: &str, x: Value, inputs: usize, dz: Value| -> Result<()> {
-                    let parameter = cx.parameter(&name(what, layer, direction))?;
+                // Each bias before the weight that shares its gradient: one kernel may make both.
+                let shares = [("ih", input, width, of_input), ("hh", before[direction], units, of_state)];
+                for (share, x, inputs, dz) in shares {
+                    if self.bias {
+                        let bias = cx.parameter(&name(&format!("bias_{share}"), layer, direction))?;
+                        let op = BiasGradient { outer: time, channels: gates, inner: 1 };
+                        b.contribute(op, &[dz], bias.reference, bias.shape.clone());
+                    }
+                    let weight = cx.parameter(&name(&format!("weight_{share}"), layer, direction))?;
                     let op = Product::new(Direction::WeightGradient, time, inputs, gates);
-                    b.contribute(op, &[x, dz], parameter.reference, parameter.shape.clone());
-                    Ok(())
-                };
-                weight("weight_ih", input, width, of_input)?;
-                weight("weight_hh", before[direction], units, of_state)?;
+                    b.contribute(op, &[x, dz], weight.reference, weight.shape.clone());
+                }
             }
             if want.inputs {
                 let weight = cx.read(b, &name("weight_ih", layer, direction))?;
