@@ -240,6 +240,15 @@ impl Layer for MultiHeadAttention {
         }
         let caches = cx.carried(b, "keys").zip(cx.carried(b, "values"));
         let room = caches.map_or(e.time, |(keys, _)| b.shape(keys)[0]);
+        if let Some(mask) =
+            self.mask.as_ref().filter(|mask| caches.is_some() && mask.len().min(mask[0].len()) < room)
+        {
+            return Err(Error::Value(format!(
+                "MultiHeadAttention has a mask of {} by {}, too small for the session's capacity of {room}",
+                mask.len(),
+                mask[0].len()
+            )));
+        }
         if let Some(mut rotation) = self.rotation(&e, room) {
             rotation.positioned = cx.session;
             let (shape, other) = (b.shape(q).clone(), b.shape(k).clone());

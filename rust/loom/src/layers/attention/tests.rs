@@ -162,6 +162,12 @@ fn sessions_are_no_longer_than_there_are_places() -> Result<()> {
     let mut session = network.session(1, 201)?;
     let error = session.advance(&network, tensor_view(&[1, 1], &[3.0f32])?).unwrap_err();
     assert!(error.to_string().contains("places for 200 steps"), "{error}");
+    let mut network = Network::sequential([2, 4])?;
+    let mask = Some(vec![vec![1; 3]; 3]);
+    network.add([0, 0, 0], MultiHeadAttention { mask, ..MultiHeadAttention::new(2).causal() })?;
+    let mut session = network.session(1, 4)?;
+    let error = session.advance(&network, tensor_view(&[1, 1, 4], &[0.5f32; 4])?).unwrap_err();
+    assert!(error.to_string().contains("a mask of 3 by 3"), "{error}");
     Ok(())
 }
 

@@ -2,9 +2,9 @@
 
 use super::Gate;
 use crate::Result;
-use crate::cpu::{Args, Kernel, Real, Vector};
+use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::pointwise::{Activation, Function, FunctionVisitor, Saved};
-use crate::ops::sweep::{TRANSCENDENTAL, load, map2, store};
+use crate::ops::sweep::{TRANSCENDENTAL, load, store};
 use crate::ops::{Direction, Operation};
 use std::marker::PhantomData;
 
@@ -59,7 +59,16 @@ impl<V: Vector> FunctionVisitor for ForwardLoop<'_, V> {
 
     #[inline(always)]
     fn visit<F: Function>(self, function: F) {
-        map2(self.a, self.b, self.y, |a: V, b| function.value(a) * b);
+        // No closure: what is not inlined here is compiled without the instruction set.
+        let (a, a_rest) = self.a.as_chunks::<LANES>();
+        let (b, b_rest) = self.b.as_chunks::<LANES>();
+        let (y, y_rest) = self.y.as_chunks_mut::<LANES>();
+        for ((a, b), y) in a.iter().zip(b).zip(y) {
+            (function.value(V::load(a)) * V::load(b)).store(y);
+        }
+        if !a_rest.is_empty() {
+            (function.value(V::load_partial(a_rest)) * V::load_partial(b_rest)).store_partial(y_rest);
+        }
     }
 }
 
@@ -99,8 +108,8 @@ impl<V: Vector> FunctionVisitor for BackwardLoop<'_, V> {
     #[inline(always)]
     fn visit<F: Function>(self, function: F) {
         let Self { from_input, a, b, dy, da, db, .. } = self;
-        for start in (0..a.len()).step_by(crate::cpu::LANES) {
-            let [a, b, dy] = [&a[start..], &b[start..], &dy[start..]].map(load::<V>);
+        for start in (0..a.len()).step_by(LANES) {
+            let (a, b, dy) = (load::<V>(&a[start..]), load::<V>(&b[start..]), load::<V>(&dy[start..]));
             let value = function.value(a);
             let slope = function.derivative(if from_input { a } else { value });
             store(dy * b * slope, &mut da[start..]);

@@ -36,11 +36,11 @@ impl<T: Real> Kernel<T> for Weigh<'_, T> {
             self.sight.hide(query, first, &mut scores[..count]);
             scores[count..].fill(-T::INFINITY);
             let before = self.largest[i];
-            let most = scores
-                .chunks_exact(LANES)
-                .fold(V::splat(-T::INFINITY), |most, scores| V::load(scores).max(most))
-                .reduce_max();
-            let largest = Elementwise::max(most, before);
+            let mut most = V::splat(-T::INFINITY);
+            for scores in scores.chunks_exact(LANES) {
+                most = V::load(scores).max(most);
+            }
+            let largest = Elementwise::max(most.reduce_max(), before);
             if largest == -T::INFINITY {
                 // The query has yet to see a key.
                 scores.fill(T::ZERO);
@@ -102,7 +102,11 @@ impl<T: Real> Kernel<T> for Score<'_, T> {
             at += SIDE_BY_SIDE * stride;
         }
         for score in whole.into_remainder() {
-            *score = q.iter().zip(&k[at..]).fold(T::ZERO, |sum, (q, k)| q.mul_add(*k, sum));
+            let mut sum = T::ZERO;
+            for (q, k) in q.iter().zip(&k[at..]) {
+                sum = q.mul_add(*k, sum);
+            }
+            *score = sum;
             at += stride;
         }
     }

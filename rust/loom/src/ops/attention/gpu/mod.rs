@@ -7,7 +7,7 @@ use super::{Attention, CacheAppend};
 use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::Direction;
 use crate::{Error, Result};
-use text::{Vectors, declarations, each, sight};
+use text::{Binding, Vectors, declarations, each, sight};
 
 /// Threads of a workgroup: queries, or keys, that are taken together.
 const THREADS: usize = 64;
@@ -28,7 +28,7 @@ impl GpuOperation for Attention {
 
 impl Attention {
     /// The template with what all kernels share.
-    fn template(&self, text: &str, bindings: &[(&str, &str)], vectors: Vectors) -> Template {
+    fn template(&self, text: &str, bindings: &[Binding], vectors: Vectors) -> Template {
         // Two vectors lie in the workgroup's memory for each of the other side.
         let tile = (SHARED / (vectors.units() * 32)).clamp(1, TILE);
         Template::new(text)
@@ -45,12 +45,8 @@ impl Attention {
             .section("SIGHT", sight(self))
     }
 
-    /// Padding and fixed mask, where there are any.
-    fn masks(
-        &self,
-        recorder: &mut Recorder<'_>,
-        padding: usize,
-    ) -> Result<(Vec<(&'static str, &'static str)>, Vec<Bind>)> {
+    /// Padding and fixed mask, where there are any: what they are called and hold, and where they are.
+    fn masks(&self, recorder: &mut Recorder<'_>, padding: usize) -> Result<(Vec<Binding>, Vec<Bind>)> {
         let (mut bindings, mut operands) = (Vec::new(), Vec::new());
         if self.padding {
             bindings.push(("padding", "f32"));

@@ -52,9 +52,11 @@ impl Vectors {
     }
 }
 
-/// Bindings in this order, each a name and what it holds (`vector`, `f32` or `u32`, and ` write` where it
-/// is written), with the functions that load and store vectors.
-pub(super) fn declarations(bindings: &[(&str, &str)], vectors: Vectors) -> String {
+/// A binding's name and what it holds: `vector`, `f32` or `u32`, and ` write` where it is written.
+pub(super) type Binding = (&'static str, &'static str);
+
+/// Bindings in this order, with the functions that load and store vectors.
+pub(super) fn declarations(bindings: &[Binding], vectors: Vectors) -> String {
     let mut text = String::new();
     for (number, (name, content)) in bindings.iter().enumerate() {
         let (element, access) = match content.strip_suffix(" write") {
