@@ -155,7 +155,7 @@ impl Network {
 
     fn real_dtype(&self) -> Dtype {
         match self.precision() {
-            Precision::Float32 => Dtype::F32,
+            Precision::Float32 | Precision::Mixed => Dtype::F32,
             Precision::Float64 => Dtype::F64,
         }
     }
@@ -285,7 +285,7 @@ fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> R
     let shape = saved.shape().to_vec();
     let aligned = Buffer::from_slice(saved.data());
     let elements = match (precision, saved.dtype()) {
-        (Precision::Float32, Dtype::F32) => Elements::Float32(aligned.as_slice()),
+        (Precision::Float32 | Precision::Mixed, Dtype::F32) => Elements::Float32(aligned.as_slice()),
         (Precision::Float64, Dtype::F64) => Elements::Float64(aligned.as_slice()),
         (_, other) => {
             return Err(Error::Serialization(format!("\"{name}\" is {other:?} in a {precision} network")));

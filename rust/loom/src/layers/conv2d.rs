@@ -151,6 +151,7 @@ impl Conv2D {
             groups: self.groups,
             bias: false,
             activation: None,
+            mixed: false,
         }
     }
 }

@@ -55,7 +55,7 @@ impl Network {
         self.build()?;
         self.check_input(&input)?;
         match self.precision {
-            Precision::Float32 => self.forward_rows::<f32>(&input),
+            Precision::Float32 | Precision::Mixed => self.forward_rows::<f32>(&input),
             Precision::Float64 => self.forward_rows::<f64>(&input),
         }
     }
@@ -138,7 +138,7 @@ impl Network {
         }
         check_finite(&gradient, "gradient")?;
         match self.precision {
-            Precision::Float32 => self.backward_rows::<f32>(&gradient),
+            Precision::Float32 | Precision::Mixed => self.backward_rows::<f32>(&gradient),
             Precision::Float64 => self.backward_rows::<f64>(&gradient),
         }
     }
@@ -253,7 +253,7 @@ impl Network {
         run.execute(Access::Exclusive(&mut self.registry), phases, values)?;
         run.fetch(norm.as_slice())?;
         Ok(norm.map(|port| match self.precision {
-            Precision::Float32 => f64::from(run.read::<f32>(port)[0]),
+            Precision::Float32 | Precision::Mixed => f64::from(run.read::<f32>(port)[0]),
             Precision::Float64 => run.read::<f64>(port)[0],
         }))
     }
@@ -287,7 +287,9 @@ impl Network {
     fn gradient_elements(&self, store: usize) -> Result<Vec<f64>> {
         let gradient = self.registry.gradient(store)?;
         let flat: Vec<f64> = match self.precision {
-            Precision::Float32 => gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect(),
+            Precision::Float32 | Precision::Mixed => {
+                gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect()
+            }
             Precision::Float64 => gradient.as_slice::<f64>().to_vec(),
         };
         let parameters = self.registry.stores[store].parameters().iter();

@@ -19,6 +19,7 @@ pub mod pointwise;
 pub mod pool;
 pub mod product;
 pub mod product_update;
+mod rounding;
 #[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
@@ -118,6 +119,22 @@ macro_rules! operations {
             }
         }
     };
+}
+
+impl Op {
+    /// The same in mixed precision: with operands of products rounded to 16 bits, sums as they are.
+    ///
+    /// Operations without products are as before.
+    #[must_use]
+    pub fn into_mixed(mut self) -> Self {
+        match &mut self {
+            Op::Product(op) => op.mixed = true,
+            Op::ProductUpdate(op) => op.product.mixed = true,
+            Op::Convolution(op) => op.mixed = true,
+            _ => {}
+        }
+        self
+    }
 }
 
 operations!(

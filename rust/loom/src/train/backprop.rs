@@ -144,7 +144,7 @@ impl Trainer {
         let shown: Vec<Value> = ports.output.into_iter().chain(ports.target).collect();
         self.run.fetch(&shown)?;
         let last = match self.run.program().precision() {
-            Precision::Float32 => self.newest_in::<f32>(),
+            Precision::Float32 | Precision::Mixed => self.newest_in::<f32>(),
             Precision::Float64 => self.newest_in::<f64>(),
         }?;
         Ok(self.earlier.iter().cloned().chain([last]).collect())
@@ -180,7 +180,7 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
         match network.precision() {
-            Precision::Float32 => self.step_in::<f32>(network, batches),
+            Precision::Float32 | Precision::Mixed => self.step_in::<f32>(network, batches),
             Precision::Float64 => self.step_in::<f64>(network, batches),
         }
     }
