@@ -247,6 +247,7 @@ impl Network {
 
     fn restore_moments(&mut self, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
         state.optimizer.validate().map_err(damaged)?;
+        state.loss_scale.validate().map_err(damaged)?;
         self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size());
         for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
             let Some(store) = placed.store else { continue };

@@ -128,7 +128,13 @@ impl<T: Real> Setting<T> {
     /// The first result.
     #[track_caller]
     pub(crate) fn result(&self, op: &impl Operation) -> Vec<T> {
-        self.run(op)[0].real().to_vec()
+        self.result_number(op, 0)
+    }
+
+    /// A result by its number.
+    #[track_caller]
+    pub(crate) fn result_number(&self, op: &impl Operation, number: usize) -> Vec<T> {
+        self.run(op)[number].real().to_vec()
     }
 }
 

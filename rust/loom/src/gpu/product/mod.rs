@@ -11,6 +11,7 @@ mod column_sums;
 mod cooperative;
 mod few_columns;
 mod few_rows;
+pub mod half;
 mod matrix;
 mod measure;
 mod plan;

@@ -35,6 +35,8 @@ pub struct Problem<'a> {
     pub bias: bool,
     /// What is done to finished elements.
     pub finish: Finish<'a>,
+    /// Whether the elements of A and B are rounded to binary16 before they are multiplied.
+    pub mixed: bool,
 }
 
 /// What a device offers the kernels.
@@ -253,7 +255,14 @@ impl Problem<'_> {
         declarations.right(self.right, self.storage, width);
         let written = self.declare_store(declarations, store, parts);
         let text = declarations.text.clone();
-        let kernel = FewRows { rows: self.rows as u32, along, width, parts: parts > 1, declarations: &text };
+        let kernel = FewRows {
+            rows: self.rows as u32,
+            along,
+            width,
+            parts: parts > 1,
+            mixed: self.mixed,
+            declarations: &text,
+        };
         let groups = self.columns.div_ceil(kernel.columns()) * parts;
         ("product.few_rows", groups, written, kernel.source())
     }
@@ -262,7 +271,8 @@ impl Problem<'_> {
         declarations.left(self.left, 1);
         declarations.right_in_fours(self.storage);
         let written = self.declare_store(declarations, 1, 1);
-        let kernel = FewColumns { columns: self.columns as u32, rows, declarations: &declarations.text };
+        let (columns, mixed) = (self.columns as u32, self.mixed);
+        let kernel = FewColumns { columns, rows, mixed, declarations: &declarations.text };
         ("product.few_columns", self.rows.div_ceil(rows as usize), written, kernel.source())
     }
 
@@ -293,6 +303,7 @@ impl Problem<'_> {
             extents: ["constants.rows", "constants.columns", "constants.depth"],
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
             hooks,
+            mixed: self.mixed,
             declarations: &declarations.text,
         };
         ("product.tiles", tiles * parts + extra, written, kernel.source())

@@ -5,6 +5,7 @@
 //! caller's. So the same text multiplies plain matrices, packed weights and the windows of a
 //! convolution.
 
+use super::half;
 use super::tile::{Along, Edges, Loader, Tile};
 use std::fmt::Write;
 
@@ -78,6 +79,8 @@ pub struct Tiled<'a> {
     pub parts: Option<[&'a str; 2]>,
     /// What else the hooks are called for and with.
     pub hooks: Hooks<'a>,
+    /// Whether operands are rounded to binary16.
+    pub mixed: bool,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -85,7 +88,7 @@ pub struct Tiled<'a> {
 impl Tiled<'_> {
     /// The module's text.
     pub fn source(&self) -> String {
-        let mut text = String::from(self.declarations);
+        let mut text = format!("{}{}", half::functions(self.mixed), self.declarations);
         // Writing to a string cannot fail.
         let _ = self.write(&mut text);
         text
@@ -384,7 +387,7 @@ impl Tiled<'_> {
                     writeln!(out, "        if (thread + {}u < {total}u) {{", load * tile.threads())?;
                 }
                 let (across, k) = (format!("{name}_across{load}"), format!("{name}_k{load}"));
-                let value = format!("{name}_next{load}");
+                let value = half::operand(self.mixed, loader.width, &format!("{name}_next{load}"));
                 match (loader.along, loader.width) {
                     (Along::Across, 4) => {
                         writeln!(
@@ -393,10 +396,11 @@ impl Tiled<'_> {
                         )?;
                     }
                     (Along::Depth, 4) => {
+                        writeln!(out, "        let {name}_put{load} = {value};")?;
                         for i in 0..4 {
                             writeln!(
                                 out,
-                                "        memory[{base}u + ({k} + {i}u) * {stride}u + {across} / 4u][{across} % 4u] = {value}[{i}];"
+                                "        memory[{base}u + ({k} + {i}u) * {stride}u + {across} / 4u][{across} % 4u] = {name}_put{load}[{i}];"
                             )?;
                         }
                     }

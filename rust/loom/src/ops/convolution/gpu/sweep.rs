@@ -1,6 +1,7 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
 use super::{Convolution, THREADS, divisor, edges, element, enough, tiles, windows};
+use crate::gpu::product::half;
 use crate::gpu::product::{Along, Hooks, Loader, Storage, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
 use crate::ops::{Direction, pointwise};
@@ -171,6 +172,7 @@ impl<'a> Sweep<'a> {
             extents: ["GROUP_DESTINATIONS", "constants.pixels", "(GROUP_SOURCES * TAPS)"],
             parts: None,
             hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
+            mixed: self.op.mixed,
             declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
         }
         .source()
@@ -183,6 +185,8 @@ impl<'a> Sweep<'a> {
         let windows = each(pixels, &|i| format!("    let window{i} = window_of(pixel + {i}u);\n"));
         let elements = (0..pixels).map(|i| format!("element(window{i}, at)")).collect::<Vec<_>>().join(", ");
         let elements = if wide { format!("vec4<f32>({elements})") } else { elements };
+        let mixed = self.op.mixed;
+        let elements = half::operand(mixed, store_width, &elements);
         let ty = element(store_width);
         let sums = each(block, &|i| format!("    var sum{i} = {ty}();\n"));
         let product = |i: usize, weight: &str| {
@@ -191,13 +195,17 @@ impl<'a> Sweep<'a> {
         };
         let products = if weight_width == 4 {
             each(block / 4, &|i| {
-                let load = format!("            let w{i} = weight(channel, tap, first + {}u);\n", i * 4);
+                let four = half::operand(mixed, 4, &format!("weight(channel, tap, first + {}u)", i * 4));
+                let load = format!("            let w{i} = {four};\n");
                 load + &each(4, &|j| product(i * 4 + j, &format!("w{i}[{j}]")))
             })
         } else {
-            each(block, &|i| match self.forward {
-                true => product(i, &format!("weight(channel, tap, first + {i}u)")),
-                false => product(i, &format!("weight(first + {i}u, tap, channel)")),
+            each(block, &|i| {
+                let weight = match self.forward {
+                    true => format!("weight(channel, tap, first + {i}u)"),
+                    false => format!("weight(first + {i}u, tap, channel)"),
+                };
+                product(i, &half::operand(mixed, 1, &weight))
             })
         };
         let stores = each(block, &|i| format!("    store(first + {i}u, pixel, sum{i});\n"));
@@ -208,7 +216,8 @@ impl<'a> Sweep<'a> {
             .replace("#{PRODUCTS}", products.trim_end())
             .replace("#{STORES}", stores.trim_end());
         format!(
-            "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{text}",
+            "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{}{text}",
+            half::functions(mixed),
             include_str!("sweep.wgsl")
         )
     }
