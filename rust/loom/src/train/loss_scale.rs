@@ -128,7 +128,7 @@ mod tests {
         if crate::gpu::testing::gpu().is_none() {
             return Ok(());
         }
-        let input: Vec<f32> = (0..32).map(|i| (i as f32 * 0.37).sin()).collect();
+        let input: Vec<f32> = (0..32).map(|i| (i as f32 * 0.37).sin() * 0.1).collect();
         let targets: Vec<f32> = input.chunks(2).map(|x| x[0] - x[1]).collect();
         let examples = Examples::regression(tensor_view(&[16, 2], &input)?, tensor_view(&[16, 1], &targets)?);
         let config = TrainingConfig {

@@ -19,8 +19,9 @@ pub mod reduce;
 mod sums;
 mod tile;
 mod tiled;
+pub mod units;
 
-pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY};
+pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY, UNITS_LARGE, UNITS_SMALL};
 pub use cooperative::Cooperative;
 pub use few_columns::{FewColumns, MAX_COLUMNS};
 pub use few_rows::{FewRows, MAX_ROWS};

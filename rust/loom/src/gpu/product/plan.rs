@@ -1,6 +1,6 @@
 //! From extents to kernels.
 
-use super::choose::choose;
+use super::choose::{choose, choose_units};
 use super::column_sums::ColumnSums;
 use super::few_columns::{FewColumns, MAX_COLUMNS};
 use super::few_rows::{self, FewRows};
@@ -46,6 +46,8 @@ pub struct Limits {
     pub workgroup_bytes: usize,
     /// Threads of a workgroup.
     pub threads: usize,
+    /// Whether it multiplies f16 matrices with f32 sums, 16 x 16 at a time.
+    pub units: bool,
 }
 
 /// The dispatches of a product, one after the other.
@@ -90,6 +92,8 @@ pub enum Cut {
     FewColumns(u32),
     /// Tiles, with the depth cut into so many parts.
     Tiles(Tile, usize),
+    /// Tiles made on matrix units, likewise.
+    Units(Tile, usize),
 }
 
 impl Problem<'_> {
@@ -103,6 +107,9 @@ impl Problem<'_> {
         let (left, right) = self.loaders();
         let single = left.width == 1 || right.width == 1 || !self.output.in_fours(self.columns);
         let extents = [self.rows, self.columns, self.depth];
+        if let Some(cut) = choose_units(extents, limits).filter(|_| self.mixed) {
+            return cut;
+        }
         choose(
             extents,
             [self.left.transposed, self.right.transposed],
@@ -136,7 +143,7 @@ impl Problem<'_> {
     /// are better made by themselves.
     pub fn plan_with_column_sums(&self, at: usize, limits: &Limits) -> Option<Plan> {
         let cut = self.choose(limits);
-        let Cut::Tiles(tile, _) = cut else { return None };
+        let (Cut::Tiles(tile, _) | Cut::Units(tile, _)) = cut else { return None };
         let (parts, chunk) = self.parts(cut);
         let right = self.loaders().1;
         let width = if self.output.in_fours(self.columns) { 4 } else { 1 };
@@ -168,7 +175,8 @@ impl Problem<'_> {
         let (label, groups, written, source) = match cut {
             Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
             Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows),
-            Cut::Tiles(tile, _) => self.tiles(&mut declarations, tile, width, parts, with_product),
+            Cut::Tiles(tile, _) => self.tiles(&mut declarations, (tile, false), width, parts, with_product),
+            Cut::Units(tile, _) => self.tiles(&mut declarations, (tile, true), width, parts, with_product),
         };
         let constants = vec![
             self.rows as u32,
@@ -219,7 +227,7 @@ impl Problem<'_> {
         let (parts, step) = match cut {
             Cut::FewRows(parts) => (parts, 128),
             Cut::FewColumns(_) => (1, 1),
-            Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
+            Cut::Tiles(tile, parts) | Cut::Units(tile, parts) => (parts, tile.step() as usize),
         };
         let chunk = self.depth.div_ceil(parts.max(1)).next_multiple_of(step).max(step);
         (self.depth.div_ceil(chunk).max(1), chunk)
@@ -279,7 +287,7 @@ impl Problem<'_> {
     fn tiles(
         &self,
         declarations: &mut Declarations,
-        tile: Tile,
+        (tile, units): (Tile, bool),
         width: u32,
         parts: usize,
         sums: Option<(ColumnSums, usize)>,
@@ -304,9 +312,11 @@ impl Problem<'_> {
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
             hooks,
             mixed: self.mixed,
+            units,
             declarations: &declarations.text,
         };
-        ("product.tiles", tiles * parts + extra, written, kernel.source())
+        let label = if units { "product.units" } else { "product.tiles" };
+        (label, tiles * parts + extra, written, kernel.source())
     }
 }
 

@@ -34,7 +34,11 @@ pub(in crate::ops) fn record(
 
 fn limits(recorder: &Recorder<'_>) -> Limits {
     let capabilities = recorder.capabilities();
-    Limits { workgroup_bytes: capabilities.workgroup_storage, threads: capabilities.workgroup_threads }
+    Limits {
+        workgroup_bytes: capabilities.workgroup_storage,
+        threads: capabilities.workgroup_threads,
+        units: capabilities.has_matrix_units(),
+    }
 }
 
 fn record_plan(recorder: &mut Recorder<'_>, plan: &Plan, operands: &Operands<'_>) -> Result<()> {
@@ -306,20 +310,6 @@ mod tests {
         }
 
         #[test]
-        fn any_mixed_product(
-            rows in extent(), inputs in extent(), outputs in extent(), direction in 0usize..3, accumulate: bool,
-            fused: bool,
-        ) {
-            let mut op = product(DIRECTIONS[direction], inputs, outputs);
-            if op.direction == Direction::Forward {
-                (op.bias, op.activation) = (fused, fused.then_some(Activation::Relu));
-            }
-            let mut setting = setting(&op, rows);
-            setting.accumulate = accumulate;
-            testing::check_mixed(op, &setting);
-        }
-
-        #[test]
         fn any_bias_gradient(
             rows in extent(), inputs in extent(), outputs in extent(), accumulate: bool,
         ) {
@@ -334,6 +324,24 @@ mod tests {
             let direction = if transposed { Direction::InputGradient } else { Direction::Forward };
             let dtype = [DType::Float16, DType::BFloat16, DType::Int8][dtype];
             check_packed(&product(direction, inputs, outputs), rows, accumulate, dtype);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_mixed_product(
+            rows in extent(), inputs in extent(), outputs in extent(), direction in 0usize..3, accumulate: bool,
+            fused: bool,
+        ) {
+            let mut op = product(DIRECTIONS[direction], inputs, outputs);
+            if op.direction == Direction::Forward {
+                (op.bias, op.activation) = (fused, fused.then_some(Activation::Relu));
+            }
+            let mut setting = setting(&op, rows);
+            setting.accumulate = accumulate;
+            testing::check_mixed(op, &setting);
         }
     }
 
@@ -466,6 +474,28 @@ mod tests {
     }
 
     #[test]
+    fn large_mixed_products_go_to_matrix_units_where_there_are_such() {
+        for direction in DIRECTIONS {
+            // In fours and not, multiples of the tiles and not, in parts and whole.
+            for (rows, inputs, outputs) in
+                [(256, 512, 300), (257, 515, 301), (128, 1024, 256), (66, 770, 1290)]
+            {
+                let mut op = product(direction, inputs, outputs);
+                (op.bias, op.activation) = match direction {
+                    Direction::Forward => (true, Some(Activation::Relu)),
+                    _ => (false, None),
+                };
+                let mut setting = setting(&op, rows);
+                testing::check_mixed(op.clone(), &setting);
+                setting.accumulate = true;
+                testing::check_mixed(op, &setting);
+            }
+        }
+        let op = Product { mixed: true, ..product(Direction::WeightGradient, 512, 300) };
+        check_both(&op, 256, false);
+    }
+
+    #[test]
     fn few_columns_are_close_to_the_exact_sums() {
         let Some(gpu) = testing::gpu() else { return };
         let op = product(Direction::Forward, 1031, 10);
@@ -495,7 +525,7 @@ mod tests {
             finish: Finish::None,
             mixed: false,
         };
-        let limits = Limits { workgroup_bytes: 16384, threads: 256 };
+        let limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
         for (rows, columns, depth) in [(64, 10, 512), (64, 8, 512), (1024, 10, 512)] {
             let plan = problem(rows, columns, depth).plan(&limits);
             assert_eq!((plan.stages.len(), plan.partials), (1, 0));

@@ -1,6 +1,6 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
-use super::{Convolution, divisor, edges, element, enough, tiles, windows};
+use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::gpu::product::half;
 use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
 use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
@@ -111,6 +111,14 @@ impl Results {
 }
 
 pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
+    let units = match cut {
+        Cut::Tiles(tile, _) => on_units(op, recorder, tile),
+        Cut::Direct(..) => None,
+    };
+    let cut = match (cut, units) {
+        (Cut::Tiles(_, parts), Some(tile)) => Cut::Tiles(tile, parts),
+        (cut, _) => cut,
+    };
     let (source, gradient) = (recorder.read(0)?, recorder.read(1)?);
     let results = Results::of(op, recorder)?;
     let extents = Extents::new(op, recorder.rows());
@@ -128,7 +136,11 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     let (text, groups, widths) = match cut {
         Cut::Tiles(tile, _) => {
             let widths = [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 });
-            (tiled(tile, &extents, widths, both, op.mixed), tiles(&tile, inputs * taps, outputs), widths)
+            (
+                tiled(tile, &extents, widths, both, [op.mixed, units.is_some()]),
+                tiles(&tile, inputs * taps, outputs),
+                widths,
+            )
         }
         Cut::Direct(block, _) => {
             (direct(block, &extents, both, op.mixed), inputs * (outputs / block), [1, 1])
@@ -180,7 +192,7 @@ fn tiled(
     extents: &Extents,
     [store_width, gradient_width]: [u32; 2],
     both: bool,
-    mixed: bool,
+    [mixed, units]: [bool; 2],
 ) -> String {
     let rows = match extents.inputs.is_multiple_of(tile.rows as usize) {
         true => include_str!("correlate_channels.wgsl"),
@@ -203,6 +215,7 @@ fn tiled(
             ..Hooks::default()
         },
         mixed,
+        units,
         declarations: &[include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl"), rows].concat(),
     }
     .source()

@@ -1,6 +1,6 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, THREADS, divisor, edges, element, enough, tiles, windows};
+use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::gpu::product::half;
 use crate::gpu::product::{Along, Hooks, Loader, Storage, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
@@ -98,7 +98,10 @@ impl<'a> Sweep<'a> {
         let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
         let (declarations, groups) = match cut {
             Cut::Tiles(tile) => {
-                (self.tiled(tile, weight_width, store_width), tiles(&tile, self.destinations, pixels))
+                let units = on_units(op, recorder, tile);
+                let tile = units.unwrap_or(tile);
+                let text = self.tiled(tile, units.is_some(), weight_width, store_width);
+                (text, tiles(&tile, self.destinations, pixels))
             }
             Cut::Direct(block) => (
                 self.direct(block, weight_width, store_width),
@@ -153,7 +156,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn tiled(&self, tile: Tile, weight_width: u32, store_width: u32) -> String {
+    fn tiled(&self, tile: Tile, units: bool, weight_width: u32, store_width: u32) -> String {
         // Of the weight (inputs, taps, outputs), terms are the outputs on the way back.
         let (along, term) = match self.forward {
             true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
@@ -173,6 +176,7 @@ impl<'a> Sweep<'a> {
             parts: None,
             hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
             mixed: self.op.mixed,
+            units,
             declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
         }
         .source()
