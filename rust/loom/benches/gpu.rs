@@ -140,10 +140,11 @@ fn mixed_table(gpu: &Arc<Gpu>, device: &str, kernels: bool) -> Result<()> {
     println!("{}", gpu.adapter());
     const WIDE: (&str, Make, usize) =
         ("4096 x 4, batch 4,096", |precision| mlp(precision, &[4096, 4096, 4096, 4096, 10]), 4096);
-    for (name, make, batch) in CASES.into_iter().filter(|(name, ..)| !name.starts_with("128")).chain([WIDE]) {
+    let others = CASES.into_iter().filter(|(name, ..)| !name.starts_with("128"));
+    for (name, make, batch) in [WIDE].into_iter().chain(others) {
         for precision in [Precision::Float32, Precision::Mixed] {
             let wide = batch == WIDE.2;
-            let (rows, least) = if wide { (2 * batch, 20) } else { (rows(gpu), 1000) };
+            let (rows, least) = if wide { (2 * batch, 8) } else { (rows(gpu), 1000) };
             let steps = Steps::new(make(precision)?, batch, device, rows)?;
             steps_table(gpu, &format!("{name}, {precision}"), steps, least, kernels)?;
         }

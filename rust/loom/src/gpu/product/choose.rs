@@ -138,7 +138,7 @@ pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) 
     let large = groups(&UNITS_LARGE) >= PROCESSORS && fits(&UNITS_LARGE);
     let tile = if large { UNITS_LARGE } else { UNITS_SMALL };
     let mut parts = 1;
-    while groups(&tile) * parts * 2 <= 2 * PROCESSORS && depth / (parts * 2) >= LEAST_UNITS_PART {
+    while groups(&tile) * parts < 3 * PROCESSORS / 4 && depth / (parts * 2) >= LEAST_UNITS_PART {
         parts *= 2;
     }
     fits(&tile).then_some(Cut::Units(tile, parts))
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn matrix_units_are_for_large_products() {
         assert_eq!(choose_units([4096; 3], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
-        assert_eq!(choose_units([1024, 512, 784], &ROOMY), Some(Cut::Units(UNITS_SMALL, 2)));
+        assert_eq!(choose_units([1024, 512, 784], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
         assert_eq!(choose_units([64, 512, 784], &ROOMY), None);
         assert_eq!(choose_units([4096, 10, 4096], &ROOMY), None);
         assert_eq!(choose_units([4096; 3], &SPARE), None);

@@ -5,7 +5,7 @@
 //! B is read as one long row of vec4s. There are as many threads as make whole columns of it, so
 //! that each of a thread's four elements stays in one column from step to step.
 
-use super::half;
+use super::half::Rounding;
 
 /// The most columns it is generated for.
 pub const MAX_COLUMNS: usize = 16;
@@ -23,8 +23,8 @@ pub struct FewColumns<'a> {
     pub columns: u32,
     /// Rows of C made by one workgroup: 1, 2 or 4.
     pub rows: u32,
-    /// Whether operands are rounded to binary16.
-    pub mixed: bool,
+    /// How operands are rounded.
+    pub rounding: Rounding,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -53,8 +53,8 @@ pub(super) fn group_rows(rows: usize) -> u32 {
 impl FewColumns<'_> {
     /// The module's text.
     pub fn source(&self) -> String {
-        let Self { columns, rows, mixed, declarations } = *self;
-        let half = half::functions(mixed);
+        let Self { columns, rows, rounding, declarations } = *self;
+        let half = rounding.functions();
         let (lanes, threads) = (lanes(columns), threads(columns));
         let each = |text: &dyn Fn(u32) -> String| (0..rows).map(text).collect::<String>();
         let sums = each(&|r| format!("    var sum{r} = vec4<f32>();\n"));
@@ -63,7 +63,7 @@ impl FewColumns<'_> {
             let products =
                 each(&|r| format!("{indent}sum{r} = fma(left_four(row{r}, {at}, lane), b, sum{r});\n"));
             let four = format!("load_four(({at}) * {columns}u + thread * 4u, column)");
-            format!("{indent}b = {};\n{products}", half::operand(mixed, 4, &four))
+            format!("{indent}b = {};\n{products}", rounding.operand(4, &four))
         };
         let unrolled: String = (0..4).map(|i| step(&format!("k + {}u", i * lanes), "        ")).collect();
         let single = step("k", "        ");
@@ -81,8 +81,8 @@ impl FewColumns<'_> {
                 format!("vec4<f32>({})", loads.join(", "))
             }
         };
-        let left_four = half::operand(mixed, 4, &left_four);
-        let last_four = half::operand(mixed, 4, &format!("load_four(k * {columns}u + thread * 4u, column)"));
+        let left_four = rounding.operand(4, &left_four);
+        let last_four = rounding.operand(4, &format!("load_four(k * {columns}u + thread * 4u, column)"));
         let put = each(&|r| format!("    sums[{}u + thread] = sum{r};\n", r * threads));
         let (mut tree, mut left) = (String::new(), lanes);
         // Four lanes of a column become one, or two at the end; what a thread replaces it alone reads.

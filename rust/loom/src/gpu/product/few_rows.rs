@@ -1,7 +1,7 @@
 //! The product of a few rows, such as one sample, with a matrix: every element of B is needed
 //! once, so threads read B side by side and nothing is kept in workgroup memory but sums.
 
-use super::half;
+use super::half::Rounding;
 use super::tile::Along;
 
 /// The most rows it is generated for.
@@ -24,8 +24,8 @@ pub struct FewRows<'a> {
     pub width: u32,
     /// Whether the summed extent is cut into `constants.parts` parts.
     pub parts: bool,
-    /// Whether operands are rounded to binary16.
-    pub mixed: bool,
+    /// How operands are rounded.
+    pub rounding: Rounding,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -60,13 +60,13 @@ impl FewRows<'_> {
         let rows = 0..self.rows;
         let each = |text: &dyn Fn(u32) -> String| rows.clone().map(text).collect::<String>();
         let sums = each(&|r| format!("    var sum{r} = {ty}();\n"));
-        let a = |r: u32, width: u32| half::operand(self.mixed, width, &format!("load_a({r}u, k)"));
+        let a = |r: u32, width: u32| self.rounding.operand(width, &format!("load_a({r}u, k)"));
         let products = each(&|r| match (across, width) {
             (true, 4) => format!("            sum{r} = fma(vec4<f32>({}), b, sum{r});\n", a(r, 1)),
             (false, 4) => format!("            sum{r} += dot({}, b);\n", a(r, 4)),
             _ => format!("            sum{r} = fma({}, b, sum{r});\n", a(r, 1)),
         });
-        let b = half::operand(self.mixed, width, "load_b(k, first_column)");
+        let b = self.rounding.operand(width, "load_b(k, first_column)");
         let put = each(&|r| format!("    sums[{}u + lane * {columns}u + column] = sum{r};\n", r * THREADS));
         let halve = each(&|r| {
             let at = format!("{}u + lane * {columns}u + column", r * THREADS);
@@ -117,7 +117,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 {store}    }}
 }}
 ",
-            rounding = half::functions(self.mixed),
+            rounding = self.rounding.functions(),
             declarations = self.declarations,
             memory = self.rows * THREADS,
             last_column = self.columns() - 1,

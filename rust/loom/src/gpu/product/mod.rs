@@ -11,7 +11,7 @@ mod column_sums;
 mod cooperative;
 mod few_columns;
 mod few_rows;
-pub mod half;
+mod half;
 mod matrix;
 mod measure;
 mod plan;
@@ -25,6 +25,7 @@ pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY, UNIT
 pub use cooperative::Cooperative;
 pub use few_columns::{FewColumns, MAX_COLUMNS};
 pub use few_rows::{FewRows, MAX_ROWS};
+pub use half::Rounding;
 pub use matrix::{Finish, Matrix, Role, Storage};
 pub use measure::{mixed_product, single_product};
 pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};

@@ -4,6 +4,7 @@ use super::choose::{choose, choose_units};
 use super::column_sums::ColumnSums;
 use super::few_columns::{FewColumns, MAX_COLUMNS};
 use super::few_rows::{self, FewRows};
+use super::half::Rounding;
 use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
 use super::reduce;
 use super::tile::{Along, Edges, Loader, Tile};
@@ -99,7 +100,7 @@ pub enum Cut {
 impl Problem<'_> {
     /// Plans the product with the cut that suits the extents.
     pub fn plan(&self, limits: &Limits) -> Plan {
-        self.plan_with(self.choose(limits))
+        self.plan_with(self.choose(limits), limits)
     }
 
     /// The cut that suits the extents.
@@ -157,15 +158,15 @@ impl Problem<'_> {
             _ => (reduce::THREADS, 0),
         };
         let sums = ColumnSums::new(self.depth, self.columns, width, threads);
-        sums.are_hidden(self.depth, steps).then(|| self.plan_stages(cut, Some((sums, at))))
+        sums.are_hidden(self.depth, steps).then(|| self.plan_stages(cut, Some((sums, at)), limits))
     }
 
     /// Plans the product with this cut.
-    pub fn plan_with(&self, cut: Cut) -> Plan {
-        self.plan_stages(cut, None)
+    pub fn plan_with(&self, cut: Cut, limits: &Limits) -> Plan {
+        self.plan_stages(cut, None, limits)
     }
 
-    fn plan_stages(&self, cut: Cut, sums: Option<(ColumnSums, usize)>) -> Plan {
+    fn plan_stages(&self, cut: Cut, sums: Option<(ColumnSums, usize)>, limits: &Limits) -> Plan {
         let fours = self.output.in_fours(self.columns);
         let width = if fours { 4 } else { 1 };
         let (parts, chunk) = self.parts(cut);
@@ -173,10 +174,14 @@ impl Problem<'_> {
         // One pass makes them, the one that stores C.
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
         let (label, groups, written, source) = match cut {
-            Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
-            Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows),
-            Cut::Tiles(tile, _) => self.tiles(&mut declarations, (tile, false), width, parts, with_product),
-            Cut::Units(tile, _) => self.tiles(&mut declarations, (tile, true), width, parts, with_product),
+            Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts, limits),
+            Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows, limits),
+            Cut::Tiles(tile, _) => {
+                self.tiles(&mut declarations, (tile, false), width, parts, with_product, limits)
+            }
+            Cut::Units(tile, _) => {
+                self.tiles(&mut declarations, (tile, true), width, parts, with_product, limits)
+            }
         };
         let constants = vec![
             self.rows as u32,
@@ -248,6 +253,7 @@ impl Problem<'_> {
         declarations: &mut Declarations,
         width: u32,
         parts: usize,
+        limits: &Limits,
     ) -> (&'static str, usize, Role, String) {
         let right = loader(self.right, self.right.transposed, self.depth, self.columns);
         let (along, width, left) = match right.along {
@@ -268,19 +274,24 @@ impl Problem<'_> {
             along,
             width,
             parts: parts > 1,
-            mixed: self.mixed,
+            rounding: Rounding::of(self.mixed, limits.units),
             declarations: &text,
         };
         let groups = self.columns.div_ceil(kernel.columns()) * parts;
         ("product.few_rows", groups, written, kernel.source())
     }
 
-    fn few_columns(&self, declarations: &mut Declarations, rows: u32) -> (&'static str, usize, Role, String) {
+    fn few_columns(
+        &self,
+        declarations: &mut Declarations,
+        rows: u32,
+        limits: &Limits,
+    ) -> (&'static str, usize, Role, String) {
         declarations.left(self.left, 1);
         declarations.right_in_fours(self.storage);
         let written = self.declare_store(declarations, 1, 1);
-        let (columns, mixed) = (self.columns as u32, self.mixed);
-        let kernel = FewColumns { columns, rows, mixed, declarations: &declarations.text };
+        let (columns, rounding) = (self.columns as u32, Rounding::of(self.mixed, limits.units));
+        let kernel = FewColumns { columns, rows, rounding, declarations: &declarations.text };
         ("product.few_columns", self.rows.div_ceil(rows as usize), written, kernel.source())
     }
 
@@ -291,6 +302,7 @@ impl Problem<'_> {
         width: u32,
         parts: usize,
         sums: Option<(ColumnSums, usize)>,
+        limits: &Limits,
     ) -> (&'static str, usize, Role, String) {
         let (left, right) = self.loaders();
         declarations.left(self.left, left.width);
@@ -311,7 +323,7 @@ impl Problem<'_> {
             extents: ["constants.rows", "constants.columns", "constants.depth"],
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
             hooks,
-            mixed: self.mixed,
+            rounding: Rounding::of(self.mixed, limits.units),
             units,
             declarations: &declarations.text,
         };

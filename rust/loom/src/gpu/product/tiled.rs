@@ -5,7 +5,7 @@
 //! caller's. So the same text multiplies plain matrices, packed weights and the windows of a
 //! convolution.
 
-use super::half;
+use super::half::Rounding;
 use super::tile::{Along, Edges, Loader, Tile};
 use std::fmt::Write;
 
@@ -79,8 +79,8 @@ pub struct Tiled<'a> {
     pub parts: Option<[&'a str; 2]>,
     /// What else the hooks are called for and with.
     pub hooks: Hooks<'a>,
-    /// Whether operands are rounded to binary16.
-    pub mixed: bool,
+    /// How operands are rounded.
+    pub rounding: Rounding,
     /// Whether a mixed product is made on matrix units, by cooperative matrices of f16; see
     /// [`has_fragments`](super::units::has_fragments).
     pub units: bool,
@@ -93,7 +93,7 @@ impl Tiled<'_> {
     pub fn source(&self) -> String {
         let functions = match self.units {
             true => "enable f16;\nenable wgpu_cooperative_matrix;\n",
-            false => half::functions(self.mixed),
+            false => self.rounding.functions(),
         };
         let mut text = format!("{functions}{}", self.declarations);
         // Writing to a string cannot fail.
@@ -414,7 +414,7 @@ impl Tiled<'_> {
                     writeln!(out, "        if (thread + {}u < {total}u) {{", load * tile.threads())?;
                 }
                 let (across, k) = (format!("{name}_across{load}"), format!("{name}_k{load}"));
-                let value = half::operand(self.mixed, loader.width, &format!("{name}_next{load}"));
+                let value = self.rounding.operand(loader.width, &format!("{name}_next{load}"));
                 match (loader.along, loader.width) {
                     (Along::Across, 4) => {
                         writeln!(

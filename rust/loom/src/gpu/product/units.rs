@@ -241,7 +241,7 @@ fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
                                     batches: parts.map(|_| "3u"),
                                     ..Hooks::default()
                                 },
-                                mixed: true,
+                                rounding: crate::gpu::product::Rounding::Native,
                                 units: true,
                                 declarations: &declarations,
                             }

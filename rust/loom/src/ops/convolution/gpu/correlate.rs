@@ -1,8 +1,7 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
-use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
-use crate::gpu::product::half;
-use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
+use super::{Convolution, divisor, edges, element, enough, on_units, rounding, tiles, windows};
+use crate::gpu::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
 use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
 use crate::{Error, Result};
 
@@ -111,6 +110,7 @@ impl Results {
 }
 
 pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
+    let rounding = rounding(op, recorder);
     let units = match cut {
         Cut::Tiles(tile, _) => on_units(op, recorder, tile),
         Cut::Direct(..) => None,
@@ -137,13 +137,13 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
         Cut::Tiles(tile, _) => {
             let widths = [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 });
             (
-                tiled(tile, &extents, widths, both, [op.mixed, units.is_some()]),
+                tiled(tile, &extents, widths, both, rounding, units.is_some()),
                 tiles(&tile, inputs * taps, outputs),
                 widths,
             )
         }
         Cut::Direct(block, _) => {
-            (direct(block, &extents, both, op.mixed), inputs * (outputs / block), [1, 1])
+            (direct(block, &extents, both, rounding), inputs * (outputs / block), [1, 1])
         }
     };
     let [store_width, gradient_width] = widths;
@@ -192,7 +192,8 @@ fn tiled(
     extents: &Extents,
     [store_width, gradient_width]: [u32; 2],
     both: bool,
-    [mixed, units]: [bool; 2],
+    rounding: Rounding,
+    units: bool,
 ) -> String {
     let rows = match extents.inputs.is_multiple_of(tile.rows as usize) {
         true => include_str!("correlate_channels.wgsl"),
@@ -214,14 +215,14 @@ fn tiled(
             batches: Some("GROUPS"),
             ..Hooks::default()
         },
-        mixed,
+        rounding,
         units,
         declarations: &[include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl"), rows].concat(),
     }
     .source()
 }
 
-fn direct(block: usize, extents: &Extents, both: bool, mixed: bool) -> String {
+fn direct(block: usize, extents: &Extents, both: bool, rounding: Rounding) -> String {
     let taps = extents.taps;
     let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
     // Sum number i is that of tap i / block and output i % block; after the taps' come the gradients' own.
@@ -231,10 +232,10 @@ fn direct(block: usize, extents: &Extents, both: bool, mixed: bool) -> String {
     let own =
         each(if both { block } else { 0 }, &|i| format!("        sum{0} += dy{i};\n", taps * block + i));
     let factors =
-        each(block, &|i| format!("        let h{i} = {};\n", half::operand(mixed, 1, &format!("dy{i}"))));
+        each(block, &|i| format!("        let h{i} = {};\n", rounding.operand(1, &format!("dy{i}"))));
     let products = each(taps, &|tap| {
         let found = format!("element(window, tap_of(channel, {tap}u))");
-        let load = format!("        let x{tap} = {};\n", half::operand(mixed, 1, &found));
+        let load = format!("        let x{tap} = {};\n", rounding.operand(1, &found));
         load + &each(block, &|i| {
             let sum = tap * block + i;
             format!("        sum{sum} = fma(x{tap}, h{i}, sum{sum});\n")
@@ -256,7 +257,7 @@ fn direct(block: usize, extents: &Extents, both: bool, mixed: bool) -> String {
         .replace("#{ROUNDS}", rounds.trim_end());
     format!(
         "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\nconst ROUND: u32 = {ROUND}u;\n{}{}{text}",
-        half::functions(mixed),
+        rounding.functions(),
         include_str!("correlate.wgsl")
     )
 }

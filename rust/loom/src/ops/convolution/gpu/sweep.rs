@@ -1,8 +1,7 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
-use crate::gpu::product::half;
-use crate::gpu::product::{Along, Hooks, Loader, Storage, Tile, Tiled};
+use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, rounding, tiles, windows};
+use crate::gpu::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
 use crate::ops::{Direction, pointwise};
 use crate::{Error, Result};
@@ -96,15 +95,16 @@ impl<'a> Sweep<'a> {
             };
         let weight_width = if wide { 4 } else { 1 };
         let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
+        let rounding = rounding(op, recorder);
         let (declarations, groups) = match cut {
             Cut::Tiles(tile) => {
                 let units = on_units(op, recorder, tile);
                 let tile = units.unwrap_or(tile);
-                let text = self.tiled(tile, units.is_some(), weight_width, store_width);
+                let text = self.tiled(tile, units.is_some(), rounding, [weight_width, store_width]);
                 (text, tiles(&tile, self.destinations, pixels))
             }
             Cut::Direct(block) => (
-                self.direct(block, weight_width, store_width),
+                self.direct(block, rounding, weight_width, store_width),
                 pixels.div_ceil(THREADS * store_width as usize) * (self.destinations / block),
             ),
         };
@@ -156,7 +156,13 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn tiled(&self, tile: Tile, units: bool, weight_width: u32, store_width: u32) -> String {
+    fn tiled(
+        &self,
+        tile: Tile,
+        units: bool,
+        rounding: Rounding,
+        [weight_width, store_width]: [u32; 2],
+    ) -> String {
         // Of the weight (inputs, taps, outputs), terms are the outputs on the way back.
         let (along, term) = match self.forward {
             true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
@@ -175,22 +181,21 @@ impl<'a> Sweep<'a> {
             extents: ["GROUP_DESTINATIONS", "constants.pixels", "(GROUP_SOURCES * TAPS)"],
             parts: None,
             hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
-            mixed: self.op.mixed,
+            rounding,
             units,
             declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
         }
         .source()
     }
 
-    fn direct(&self, block: usize, weight_width: u32, store_width: u32) -> String {
+    fn direct(&self, block: usize, rounding: Rounding, weight_width: u32, store_width: u32) -> String {
         let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
         let wide = store_width == 4;
         let pixels = store_width as usize;
         let windows = each(pixels, &|i| format!("    let window{i} = window_of(pixel + {i}u);\n"));
         let elements = (0..pixels).map(|i| format!("element(window{i}, at)")).collect::<Vec<_>>().join(", ");
         let elements = if wide { format!("vec4<f32>({elements})") } else { elements };
-        let mixed = self.op.mixed;
-        let elements = half::operand(mixed, store_width, &elements);
+        let elements = rounding.operand(store_width, &elements);
         let ty = element(store_width);
         let sums = each(block, &|i| format!("    var sum{i} = {ty}();\n"));
         let product = |i: usize, weight: &str| {
@@ -199,7 +204,7 @@ impl<'a> Sweep<'a> {
         };
         let products = if weight_width == 4 {
             each(block / 4, &|i| {
-                let four = half::operand(mixed, 4, &format!("weight(channel, tap, first + {}u)", i * 4));
+                let four = rounding.operand(4, &format!("weight(channel, tap, first + {}u)", i * 4));
                 let load = format!("            let w{i} = {four};\n");
                 load + &each(4, &|j| product(i * 4 + j, &format!("w{i}[{j}]")))
             })
@@ -209,7 +214,7 @@ impl<'a> Sweep<'a> {
                     true => format!("weight(channel, tap, first + {i}u)"),
                     false => format!("weight(first + {i}u, tap, channel)"),
                 };
-                product(i, &half::operand(mixed, 1, &weight))
+                product(i, &rounding.operand(1, &weight))
             })
         };
         let stores = each(block, &|i| format!("    store(first + {i}u, pixel, sum{i});\n"));
@@ -221,7 +226,7 @@ impl<'a> Sweep<'a> {
             .replace("#{STORES}", stores.trim_end());
         format!(
             "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{}{text}",
-            half::functions(mixed),
+            rounding.functions(),
             include_str!("sweep.wgsl")
         )
     }
