@@ -11,6 +11,7 @@ use crate::cpu::{Cpu, Real};
 use crate::dtype::DType;
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::Arc;
 
 /// The first GPU, which may be software. Without one the test is skipped, unless
@@ -48,6 +49,17 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,
         Op::Mix(_) | Op::Scale(_) => 5e-6,
         Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Encode(_) | Op::Custom(_) => 1e-6,
+    }
+}
+
+/// Settings of property tests on a GPU: so many cases, the same ones every time. Each shape may be another
+/// kernel, and a driver that cannot compile one in time is to meet it again.
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(0x1007),
+        failure_persistence: None,
+        ..ProptestConfig::default()
     }
 }
 

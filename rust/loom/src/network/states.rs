@@ -24,7 +24,9 @@ impl State {
     pub(crate) fn tensor(&self, precision: Precision) -> Result<Tensor> {
         let shape = self.spec.shape.to_vec();
         match precision {
-            Precision::Float32 | Precision::Mixed => Tensor::new(shape, self.content.as_slice::<f32>().to_vec()),
+            Precision::Float32 | Precision::Mixed => {
+                Tensor::new(shape, self.content.as_slice::<f32>().to_vec())
+            }
             Precision::Float64 => Tensor::new(shape, self.content.as_slice::<f64>().to_vec()),
         }
     }

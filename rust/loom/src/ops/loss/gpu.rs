@@ -291,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10))]
+        #![proptest_config(crate::gpu::testing::cases(10))]
 
         #[test]
         fn any_loss(op in losses(1..40, 40), rows in 1..70usize) {

@@ -195,7 +195,7 @@ fn mixed_convolutions_round_their_operands() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(crate::gpu::testing::cases(12))]
 
     #[test]
     fn any_shape_is_as_on_the_cpu(
