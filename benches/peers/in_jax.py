@@ -25,6 +25,9 @@ def step(work: Workload) -> Callable[[], object] | None:
         a, b = _weights(work.sizes[0], work.sizes[0]), _weights(work.sizes[0], work.sizes[0])
         multiply = jax.jit(jnp.matmul)
         return lambda: multiply(a, b).block_until_ready()
+    if work.kind not in {"train_mlp", "train_cnn", "infer_mlp"}:
+        # JAX has no such layers of its own.
+        return None
     convolutional = work.kind == "train_cnn"
     parameters: Any = _cnn_parameters() if convolutional else _mlp_parameters(work.sizes)
     forward: Callable[[Any, Any], Any] = _cnn if convolutional else _mlp

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import statistics
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import loom
 from in_loom import network
@@ -23,8 +25,13 @@ def measure(work: Workload, variant: str, seconds: float) -> float | None:
 
     def epoch_times(steps: int, epochs: int) -> list[float]:
         rows = steps * work.batch
-        x = _RANDOM.standard_normal((rows, *net.input_shape), np.float32)
-        y = _RANDOM.integers(0, 8, rows)
+        x: NDArray[Any]
+        if work.kind == "train_gpt":
+            x = _RANDOM.integers(0, work.sizes[-1], (rows, *net.input_shape))
+            y = _RANDOM.integers(0, work.sizes[-1], x.shape)
+        else:
+            x = _RANDOM.standard_normal((rows, *net.input_shape), np.float32)
+            y = _RANDOM.integers(0, 8, rows)
         config = loom.TrainingConfig(
             epochs=epochs,
             loss="cross_entropy",

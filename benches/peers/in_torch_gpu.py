@@ -22,16 +22,21 @@ def measure(work: Workload, variant: str, seconds: float) -> float | None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     model = network(work).cuda()
-    shape = (1, 28, 28) if work.kind == "train_cnn" else work.sizes[:1]
-    x = torch.randn(work.batch, *shape, device="cuda")
-    y = torch.randint(0, 8, (work.batch,), device="cuda")
+    if work.kind == "train_gpt":
+        steps, vocabulary = work.sizes[0], work.sizes[-1]
+        x = torch.randint(0, vocabulary, (work.batch, steps), device="cuda")
+        y = torch.randint(0, vocabulary, (work.batch * steps,), device="cuda")
+    else:
+        shape = (1, 28, 28) if work.kind == "train_cnn" else work.sizes[:1]
+        x = torch.randn(work.batch, *shape, device="cuda")
+        y = torch.randint(0, 8, (work.batch,), device="cuda")
     # Eager AdamW is PyTorch's own choice, which is not one kernel.
     settings = {} if variant == "eager" else {"fused": True, "capturable": True}
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6, **settings)
 
     def step() -> None:
         optimizer.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
+        functional.cross_entropy(model(x).flatten(0, -2), y).backward()
         optimizer.step()
 
     return _over_many(step if variant != "graph" else _captured(step, optimizer), seconds)

@@ -10,8 +10,7 @@ from typing import SupportsFloat, SupportsIndex, TypeAlias, cast
 from loom._suggest import unknown
 from loom.errors import ConfigError
 
-Pair: TypeAlias = "tuple[int, int]"
-PairLike: TypeAlias = "int | Sequence[int]"
+ExtentsLike: TypeAlias = "int | Sequence[int]"
 
 
 def whole(where: str, name: str, value: object, *, least: int) -> int:
@@ -65,17 +64,15 @@ def flag(where: str, name: str, value: object) -> bool:
     raise ConfigError(f"{where}: {name} must be True or False, got {value!r}")
 
 
-def pair(where: str, name: str, value: object, *, least: int) -> Pair:
-    """Expands one whole number, or a pair of them, to (height, width)."""
+def extents(where: str, name: str, value: object, *, axes: int, least: int) -> tuple[int, ...]:
+    """Expands one whole number, or one for each axis, to as many as there are axes."""
     numbers = items(value)
     if numbers is None:
-        number = whole(where, name, value, least=least)
-        return number, number
-    if len(numbers) != 2:
-        raise ConfigError(
-            f"{where}: {name} must be one whole number or a pair (height, width), got {value!r}"
-        )
-    return whole(where, name, numbers[0], least=least), whole(where, name, numbers[1], least=least)
+        return (whole(where, name, value, least=least),) * axes
+    if len(numbers) != axes:
+        wanted = {1: "", 2: " or a pair (height, width)", 3: " or three (depth, height, width)"}[axes]
+        raise ConfigError(f"{where}: {name} must be one whole number{wanted}, got {value!r}")
+    return tuple(whole(where, name, number, least=least) for number in numbers)
 
 
 def items(value: object) -> tuple[object, ...] | None:

@@ -4,7 +4,7 @@ The names: zeros, ones, xavier_normal, xavier_uniform, he_normal, he_uniform,
 lecun_normal, orthogonal. Those with parameters that must be given are objects:
 `Constant`, `Normal`, `TruncatedNormal`, `Uniform`. All draw from the network's
 seed. A layer that names none uses its own default: Xavier normal for `Dense`,
-He normal for `Conv2D`, zeros for biases.
+He normal for convolutions, zeros for biases.
 """
 
 from __future__ import annotations

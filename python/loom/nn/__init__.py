@@ -2,7 +2,8 @@
 
 A layer object says what a layer does; the network that it is added to owns the
 weights. One object may therefore be added in several places. Shapes below leave
-out the batch, which always comes first. Images are channels, height, width.
+out the batch, which always comes first. Signals are channels, length; images are
+channels, height, width; volumes are channels, depth, height, width.
 """
 
 from __future__ import annotations
@@ -10,33 +11,100 @@ from __future__ import annotations
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation
+from loom.nn.attention import MultiHeadAttention, Rotary
+from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
-from loom.nn.convolution import Conv2D
+from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
-from loom.nn.pooling import AvgPool2D, GlobalAvgPool2D, MaxPool2D
-from loom.nn.softmax import Softmax
+from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
+from loom.nn.feed_forward import GeGLU, SwiGLU
+from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from loom.nn.pooling import (
+    AvgPool1D,
+    AvgPool2D,
+    AvgPool3D,
+    GlobalAvgPool1D,
+    GlobalAvgPool2D,
+    GlobalAvgPool3D,
+    GlobalMaxPool1D,
+    GlobalMaxPool2D,
+    GlobalMaxPool3D,
+    MaxPool1D,
+    MaxPool2D,
+    MaxPool3D,
+)
+from loom.nn.recurrent import GRU, LSTM, RNN
+from loom.nn.softmax import (
+    AdaptiveSoftmax,
+    Entmax,
+    GridSoftmax,
+    GumbelSoftmax,
+    HierarchicalSoftmax,
+    MaskedSoftmax,
+    MixtureSoftmax,
+    Softmax,
+    Sparsemax,
+)
 from loom.nn.structure import Dropout, Flatten, Permute, Reshape
 
 __all__ = [
     "ELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "Activation",
     "ActivationFunction",
+    "AdaptiveSoftmax",
+    "AvgPool1D",
     "AvgPool2D",
+    "AvgPool3D",
+    "BatchNorm",
     "Composed",
+    "Conv1D",
     "Conv2D",
+    "Conv3D",
+    "ConvTranspose1D",
+    "ConvTranspose2D",
+    "ConvTranspose3D",
     "Dense",
     "Dropout",
+    "Embedding",
+    "Entmax",
     "Flatten",
+    "GeGLU",
+    "GlobalAvgPool1D",
     "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
+    "GridSoftmax",
+    "GroupNorm",
+    "GumbelSoftmax",
+    "HierarchicalSoftmax",
+    "KMeans",
     "Layer",
+    "LayerNorm",
     "LeakyReLU",
     "Masked",
+    "MaskedSoftmax",
+    "MaxPool1D",
     "MaxPool2D",
+    "MaxPool3D",
+    "MixtureSoftmax",
+    "MultiHeadAttention",
     "Parallel",
     "Permute",
+    "PositionalEmbedding",
+    "RMSNorm",
     "Reshape",
     "Residual",
+    "Rotary",
     "Sequential",
+    "SinusoidalPositions",
     "Softmax",
+    "Sparsemax",
+    "SwiGLU",
+    "TiedHead",
     "layer_from_config",
 ]

@@ -1,19 +1,82 @@
-"""Pooling: one number for each window."""
+"""Pooling: one number for each window, over one, two and three axes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from loom._checks import PairLike, flag, pair
+from loom._checks import ExtentsLike, extents, flag
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
-__all__ = ["AvgPool2D", "GlobalAvgPool2D", "MaxPool2D"]
+__all__ = [
+    "AvgPool1D",
+    "AvgPool2D",
+    "AvgPool3D",
+    "GlobalAvgPool1D",
+    "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
+    "GlobalMaxPool1D",
+    "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
+    "MaxPool1D",
+    "MaxPool2D",
+    "MaxPool3D",
+]
+
+
+@dataclass(frozen=True)
+class _Pool(Layer):
+    """What windows over any number of axes have in common."""
+
+    pool_size: ExtentsLike
+    stride: ExtentsLike | None = None
+    padding: ExtentsLike = 0
+
+    _axes: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+
+        def resolved(name: str, value: object, least: int) -> tuple[int, ...]:
+            return extents(where, name, value, axes=self._axes, least=least)
+
+        window = resolved("pool_size", self.pool_size, 1)
+        rim = resolved("padding", self.padding, 0)
+        if any(2 * edge > extent for edge, extent in zip(rim, window, strict=True)):
+            raise ConfigError(f"{where}: padding must be at most half of pool_size {window}, got {rim}")
+        step = window if self.stride is None else resolved("stride", self.stride, 1)
+        self._set(pool_size=window, stride=step, padding=rim)
+
+
+@FAMILY.register("max_pool1d")
+@dataclass(frozen=True)
+class MaxPool1D(_Pool):
+    """The largest value in each window; ties go to the first.
+
+    Input (channels, length); output (channels, length') with
+    length' = (length + 2 padding - pool) // stride + 1.
+
+    Args:
+        pool_size: One size.
+        stride: One step; the pool size by default.
+        padding: Minus infinities added on every side, at most half the pool
+            size: one number.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.MaxPool1D(2).stride
+        (2,)
+    """
+
+    _axes: ClassVar[int] = 1
 
 
 @FAMILY.register("max_pool2d")
 @dataclass(frozen=True)
-class MaxPool2D(Layer):
+class MaxPool2D(_Pool):
     """The largest value in each window; ties go to the first.
 
     Input (channels, height, width); output (channels, height', width') with
@@ -33,17 +96,69 @@ class MaxPool2D(Layer):
         (2, 2)
     """
 
-    pool_size: PairLike
-    stride: PairLike | None = None
-    padding: PairLike = 0
+    _axes: ClassVar[int] = 2
+
+
+@FAMILY.register("max_pool3d")
+@dataclass(frozen=True)
+class MaxPool3D(_Pool):
+    """The largest value in each window; ties go to the first.
+
+    Input (channels, depth, height, width); output (channels, depth', height', width') with
+    depth' = (depth + 2 padding - pool) // stride + 1.
+
+    Args:
+        pool_size: One size or (depth, height, width).
+        stride: One step or (depth, height, width); the pool size by default.
+        padding: Minus infinities added on every side, at most half the pool
+            size: one number or (depth, height, width).
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.MaxPool3D(2).stride
+        (2, 2, 2)
+    """
+
+    _axes: ClassVar[int] = 3
+
+
+@FAMILY.register("avg_pool1d")
+@dataclass(frozen=True)
+class AvgPool1D(_Pool):
+    """The mean of each window.
+
+    Input (channels, length); output (channels, length') with
+    length' = (length + 2 padding - pool) // stride + 1.
+
+    Args:
+        pool_size: One size.
+        stride: One step; the pool size by default.
+        padding: Zeros added on every side, at most half the pool size: one number.
+        count_include_pad: Whether the padding counts in the mean's divisor.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.AvgPool1D(3, stride=2, padding=1).padding
+        (1,)
+    """
+
+    count_include_pad: bool = True
+
+    _axes: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        self._set(**_pool("MaxPool2D", self.pool_size, self.stride, self.padding))
+        super().__post_init__()
+        where = type(self).__name__
+        self._set(count_include_pad=flag(where, "count_include_pad", self.count_include_pad))
 
 
 @FAMILY.register("avg_pool2d")
 @dataclass(frozen=True)
-class AvgPool2D(Layer):
+class AvgPool2D(_Pool):
     """The mean of each window.
 
     Input (channels, height, width); output (channels, height', width') with
@@ -64,16 +179,91 @@ class AvgPool2D(Layer):
         (1, 1)
     """
 
-    pool_size: PairLike
-    stride: PairLike | None = None
-    padding: PairLike = 0
     count_include_pad: bool = True
 
+    _axes: ClassVar[int] = 2
+
     def __post_init__(self) -> None:
-        self._set(
-            **_pool("AvgPool2D", self.pool_size, self.stride, self.padding),
-            count_include_pad=flag("AvgPool2D", "count_include_pad", self.count_include_pad),
-        )
+        super().__post_init__()
+        where = type(self).__name__
+        self._set(count_include_pad=flag(where, "count_include_pad", self.count_include_pad))
+
+
+@FAMILY.register("avg_pool3d")
+@dataclass(frozen=True)
+class AvgPool3D(_Pool):
+    """The mean of each window.
+
+    Input (channels, depth, height, width); output (channels, depth', height', width') with
+    depth' = (depth + 2 padding - pool) // stride + 1.
+
+    Args:
+        pool_size: One size or (depth, height, width).
+        stride: One step or (depth, height, width); the pool size by default.
+        padding: Zeros added on every side, at most half the pool size: one
+            number or (depth, height, width).
+        count_include_pad: Whether the padding counts in the mean's divisor.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.AvgPool3D(3, stride=2, padding=1).padding
+        (1, 1, 1)
+    """
+
+    count_include_pad: bool = True
+
+    _axes: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = type(self).__name__
+        self._set(count_include_pad=flag(where, "count_include_pad", self.count_include_pad))
+
+
+@FAMILY.register("global_max_pool1d")
+@dataclass(frozen=True)
+class GlobalMaxPool1D(Layer):
+    """The largest value of each channel: input (channels, length), output (channels,).
+
+    Examples:
+        >>> nn.GlobalMaxPool1D().to_config()
+        {'type': 'global_max_pool1d'}
+    """
+
+
+@FAMILY.register("global_max_pool2d")
+@dataclass(frozen=True)
+class GlobalMaxPool2D(Layer):
+    """The largest value of each channel: input (channels, height, width), output (channels,).
+
+    Examples:
+        >>> nn.GlobalMaxPool2D().to_config()
+        {'type': 'global_max_pool2d'}
+    """
+
+
+@FAMILY.register("global_max_pool3d")
+@dataclass(frozen=True)
+class GlobalMaxPool3D(Layer):
+    """The largest value of each channel: input (channels, depth, height, width), output (channels,).
+
+    Examples:
+        >>> nn.GlobalMaxPool3D().to_config()
+        {'type': 'global_max_pool3d'}
+    """
+
+
+@FAMILY.register("global_avg_pool1d")
+@dataclass(frozen=True)
+class GlobalAvgPool1D(Layer):
+    """The mean of each channel: input (channels, length), output (channels,).
+
+    Examples:
+        >>> nn.GlobalAvgPool1D().to_config()
+        {'type': 'global_avg_pool1d'}
+    """
 
 
 @FAMILY.register("global_avg_pool2d")
@@ -87,10 +277,12 @@ class GlobalAvgPool2D(Layer):
     """
 
 
-def _pool(where: str, size: PairLike, stride: PairLike | None, padding: PairLike) -> dict[str, object]:
-    window = pair(where, "pool_size", size, least=1)
-    rim = pair(where, "padding", padding, least=0)
-    if any(2 * edge > extent for edge, extent in zip(rim, window, strict=True)):
-        raise ConfigError(f"{where}: padding must be at most half of pool_size {window}, got {rim}")
-    step = window if stride is None else pair(where, "stride", stride, least=1)
-    return {"pool_size": window, "stride": step, "padding": rim}
+@FAMILY.register("global_avg_pool3d")
+@dataclass(frozen=True)
+class GlobalAvgPool3D(Layer):
+    """The mean of each channel: input (channels, depth, height, width), output (channels,).
+
+    Examples:
+        >>> nn.GlobalAvgPool3D().to_config()
+        {'type': 'global_avg_pool3d'}
+    """

@@ -5,7 +5,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use loom::cpu::{Args, Cpu, StepValues};
-use loom::ops::{Convolution, Direction, Geometry2D, Operation};
+use loom::ops::{Convolution, Direction, Geometry, Operation};
 use std::hint::black_box;
 
 /// A window of `kernel` by `kernel` that keeps the image's size.
@@ -33,13 +33,12 @@ fn convolutions(criterion: &mut Criterion) {
     let values = StepValues::default();
     for layer in &LAYERS {
         let &Layer { inputs, outputs, groups, size, kernel, rows, .. } = layer;
-        let geometry = Geometry2D {
-            input: [size; 2],
-            output: [size; 2],
-            kernel: [kernel; 2],
-            stride: [1; 2],
-            padding: [kernel / 2; 2],
-            dilation: [1; 2],
+        let geometry = Geometry {
+            input: [1, size, size],
+            output: [1, size, size],
+            kernel: [1, kernel, kernel],
+            padding: [0, kernel / 2, kernel / 2],
+            ..Geometry::POINT
         };
         let numbers = |len: usize| (0..len).map(|i| (i * 7 % 13) as f32 * 0.1 - 0.6).collect::<Vec<_>>();
         let mut x = numbers(rows * inputs * size * size);
@@ -56,6 +55,7 @@ fn convolutions(criterion: &mut Criterion) {
                 groups,
                 bias: false,
                 activation: None,
+                mixed: false,
                 mixed: false,
             };
             group.bench_function(direction.to_string(), |bencher| {

@@ -3,7 +3,7 @@
 //! The networks are those that benches/peers runs in other frameworks.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use loom::layers::{Conv2D, Dense, Flatten, MaxPool2D, Padding};
+use loom::layers::{Conv2D, Dense, Flatten, Lstm, MaxPool2D, Padding};
 use loom::ops::pointwise::Activation;
 use loom::train::{Examples, LossConfig, Rows, Trainer, TrainingConfig};
 use loom::{Network, Result, tensor_view};
@@ -28,6 +28,14 @@ fn cnn() -> Result<Network> {
     }
     network.add([0, 0, 0], Flatten {})?;
     network.add([0, 0, 0], Dense::new(128).activation(Activation::Relu))?;
+    network.add([0, 0, 0], Dense::new(10))?;
+    network.build()?;
+    Ok(network)
+}
+
+fn lstm() -> Result<Network> {
+    let mut network = Network::sequential([32, 64])?;
+    network.add([0, 0, 0], Lstm::new(256))?;
     network.add([0, 0, 0], Dense::new(10))?;
     network.build()?;
     Ok(network)
@@ -62,6 +70,7 @@ fn steps(criterion: &mut Criterion) -> Result<()> {
     step(criterion, "step/mlp1024", mlp(&[784, 512, 512, 10])?, 1024)?;
     step(criterion, "step/mlp1", mlp(&[128, 512, 512, 8])?, 1)?;
     step(criterion, "step/cnn64", cnn()?, 64)?;
+    step(criterion, "step/lstm32", lstm()?, 32)?;
     let network = mlp(&[128, 512, 512, 8])?;
     let input = noise(128);
     criterion.bench_function("infer/mlp1", |bencher| {

@@ -23,6 +23,8 @@ pub enum Use {
     Shuffle = 1,
     /// Dropout masks.
     Dropout = 2,
+    /// Noise of a softmax's logits.
+    Gumbel = 3,
 }
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

@@ -2,7 +2,7 @@
 #![cfg(feature = "gpu")]
 
 use loom::io::SaveOptions;
-use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
+use loom::layers::{BatchNorm, Conv2D, Dense, Dropout, Flatten, LayerNorm, MaxPool2D};
 use loom::ops::pointwise::Activation;
 use loom::train::{
     Callback, Epoch, Evaluator, Examples, LossConfig, Metric, OnNonFinite, Optimizer, Rows, StepReport,
@@ -198,6 +198,42 @@ fn a_frame_cut_anywhere_gives_the_same_bits() -> Result<()> {
     impl Callback for Watching {}
     train_with(&mut network, &data.examples()?, None, &config, false, &mut Watching)?;
     assert!(whole.1 == state_of(&mut network)?, "single steps differ");
+    Ok(())
+}
+
+/// Running statistics move with every step of a frame as they do on the CPU, however frames are cut.
+#[test]
+fn running_statistics_move_as_on_the_cpu() -> Result<()> {
+    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    // The last batch of an epoch has four rows.
+    let data = Data::new(100, &[20]);
+    let config = TrainingConfig { epochs: 2, ..config()? };
+    let make = || -> Result<Network> {
+        let mut network = Network::sequential([20])?;
+        // A bias would have no gradient but for rounding, which Adam makes steps of.
+        network.add([0, 0, 0], Dense::new(12).without_bias())?;
+        network.add([0, 0, 0], BatchNorm::default())?;
+        network.add([0, 0, 0], Dense::new(9).activation(Activation::Tanh))?;
+        network.add([0, 0, 0], LayerNorm::default())?;
+        network.add([0, 0, 0], Dense::new(4))?;
+        Ok(network)
+    };
+    let mut on_cpu = make()?;
+    let expected = losses_of(&mut on_cpu, &data, &config)?.0;
+    let mut on_gpu = make()?;
+    on_gpu.to("gpu")?;
+    let whole = losses_of(&mut on_gpu, &data, &config)?;
+    assert_close(&whole.0, &expected, 1e-3, "losses");
+    for name in ["running_mean", "running_var"] {
+        let expected = on_cpu.state([0, 0, 0], 1, name)?.to_f64();
+        assert!(expected.iter().all(|x| *x != 0.0 && *x != 1.0), "{name} has not moved");
+        assert_close(&on_gpu.state([0, 0, 0], 1, name)?.to_f64(), &expected, 1e-3, name);
+    }
+    gpu.cut_every_dispatch(true);
+    let mut network = make()?;
+    let cut = network.to("gpu").and_then(|_| losses_of(&mut network, &data, &config));
+    gpu.cut_every_dispatch(false);
+    assert!(whole == cut?, "a frame that was cut differs");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 /// The most operands a step may have.
 pub const MAX_READS: usize = 8;
 /// The most results a step may have.
-pub const MAX_WRITES: usize = 4;
+pub const MAX_WRITES: usize = 6;
 
 /// Values that change from step to step, below a compiled program.
 #[derive(Clone, Debug)]

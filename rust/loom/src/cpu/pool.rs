@@ -429,6 +429,25 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Calls `body(task, pieces)` for each of `0..tasks`, spread over the threads, with the task's piece
+    /// of every slice: each comes with the elements of a piece. Pieces past a slice's end are empty.
+    ///
+    /// Choose the pieces by the shape of the work, as in [`Pool::for_each_chunk`].
+    pub fn for_each_piece<A: Send, const N: usize>(
+        &self,
+        tasks: usize,
+        data: [(&mut [A], usize); N],
+        body: impl Fn(usize, [&mut [A]; N]) + Sync,
+    ) {
+        let pieces = data.map(|(slice, chunk)| Pieces::new(slice, chunk));
+        self.run(tasks, &|index| {
+            // SAFETY: the pool calls this once for each index.
+            body(index, pieces.each_ref().map(|pieces| unsafe { pieces.piece(index) }));
+        });
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);

@@ -56,7 +56,14 @@ fn place(sample: &Sample, precision: Precision) -> Result<Place> {
     }
     let cell = [0, 0, cells - 1];
     let layer = network.cell_len(cell)?;
-    network.add_arc(cell, sample.layer.clone())?;
+    let masked = sample.masked && sample.layer.kind() != "masked";
+    network.add_arc(
+        cell,
+        match masked {
+            true => Arc::new(super::Masked::new(super::Chain::new(vec![sample.layer.clone()]))),
+            false => sample.layer.clone(),
+        },
+    )?;
     network.add(cell, before(2))?;
     network.build()?;
     Ok(Place { network, cell, layer })

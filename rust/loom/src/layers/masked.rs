@@ -3,7 +3,8 @@
 use super::chain::Chain;
 use super::registry::{Configured, config_of};
 use super::{
-    CarriedSpec, Context, Dense, Forward, Layer, ParameterSpec, Sample, StateSpec, Want, shape_error,
+    CarriedSpec, Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, StateSpec, Want,
+    shape_error,
 };
 use crate::ops::StepMask;
 use crate::ops::pointwise::Activation;
@@ -57,6 +58,8 @@ impl Configured for Masked {
         vec![
             Sample::new(Self::new(dense.clone()), [4, 2]).masked(),
             Sample::new(Self { value: -1.0, ..Self::new(dense) }, [1, 1]),
+            Sample::new(Self::new(MaskedSoftmax { axis: 0, ..MaskedSoftmax::default() }), [7, 3]).masked(),
+            Sample::new(Self::new(MaskedSoftmax::default()), [4, 5]).masked(),
         ]
     }
 }

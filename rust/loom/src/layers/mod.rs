@@ -4,43 +4,73 @@
 //! it and its gradients. It names no device, no numeric type and no trainer.
 
 mod activation;
+mod attention;
 mod chain;
 #[cfg(test)]
 mod conformance;
 mod context;
-mod conv2d;
+mod convolution;
+mod convolution_transpose;
 mod dense;
 mod dropout;
+mod embedding;
 mod flatten;
+mod gated;
+#[cfg(test)]
+mod golden;
+mod kmeans;
 mod masked;
+mod normalization;
 mod parallel;
 mod permute;
 mod pooling;
+mod positions;
+mod projection;
+mod recurrent;
 mod registry;
 mod reshape;
 mod residual;
 mod sample;
 mod sequential;
 mod softmax;
+mod window;
+#[cfg(test)]
+mod window_golden;
 
 pub use activation::ActivationLayer;
+pub use attention::{MultiHeadAttention, RotaryConfig};
 pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, CarriedSpec, Context, ParameterSpec, StateSpec};
-pub use conv2d::{Conv2D, Padding};
+pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
+pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use dense::Dense;
 pub use dropout::Dropout;
+pub use embedding::{Embedding, TiedHead};
 pub use flatten::Flatten;
+pub use gated::{GeGLU, SwiGLU};
+pub use kmeans::KMeans;
 pub use masked::Masked;
+pub use normalization::{BatchNorm, GroupNorm, LayerNorm, RMSNorm};
 pub use parallel::{CombineMode, Parallel};
 pub use permute::Permute;
-pub use pooling::{AvgPool2D, GlobalAvgPool2D, MaxPool2D};
+pub use pooling::{
+    AvgPool, AvgPool1D, AvgPool2D, AvgPool3D, GlobalAvgPool, GlobalAvgPool1D, GlobalAvgPool2D,
+    GlobalAvgPool3D, GlobalMaxPool, GlobalMaxPool1D, GlobalMaxPool2D, GlobalMaxPool3D, MaxPool, MaxPool1D,
+    MaxPool2D, MaxPool3D,
+};
+pub use positions::{PositionalEmbedding, SinusoidalPositions};
+pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
 pub use registry::{Configured, from_config, kinds, register, samples};
 pub use reshape::Reshape;
 pub use residual::Residual;
 pub use sample::Sample;
 pub use sequential::Sequential;
-pub use softmax::Softmax;
 pub(crate) use softmax::class_extents;
+pub use softmax::{
+    AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
+    MixtureSoftmax, Softmax, Sparsemax,
+};
+pub use window::{NamedPadding, Padding};
 
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};

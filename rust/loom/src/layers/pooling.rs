@@ -1,72 +1,113 @@
-//! Pooling layers over images.
+//! Pooling layers over signals, images and volumes.
 
-use super::conv2d::{Padding, ones, positive, window_geometry};
 use super::dense::yes;
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use super::window::{Padding, Window, join, last, ones, positive, split, zeros};
+use super::{Context, Forward, Layer, Sample, Want, single};
 use crate::ops::pool::PoolKind;
-use crate::ops::{Direction, Geometry2D, Pool};
+use crate::ops::{Direction, Pool};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// The largest element of every window: (channels, length) to (channels, length').
+pub type MaxPool1D = MaxPool<1>;
 /// The largest element of every window: (channels, height, width) to (channels, height', width').
+pub type MaxPool2D = MaxPool<2>;
+/// The largest element of every window: (channels, depth, height, width) to (channels, depth', height', width').
+pub type MaxPool3D = MaxPool<3>;
+/// The mean of every window: (channels, length) to (channels, length').
+pub type AvgPool1D = AvgPool<1>;
+/// The mean of every window: (channels, height, width) to (channels, height', width').
+pub type AvgPool2D = AvgPool<2>;
+/// The mean of every window: (channels, depth, height, width) to (channels, depth', height', width').
+pub type AvgPool3D = AvgPool<3>;
+/// The largest element of every channel: (channels, length) to (channels,).
+pub type GlobalMaxPool1D = GlobalMaxPool<1>;
+/// The largest element of every channel: (channels, height, width) to (channels,).
+pub type GlobalMaxPool2D = GlobalMaxPool<2>;
+/// The largest element of every channel: (channels, depth, height, width) to (channels,).
+pub type GlobalMaxPool3D = GlobalMaxPool<3>;
+/// The mean of every channel: (channels, length) to (channels,).
+pub type GlobalAvgPool1D = GlobalAvgPool<1>;
+/// The mean of every channel: (channels, height, width) to (channels,).
+pub type GlobalAvgPool2D = GlobalAvgPool<2>;
+/// The mean of every channel: (channels, depth, height, width) to (channels,).
+pub type GlobalAvgPool3D = GlobalAvgPool<3>;
+
+/// The largest element of every window over `N` axes: (channels, extents) to (channels, extents').
 ///
 /// Ties go to the first; padding never wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MaxPool2D {
-    /// Height and width of the window.
-    pub pool_size: [usize; 2],
+#[serde(
+    deny_unknown_fields,
+    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
+)]
+pub struct MaxPool<const N: usize> {
+    /// Extents of the window.
+    pub pool_size: [usize; N],
     /// Steps of the window; the window's own size unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stride: Option<[usize; 2]>,
-    /// Rows above and below, columns left and right; at most half the window.
-    #[serde(default)]
-    pub padding: [usize; 2],
+    pub stride: Option<[usize; N]>,
+    /// Added at either end of each axis; at most half the window.
+    #[serde(default = "zeros")]
+    pub padding: [usize; N],
 }
 
-/// The mean of every window: (channels, height, width) to (channels, height', width').
+/// The mean of every window over `N` axes: (channels, extents) to (channels, extents').
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AvgPool2D {
-    /// Height and width of the window.
-    pub pool_size: [usize; 2],
+#[serde(
+    deny_unknown_fields,
+    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
+)]
+pub struct AvgPool<const N: usize> {
+    /// Extents of the window.
+    pub pool_size: [usize; N],
     /// Steps of the window; the window's own size unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stride: Option<[usize; 2]>,
-    /// Rows above and below, columns left and right; at most half the window.
-    #[serde(default)]
-    pub padding: [usize; 2],
+    pub stride: Option<[usize; N]>,
+    /// Added at either end of each axis; at most half the window.
+    #[serde(default = "zeros")]
+    pub padding: [usize; N],
     /// Whether padding counts as zeros in the mean.
     #[serde(default = "yes")]
     pub count_include_pad: bool,
 }
 
-/// The mean of every channel: (channels, height, width) to (channels,).
+/// The largest element of every channel: (channels, extents) to (channels,). Ties go to the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GlobalAvgPool2D {}
+pub struct GlobalMaxPool<const N: usize> {}
 
-impl MaxPool2D {
+/// The mean of every channel: (channels, extents) to (channels,).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GlobalAvgPool<const N: usize> {}
+
+impl<const N: usize> MaxPool<N> {
     /// Windows of this size side by side.
-    pub fn new(pool_size: [usize; 2]) -> Self {
-        Self { pool_size, stride: None, padding: [0, 0] }
+    pub fn new(pool_size: [usize; N]) -> Self {
+        Self { pool_size, stride: None, padding: zeros() }
     }
 }
 
-impl AvgPool2D {
+impl<const N: usize> AvgPool<N> {
     /// Windows of this size side by side.
-    pub fn new(pool_size: [usize; 2]) -> Self {
-        Self { pool_size, stride: None, padding: [0, 0], count_include_pad: true }
+    pub fn new(pool_size: [usize; N]) -> Self {
+        Self { pool_size, stride: None, padding: zeros(), count_include_pad: true }
     }
 }
 
-fn validate_window(pool_size: [usize; 2], stride: Option<[usize; 2]>, padding: [usize; 2]) -> Result<()> {
+fn validate_window<const N: usize>(
+    pool_size: [usize; N],
+    stride: Option<[usize; N]>,
+    padding: [usize; N],
+) -> Result<()> {
     positive("pool_size", pool_size)?;
-    positive("stride", stride.unwrap_or([1, 1]))?;
-    if (0..2).any(|axis| padding[axis] * 2 > pool_size[axis]) {
+    positive("stride", stride.unwrap_or(ones()))?;
+    if (0..N).any(|axis| padding[axis] * 2 > pool_size[axis]) {
         return Err(Error::Value(format!(
             "padding {padding:?} must be at most half of pool_size {pool_size:?}, or windows would hold nothing else"
         )));
@@ -74,234 +115,190 @@ fn validate_window(pool_size: [usize; 2], stride: Option<[usize; 2]>, padding: [
     Ok(())
 }
 
-impl Configured for MaxPool2D {
-    fn validate(&self) -> Result<()> {
-        validate_window(self.pool_size, self.stride, self.padding)
-    }
-
-    fn samples() -> Vec<Sample> {
-        let overlapping = Self { stride: Some([1, 2]), padding: [1, 0], ..Self::new([3, 2]) };
-        vec![
-            Sample::new(Self::new([1, 1]), [1, 1, 1]),
-            Sample::new(Self::new([2, 2]), [3, 6, 5]),
-            Sample::new(overlapping, [2, 5, 7]),
-        ]
-    }
-}
-
-impl Configured for AvgPool2D {
+impl<const N: usize> Configured for MaxPool<N>
+where
+    [usize; N]: Serialize + DeserializeOwned,
+{
     fn validate(&self) -> Result<()> {
         validate_window(self.pool_size, self.stride, self.padding)
     }
 
     fn samples() -> Vec<Sample> {
         let overlapping =
-            Self { stride: Some([1, 2]), padding: [1, 1], count_include_pad: false, ..Self::new([3, 2]) };
+            Self { stride: Some(last([2, 1, 2])), padding: last([0, 1, 1]), ..Self::new(last([2, 3, 3])) };
         vec![
-            Sample::new(Self::new([1, 1]), [1, 1, 1]),
-            Sample::new(Self::new([2, 2]), [3, 6, 5]),
-            Sample::new(Self { padding: [1, 0], ..Self::new([2, 3]) }, [1, 5, 7]),
-            Sample::new(overlapping, [2, 5, 7]),
+            Sample::new(Self::new(ones()), join::<N>(1, [1, 1, 1])),
+            Sample::new(Self::new(last([2, 2, 2])), join::<N>(3, [3, 6, 5])),
+            Sample::new(overlapping, join::<N>(2, [4, 5, 7])),
         ]
     }
 }
 
-impl Configured for GlobalAvgPool2D {
+impl<const N: usize> Configured for AvgPool<N>
+where
+    [usize; N]: Serialize + DeserializeOwned,
+{
+    fn validate(&self) -> Result<()> {
+        validate_window(self.pool_size, self.stride, self.padding)
+    }
+
     fn samples() -> Vec<Sample> {
-        vec![Sample::new(Self {}, [1, 1, 1]), Sample::new(Self {}, [3, 5, 7])]
-    }
-}
-
-/// Channels and window extents for an image.
-fn geometry(
-    name: &str,
-    input: &Shape,
-    pool_size: Option<[usize; 2]>,
-    stride: Option<[usize; 2]>,
-    padding: [usize; 2],
-) -> Result<(usize, Geometry2D)> {
-    let &[channels, height, width] = &input[..] else {
-        return Err(shape_error(name, "(channels, height, width)", input));
-    };
-    if input.is_empty() {
-        return Err(shape_error(name, "no empty axis", input));
-    }
-    let kernel = pool_size.unwrap_or([height, width]);
-    let padding = Padding::Explicit(padding);
-    Ok((channels, window_geometry(name, [height, width], kernel, stride.unwrap_or(kernel), padding, ones())?))
-}
-
-fn output_shape(channels: usize, geometry: &Geometry2D) -> Shape {
-    Shape::from([channels, geometry.output[0], geometry.output[1]])
-}
-
-fn average_forward(
-    b: &mut Builder,
-    x: Value,
-    channels: usize,
-    geometry: Geometry2D,
-    count_padding: bool,
-) -> Value {
-    let kind = PoolKind::Average { count_padding };
-    let shape = output_shape(channels, &geometry);
-    b.apply(
-        Pool { direction: Direction::Forward, kind, geometry, channels, derivative: None },
-        &[x],
-        "y",
-        shape,
-    )
-}
-
-fn average_backward(
-    b: &mut Builder,
-    x: Value,
-    gradient: Value,
-    channels: usize,
-    geometry: Geometry2D,
-    count_padding: bool,
-) -> Value {
-    let kind = PoolKind::Average { count_padding };
-    let shape = b.shape(x).clone();
-    b.apply(
-        Pool { direction: Direction::InputGradient, kind, geometry, channels, derivative: None },
-        &[gradient],
-        "dx",
-        shape,
-    )
-}
-
-impl Layer for MaxPool2D {
-    fn kind(&self) -> &'static str {
-        "max_pool2d"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
-
-    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let input = single(self.kind(), inputs)?;
-        let (channels, geometry) =
-            geometry("MaxPool2D", input, Some(self.pool_size), self.stride, self.padding)?;
-        Ok(output_shape(channels, &geometry))
-    }
-
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let (channels, geometry) =
-            geometry("MaxPool2D", b.shape(x), Some(self.pool_size), self.stride, self.padding)?;
-        let shape = output_shape(channels, &geometry);
-        let op =
-            Pool { direction: Direction::Forward, kind: PoolKind::Max, geometry, channels, derivative: None };
-        let (y, indices) = b.apply_indexed(op, &[x], "y", shape);
-        Ok(Forward::saving(y, vec![indices]))
-    }
-
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let x = *single(self.kind(), inputs)?;
-        let shape = b.shape(x).clone();
-        let (channels, geometry) =
-            geometry("MaxPool2D", &shape, Some(self.pool_size), self.stride, self.padding)?;
-        let op = Pool {
-            direction: Direction::InputGradient,
-            kind: PoolKind::Max,
-            geometry,
-            channels,
-            derivative: None,
+        let overlapping = Self {
+            stride: Some(last([2, 1, 2])),
+            padding: last([1, 1, 1]),
+            count_include_pad: false,
+            ..Self::new(last([2, 3, 3]))
         };
-        Ok(vec![Some(b.apply(op, &[gradient, forward.saved[0]], "dx", shape))])
+        let bordered = Self { padding: last([0, 1, 1]), ..Self::new(last([1, 2, 3])) };
+        vec![
+            Sample::new(Self::new(ones()), join::<N>(1, [1, 1, 1])),
+            Sample::new(Self::new(last([2, 2, 2])), join::<N>(3, [3, 6, 5])),
+            Sample::new(bordered, join::<N>(1, [2, 5, 7])),
+            Sample::new(overlapping, join::<N>(2, [3, 5, 7])),
+        ]
     }
 }
 
-impl Layer for AvgPool2D {
-    fn kind(&self) -> &'static str {
-        "avg_pool2d"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
-
-    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let input = single(self.kind(), inputs)?;
-        let (channels, geometry) =
-            geometry("AvgPool2D", input, Some(self.pool_size), self.stride, self.padding)?;
-        Ok(output_shape(channels, &geometry))
-    }
-
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let (channels, geometry) =
-            geometry("AvgPool2D", b.shape(x), Some(self.pool_size), self.stride, self.padding)?;
-        Ok(Forward::new(average_forward(b, x, channels, geometry, self.count_include_pad)))
-    }
-
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let x = *single(self.kind(), inputs)?;
-        let (channels, geometry) =
-            geometry("AvgPool2D", b.shape(x), Some(self.pool_size), self.stride, self.padding)?;
-        Ok(vec![Some(average_backward(b, x, gradient, channels, geometry, self.count_include_pad))])
+impl<const N: usize> Configured for GlobalMaxPool<N> {
+    fn samples() -> Vec<Sample> {
+        vec![Sample::new(Self {}, join::<N>(1, [1, 1, 1])), Sample::new(Self {}, join::<N>(3, [2, 5, 7]))]
     }
 }
 
-impl Layer for GlobalAvgPool2D {
-    fn kind(&self) -> &'static str {
-        "global_avg_pool2d"
+impl<const N: usize> Configured for GlobalAvgPool<N> {
+    fn samples() -> Vec<Sample> {
+        vec![Sample::new(Self {}, join::<N>(1, [1, 1, 1])), Sample::new(Self {}, join::<N>(3, [2, 5, 7]))]
+    }
+}
+
+/// A window side by side with the next unless it has a stride of its own.
+fn window_of<const N: usize>(
+    kernel: [usize; N],
+    stride: Option<[usize; N]>,
+    padding: [usize; N],
+) -> Window<N> {
+    let padding = Padding::Explicit(padding);
+    Window { kernel, stride: stride.unwrap_or(kernel), padding, dilation: ones() }
+}
+
+/// Pooling of an input of a certain shape.
+struct Pooling {
+    op: Pool,
+    /// The output's extents.
+    output: Shape,
+}
+
+impl Pooling {
+    /// Windows of a size, or one over everything that leaves only the channels.
+    fn new<const N: usize>(
+        name: &str,
+        kind: PoolKind,
+        input: &Shape,
+        window: Option<Window<N>>,
+    ) -> Result<Self> {
+        let (channels, extents) = split(name, input)?;
+        let window = window.unwrap_or_else(|| window_of(extents, None, zeros()));
+        let geometry = window.over(name, extents)?;
+        let output = join::<N>(channels, geometry.output);
+        Ok(Self {
+            op: Pool { direction: Direction::Forward, kind, geometry, channels, derivative: None },
+            output,
+        })
     }
 
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
+    /// Windows over everything.
+    fn global<const N: usize>(name: &str, kind: PoolKind, input: &Shape) -> Result<Self> {
+        let made = Self::new::<N>(name, kind, input, None)?;
+        Ok(Self { output: Shape::from([input[0]]), ..made })
     }
 
-    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let (channels, _) = geometry("GlobalAvgPool2D", single(self.kind(), inputs)?, None, None, [0, 0])?;
-        Ok(Shape::from([channels]))
-    }
-
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let (channels, geometry) = geometry("GlobalAvgPool2D", b.shape(x), None, None, [0, 0])?;
-        let y = average_forward(b, x, channels, geometry, true);
-        Ok(Forward::new(b.reshape(y, Shape::from([channels]))))
-    }
-
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
+    fn forward(self, b: &mut Builder, x: Value) -> Forward {
+        match self.op.kind {
+            PoolKind::Max => {
+                let (y, indices) = b.apply_indexed(self.op, &[x], "y", self.output);
+                Forward::saving(y, vec![indices])
+            }
+            PoolKind::Average { .. } => Forward::new(b.apply(self.op, &[x], "y", self.output)),
         }
-        let x = *single(self.kind(), inputs)?;
-        let (channels, geometry) = geometry("GlobalAvgPool2D", b.shape(x), None, None, [0, 0])?;
-        let gradient = b.reshape(gradient, output_shape(channels, &geometry));
-        Ok(vec![Some(average_backward(b, x, gradient, channels, geometry, true))])
+    }
+
+    fn backward(self, b: &mut Builder, x: Value, forward: &Forward, gradient: Value) -> Value {
+        let shape = b.shape(x).clone();
+        let op = Pool { direction: Direction::InputGradient, ..self.op };
+        let reads = [&[gradient], &forward.saved[..]].concat();
+        b.apply(op, &reads, "dx", shape)
+    }
+}
+
+/// The layer that a struct's `pooling` describes.
+macro_rules! layer {
+    ($layer:ident, $kinds:expr $(, $bound:ty)?) => {
+        impl<const N: usize> Layer for $layer<N> $(where $bound: Serialize)? {
+            fn kind(&self) -> &'static str {
+                $kinds[N - 1]
+            }
+
+            fn config(&self) -> serde_json::Value {
+                config_of(self.kind(), self)
+            }
+
+            fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+                Ok(self.pooling(single(self.kind(), inputs)?)?.output)
+            }
+
+            fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
+                let x = *single(self.kind(), inputs)?;
+                Ok(self.pooling(b.shape(x))?.forward(b, x))
+            }
+
+            fn backward(
+                &self,
+                b: &mut Builder,
+                _cx: &Context,
+                inputs: &[Value],
+                forward: &Forward,
+                gradient: Value,
+                want: Want,
+            ) -> Result<Vec<Option<Value>>> {
+                let x = *single(self.kind(), inputs)?;
+                if !want.inputs {
+                    return Ok(vec![None]);
+                }
+                Ok(vec![Some(self.pooling(b.shape(x))?.backward(b, x, forward, gradient))])
+            }
+        }
+    };
+}
+
+layer!(MaxPool, ["max_pool1d", "max_pool2d", "max_pool3d"], [usize; N]);
+layer!(AvgPool, ["avg_pool1d", "avg_pool2d", "avg_pool3d"], [usize; N]);
+layer!(GlobalMaxPool, ["global_max_pool1d", "global_max_pool2d", "global_max_pool3d"]);
+layer!(GlobalAvgPool, ["global_avg_pool1d", "global_avg_pool2d", "global_avg_pool3d"]);
+
+impl<const N: usize> MaxPool<N> {
+    fn pooling(&self, input: &Shape) -> Result<Pooling> {
+        let window = window_of(self.pool_size, self.stride, self.padding);
+        Pooling::new(&format!("MaxPool{N}D"), PoolKind::Max, input, Some(window))
+    }
+}
+
+impl<const N: usize> AvgPool<N> {
+    fn pooling(&self, input: &Shape) -> Result<Pooling> {
+        let kind = PoolKind::Average { count_padding: self.count_include_pad };
+        let window = window_of(self.pool_size, self.stride, self.padding);
+        Pooling::new(&format!("AvgPool{N}D"), kind, input, Some(window))
+    }
+}
+
+impl<const N: usize> GlobalMaxPool<N> {
+    fn pooling(&self, input: &Shape) -> Result<Pooling> {
+        Pooling::global::<N>(&format!("GlobalMaxPool{N}D"), PoolKind::Max, input)
+    }
+}
+
+impl<const N: usize> GlobalAvgPool<N> {
+    fn pooling(&self, input: &Shape) -> Result<Pooling> {
+        let kind = PoolKind::Average { count_padding: true };
+        Pooling::global::<N>(&format!("GlobalAvgPool{N}D"), kind, input)
     }
 }

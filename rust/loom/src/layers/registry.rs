@@ -2,8 +2,11 @@
 
 use super::sample::Sample;
 use super::{
-    ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, Masked, MaxPool2D,
-    Parallel, Permute, Reshape, Residual, Sequential, Softmax,
+    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
+    Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
+    HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
+    MultiHeadAttention, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Sequential,
+    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -28,10 +31,24 @@ const fn entry<L: Configured>(kind: &'static str) -> Entry {
 
 const BUILT_IN: &[Entry] = &[
     entry::<Dense>("dense"),
-    entry::<Conv2D>("conv2d"),
-    entry::<MaxPool2D>("max_pool2d"),
-    entry::<AvgPool2D>("avg_pool2d"),
-    entry::<GlobalAvgPool2D>("global_avg_pool2d"),
+    entry::<Conv<1>>("conv1d"),
+    entry::<Conv<2>>("conv2d"),
+    entry::<Conv<3>>("conv3d"),
+    entry::<ConvTranspose<1>>("conv_transpose1d"),
+    entry::<ConvTranspose<2>>("conv_transpose2d"),
+    entry::<ConvTranspose<3>>("conv_transpose3d"),
+    entry::<MaxPool<1>>("max_pool1d"),
+    entry::<MaxPool<2>>("max_pool2d"),
+    entry::<MaxPool<3>>("max_pool3d"),
+    entry::<AvgPool<1>>("avg_pool1d"),
+    entry::<AvgPool<2>>("avg_pool2d"),
+    entry::<AvgPool<3>>("avg_pool3d"),
+    entry::<GlobalMaxPool<1>>("global_max_pool1d"),
+    entry::<GlobalMaxPool<2>>("global_max_pool2d"),
+    entry::<GlobalMaxPool<3>>("global_max_pool3d"),
+    entry::<GlobalAvgPool<1>>("global_avg_pool1d"),
+    entry::<GlobalAvgPool<2>>("global_avg_pool2d"),
+    entry::<GlobalAvgPool<3>>("global_avg_pool3d"),
     entry::<Flatten>("flatten"),
     entry::<Reshape>("reshape"),
     entry::<Dropout>("dropout"),
@@ -42,6 +59,29 @@ const BUILT_IN: &[Entry] = &[
     entry::<Residual>("residual"),
     entry::<Parallel>("parallel"),
     entry::<Masked>("masked"),
+    entry::<GridSoftmax>("grid_softmax"),
+    entry::<HierarchicalSoftmax>("hierarchical_softmax"),
+    entry::<AdaptiveSoftmax>("adaptive_softmax"),
+    entry::<MixtureSoftmax>("mixture_softmax"),
+    entry::<GumbelSoftmax>("gumbel_softmax"),
+    entry::<MaskedSoftmax>("masked_softmax"),
+    entry::<Sparsemax>("sparsemax"),
+    entry::<Entmax>("entmax"),
+    entry::<LayerNorm>("layer_norm"),
+    entry::<RMSNorm>("rms_norm"),
+    entry::<GroupNorm>("group_norm"),
+    entry::<BatchNorm>("batch_norm"),
+    entry::<KMeans>("kmeans"),
+    entry::<Rnn>("rnn"),
+    entry::<Lstm>("lstm"),
+    entry::<Gru>("gru"),
+    entry::<MultiHeadAttention>("multi_head_attention"),
+    entry::<SwiGLU>("swiglu"),
+    entry::<GeGLU>("geglu"),
+    entry::<Embedding>("embedding"),
+    entry::<TiedHead>("tied_head"),
+    entry::<PositionalEmbedding>("positional_embedding"),
+    entry::<SinusoidalPositions>("sinusoidal_positions"),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

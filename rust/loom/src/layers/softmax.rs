@@ -1,4 +1,16 @@
-//! Softmax as a layer.
+//! Softmax as a layer, and its kin: over rows of a grid, nested, noisy, masked, and with zeros.
+
+mod entmax;
+mod grid;
+mod gumbel;
+mod masked;
+mod nested;
+
+pub use entmax::{Entmax, Sparsemax};
+pub use grid::GridSoftmax;
+pub use gumbel::GumbelSoftmax;
+pub use masked::MaskedSoftmax;
+pub use nested::{AdaptiveSoftmax, HierarchicalSoftmax, Leaves, MixtureSoftmax};
 
 use super::registry::{Configured, config_of};
 use super::{Context, Forward, Layer, Sample, Want, shape_error, single};

@@ -127,16 +127,19 @@ impl Network {
         self.infer_shapes_from(self.input_shape.clone())
     }
 
-    /// Checks that the layers, as they are, fit sequences of another length.
+    /// Checks that the layers, as they are, fit sequences of another length, and returns the output's
+    /// shape for that.
     ///
     /// # Errors
     /// [`Error::Shape`] naming a layer whose parameters depend on the length.
-    pub(crate) fn infer_shapes_for(&self, steps: usize) -> Result<()> {
+    pub(crate) fn infer_shapes_for(&self, steps: usize) -> Result<Shape> {
         let mut shape = self.input_shape.to_vec();
         if let Some(first) = shape.first_mut() {
             *first = steps;
         }
+        let mut output = Shape::new(shape.clone());
         for (placed, shapes) in self.layers().zip(self.infer_shapes_from(Shape::new(shape))?) {
+            output = shapes.output;
             if !placed.layer.is_stepwise() {
                 let error = Error::State("it needs whole sequences, so it cannot run in a session".into());
                 return Err(at_layer(placed, error));
@@ -152,7 +155,7 @@ impl Network {
                 return Err(at_layer(placed, error));
             }
         }
-        Ok(())
+        Ok(output)
     }
 
     fn infer_shapes_from(&self, input: Shape) -> Result<Vec<LayerShapes>> {

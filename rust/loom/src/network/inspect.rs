@@ -140,10 +140,11 @@ impl Network {
     pub fn parameter_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
         let placed = self.layer(cell, layer)?;
         Ok(match placed.store {
-            Some(store) => {
+            // Those of another layer are named there.
+            Some(store) if !placed.is_tied() => {
                 self.registry.stores[store].parameters().iter().map(|info| info.name.to_string()).collect()
             }
-            None => Vec::new(),
+            _ => Vec::new(),
         })
     }
 

@@ -24,6 +24,8 @@ pub struct Session {
     carried: Carried,
     epoch: u64,
     device: crate::Device,
+    /// Whether there is an output for every step.
+    sequences: bool,
     /// A run for each number of steps that has been needed.
     runs: Vec<(usize, Run)>,
 }
@@ -42,14 +44,16 @@ impl Network {
         if rows == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one row and one step".into()));
         }
-        self.infer_shapes_for(1)?;
+        let [one, two] = [self.infer_shapes_for(1)?, self.infer_shapes_for(2)?];
+        // Without a time axis there is one output, that of the last step.
+        let sequences = one.first() == Some(&1) && two.first() == Some(&2);
         let extent = SessionExtent { steps: 1, capacity };
         let mode = Mode { session: Some(extent), ..Mode::default() };
         let specs = self.carried_specs(mode).into_iter().map(|(_, spec)| spec).collect();
         let carried = Carried::new(specs, rows, self.precision, &self.device)?;
         let device = self.device.clone();
         let epoch = self.registry.epoch();
-        Ok(Session { rows, capacity, position: 0, carried, epoch, device, runs: Vec::new() })
+        Ok(Session { rows, capacity, position: 0, carried, epoch, device, sequences, runs: Vec::new() })
     }
 }
 
@@ -160,8 +164,7 @@ impl Session {
             let row_len = made.len() / self.rows;
             if done == 0 {
                 shape = run.program().value(port).shape.to_vec();
-                if shape.first() != Some(&count) {
-                    // Without a time axis there is one output, that of the last step.
+                if !self.sequences {
                     shape.insert(0, 0);
                 }
                 output = vec![T::ZERO; if shape[0] == 0 { made.len() } else { made.len() / count * steps }];

@@ -3,22 +3,38 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+pub mod attention;
 mod axis;
 pub mod bias;
 pub mod concat;
+mod constants;
 pub mod convolution;
 pub mod custom;
+pub mod distance;
 pub mod dropout;
 pub mod encode;
+pub mod entmax;
+pub mod gate;
+pub mod gather;
+mod geometry;
 pub mod gradient_clip;
+pub mod gumbel;
 pub mod loss;
 pub mod mask;
+pub mod masked_softmax;
 pub mod mix;
+pub mod nested_softmax;
+pub mod normalize;
+#[cfg(feature = "gpu")]
+mod operands;
 pub mod permute;
 pub mod pointwise;
 pub mod pool;
+pub mod positions;
 pub mod product;
 pub mod product_update;
+pub mod recurrent;
+pub mod rotary;
 mod rounding;
 #[cfg(feature = "gpu")]
 mod segment;
@@ -29,21 +45,34 @@ mod sweep;
 pub(crate) mod testing;
 pub mod update;
 
+pub use attention::{Attention, CacheAppend};
 pub use bias::{BiasAdd, BiasGradient};
 pub use concat::{Concat, Slice};
-pub use convolution::{Convolution, Geometry2D};
+pub use convolution::Convolution;
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
+pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
+pub use entmax::Entmax;
+pub use gate::Gate;
+pub use gather::Gather;
+pub use geometry::Geometry;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
+pub use gumbel::GumbelNoise;
 pub use loss::{Loss, LossFunction};
 pub use mask::StepMask;
+pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use mix::{Mix, MixPart, Scale};
+pub use nested_softmax::NestedSoftmax;
+pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
+pub use positions::Positions;
 pub use product::Product;
 pub use product_update::ProductUpdate;
+pub use recurrent::Recurrent;
+pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
 pub use update::Update;
@@ -144,8 +173,19 @@ operations!(
     BiasGradient,
     Convolution,
     Pool,
+    Recurrent,
     Pointwise,
     Softmax,
+    NestedSoftmax,
+    MaskedSoftmax,
+    Entmax,
+    GumbelNoise,
+    Distance,
+    Normalize,
+    ChannelMoments,
+    ChannelNormalize,
+    GainGradient,
+    RunningAverage,
     Dropout,
     Sum,
     Concat,
@@ -162,4 +202,10 @@ operations!(
     Update,
     Encode,
     Custom,
+    Attention,
+    CacheAppend,
+    Rotary,
+    Gather,
+    Gate,
+    Positions,
 );

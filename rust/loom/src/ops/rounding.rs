@@ -100,9 +100,10 @@ pub(super) fn to_bfloat16(value: f32) -> f32 {
 mod tests {
     use super::*;
     use crate::dtype::{self, DType};
+    use crate::ops::geometry::Geometry;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, cpus, numbers};
-    use crate::ops::{Convolution, Direction, Geometry2D, Operation, Product, ProductUpdate, Update};
+    use crate::ops::{Convolution, Direction, Operation, Product, ProductUpdate, Update};
     use crate::train::Optimizer;
     use half::bf16;
     use proptest::prelude::*;
@@ -137,9 +138,10 @@ mod tests {
         setting
     }
 
-    fn geometry(input: [usize; 2], kernel: [usize; 2], stride: [usize; 2]) -> Geometry2D {
-        let output = [0, 1].map(|i| (input[i] + 2 - kernel[i]) / stride[i] + 1);
-        Geometry2D { input, output, kernel, stride, padding: [1; 2], dilation: [1; 2] }
+    fn geometry(input: [usize; 3], kernel: [usize; 3], stride: [usize; 3]) -> Geometry {
+        let padding = [0, 1, 1];
+        let output = [0, 1, 2].map(|i| (input[i] + 2 * padding[i] - kernel[i]) / stride[i] + 1);
+        Geometry { input, output, kernel, stride, padding, dilation: [1; 3] }
     }
 
     proptest! {
@@ -165,7 +167,7 @@ mod tests {
             rows in 1usize..4, inputs in 1usize..9, outputs in 1usize..20, groups in 1usize..3,
             direction in 0usize..3, (height, width) in (3usize..9, 3usize..9), stride in 1usize..3,
         ) {
-            let geometry = geometry([height, width], [3, 2], [stride, 1]);
+            let geometry = geometry([1, height, width], [1, 3, 2], [1, stride, 1]);
             let (inputs, outputs) = (inputs * groups, outputs * groups);
             let plain = Convolution {
                 direction: DIRECTIONS[direction],
@@ -178,7 +180,7 @@ mod tests {
                 mixed: false,
             };
             let x = rows * inputs * height * width;
-            let y = rows * outputs * geometry.output[0] * geometry.output[1];
+            let y = rows * outputs * geometry.volumes().1;
             let w = inputs / groups * 6 * outputs;
             let (reads, write) = [(vec![x, w, outputs], y), (vec![y, w], x), (vec![x, y], w)][direction].clone();
             let reads: Vec<Vec<f32>> = reads.iter().zip(3..).map(|(len, seed)| numbers(seed, *len)).collect();

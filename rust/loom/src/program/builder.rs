@@ -178,6 +178,45 @@ impl Builder {
         (out, indices)
     }
 
+    /// Pushes an operation with several real results, of one such shape a row each.
+    pub fn apply_several<const N: usize>(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        results: [(&'static str, Shape); N],
+    ) -> [Value; N] {
+        let values = results.map(|(label, shape)| self.temporary(label, shape, true, Kind::Real));
+        self.push(op.into(), reads, values.to_vec(), Write::Set);
+        values
+    }
+
+    /// [`apply_several`](Self::apply_several) for results that have no batch axis.
+    pub fn apply_several_fixed<const N: usize>(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        results: [(&'static str, Shape); N],
+    ) -> [Value; N] {
+        let values = results.map(|(label, shape)| self.temporary(label, shape, false, Kind::Real));
+        self.push(op.into(), reads, values.to_vec(), Write::Set);
+        values
+    }
+
+    /// Pushes an operation with any number of real results, each of its own extents a row.
+    pub fn apply_list(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        results: impl IntoIterator<Item = (&'static str, Shape)>,
+    ) -> Vec<Value> {
+        let results: Vec<Value> = results
+            .into_iter()
+            .map(|(label, shape)| self.temporary(label, shape, true, Kind::Real))
+            .collect();
+        self.push(op.into(), reads, results.clone(), Write::Set);
+        results
+    }
+
     /// Pushes an operation whose result has no batch axis.
     pub fn apply_fixed(
         &mut self,

@@ -163,7 +163,10 @@ fn fuse_bias(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
         Op::Product(product) if product.direction == Direction::Forward && !product.bias => {
             product.bias = true
         }
-        Op::Convolution(convolution) if convolution.direction == Direction::Forward && !convolution.bias => {
+        // The input gradient is a transposed convolution's forward pass.
+        Op::Convolution(convolution)
+            if convolution.direction != Direction::WeightGradient && !convolution.bias =>
+        {
             convolution.bias = true;
         }
         _ => return None,
@@ -182,7 +185,7 @@ fn fuse_activation(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
             product.activation = Some(activation);
         }
         Op::Convolution(convolution)
-            if convolution.direction == Direction::Forward && convolution.activation.is_none() =>
+            if convolution.direction != Direction::WeightGradient && convolution.activation.is_none() =>
         {
             convolution.activation = Some(activation);
         }

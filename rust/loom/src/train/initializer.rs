@@ -48,6 +48,22 @@ pub enum Initializer {
         /// What the orthonormal matrix is multiplied by; 1 unless given.
         gain: f64,
     },
+    /// The same for each of several blocks of columns by itself: the gates of a recurrent layer.
+    OrthogonalBlocks {
+        /// What each orthonormal matrix is multiplied by; 1 unless given.
+        gain: f64,
+        /// How many blocks of equal width there are.
+        blocks: usize,
+    },
+    /// All 0 but for one of several equal blocks of columns: the bias of a forget gate.
+    ConstantBlock {
+        /// The value in that block.
+        value: f64,
+        /// Which block, from 0.
+        block: usize,
+        /// How many blocks there are.
+        blocks: usize,
+    },
     /// All 0.
     Zeros,
     /// All 1.
@@ -63,7 +79,7 @@ pub enum Initializer {
 type Parameter = (&'static str, Option<f64>);
 
 /// Every name with its parameters.
-const NAMES: [(&str, &[Parameter]); 12] = [
+const NAMES: [(&str, &[Parameter]); 14] = [
     ("xavier_normal", &[]),
     ("xavier_uniform", &[]),
     ("he_normal", &[]),
@@ -73,6 +89,8 @@ const NAMES: [(&str, &[Parameter]); 12] = [
     ("uniform", &[("low", None), ("high", None)]),
     ("truncated_normal", &[("std", None)]),
     ("orthogonal", &[("gain", Some(1.0))]),
+    ("orthogonal_blocks", &[("gain", Some(1.0)), ("blocks", None)]),
+    ("constant_block", &[("value", None), ("block", None), ("blocks", None)]),
     ("zeros", &[]),
     ("ones", &[]),
     ("constant", &[("value", None)]),
@@ -91,6 +109,8 @@ impl Initializer {
             Self::Uniform { .. } => "uniform",
             Self::TruncatedNormal { .. } => "truncated_normal",
             Self::Orthogonal { .. } => "orthogonal",
+            Self::OrthogonalBlocks { .. } => "orthogonal_blocks",
+            Self::ConstantBlock { .. } => "constant_block",
             Self::Zeros => "zeros",
             Self::Ones => "ones",
             Self::Constant { .. } => "constant",
@@ -126,6 +146,15 @@ impl Initializer {
                 }),
             }
         };
+        let count = |key: &str| -> Result<usize> {
+            let number = get(key)?;
+            if number < 0.0 || number.fract() != 0.0 || number > f64::from(u32::MAX) {
+                return Err(Error::Value(format!(
+                    "{key} of initializer \"{name}\" must be a whole number, got {number}"
+                )));
+            }
+            Ok(number as usize)
+        };
         let initializer = match *name {
             "xavier_normal" => Self::XavierNormal,
             "xavier_uniform" => Self::XavierUniform,
@@ -136,6 +165,10 @@ impl Initializer {
             "uniform" => Self::Uniform { low: get("low")?, high: get("high")? },
             "truncated_normal" => Self::TruncatedNormal { std: get("std")? },
             "orthogonal" => Self::Orthogonal { gain: get("gain")? },
+            "orthogonal_blocks" => Self::OrthogonalBlocks { gain: get("gain")?, blocks: count("blocks")? },
+            "constant_block" => {
+                Self::ConstantBlock { value: get("value")?, block: count("block")?, blocks: count("blocks")? }
+            }
             "zeros" => Self::Zeros,
             "ones" => Self::Ones,
             _ => Self::Constant { value: get("value")? },
@@ -149,6 +182,10 @@ impl Initializer {
             Self::Normal { std } | Self::TruncatedNormal { std } => Some(json!({ "std": std })),
             Self::Uniform { low, high } => Some(json!({ "low": low, "high": high })),
             Self::Orthogonal { gain } if gain != 1.0 => Some(json!({ "gain": gain })),
+            Self::OrthogonalBlocks { gain, blocks } => Some(json!({ "gain": gain, "blocks": blocks })),
+            Self::ConstantBlock { value, block, blocks } => {
+                Some(json!({ "value": value, "block": block, "blocks": blocks }))
+            }
             Self::Constant { value } => Some(json!({ "value": value })),
             _ => None,
         }
@@ -166,7 +203,16 @@ impl Initializer {
             Self::Uniform { low, high } if !(low.is_finite() && high.is_finite() && low <= high) => {
                 format!("low and high must be finite and low at most high, got {low} and {high}")
             }
-            Self::Orthogonal { gain } if !gain.is_finite() => format!("gain must be finite, got {gain}"),
+            Self::OrthogonalBlocks { blocks: 0, .. } => "blocks must be at least 1".into(),
+            Self::ConstantBlock { block, blocks, .. } if block >= blocks => {
+                format!("block must be less than blocks, got {block} of {blocks}")
+            }
+            Self::ConstantBlock { value, .. } if !value.is_finite() => {
+                format!("value must be finite, got {value}")
+            }
+            Self::Orthogonal { gain } | Self::OrthogonalBlocks { gain, .. } if !gain.is_finite() => {
+                format!("gain must be finite, got {gain}")
+            }
             Self::Constant { value } if !value.is_finite() => format!("value must be finite, got {value}"),
             _ => return Ok(()),
         };
@@ -216,7 +262,19 @@ impl Initializer {
             }
             Self::Uniform { low, high } => uniform(stream, low, high, out),
             Self::TruncatedNormal { std } => truncated_normal(stream, std, out),
-            Self::Orthogonal { gain } => orthogonal(stream, gain, rows, columns, out),
+            Self::Orthogonal { gain } => orthogonal(stream, gain, (rows, columns), 1, out),
+            Self::OrthogonalBlocks { gain, blocks } => {
+                check_blocks(columns, blocks)?;
+                orthogonal(stream, gain, (rows, columns), blocks, out);
+            }
+            Self::ConstantBlock { value, block, blocks } => {
+                check_blocks(columns, blocks)?;
+                let width = columns / blocks;
+                for row in out.chunks_exact_mut(columns.max(1)) {
+                    row.fill(0.0);
+                    row[block * width..(block + 1) * width].fill(value);
+                }
+            }
             Self::Zeros => out.fill(0.0),
             Self::Ones => out.fill(1.0),
             Self::Constant { value } => out.fill(value),
@@ -252,17 +310,27 @@ fn truncated_normal(stream: &Stream, std: f64, out: &mut [f64]) {
     }
 }
 
+fn check_blocks(columns: usize, blocks: usize) -> Result<()> {
+    if columns.is_multiple_of(blocks) {
+        return Ok(());
+    }
+    Err(Error::Value(format!("{columns} columns do not make {blocks} blocks of equal width")))
+}
+
 /// The orthonormal factor of a matrix of normal draws, its signs such that R has a
-/// positive diagonal, which makes it uniformly distributed.
-fn orthogonal(stream: &Stream, gain: f64, rows: usize, columns: usize, out: &mut [f64]) {
-    let (tall, wide) = (rows.max(columns), rows.min(columns));
-    let mut factor = vec![0.0; tall * wide];
-    stream.fill_normal(&mut factor);
-    orthonormalize(tall, wide, &mut factor);
-    for (row, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
-        for (column, out) in out.iter_mut().enumerate() {
-            let (long, short) = if rows >= columns { (row, column) } else { (column, row) };
-            *out = gain * factor[long * wide + short];
+/// positive diagonal, which makes it uniformly distributed; one for each block of columns.
+fn orthogonal(stream: &Stream, gain: f64, (rows, columns): (usize, usize), blocks: usize, out: &mut [f64]) {
+    let width = columns / blocks;
+    let (tall, wide) = (rows.max(width), rows.min(width));
+    let mut factors = vec![0.0; tall * wide * blocks];
+    stream.fill_normal(&mut factors);
+    for (block, factor) in factors.chunks_exact_mut((tall * wide).max(1)).enumerate() {
+        orthonormalize(tall, wide, factor);
+        for (row, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
+            for (column, out) in out[block * width..][..width].iter_mut().enumerate() {
+                let (long, short) = if rows >= width { (row, column) } else { (column, row) };
+                *out = gain * factor[long * wide + short];
+            }
         }
     }
 }
@@ -476,6 +544,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn blocks_of_columns_start_by_themselves() {
+        let matrix = filled(Initializer::OrthogonalBlocks { gain: 0.5, blocks: 3 }, 20, 60);
+        let block = |number: usize| -> Vec<f64> {
+            matrix.chunks(60).flat_map(|row| row[number * 20..][..20].to_vec()).collect()
+        };
+        (0..3).for_each(|number| check_orthogonal(20, 20, 0.5, &block(number)));
+        assert_ne!(block(0), block(1));
+        let forget = Initializer::ConstantBlock { value: 1.5, block: 1, blocks: 3 };
+        assert_eq!(filled(forget, 1, 6), [0.0, 0.0, 1.5, 1.5, 0.0, 0.0]);
+        let error = forget.fill(&stream(0), 1, 1, 1, 7, &mut [0.0; 7]).unwrap_err();
+        assert!(error.to_string().contains("7 columns do not make 3 blocks"));
+    }
+
     /// Q R must be the matrix that was factored, R upper triangular with a positive diagonal.
     #[test]
     fn the_orthogonal_factor_belongs_to_its_matrix() {
@@ -509,6 +591,14 @@ mod tests {
             (Initializer::TruncatedNormal { std: 0.1 }, r#"{"truncated_normal":{"std":0.1}}"#),
             (Initializer::Orthogonal { gain: 1.0 }, r#""orthogonal""#),
             (Initializer::Orthogonal { gain: 2.0 }, r#"{"orthogonal":{"gain":2.0}}"#),
+            (
+                Initializer::OrthogonalBlocks { gain: 1.0, blocks: 4 },
+                r#"{"orthogonal_blocks":{"blocks":4,"gain":1.0}}"#,
+            ),
+            (
+                Initializer::ConstantBlock { value: 1.0, block: 1, blocks: 4 },
+                r#"{"constant_block":{"block":1,"blocks":4,"value":1.0}}"#,
+            ),
             (Initializer::Zeros, r#""zeros""#),
             (Initializer::Ones, r#""ones""#),
             (Initializer::Constant { value: 3.0 }, r#"{"constant":{"value":3.0}}"#),
@@ -529,6 +619,10 @@ mod tests {
         assert!(message(r#"{"normal":{"mean":1,"std":1}}"#).contains("no \"mean\"; it takes std"));
         assert!(message(r#"{"zeros":{"std":1}}"#).contains("takes no parameters"));
         assert!(message(r#"{"uniform":{"low":1,"high":0}}"#).contains("low at most high"));
+        assert!(message(r#"{"orthogonal_blocks":{"blocks":0}}"#).contains("at least 1"));
+        assert!(message(r#"{"orthogonal_blocks":{"blocks":1.5}}"#).contains("must be a whole number"));
+        let block = r#"{"constant_block":{"value":1,"block":2,"blocks":2}}"#;
+        assert!(message(block).contains("block must be less than blocks"));
         assert!(message("3").contains("is a name"));
         let error = Initializer::HeNormal.fill(&stream(0), 0, 3, 1, 0, &mut []).unwrap_err();
         assert!(error.to_string().contains("inputs"));

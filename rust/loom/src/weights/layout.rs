@@ -10,6 +10,9 @@ pub enum Layout {
     /// Seen as (out, ...), stored as (product of the rest, out): one sample and a batch then
     /// sum in the same order at full speed, and output channels are columns.
     InputMajor(Shape),
+    /// Stored as it is seen, (rows, columns), each column a channel: rows are looked up one by one, and
+    /// as the weight of a product that has columns for inputs it is read from the other side.
+    Table(Shape),
 }
 
 impl Layout {
@@ -23,10 +26,15 @@ impl Layout {
         Layout::InputMajor(outside.into())
     }
 
+    /// Stored as seen, rows of a table.
+    pub fn table(rows: usize, columns: usize) -> Self {
+        Layout::Table(Shape::from([rows, columns]))
+    }
+
     /// Extents as the outside sees them.
     pub fn outside_shape(&self) -> Vec<usize> {
         match self {
-            Layout::Plain(shape) | Layout::InputMajor(shape) => shape.to_vec(),
+            Layout::Plain(shape) | Layout::InputMajor(shape) | Layout::Table(shape) => shape.to_vec(),
         }
     }
 
@@ -34,6 +42,10 @@ impl Layout {
     pub fn storage_matrix(&self) -> (usize, usize) {
         match self {
             Layout::Plain(shape) => (1, shape.len()),
+            Layout::Table(shape) => {
+                let columns = shape.last().copied().unwrap_or(1);
+                (shape.len() / columns.max(1), columns)
+            }
             Layout::InputMajor(shape) => {
                 let outputs = shape.first().copied().unwrap_or(1);
                 (shape.len() / outputs.max(1), outputs)
@@ -44,7 +56,7 @@ impl Layout {
     /// Extents as stored.
     pub fn storage_shape(&self) -> Shape {
         match self {
-            Layout::Plain(shape) => shape.clone(),
+            Layout::Plain(shape) | Layout::Table(shape) => shape.clone(),
             Layout::InputMajor(_) => {
                 let (rows, columns) = self.storage_matrix();
                 Shape::from([rows, columns])
@@ -55,7 +67,7 @@ impl Layout {
     /// Elements in storage order, put into the outside's order.
     pub fn to_outside<T: Copy>(&self, stored: &[T]) -> Vec<T> {
         match self {
-            Layout::Plain(_) => stored.to_vec(),
+            Layout::Plain(_) | Layout::Table(_) => stored.to_vec(),
             Layout::InputMajor(_) => {
                 let (rows, columns) = self.storage_matrix();
                 transpose(stored, rows, columns)
@@ -66,7 +78,7 @@ impl Layout {
     /// Elements in the outside's order, put into storage order.
     pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Vec<T> {
         match self {
-            Layout::Plain(_) => outside.to_vec(),
+            Layout::Plain(_) | Layout::Table(_) => outside.to_vec(),
             Layout::InputMajor(_) => {
                 let (rows, columns) = self.storage_matrix();
                 transpose(outside, columns, rows)

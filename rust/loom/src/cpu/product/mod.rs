@@ -19,6 +19,7 @@
 mod block;
 mod decoders;
 mod epilogue;
+mod packed;
 mod panels;
 mod reference;
 #[cfg(test)]
@@ -28,6 +29,7 @@ mod wide;
 
 pub use decoders::{Bfloat16Panels, Int8Panels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
+pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
 pub use wide::Element;

@@ -331,6 +331,26 @@ impl Vector for F32x16 {
     }
 
     #[inline(always)]
+    fn shift_up(self) -> Self {
+        avx2!({
+            let further = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
+            let low = _mm256_permutevar8x32_ps(self.0, further);
+            let high = _mm256_permutevar8x32_ps(self.1, further);
+            Self(_mm256_blend_ps::<1>(low, _mm256_setzero_ps()), _mm256_blend_ps::<1>(high, low))
+        })
+    }
+
+    #[inline(always)]
+    fn shift_down(self) -> Self {
+        avx2!({
+            let before = _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0);
+            let low = _mm256_permutevar8x32_ps(self.0, before);
+            let high = _mm256_permutevar8x32_ps(self.1, before);
+            Self(_mm256_blend_ps::<0x80>(low, high), _mm256_blend_ps::<0x80>(high, _mm256_setzero_ps()))
+        })
+    }
+
+    #[inline(always)]
     fn first_lanes(count: usize) -> Mask {
         let (low, high) = leading(count);
         avx2!(Mask(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high)))

@@ -253,6 +253,22 @@ impl Vector for F32x16 {
     }
 
     #[inline(always)]
+    fn shift_up(self) -> Self {
+        avx512!({
+            let lanes = _mm512_castps_si512(self.0);
+            Self(_mm512_castsi512_ps(_mm512_alignr_epi32::<15>(lanes, _mm512_setzero_si512())))
+        })
+    }
+
+    #[inline(always)]
+    fn shift_down(self) -> Self {
+        avx512!({
+            let lanes = _mm512_castps_si512(self.0);
+            Self(_mm512_castsi512_ps(_mm512_alignr_epi32::<1>(_mm512_setzero_si512(), lanes)))
+        })
+    }
+
+    #[inline(always)]
     fn first_lanes(count: usize) -> __mmask16 {
         ((1u32 << count.min(LANES)) - 1) as __mmask16
     }

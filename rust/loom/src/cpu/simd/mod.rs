@@ -74,6 +74,12 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     /// The 32 elements of `self` and `other` sorted apart: those at even places, those at odd ones.
     fn unzip(self, other: Self) -> (Self, Self);
 
+    /// Every lane moved to the next; the first is 0.
+    fn shift_up(self) -> Self;
+
+    /// Every lane moved to the one before; the last is 0.
+    fn shift_down(self) -> Self;
+
     /// A mask of the first `count` lanes (all of them from 16 on).
     fn first_lanes(count: usize) -> Self::Mask;
 

@@ -314,6 +314,20 @@ impl<T: Real> Vector for Portable<T> {
     }
 
     #[inline(always)]
+    fn shift_up(self) -> Self {
+        let mut lanes = [T::ZERO; LANES];
+        lanes[1..].copy_from_slice(&self.0[..LANES - 1]);
+        Self(lanes)
+    }
+
+    #[inline(always)]
+    fn shift_down(self) -> Self {
+        let mut lanes = [T::ZERO; LANES];
+        lanes[..LANES - 1].copy_from_slice(&self.0[1..]);
+        Self(lanes)
+    }
+
+    #[inline(always)]
     fn first_lanes(count: usize) -> Self::Mask {
         let mut mask = [false; LANES];
         for (i, bit) in mask.iter_mut().enumerate() {

@@ -135,6 +135,9 @@ fn check_one<V: Vector>(a: [V::Element; LANES], b: [V::Element; LANES], c: [V::E
     let both: Vec<V::Element> = a.into_iter().chain(b).collect();
     exact_lanes("unzip, even", x.unzip(y).0, |i| both[2 * i]);
     exact_lanes("unzip, odd", x.unzip(y).1, |i| both[2 * i + 1]);
+    let lanes = x.to_array();
+    exact_lanes("shift_up", x.shift_up(), |i| if i > 0 { lanes[i - 1] } else { V::Element::ZERO });
+    exact_lanes("shift_down", x.shift_down(), |i| lanes.get(i + 1).copied().unwrap_or(V::Element::ZERO));
     same_mask::<V>("lt", x.lt(y), |i| a[i] < b[i]);
     same_mask::<V>("le", x.le(y), |i| a[i] <= b[i]);
     same_mask::<V>("gt", x.gt(y), |i| a[i] > b[i]);

@@ -41,7 +41,7 @@ fn unit(wide: usize) -> &'static str {
 }
 
 /// How rows are shared out: rows of a part, and parts.
-fn share(rows: usize, lanes: usize, additions: usize) -> (usize, usize) {
+pub(in crate::ops) fn share(rows: usize, lanes: usize, additions: usize) -> (usize, usize) {
     let each = rows.div_ceil(lanes) * additions;
     if each <= PATIENCE {
         return (rows.max(1), 1);
@@ -52,7 +52,7 @@ fn share(rows: usize, lanes: usize, additions: usize) -> (usize, usize) {
 }
 
 /// The sums over the rows of a matrix of `columns`.
-fn sum_columns(
+pub(in crate::ops) fn sum_columns(
     recorder: &mut Recorder<'_>,
     dz: Operand,
     (rows, columns): (usize, usize),

@@ -2,7 +2,7 @@
 
 mod cpu;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(super) mod gpu;
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct BiasAdd {
 }
 
 /// Repetitions whose sums [`BiasGradient`] adds up before they join the total.
-const CHUNK: usize = 64;
+pub(super) const CHUNK: usize = 64;
 
 /// The sum of dz over everything but the channel: reads dz (rows x outer,
 /// channels, inner), writes db (channels,), adding to it where the step says so.

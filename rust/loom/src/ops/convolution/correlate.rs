@@ -4,7 +4,7 @@ use super::Convolution;
 use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
 use super::sweep::tasks_worth;
 use super::tiles::{Correlation, Interleave, channel_tile, even, tap_tile};
-use super::window::{Axis, Fill, Frame, Sweep};
+use super::window::{Axis, Fill, Frame, Stack, Sweep};
 use crate::cpu::{Cpu, Isa, LANES, Real};
 use crate::{Error, Result};
 use std::ops::Range;
@@ -27,8 +27,7 @@ impl Convolution {
     /// Images that a weight's gradient sums in one go: a function of the shapes alone.
     pub(super) fn chunk(&self, images: usize) -> usize {
         let sums = SUMS / self.weights().max(1);
-        let [height, width] = self.geometry.output;
-        images.div_ceil(CHUNKS.min(1 + sums)).max(PIXELS.div_ceil(height * width))
+        images.div_ceil(CHUNKS.min(1 + sums)).max(PIXELS.div_ceil(self.geometry.volumes().1))
     }
 }
 
@@ -44,13 +43,14 @@ pub(super) struct Operands<'a, T> {
 struct Plan<'a, T> {
     op: &'a Convolution,
     isa: Isa,
+    stack: Stack,
     axes: [Axis; 2],
     frame: Frame,
     /// Whether lanes run across groups.
     paired: bool,
     images: usize,
     chunk: usize,
-    /// Rows, and images of which all rows are taken, that are summed in one go.
+    /// Rows, and planes of which all rows are taken, that are summed in one go.
     band: usize,
     block: usize,
     /// Parts of the weights, and the shares that they are dealt out in: tiles of taps of a group,
@@ -82,9 +82,10 @@ pub(super) fn run<T: Real>(
         }
         return Ok(());
     }
-    let axes = Axis::pair(&op.geometry, Sweep::Forward);
+    let [depth, vertical, horizontal] = Axis::all(&op.geometry, Sweep::Forward);
+    let (stack, axes) = (Stack::new(depth), [vertical, horizontal]);
     let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
-    let area = axes[0].kernel * axes[1].kernel;
+    let area = op.geometry.taps();
     let terms = inputs * area;
     let paired = op.groups > 1 && outputs < CHANNELS;
 
@@ -95,22 +96,30 @@ pub(super) fn run<T: Real>(
         (inputs, outputs.next_multiple_of(LANES))
     };
     let rows = axes[0].destination;
-    let band = Frame::rows_within(&axes, together, BAND).min(BAND / (gradients * axes[1].destination));
+    // With lanes across groups it is laid out once more, pixel by pixel.
+    let limit = if paired { BAND / 4 } else { BAND };
+    let band = Frame::rows_within(&axes, together * stack.planes, limit)
+        .min(BAND / (gradients * axes[1].destination));
     let band = even(rows, band.max(1));
-    let frame = Frame::in_place(&axes).filter(|_| !paired).unwrap_or_else(|| Frame::new(&axes, band));
+    let frame = Frame::in_place(&axes)
+        .filter(|_| !paired && stack.is_flat())
+        .unwrap_or_else(|| Frame::new(&axes, band));
     let chunk = op.chunk(images);
     let area_out = rows * axes[1].destination;
     let block = match band < rows {
         true => 1,
-        false => (PIXELS / area_out).min(BAND / (together * frame.channel)).clamp(1, chunk.min(images)),
+        false => (PIXELS / area_out)
+            .min(BAND / (together * stack.planes * frame.channel))
+            .clamp(1, chunk.min(images) * stack.axis.destination),
     };
-    // From the elements of one image of a block to the next's.
-    let frame_image = match (paired, frame.in_place) {
-        (true, _) => frame.channel,
-        (false, true) => op.inputs * frame.channel,
-        (false, false) => inputs * frame.channel,
+    let channel = stack.planes * frame.channel;
+    // From the elements of one plane of a block to the next's.
+    let frame_plane = match (paired, frame.in_place) {
+        (true, _) => channel,
+        (false, true) => op.inputs * channel,
+        (false, false) => inputs * channel,
     };
-    if u32::try_from(frame_image.saturating_mul(block).saturating_add(inputs * frame.channel)).is_err() {
+    if u32::try_from(frame_plane.saturating_mul(block).saturating_add(inputs * channel)).is_err() {
         return Err(Error::Shape(format!("{op}: one row of its images does not fit the memory it needs")));
     }
 
@@ -118,24 +127,27 @@ pub(super) fn run<T: Real>(
     let most = tap_tile::<T>(cpu.isa());
     let tile = even(if paired { area } else { terms }, most);
     let parts = if paired { op.outputs.div_ceil(LANES) } else { op.groups * terms.div_ceil(tile) };
-    let work = images * rows * axes[1].destination * op.weights();
+    let work = images * stack.axis.destination * rows * axes[1].destination * op.weights();
     let worth = tasks_worth(work, cpu.pool().threads());
     let shares = worth.div_ceil(chunks).min(parts);
 
-    let of_image = band * axes[1].destination;
-    let pixels = block * of_image;
+    let of_plane = band * axes[1].destination;
+    let pixels = block * of_plane;
     lend(&OFFSETS, pixels + terms, |offsets: &mut [u32]| {
         let (to_pixels, to_taps) = offsets.split_at_mut(pixels);
         for (pixel, to) in to_pixels.iter_mut().enumerate() {
-            let (image, pixel) = (pixel / of_image, pixel % of_image);
+            let (plane, pixel) = (pixel / of_plane, pixel % of_plane);
             let (row, column) = (pixel / axes[1].destination, pixel % axes[1].destination);
-            *to = (image * frame_image + row * frame.pitch + column) as u32;
+            *to = (plane * frame_plane + row * frame.pitch + column) as u32;
         }
         let mut to = to_taps.iter_mut();
-        for channel in 0..inputs {
-            for (_, y) in axes[0].taps(Sweep::Forward, 0) {
-                for ((_, x), to) in axes[1].taps(Sweep::Forward, 0).zip(&mut to) {
-                    *to = (channel * frame.channel + frame.offset(&axes, [y, x])) as u32;
+        for input in 0..inputs {
+            for (_, z) in stack.axis.taps(Sweep::Forward, 0) {
+                for (_, y) in axes[0].taps(Sweep::Forward, 0) {
+                    for ((_, x), to) in axes[1].taps(Sweep::Forward, 0).zip(&mut to) {
+                        let place = (input * stack.planes + z) * frame.channel;
+                        *to = (place + frame.offset(&axes, [y, x])) as u32;
+                    }
                 }
             }
         }
@@ -143,6 +155,7 @@ pub(super) fn run<T: Real>(
             let plan = Plan {
                 op,
                 isa: cpu.isa(),
+                stack,
                 axes,
                 frame,
                 paired,
@@ -190,16 +203,17 @@ impl<T: Real> Plan<'_, T> {
         let (chunk, share) = (task / self.shares, task % self.shares);
         let parts = share * self.parts / self.shares..(share + 1) * self.parts / self.shares;
         let images = chunk * self.chunk..self.images.min((chunk + 1) * self.chunk);
+        let planes = images.start * self.stack.axis.destination..images.end * self.stack.axis.destination;
         let weights = self.op.weights();
         let (to, accumulate) = match chunk {
             0 => (self.destination.at(0), self.accumulate),
             _ => (self.sums.at((chunk - 1) * weights), false),
         };
-        for image in images.clone().step_by(self.block) {
-            let block = image..images.end.min(image + self.block);
+        for plane in planes.clone().step_by(self.block) {
+            let block = plane..planes.end.min(plane + self.block);
             for row in (0..self.axes[0].destination).step_by(self.band) {
                 let rows = row..self.axes[0].destination.min(row + self.band);
-                let accumulate = accumulate || image > images.start || row > 0;
+                let accumulate = accumulate || plane > planes.start || row > 0;
                 if self.paired {
                     for part in parts.clone() {
                         self.across_groups(part, &block, &rows, to, accumulate);
@@ -219,37 +233,95 @@ impl<T: Real> Plan<'_, T> {
         }
     }
 
-    /// The gradients of one output channel in some rows.
-    fn gradient_rows(&self, image: usize, output: usize, rows: &Range<usize>) -> &[T] {
+    /// The gradients of one output channel in some rows; planes are those of one image after the other.
+    fn gradient_rows(&self, plane: usize, output: usize, rows: &Range<usize>) -> &[T] {
         let (height, width) = (self.axes[0].destination, self.axes[1].destination);
-        let start = ((image * self.op.outputs + output) * height + rows.start) * width;
+        let depth = self.stack.axis.destination;
+        let plane = (plane / depth * self.op.outputs + output) * depth + plane % depth;
+        let start = (plane * height + rows.start) * width;
         &self.gradient[start..start + rows.len() * width]
     }
 
     /// Copies the bands of some input channels.
-    fn fill(&self, image: usize, channels: Range<usize>, first: usize, to: &mut [T]) {
-        let area = self.axes[0].source * self.axes[1].source;
-        let start = (image * self.op.inputs + channels.start) * area;
-        let source = &self.input[start..start + channels.len() * area];
-        T::dispatch(self.isa, Fill { axes: &self.axes, frame: &self.frame, source, first, to });
+    fn fill(&self, plane: usize, channels: Range<usize>, first: usize, to: &mut [T]) {
+        let depth = &self.stack.axis;
+        let volume = depth.source * self.axes[0].source * self.axes[1].source;
+        let start = (plane / depth.destination * self.op.inputs + channels.start) * volume;
+        let source = &self.input[start..start + channels.len() * volume];
+        let fill = Fill { axes: &self.axes, frame: &self.frame, source, first, to };
+        self.stack.fill(self.isa, plane % depth.destination, fill);
+    }
+
+    /// Elements of a channel's frame.
+    fn channel(&self) -> usize {
+        self.stack.planes * self.frame.channel
     }
 
     /// Puts the gradients of up to 16 output channels side by side, pixel by pixel.
     fn interleave(
         &self,
-        image: usize,
+        plane: usize,
         outputs: Range<usize>,
         rows: &Range<usize>,
         to: *mut T,
         to_place: usize,
     ) {
         let pointers = std::array::from_fn(|lane| match outputs.start + lane {
-            output if output < outputs.end => self.gradient_rows(image, output, rows).as_ptr(),
+            output if output < outputs.end => self.gradient_rows(plane, output, rows).as_ptr(),
             _ => std::ptr::null(),
         });
         let len = rows.len() * self.axes[1].destination;
         // SAFETY: rows of `len` elements; the callers' memory has a vector for each.
-        unsafe { Interleave { rows: pointers, len, to, to_place }.run(self.isa) };
+        unsafe {
+            Interleave { rows: pointers, len, runs: 1, from_run: 0, to, to_place, to_run: 0 }.run(self.isa)
+        };
+    }
+
+    /// Puts an input channel of each of up to 16 output channels' groups side by side, place by place of a
+    /// frame, with zeros for the border.
+    fn interleave_inputs(
+        &self,
+        image: usize,
+        lanes: &Range<usize>,
+        input: usize,
+        first: usize,
+        places: &mut [T],
+    ) {
+        let [vertical, horizontal] = &self.axes;
+        let (inputs, outputs) = (self.op.inputs / self.op.groups, self.op.outputs / self.op.groups);
+        let Frame { rows, pitch, .. } = self.frame;
+        let (above, from_row, lines) = vertical.within(first, rows);
+        let (before, from, columns) = horizontal.within(0, pitch);
+        let line = pitch * LANES;
+        places[..above * line].fill(T::ZERO);
+        places[(above + lines) * line..rows * line].fill(T::ZERO);
+        let inside = &mut places[above * line..(above + lines) * line];
+        for row in inside.chunks_exact_mut(line) {
+            row[..before * LANES].fill(T::ZERO);
+            row[(before + columns) * LANES..].fill(T::ZERO);
+        }
+        if lines == 0 || columns == 0 {
+            return;
+        }
+        let (height, width) = (vertical.source, horizontal.source);
+        let pointers = std::array::from_fn(|lane| match lanes.start + lane {
+            output if output < lanes.end => {
+                let plane = image * self.op.inputs + output / outputs * inputs + input;
+                self.input[(plane * height + from_row) * width + from..].as_ptr()
+            }
+            _ => std::ptr::null(),
+        });
+        let turn = Interleave {
+            rows: pointers,
+            len: columns,
+            runs: lines,
+            from_run: width,
+            to: inside[before * LANES..].as_mut_ptr(),
+            to_place: LANES,
+            to_run: line,
+        };
+        // SAFETY: rows of each plane, and a vector for each place inside.
+        unsafe { turn.run(self.isa) };
     }
 
     /// Some tiles of a group's taps, with output channels as lanes.
@@ -257,31 +329,31 @@ impl<T: Real> Plan<'_, T> {
         &self,
         group: usize,
         tiles: Range<usize>,
-        images: &Range<usize>,
+        planes: &Range<usize>,
         rows: &Range<usize>,
         to: *mut T,
         accumulate: bool,
     ) {
         let op = self.op;
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
-        let area = self.axes[0].kernel * self.axes[1].kernel;
+        let area = op.geometry.taps();
         let taps = tiles.start * self.tile..(inputs * area).min(tiles.end * self.tile);
         let channels = taps.start / area..taps.end.div_ceil(area);
-        let frame_image = if self.frame.in_place { 0 } else { inputs * self.frame.channel };
-        let of_image = rows.len() * self.axes[1].destination;
-        let pixels = images.len() * of_image;
+        let frame_plane = if self.frame.in_place { 0 } else { inputs * self.channel() };
+        let of_plane = rows.len() * self.axes[1].destination;
+        let pixels = planes.len() * of_plane;
         let (_, vectors) = channel_tile::<T>(self.isa);
         let width = vectors * LANES;
-        lend(&TASK, images.len() * frame_image + pixels * width, |memory| {
-            let (frame, gradients) = memory.split_at_mut(images.len() * frame_image);
+        lend(&TASK, planes.len() * frame_plane + pixels * width, |memory| {
+            let (frame, gradients) = memory.split_at_mut(planes.len() * frame_plane);
             let origin = if self.frame.in_place {
-                let plane = images.start * op.inputs + group * inputs;
+                let plane = planes.start * op.inputs + group * inputs;
                 self.input.as_ptr().wrapping_add(plane * self.frame.channel + rows.start * self.frame.pitch)
             } else {
                 let first = group * inputs;
-                for (image, frame) in images.clone().zip(frame.chunks_exact_mut(frame_image)) {
-                    let frame = &mut frame[channels.start * self.frame.channel..];
-                    self.fill(image, first + channels.start..first + channels.end, rows.start, frame);
+                for (plane, frame) in planes.clone().zip(frame.chunks_exact_mut(frame_plane)) {
+                    let frame = &mut frame[channels.start * self.channel()..];
+                    self.fill(plane, first + channels.start..first + channels.end, rows.start, frame);
                 }
                 frame.as_ptr()
             };
@@ -292,10 +364,10 @@ impl<T: Real> Plan<'_, T> {
                     let start = group * outputs + first + vector * LANES;
                     let end = (group + 1) * outputs;
                     let apart = vectors * LANES;
-                    for (image, gradients) in images.clone().zip(gradients.chunks_exact_mut(of_image * apart))
+                    for (plane, gradients) in planes.clone().zip(gradients.chunks_exact_mut(of_plane * apart))
                     {
                         let to = gradients[vector * LANES..].as_mut_ptr();
-                        self.interleave(image, start..end.min(start + LANES), rows, to, apart);
+                        self.interleave(plane, start..end.min(start + LANES), rows, to, apart);
                     }
                 }
                 for tap in taps.clone().step_by(self.tile) {
@@ -322,32 +394,40 @@ impl<T: Real> Plan<'_, T> {
     fn across_groups(
         &self,
         part: usize,
-        images: &Range<usize>,
+        planes: &Range<usize>,
         rows: &Range<usize>,
         to: *mut T,
         accumulate: bool,
     ) {
         let op = self.op;
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
-        let area = self.axes[0].kernel * self.axes[1].kernel;
+        let area = op.geometry.taps();
         let lanes = part * LANES..op.outputs.min((part + 1) * LANES);
         let groups = lanes.start / outputs..(lanes.end - 1) / outputs + 1;
-        let channel = self.frame.channel;
-        let of_image = rows.len() * self.axes[1].destination;
-        let pixels = images.len() * of_image;
-        let frame_image = groups.len() * inputs * channel;
-        lend(&TASK, images.len() * (frame_image + channel * LANES) + pixels * LANES, |memory| {
-            let (frame, rest) = memory.split_at_mut(images.len() * frame_image);
-            let (places, gradients) = rest.split_at_mut(images.len() * channel * LANES);
-            let frames =
-                frame.chunks_exact_mut(frame_image).zip(gradients.chunks_exact_mut(of_image * LANES));
-            for (image, (frame, gradients)) in images.clone().zip(frames) {
-                self.fill(image, groups.start * inputs..groups.end * inputs, rows.start, frame);
-                self.interleave(image, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);
+        let channel = self.channel();
+        let of_plane = rows.len() * self.axes[1].destination;
+        let pixels = planes.len() * of_plane;
+        let at_once = self.stack.is_flat() && self.axes.iter().all(|axis| axis.step == 1);
+        let frame_plane = if at_once { 0 } else { groups.len() * inputs * channel };
+        lend(&TASK, planes.len() * (frame_plane + channel * LANES) + pixels * LANES, |memory| {
+            let (frame, rest) = memory.split_at_mut(planes.len() * frame_plane);
+            let (places, gradients) = rest.split_at_mut(planes.len() * channel * LANES);
+            for (index, plane) in planes.clone().enumerate() {
+                if !at_once {
+                    let frame = &mut frame[index * frame_plane..][..frame_plane];
+                    self.fill(plane, groups.start * inputs..groups.end * inputs, rows.start, frame);
+                }
+                let gradients = &mut gradients[index * of_plane * LANES..];
+                self.interleave(plane, lanes.clone(), rows, gradients.as_mut_ptr(), LANES);
             }
             for input in 0..inputs {
-                let images = frame.chunks_exact(frame_image).zip(places.chunks_exact_mut(channel * LANES));
-                for (frame, places) in images {
+                let places_of_planes = places.chunks_exact_mut(channel * LANES).enumerate();
+                for ((index, places), plane) in places_of_planes.zip(planes.clone()) {
+                    if at_once {
+                        self.interleave_inputs(plane, &lanes, input, rows.start, places);
+                        continue;
+                    }
+                    let frame = &frame[index * frame_plane..][..frame_plane];
                     let rows = std::array::from_fn(|lane| match lanes.start + lane {
                         output if output < lanes.end => {
                             let plane = (output / outputs - groups.start) * inputs + input;
@@ -355,7 +435,16 @@ impl<T: Real> Plan<'_, T> {
                         }
                         _ => std::ptr::null(),
                     });
-                    let turn = Interleave { rows, len: channel, to: places.as_mut_ptr(), to_place: LANES };
+                    let to = places.as_mut_ptr();
+                    let turn = Interleave {
+                        rows,
+                        len: channel,
+                        runs: 1,
+                        from_run: 0,
+                        to,
+                        to_place: LANES,
+                        to_run: 0,
+                    };
                     // SAFETY: channels of the frame, and a vector for each of their places.
                     unsafe { turn.run(self.isa) };
                 }

@@ -40,29 +40,33 @@ impl GpuOperation for Convolution {
     }
 }
 
-/// Fills in what `window.wgsl` or its sibling has to know of the geometry: from inputs to outputs,
+/// Fills in what `window.wgsl` or a sibling of it has to know of the geometry: from inputs to outputs,
 /// or back.
 fn windows(op: &Convolution, forward: bool, template: Template) -> Template {
     let g = &op.geometry;
     let (source, destination) = if forward { (g.input, g.output) } else { (g.output, g.input) };
-    let strided = !forward && g.stride != [1, 1];
+    let strided = !forward && g.stride != [1; 3];
     // Numbers before zero wrap around.
     let back = |distance: usize| (distance as u32).wrapping_neg();
     let along = |distance: usize| if forward || strided { distance as u32 } else { back(distance) };
     let border = |distance: usize| if forward { back(distance) } else { distance as u32 };
     let step = |stride: usize| if forward { stride } else { 1 };
-    let text = match strided {
-        true => concat!(include_str!("gpu/strided_window.wgsl"), include_str!("gpu/found.wgsl")),
-        false => concat!(include_str!("gpu/window.wgsl"), include_str!("gpu/found.wgsl")),
+    let text = match (g.is_flat(), strided) {
+        (true, true) => include_str!("gpu/strided_window.wgsl"),
+        (true, false) => include_str!("gpu/window.wgsl"),
+        (false, true) => include_str!("gpu/strided_volume_window.wgsl"),
+        (false, false) => include_str!("gpu/volume_window.wgsl"),
     };
     let (sources, destinations) = if forward { (op.inputs, op.outputs) } else { (op.outputs, op.inputs) };
     template
-        .section("WINDOW", text)
-        .constant("PIXELS", destination[0] * destination[1])
-        .constant("PIXELS_WIDTH", destination[1])
-        .constant("SOURCE_HEIGHT", source[0])
-        .constant("SOURCE_WIDTH", source[1])
-        .constant("SOURCE_PLANE", source[0] * source[1])
+        .section("WINDOW", [text, include_str!("gpu/found.wgsl")].concat())
+        .constant("PIXELS", destination.iter().product::<usize>())
+        .constant("PIXELS_HEIGHT", destination[1])
+        .constant("PIXELS_WIDTH", destination[2])
+        .constant("SOURCE_DEPTH", source[0])
+        .constant("SOURCE_HEIGHT", source[1])
+        .constant("SOURCE_WIDTH", source[2])
+        .constant("SOURCE_PLANE", source.iter().product::<usize>())
         .constant("SOURCE_CHANNELS", sources)
         .constant("GROUP_SOURCES", sources / op.groups)
         .constant("DESTINATION_CHANNELS", destinations)
@@ -70,16 +74,21 @@ fn windows(op: &Convolution, forward: bool, template: Template) -> Template {
         .constant("OUTPUTS", op.outputs)
         .constant("GROUP_OUTPUTS", op.outputs / op.groups)
         .constant("GROUPS", op.groups)
-        .constant("KERNEL_WIDTH", g.kernel[1])
-        .constant("TAPS", g.kernel[0] * g.kernel[1])
-        .constant("STEP_DOWN", step(g.stride[0]))
-        .constant("STEP_RIGHT", step(g.stride[1]))
-        .constant("STRIDE_DOWN", g.stride[0])
-        .constant("STRIDE_RIGHT", g.stride[1])
-        .constant("FIRST_ROW", border(g.padding[0]))
-        .constant("FIRST_COLUMN", border(g.padding[1]))
-        .constant("TAP_DOWN", along(g.dilation[0]))
-        .constant("TAP_RIGHT", along(g.dilation[1]))
+        .constant("KERNEL_HEIGHT", g.kernel[1])
+        .constant("KERNEL_WIDTH", g.kernel[2])
+        .constant("TAPS", g.taps())
+        .constant("STEP_BACK", step(g.stride[0]))
+        .constant("STEP_DOWN", step(g.stride[1]))
+        .constant("STEP_RIGHT", step(g.stride[2]))
+        .constant("STRIDE_BACK", g.stride[0])
+        .constant("STRIDE_DOWN", g.stride[1])
+        .constant("STRIDE_RIGHT", g.stride[2])
+        .constant("FIRST_PLANE", border(g.padding[0]))
+        .constant("FIRST_ROW", border(g.padding[1]))
+        .constant("FIRST_COLUMN", border(g.padding[2]))
+        .constant("TAP_BACK", along(g.dilation[0]))
+        .constant("TAP_DOWN", along(g.dilation[1]))
+        .constant("TAP_RIGHT", along(g.dilation[2]))
 }
 
 /// A scalar or a vector of four.

@@ -1,4 +1,4 @@
-//! Two-dimensional convolution (cross-correlation, as the field has it) in NCHW layout.
+//! Convolution (cross-correlation, as the field has it) of images in NCHW layout, and of volumes in NCDHW.
 
 mod correlate;
 #[cfg(feature = "gpu")]
@@ -13,6 +13,7 @@ mod tiles;
 mod weights;
 mod window;
 
+use super::geometry::{Geometry, extents_text};
 use super::rounding::{self, with_operand};
 use super::{Direction, Operation, pointwise::Activation};
 use crate::cpu::{Args, Cpu, Real, View};
@@ -20,41 +21,25 @@ use crate::{Error, Result, dtype};
 use std::fmt;
 use window::Sweep;
 
-/// Extents of a sliding window over images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Geometry2D {
-    /// Height and width of the input.
-    pub input: [usize; 2],
-    /// Height and width of the output.
-    pub output: [usize; 2],
-    /// Height and width of the window.
-    pub kernel: [usize; 2],
-    /// Steps of the window.
-    pub stride: [usize; 2],
-    /// Border before the first row and column; past the last as the output's extents need.
-    pub padding: [usize; 2],
-    /// Distance between the window's elements.
-    pub dilation: [usize; 2],
-}
-
 /// `y = activation(conv(x, W) + bias)` and its gradients.
 ///
-/// W is stored ((in / groups) x kernel height x kernel width, out), output
-/// channels last; group g owns a contiguous run of out / groups of them. Per
-/// row, x is (in, H, W) and y is (out, H', W').
+/// W is stored ((in / groups) x kernel depth x kernel height x kernel width, out),
+/// output channels last; group g owns a contiguous run of out / groups of them.
+/// Per row, x is (in, D, H, W) and y is (out, D', H', W'); images have a depth of 1.
 /// - forward reads x, W and bias (out,) if there is one, writes y;
-/// - input gradient reads dy and W, writes dx;
+/// - input gradient reads dy and W, writes dx; it is what a transposed convolution
+///   computes, and so may have a bias (in,) and an activation, too;
 /// - weight gradient reads x and dy, writes dW.
 ///
 /// W may be a packed version in the first two.
 ///
 /// Every element is a sum in a fixed order with fused multiply-add, starting
 /// from zero, whatever the batch, the threads and the instruction set:
-/// - y over (in, kernel row, kernel column), the border counting as zeros; then
+/// - y over (in, kernel plane, kernel row, kernel column), the border counting as zeros; then
 ///   the bias is added, then the activation applied;
-/// - dx over (out, kernel row, kernel column), of these the ones that join the
-///   pixel to a whole output position; one outside the output counts as zero;
-/// - dW over (image, output row, output column), the border counting as zeros,
+/// - dx over (out, kernel plane, kernel row, kernel column), of these the ones that
+///   join the pixel to a whole output position; one outside the output counts as zero;
+/// - dW over (image, output plane, output row, output column), the border counting as zeros,
 ///   in chunks of images that depend on the shapes and the number of images
 ///   alone: the first goes on from the old dW where gradients accumulate, the
 ///   others are added to it in order.
@@ -63,7 +48,7 @@ pub struct Convolution {
     /// Which of the three.
     pub direction: Direction,
     /// Extents of the window.
-    pub geometry: Geometry2D,
+    pub geometry: Geometry,
     /// Input channels.
     pub inputs: usize,
     /// Output channels.
@@ -84,8 +69,15 @@ impl fmt::Display for Convolution {
         let g = &self.geometry;
         write!(
             f,
-            "convolution.{} {}->{} kernel {:?} stride {:?} padding {:?} dilation {:?} groups {}",
-            self.direction, self.inputs, self.outputs, g.kernel, g.stride, g.padding, g.dilation, self.groups
+            "convolution.{} {}->{} kernel {} stride {} padding {} dilation {} groups {}",
+            self.direction,
+            self.inputs,
+            self.outputs,
+            extents_text(g, &g.kernel),
+            extents_text(g, &g.stride),
+            extents_text(g, &g.padding),
+            extents_text(g, &g.dilation),
+            self.groups
         )?;
         if self.mixed {
             write!(f, " mixed")?;
@@ -103,14 +95,13 @@ impl fmt::Display for Convolution {
 impl Convolution {
     /// Elements of the weight.
     fn weights(&self) -> usize {
-        let [height, width] = self.geometry.kernel;
-        self.inputs / self.groups.max(1) * height * width * self.outputs
+        self.inputs / self.groups.max(1) * self.geometry.taps() * self.outputs
     }
 
     /// Refuses what kernels cannot compute, before they use the extents unchecked.
     fn check(&self, rows: usize, image: usize, weights: usize, output: usize) -> Result<()> {
-        let Geometry2D { input, output: result, kernel, stride, dilation, .. } = self.geometry;
-        let extents = [input, result, kernel, stride, dilation, [self.inputs, self.outputs]];
+        let Geometry { input, output: result, kernel, stride, dilation, .. } = self.geometry;
+        let extents = [input, result, kernel, stride, dilation, [self.inputs, self.outputs, self.groups]];
         let divides = self.groups > 0
             && self.inputs.is_multiple_of(self.groups)
             && self.outputs.is_multiple_of(self.groups);
@@ -120,9 +111,9 @@ impl Convolution {
             )));
         }
         let expected = [
-            rows * self.inputs * input[0] * input[1],
+            rows * self.inputs * self.geometry.volumes().0,
             self.weights(),
-            rows * self.outputs * result[0] * result[1],
+            rows * self.outputs * self.geometry.volumes().1,
         ];
         if expected != [image, weights, output] {
             return Err(Error::Internal(format!(
@@ -186,7 +177,8 @@ impl Convolution {
                 return Ok(());
             }
             let bias = if self.bias { args.read::<T>(2) } else { &[] };
-            if self.bias && bias.len() != self.outputs {
+            let channels = if sweep == Sweep::Forward { self.outputs } else { self.inputs };
+            if self.bias && bias.len() != channels {
                 return Err(Error::Internal(format!("{self}: a bias of {} elements", bias.len())));
             }
             let activation = self.activation;

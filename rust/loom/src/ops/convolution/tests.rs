@@ -1,12 +1,12 @@
 //! Kernels against the scalar order, bit for bit; the order against a plain convolution in `f64`;
 //! gradients against differences.
 
-use super::{Convolution, Geometry2D, reference};
+use super::{Convolution, reference};
 use crate::Buffer;
 use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
 use crate::dtype::{self, DType};
 use crate::ops::pointwise::Activation;
-use crate::ops::{Direction, Operation};
+use crate::ops::{Direction, Geometry, Operation};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
@@ -32,7 +32,7 @@ fn numbers<T: Real>(len: usize, seed: u64) -> Vec<T> {
 
 pub(super) fn convolution(
     direction: Direction,
-    geometry: Geometry2D,
+    geometry: Geometry,
     channels: [usize; 2],
     groups: usize,
 ) -> Convolution {
@@ -41,22 +41,35 @@ pub(super) fn convolution(
 }
 
 /// A square window with as many outputs as fit.
-pub(super) fn square(input: usize, kernel: usize, stride: usize, padding: usize) -> Geometry2D {
-    Geometry2D {
-        input: [input; 2],
-        output: [(input + 2 * padding - kernel) / stride + 1; 2],
-        kernel: [kernel; 2],
-        stride: [stride; 2],
-        padding: [padding; 2],
-        dilation: [1; 2],
+pub(super) fn square(input: usize, kernel: usize, stride: usize, padding: usize) -> Geometry {
+    let output = (input + 2 * padding - kernel) / stride + 1;
+    Geometry {
+        input: [1, input, input],
+        output: [1, output, output],
+        kernel: [1, kernel, kernel],
+        stride: [1, stride, stride],
+        padding: [0, padding, padding],
+        dilation: [1; 3],
+    }
+}
+
+/// The same window through a depth of its own: input, kernel, stride and padding.
+pub(super) fn deep(geometry: Geometry, [input, kernel, stride, padding]: [usize; 4]) -> Geometry {
+    let deepened = |of: [usize; 3], depth: usize| [depth, of[1], of[2]];
+    Geometry {
+        input: deepened(geometry.input, input),
+        output: deepened(geometry.output, (input + 2 * padding - kernel) / stride + 1),
+        kernel: deepened(geometry.kernel, kernel),
+        stride: deepened(geometry.stride, stride),
+        padding: deepened(geometry.padding, padding),
+        dilation: geometry.dilation,
     }
 }
 
 impl Convolution {
     pub(super) fn lengths(&self, rows: usize) -> [usize; 3] {
-        let Geometry2D { input, output, .. } = self.geometry;
-        let image = rows * self.inputs * input[0] * input[1];
-        [image, self.weights(), rows * self.outputs * output[0] * output[1]]
+        let (input, output) = self.geometry.volumes();
+        [rows * self.inputs * input, self.weights(), rows * self.outputs * output]
     }
 
     fn run_on<T: Real>(&self, cpu: &Cpu, rows: usize, reads: &[&[T]], accumulate: bool, result: &mut [T]) {
@@ -82,7 +95,7 @@ fn same<T: Real>(what: &str, found: &[T], expected: &[T]) {
 }
 
 /// All three directions on every machine against the scalar order.
-fn check<T: Real>(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: usize) {
+fn check<T: Real>(geometry: Geometry, channels: [usize; 2], groups: usize, rows: usize) {
     let forward = convolution(Direction::Forward, geometry, channels, groups);
     let forward = Convolution { bias: true, ..forward };
     let input_gradient = convolution(Direction::InputGradient, geometry, channels, groups);
@@ -94,7 +107,15 @@ fn check<T: Real>(geometry: Geometry2D, channels: [usize; 2], groups: usize, row
 
     let [mut dx, mut dw, mut y] = lengths.map(|len| vec![T::ZERO; len]);
     reference::forward(&forward, rows, &x, &w, Some(&bias), &mut y);
-    reference::input_gradient(&forward, rows, &dy, &w, &mut dx);
+    reference::input_gradient(&forward, rows, &dy, &w, None, &mut dx);
+    // As a transposed convolution it may have a bias and an activation.
+    let transposed = Convolution { bias: true, activation: Some(Activation::Relu), ..input_gradient.clone() };
+    let bias_in = numbers::<T>(channels[0], 5);
+    let mut z = vec![T::ZERO; dx.len()];
+    reference::input_gradient(&forward, rows, &dy, &w, Some(&bias_in), &mut z);
+    for z in &mut z {
+        *z = Activation::Relu.value(*z);
+    }
     reference::weight_gradient(&forward, rows, &x, &dy, false, &mut dw);
     let mut added = old.clone();
     reference::weight_gradient(&forward, rows, &x, &dy, true, &mut added);
@@ -108,6 +129,9 @@ fn check<T: Real>(geometry: Geometry2D, channels: [usize; 2], groups: usize, row
         let mut out = vec![T::NAN; dx.len()];
         input_gradient.run_on(cpu, rows, &[&dy, &w], false, &mut out);
         same(&format!("{input_gradient} {place}"), &out, &dx);
+        let mut out = vec![T::NAN; dx.len()];
+        transposed.run_on(cpu, rows, &[&dy, &w, &bias_in], false, &mut out);
+        same(&format!("{transposed} {place}"), &out, &z);
         let mut out = vec![T::NAN; dw.len()];
         weight_gradient.run_on(cpu, rows, &[&x, &dy], false, &mut out);
         same(&format!("{weight_gradient} {place}"), &out, &dw);
@@ -130,6 +154,18 @@ fn kernels_equal_the_scalar_order() {
         (square(30, 3, 1, 0), [4, 48], 1, 1),
         (square(10, 3, 1, 1), [24, 24], 24, 2),
         (square(8, 3, 2, 1), [12, 36], 12, 2),
+        // Depthwise: whole tiles, tiles that overlap, few rows, several outputs of an input, strides.
+        (square(28, 3, 1, 1), [5, 5], 5, 2),
+        (square(13, 3, 1, 1), [6, 12], 6, 2),
+        (Geometry { input: [1, 3, 40], output: [1, 3, 40], ..square(3, 3, 1, 1) }, [4, 4], 4, 1),
+        (
+            Geometry { input: [1, 1, 90], output: [1, 1, 86], kernel: [1, 1, 5], ..Geometry::POINT },
+            [4, 4],
+            4,
+            2,
+        ),
+        (square(35, 5, 1, 2), [3, 3], 3, 1),
+        (square(33, 3, 2, 1), [17, 17], 17, 2),
         (square(7, 3, 1, 1), [32, 32], 2, 2),
         (square(7, 3, 1, 1), [24, 48], 3, 2),
         (square(6, 3, 1, 1), [20, 20], 5, 3),
@@ -139,6 +175,24 @@ fn kernels_equal_the_scalar_order() {
     ] {
         check::<f32>(geometry, channels, groups, rows);
         check::<f64>(geometry, channels, groups, rows.min(3));
+    }
+}
+
+/// Volumes: planes beyond the border, strides and distances along the depth, groups.
+#[test]
+fn volumes_equal_the_scalar_order() {
+    let dilated = |geometry: Geometry, dilation: usize| Geometry { dilation: [dilation, 1, 1], ..geometry };
+    for (geometry, channels, groups, rows) in [
+        (deep(square(8, 3, 1, 1), [5, 3, 1, 1]), [4, 20], 1, 2),
+        (deep(square(7, 3, 2, 1), [7, 3, 2, 1]), [3, 13], 1, 2),
+        (deep(square(5, 1, 1, 0), [4, 1, 1, 0]), [20, 16], 1, 3),
+        (deep(square(5, 1, 1, 0), [4, 2, 2, 1]), [20, 36], 2, 2),
+        (deep(square(6, 3, 1, 1), [4, 3, 1, 1]), [24, 24], 24, 2),
+        (dilated(deep(square(4, 3, 1, 1), [6, 4, 1, 3]), 2), [5, 14], 1, 3),
+        (deep(square(3, 3, 1, 1), [1, 3, 1, 1]), [6, 12], 1, 9),
+    ] {
+        check::<f32>(geometry, channels, groups, rows);
+        check::<f64>(geometry, channels, groups, rows);
     }
 }
 
@@ -153,56 +207,57 @@ fn bands_and_chunks_equal_the_scalar_order() {
 
 prop_compose! {
     pub(super) fn geometries()(
-        input in prop::array::uniform2(1usize..14),
-        kernel in prop::array::uniform2(1usize..5),
-        stride in prop::array::uniform2(1usize..4),
-        padding in prop::array::uniform2(0usize..3),
-        dilation in prop::array::uniform2(1usize..3),
-        beyond in prop::array::uniform2(0usize..3),
-    ) -> Geometry2D {
+        depth in prop::option::weighted(0.4, 1usize..6),
+        plane in prop::array::uniform2(1usize..14),
+        kernel in prop::array::uniform3(1usize..5),
+        stride in prop::array::uniform3(1usize..4),
+        padding in prop::array::uniform3(0usize..3),
+        dilation in prop::array::uniform3(1usize..3),
+        beyond in prop::array::uniform3(0usize..3),
+    ) -> Geometry {
         // The border at the end differs from the one before by what `beyond` says; a window
         // may then be larger than the image, or see nothing of it.
-        let output = [0, 1].map(|i| {
+        let [height, width] = plane;
+        let input = [depth.unwrap_or(1), height, width];
+        let output = [0, 1, 2].map(|i| {
             let reach = dilation[i] * (kernel[i] - 1) + 1;
             (input[i] + padding[i] + beyond[i]).saturating_sub(reach) / stride[i] + 1
         });
-        Geometry2D { input, output, kernel, stride, padding, dilation }
+        let mut geometry = Geometry { input, output, kernel, stride, padding, dilation };
+        if depth.is_none() {
+            (geometry.output[0], geometry.kernel[0], geometry.padding[0]) = (1, 1, 0);
+        }
+        geometry
     }
 }
 
-/// The convolution as textbooks define it, over an image with a border of its own.
+/// The convolution as textbooks define it, over a volume with a border of its own.
 fn textbook(op: &Convolution, rows: usize, x: &[f64], w: &[f64]) -> Vec<f64> {
-    let Geometry2D {
-        input: [height, width],
-        output: [out_height, out_width],
-        kernel,
-        stride,
-        padding,
-        dilation,
-    } = op.geometry;
+    let Geometry { input, output, kernel, stride, padding, dilation } = op.geometry;
     let (per_group_in, per_group_out) = (op.inputs / op.groups, op.outputs / op.groups);
+    let places = |[depth, height, width]: [usize; 3]| {
+        (0..depth * height * width).map(move |i| [i / width / height, i / width % height, i % width])
+    };
     let mut y = Vec::new();
     for n in 0..rows {
         for o in 0..op.outputs {
-            for i in 0..out_height {
-                for j in 0..out_width {
-                    let mut sum = 0.0;
-                    for c in 0..per_group_in {
-                        let channel = o / per_group_out * per_group_in + c;
-                        for p in 0..kernel[0] {
-                            for q in 0..kernel[1] {
-                                let row = (i * stride[0] + p * dilation[0]) as i64 - padding[0] as i64;
-                                let column = (j * stride[1] + q * dilation[1]) as i64 - padding[1] as i64;
-                                if row >= 0 && row < height as i64 && column >= 0 && column < width as i64 {
-                                    let at = ((n * op.inputs + channel) * height + row as usize) * width;
-                                    let weight = ((c * kernel[0] + p) * kernel[1] + q) * op.outputs + o;
-                                    sum += x[at + column as usize] * w[weight];
-                                }
-                            }
+            for place in places(output) {
+                let mut sum = 0.0;
+                for c in 0..per_group_in {
+                    let channel = o / per_group_out * per_group_in + c;
+                    for (tap, offset) in places(kernel).enumerate() {
+                        let at = [0, 1, 2].map(|i| {
+                            (place[i] * stride[i] + offset[i] * dilation[i]) as i64 - padding[i] as i64
+                        });
+                        if (0..3).all(|i| at[i] >= 0 && at[i] < input[i] as i64) {
+                            let [plane, row, column] = at.map(|at| at as usize);
+                            let volume = (n * op.inputs + channel) * input[0] + plane;
+                            let weight = (c * op.geometry.taps() + tap) * op.outputs + o;
+                            sum += x[(volume * input[1] + row) * input[2] + column] * w[weight];
                         }
                     }
-                    y.push(sum);
                 }
+                y.push(sum);
             }
         }
     }
@@ -215,7 +270,7 @@ fn objective(op: &Convolution, rows: usize, x: &[f64], w: &[f64], dy: &[f64]) ->
 }
 
 /// The forward pass is the textbook's, and the gradients are its central differences.
-fn check_meaning(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: usize) {
+fn check_meaning(geometry: Geometry, channels: [usize; 2], groups: usize, rows: usize) {
     let op = convolution(Direction::Forward, geometry, channels, groups);
     let cpu = &MACHINES[MACHINES.len() - 1];
     let lengths = op.lengths(rows);
@@ -292,7 +347,7 @@ fn a_sample_alone_and_in_a_batch_have_the_same_bits() {
     }
 }
 
-fn check_packed<T: Real>(dtype: DType, geometry: Geometry2D, channels: [usize; 2], groups: usize) {
+fn check_packed<T: Real>(dtype: DType, geometry: Geometry, channels: [usize; 2], groups: usize) {
     let cpu = &MACHINES[MACHINES.len() - 2];
     for direction in [Direction::Forward, Direction::InputGradient] {
         let op = convolution(direction, geometry, channels, groups);
@@ -400,7 +455,7 @@ fn operands_that_do_not_fit_are_refused() {
     assert!(refused(&Convolution { bias: true, ..op.clone() }, 1, 50, 54, 75));
     assert!(refused(&Convolution { groups: 2, ..op.clone() }, 1, 50, 27, 75));
     assert!(refused(&Convolution { groups: 0, ..op.clone() }, 1, 50, 54, 75));
-    let geometry = Geometry2D { stride: [0, 1], ..geometry };
+    let geometry = Geometry { stride: [1, 0, 1], ..geometry };
     assert!(refused(&Convolution { geometry, ..op }, 1, 50, 54, 75));
 }
 

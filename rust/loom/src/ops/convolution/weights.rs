@@ -4,7 +4,7 @@ use super::Convolution;
 use super::scratch::Shared;
 use super::sweep::tasks_worth;
 use super::tiles::Interleave;
-use super::window::{Axis, Sweep};
+use super::window::{Axis, Sweep, classes};
 use crate::cpu::{Cpu, LANES, Real};
 
 /// The weight's rows are read where they are for up to this many sums of each weight ...
@@ -17,7 +17,7 @@ const SHORT_ROW: usize = 64;
 pub(super) struct Made<'a> {
     op: &'a Convolution,
     sweep: Sweep,
-    axes: &'a [Axis; 2],
+    axes: [&'a Axis; 3],
     /// Destination channels and terms of a group.
     channels: usize,
     terms: usize,
@@ -43,13 +43,13 @@ impl<'a> Made<'a> {
     pub fn new(
         op: &'a Convolution,
         sweep: Sweep,
-        axes: &'a [Axis; 2],
+        axes: [&'a Axis; 3],
         panel: usize,
         whole_vectors: bool,
         pixels: usize,
     ) -> Self {
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
-        let taps = axes[0].kernel * axes[1].kernel;
+        let taps = op.geometry.taps();
         let (channels, terms) = match sweep {
             Sweep::Forward => (outputs, inputs * taps),
             Sweep::InputGradient => (inputs, outputs * taps),
@@ -118,29 +118,33 @@ impl<'a> Made<'a> {
         }
     }
 
-    /// Rows of a group's input channels: for each class, term (output channel, kernel row, kernel column).
+    /// Rows of a group's input channels: for each class, term (output channel, kernel plane, kernel row,
+    /// kernel column).
     fn turn<T: Real>(&self, cpu: &Cpu, weight: &[T], made: &mut [T]) {
-        let Self { op, axes: [vertical, horizontal], terms, width, .. } = *self;
+        let Self { op, axes, terms, width, .. } = *self;
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
-        let taps = vertical.kernel * horizontal.kernel;
+        let taps = op.geometry.taps();
         let made = Shared::new(made);
         // Where the weights of a tap go: the first output channel's, and how far apart the others'.
         let place = |tap: usize| {
-            let [y, x] = [tap / horizontal.kernel, tap % horizontal.kernel];
+            let [_, height, width] = op.geometry.kernel;
+            let tap = [tap / width / height, tap / width % height, tap % width];
             let mut before = 0;
-            for class_y in 0..vertical.classes {
-                let ys = vertical.taps(self.sweep, class_y);
-                for class_x in 0..horizontal.classes {
-                    let xs = horizontal.taps(self.sweep, class_x);
-                    let across = xs.clone().count();
-                    let size = ys.clone().count() * across;
-                    let at =
-                        (ys.clone().position(|(tap, _)| tap == y), xs.clone().position(|(tap, _)| tap == x));
-                    if let (Some(y), Some(x)) = at {
-                        return (before + y * across + x, size);
-                    }
-                    before += size * outputs;
+            for class in classes(axes) {
+                // Taps of the class along each axis, and which of them this is.
+                let mut found = Some(0);
+                let mut size = 1;
+                for axis in 0..3 {
+                    let taps = axes[axis].taps(self.sweep, class[axis]);
+                    let count = taps.clone().count();
+                    let at = taps.clone().position(|(other, _)| other == tap[axis]);
+                    found = found.zip(at).map(|(found, at)| found * count + at);
+                    size *= count;
                 }
+                if let Some(found) = found {
+                    return (before + found, size);
+                }
+                before += size * outputs;
             }
             unreachable!("every tap belongs to a class")
         };
@@ -158,7 +162,9 @@ impl<'a> Made<'a> {
                         let at = from.wrapping_add((input + lane) * from_input);
                         if input + lane < inputs { at } else { std::ptr::null() }
                     });
-                    let turn = Interleave { rows, len: outputs, to, to_place: apart * width };
+                    let to_place = apart * width;
+                    let turn =
+                        Interleave { rows, len: outputs, runs: 1, from_run: 0, to, to_place, to_run: 0 };
                     // SAFETY: rows of weights, and vectors of the memory for them that only this task writes.
                     unsafe { turn.run(cpu.isa()) };
                     continue;

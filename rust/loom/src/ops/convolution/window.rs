@@ -9,9 +9,13 @@
 //! A [`Frame`] holds a band of the source with its border of zeros, rows and
 //! columns dealt out by their remainder modulo the step, so that neighbouring
 //! destination pixels of a class always find their sources side by side.
+//!
+//! A volume is a stack of planes. A destination plane is computed like an
+//! image, from a frame that holds for each channel the planes that its taps
+//! reach: [`Stack`] tells which.
 
-use super::Geometry2D;
-use crate::cpu::{Kernel, LANES, Real, Vector};
+use super::Geometry;
+use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
 
 /// One axis of a sweep.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +48,9 @@ pub(super) enum Sweep {
 }
 
 impl Axis {
-    /// Both axes.
-    pub fn pair(geometry: &Geometry2D, sweep: Sweep) -> [Self; 2] {
-        [0, 1].map(|axis| {
+    /// Depth, height and width.
+    pub fn all(geometry: &Geometry, sweep: Sweep) -> [Self; 3] {
+        [0, 1, 2].map(|axis| {
             let (input, output) = (geometry.input[axis], geometry.output[axis]);
             let (source, destination, step, classes) = match sweep {
                 Sweep::Forward => (input, output, geometry.stride[axis], 1),
@@ -102,11 +106,32 @@ impl Axis {
         pixels + self.reach / self.step
     }
 
+    /// Whether three neighbours, itself in the middle, are what a pixel gathers.
+    pub fn is_around(&self) -> bool {
+        let steps = (self.step, self.classes, self.kernel, self.low, self.reach);
+        steps == (1, 1, 3, -1, 2) && self.source == self.destination
+    }
+
+    /// Of `places` side by side, the first of them `quotient` steps on: how many lie before the source, the
+    /// first source pixel among them, and how many are inside.
+    pub fn within(&self, quotient: usize, places: usize) -> (usize, usize, usize) {
+        let start = (self.step * quotient) as isize + self.low;
+        let before = if start < 0 { start.unsigned_abs() } else { 0 }.min(places);
+        let from = usize::try_from(start).unwrap_or(0).min(self.source);
+        (before, from, (places - before).min(self.source - from))
+    }
+
     /// Whether every tap of every destination pixel lies inside the source, side by side.
     fn is_inside(&self) -> bool {
         let reached = self.pixels(0).max(1) - 1 + self.reach;
         self.step == 1 && self.low == 0 && reached < self.source
     }
+}
+
+/// The classes of planes, rows and columns, in the order of their terms.
+pub(super) fn classes(axes: [&Axis; 3]) -> impl Iterator<Item = [usize; 3]> + use<> {
+    let [planes, rows, columns] = axes.map(|axis| axis.classes);
+    (0..planes * rows * columns).map(move |i| [i / columns / rows, i / columns % rows, i % columns])
 }
 
 /// The layout of one image's band: for each channel, for each remainder of the
@@ -143,19 +168,61 @@ impl Frame {
 
     /// The source's own layout, where it has all that kernels want.
     pub fn in_place(axes: &[Axis; 2]) -> Option<Self> {
-        let [vertical, horizontal] = axes;
-        (vertical.is_inside() && horizontal.is_inside()).then(|| Self {
-            rows: vertical.source,
-            pitch: horizontal.source,
-            channel: vertical.source * horizontal.source,
-            in_place: true,
-        })
+        axes.iter().all(Axis::is_inside).then(|| Self::bare(axes))
+    }
+
+    /// The source's own layout, border or not.
+    pub fn bare(axes: &[Axis; 2]) -> Self {
+        let [rows, pitch] = [axes[0].source, axes[1].source];
+        Self { rows, pitch, channel: rows * pitch, in_place: true }
     }
 
     /// Where a tap finds its element of channel 0 for the first destination pixel.
     pub fn offset(&self, axes: &[Axis; 2], beyond: [usize; 2]) -> usize {
         let [v, h] = [0, 1].map(|axis| (beyond[axis] % axes[axis].step, beyond[axis] / axes[axis].step));
         (v.0 * axes[1].step + h.0) * self.rows * self.pitch + v.1 * self.pitch + h.1
+    }
+}
+
+/// How the planes of volumes lie in frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stack {
+    pub axis: Axis,
+    /// Planes of each channel that a frame holds: all that taps of one destination plane may reach.
+    pub planes: usize,
+}
+
+impl Stack {
+    /// Of this axis.
+    pub fn new(axis: Axis) -> Self {
+        Self { axis, planes: axis.reach + 1 }
+    }
+
+    /// Whether there is one plane only, and no tap looks beyond it.
+    pub fn is_flat(&self) -> bool {
+        let Axis { source, destination, kernel, low, .. } = self.axis;
+        (source, destination, kernel, low) == (1, 1, 1, 0)
+    }
+
+    /// Copies the bands that destination planes with this quotient need, of whole channels of one
+    /// image, into their frames.
+    pub fn fill<T: Real>(&self, isa: Isa, quotient: usize, fill: Fill<'_, T>) {
+        if self.is_flat() {
+            T::dispatch(isa, fill);
+            return;
+        }
+        let Fill { axes, frame, source, first, to } = fill;
+        let plane = axes[0].source * axes[1].source;
+        let (before, from, inside) = self.axis.within(quotient, self.planes);
+        let channels = to.chunks_exact_mut(self.planes * frame.channel);
+        for (source, to) in source.chunks_exact(self.axis.source * plane).zip(channels) {
+            let (outside, to) = to.split_at_mut(before * frame.channel);
+            let (to, beyond) = to.split_at_mut(inside * frame.channel);
+            outside.fill(T::ZERO);
+            beyond.fill(T::ZERO);
+            let source = &source[from * plane..][..inside * plane];
+            T::dispatch(isa, Fill { axes, frame, source, first, to });
+        }
     }
 }
 

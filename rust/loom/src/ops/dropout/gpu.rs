@@ -10,8 +10,10 @@ const THREADS: usize = 256;
 impl GpuOperation for Dropout {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, y) = (recorder.read(0)?, recorder.write(0)?);
-        let kernel =
-            Template::new(include_str!("dropout.wgsl")).constant("THREADS", THREADS).kernel("dropout");
+        let kernel = Template::new(include_str!("dropout.wgsl"))
+            .constant("THREADS", THREADS)
+            .section("RANDOM", include_str!("../random.wgsl"))
+            .kernel("dropout");
         let factor = (1.0 / (1.0 - self.rate)) as f32;
         let constants =
             [y.elements as u32, self.features as u32, recorder.path(), self.threshold(), factor.to_bits()];

@@ -1,14 +1,14 @@
 //! Kernels of average pooling.
 
-use super::window::{Span, candidates, from, halves, is_global, planes};
+use super::window::{Lines, Span, candidates, from, halves, is_global};
 use crate::cpu::{Kernel, LANES, Real, Vector};
-use crate::ops::Geometry2D;
+use crate::ops::Geometry;
 use crate::ops::axis::tree;
 use crate::ops::sweep::{lane_sums, load, store};
 
-/// Some whole planes.
+/// Some whole volumes.
 pub(super) struct AverageForward<'a, T> {
-    pub(super) geometry: Geometry2D,
+    pub(super) geometry: Geometry,
     pub(super) count_padding: bool,
     pub(super) x: &'a [T],
     pub(super) y: &'a mut [T],
@@ -20,7 +20,7 @@ impl<T: Real> Kernel<T> for AverageForward<'_, T> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         let geometry = &self.geometry;
-        let (input, output) = planes(geometry);
+        let (input, output) = geometry.volumes();
         let (halves, global) = (halves(geometry), is_global(geometry));
         for (x, y) in self.x.chunks_exact(input).zip(self.y.chunks_exact_mut(output)) {
             if halves {
@@ -36,38 +36,37 @@ impl<T: Real> Kernel<T> for AverageForward<'_, T> {
 
 /// What the sums of 16 windows from window `window` of a row on are divided by.
 #[inline(always)]
-fn divisors<V: Vector>(geometry: &Geometry2D, count_padding: bool, rows: Span, window: usize) -> V {
-    let [height, width] = geometry.kernel;
+fn divisors<V: Vector>(geometry: &Geometry, count_padding: bool, lines: Lines, window: usize) -> V {
     if count_padding {
-        return V::splat(V::Element::from_usize(height * width));
+        return V::splat(V::Element::from_usize(geometry.taps()));
     }
     let mut lanes = [V::Element::ONE; LANES];
     for (i, lane) in lanes.iter_mut().enumerate() {
-        let columns = Span::new(geometry, 1, window + i);
-        *lane = V::Element::from_usize((rows.count * columns.count).max(1));
+        let columns = Span::new(geometry, 2, window + i);
+        *lane = V::Element::from_usize((lines.count() * columns.count).max(1));
     }
     V::load(&lanes)
 }
 
-/// Any windows over one plane, 16 of a row at once.
+/// Any windows over one volume, 16 of a row at once.
 #[inline(always)]
-fn mean<V: Vector>(geometry: &Geometry2D, count_padding: bool, x: &[V::Element], y: &mut [V::Element]) {
-    let windows = geometry.output[1];
-    for (row, y) in y.chunks_exact_mut(windows).enumerate() {
-        let rows = Span::new(geometry, 0, row);
+fn mean<V: Vector>(geometry: &Geometry, count_padding: bool, x: &[V::Element], y: &mut [V::Element]) {
+    let (windows, width) = (geometry.output[2], geometry.kernel[2]);
+    for (line, y) in y.chunks_exact_mut(windows).enumerate() {
+        let lines = Lines::new(geometry, line);
         for (block, y) in y.chunks_mut(LANES).enumerate() {
             let window = block * LANES;
             // The sums of one window lie in the same lane of these.
             let mut sums = [V::splat(V::Element::ZERO); LANES];
-            for (i, line) in rows.places().enumerate() {
-                for kernel in 0..geometry.kernel[1] {
+            for (number, line) in lines.places() {
+                for kernel in 0..width {
                     // The element's number in the window, the border's counted.
-                    let number = (rows.first + i) * geometry.kernel[1] + kernel;
+                    let number = number * width + kernel;
                     let sum = &mut sums[number % LANES];
                     *sum = *sum + candidates(geometry, x, line, window, kernel, V::Element::ZERO);
                 }
             }
-            store(tree(sums) / divisors(geometry, count_padding, rows, window), y);
+            store(tree(sums) / divisors(geometry, count_padding, lines, window), y);
         }
     }
 }
@@ -76,9 +75,9 @@ fn mean<V: Vector>(geometry: &Geometry2D, count_padding: bool, x: &[V::Element],
 ///
 /// Whole vectors are written as in maximum pooling.
 #[inline(always)]
-fn halve<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Element]) {
-    let [width, columns] = [geometry.input[1], geometry.output[1]];
-    for row in 0..geometry.output[0] {
+fn halve<V: Vector>(geometry: &Geometry, x: &[V::Element], y: &mut [V::Element]) {
+    let [width, columns] = [geometry.input[2], geometry.output[2]];
+    for row in 0..geometry.output[1] {
         for column in (0..columns).step_by(LANES) {
             let place = |down, right| from(2 * row + down, 2 * column + right, width, x.len());
             let load = |range| load::<V>(&x[range]);
@@ -93,9 +92,9 @@ fn halve<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Element
     }
 }
 
-/// Some whole planes.
+/// Some whole volumes.
 pub(super) struct AverageBackward<'a, T> {
-    pub(super) geometry: Geometry2D,
+    pub(super) geometry: Geometry,
     pub(super) count_padding: bool,
     pub(super) dy: &'a [T],
     pub(super) dx: &'a mut [T],
@@ -107,22 +106,23 @@ impl<T: Real> Kernel<T> for AverageBackward<'_, T> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         let geometry = &self.geometry;
-        let (input, output) = planes(geometry);
+        let (input, output) = geometry.volumes();
         for (dy, dx) in self.dy.chunks_exact(output).zip(self.dx.chunks_exact_mut(input)) {
             dx.fill(T::ZERO);
             if halves(geometry) {
                 double(geometry, dy, dx);
                 continue;
             }
-            for (row, dy) in dy.chunks_exact(geometry.output[1]).enumerate() {
-                let rows = Span::new(geometry, 0, row);
+            let width = geometry.input[2];
+            for (line, dy) in dy.chunks_exact(geometry.output[2]).enumerate() {
+                let lines = Lines::new(geometry, line);
                 for (block, dy) in dy.chunks(LANES).enumerate() {
                     let window = block * LANES;
-                    let divisors = divisors::<V>(geometry, self.count_padding, rows, window);
+                    let divisors = divisors::<V>(geometry, self.count_padding, lines, window);
                     let shares = (load::<V>(dy) / divisors).to_array();
                     let shares = &shares[..dy.len()];
-                    for line in rows.places() {
-                        let dx = &mut dx[line * geometry.input[1]..][..geometry.input[1]];
+                    for (_, line) in lines.places() {
+                        let dx = &mut dx[line * width..][..width];
                         spread(geometry, shares, window, dx);
                     }
                 }
@@ -133,8 +133,8 @@ impl<T: Real> Kernel<T> for AverageBackward<'_, T> {
 
 /// The gradient of [`halve`] over one plane of zeros.
 #[inline(always)]
-fn double<T: Real>(geometry: &Geometry2D, dy: &[T], dx: &mut [T]) {
-    let [width, windows] = [geometry.input[1], geometry.output[1]];
+fn double<T: Real>(geometry: &Geometry, dy: &[T], dx: &mut [T]) {
+    let [width, windows] = [geometry.input[2], geometry.output[2]];
     for (dy, dx) in dy.chunks_exact(windows).zip(dx.chunks_exact_mut(2 * width)) {
         let (upper, lower) = dx.split_at_mut(width);
         let pairs = upper.chunks_exact_mut(2).zip(lower.chunks_exact_mut(2));
@@ -152,11 +152,11 @@ fn double<T: Real>(geometry: &Geometry2D, dy: &[T], dx: &mut [T]) {
 ///
 /// Every element receives them in the order of the windows, whichever loop is inside.
 #[inline(always)]
-fn spread<T: Real>(geometry: &Geometry2D, shares: &[T], window: usize, dx: &mut [T]) {
-    let (stride, padding, dilation) = (geometry.stride[1], geometry.padding[1], geometry.dilation[1]);
-    if geometry.kernel[1] > shares.len() && dilation == 1 {
+fn spread<T: Real>(geometry: &Geometry, shares: &[T], window: usize, dx: &mut [T]) {
+    let (stride, padding, dilation) = (geometry.stride[2], geometry.padding[2], geometry.dilation[2]);
+    if geometry.kernel[2] > shares.len() && dilation == 1 {
         for (i, share) in shares.iter().enumerate() {
-            let columns = Span::new(geometry, 1, window + i);
+            let columns = Span::new(geometry, 2, window + i);
             for dx in &mut dx[columns.start..][..columns.count] {
                 *dx += *share;
             }
@@ -164,7 +164,7 @@ fn spread<T: Real>(geometry: &Geometry2D, shares: &[T], window: usize, dx: &mut 
         return;
     }
     // A later element of the kernel belongs to an earlier window of those that share an element of dx.
-    for kernel in (0..geometry.kernel[1]).rev() {
+    for kernel in (0..geometry.kernel[2]).rev() {
         // Places count from the start of the border; windows that start on it come later.
         let start = window * stride + kernel * dilation;
         let skipped = padding.saturating_sub(start).div_ceil(stride).min(shares.len());

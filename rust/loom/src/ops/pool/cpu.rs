@@ -1,8 +1,7 @@
-//! Runs pooling: cuts the planes into tasks, hands each to its kernel.
+//! Runs pooling: cuts the channels into tasks, hands each to its kernel.
 
 use super::average::{AverageBackward, AverageForward};
 use super::max::{MaxBackward, MaxForward};
-use super::window::planes;
 use super::{Pool, PoolKind};
 use crate::cpu::{Args, Real};
 use crate::ops::sweep::{PASS, rows_per_task};
@@ -12,7 +11,7 @@ use crate::{Error, Result};
 impl Operation for Pool {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let geometry = self.geometry;
-        let (input, output) = planes(&geometry);
+        let (input, output) = geometry.volumes();
         let (isa, pool) = (args.cpu.isa(), args.cpu.pool());
         let count = rows_per_task(input.max(output), PASS);
         let (input, output) = (count * input, count * output);
@@ -38,7 +37,7 @@ impl Operation for Pool {
                 pool.for_each_chunk(written, input, |task, dx| {
                     let (dy, indices) = (tail(read, task * output), tail(indices, task * output));
                     T::dispatch(isa, MaxBackward { geometry, dy, indices, dx: &mut *dx });
-                    // While the planes are in the cache.
+                    // While the volumes are in the cache.
                     if let Some((activation, saved)) = derivative {
                         let saved = &tail(saved, task * input)[..dx.len()];
                         pointwise::derive_in_place(isa, activation, saved, dx);
@@ -50,7 +49,7 @@ impl Operation for Pool {
                 pool.for_each_chunk(written, input, |task, dx| {
                     let dy = tail(read, task * output);
                     T::dispatch(isa, AverageBackward { geometry, count_padding, dy, dx: &mut *dx });
-                    // While the planes are in the cache.
+                    // While the volumes are in the cache.
                     if let Some((activation, saved)) = derivative {
                         let saved = &tail(saved, task * input)[..dx.len()];
                         pointwise::derive_in_place(isa, activation, saved, dx);

@@ -1,6 +1,6 @@
 //! On a GPU: windows forward, and backward what each element gets from the windows above it.
 
-use super::window::{is_global, planes};
+use super::window::is_global;
 use super::{Pool, PoolKind};
 use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
@@ -12,7 +12,7 @@ const THREADS: usize = 256;
 
 impl GpuOperation for Pool {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (input, output) = planes(&self.geometry);
+        let (input, output) = self.geometry.volumes();
         let planes = recorder.rows() * self.channels;
         let (read, written) = (recorder.read(0)?, recorder.write(0)?);
         let (from, to) = match self.direction {
@@ -70,11 +70,13 @@ impl GpuOperation for Pool {
                 activation.wgsl_derivative("derivative")
             );
         }
-        let template = Template::new(&(text + &derivative + include_str!("gpu/main.wgsl")))
-            .section("MAKE", self.make(width))
-            .section("STORED", if width == 4 { "vec4<f32>" } else { "f32" })
-            .section("INDEX", if width == 4 { "vec4<i32>" } else { "i32" })
-            .constant("WIDTH", width);
+        let template = Template::new(
+            &(text + include_str!("gpu/place.wgsl") + &derivative + include_str!("gpu/main.wgsl")),
+        )
+        .section("MAKE", self.make(width))
+        .section("STORED", if width == 4 { "vec4<f32>" } else { "f32" })
+        .section("INDEX", if width == 4 { "vec4<i32>" } else { "i32" })
+        .constant("WIDTH", width);
         let kernel = self.fill(template).kernel(self.to_string());
         recorder.dispatch(&kernel, &operands, &[elements as u32], elements.div_ceil(THREADS * width))
     }
@@ -84,7 +86,7 @@ impl Pool {
     /// How an element of dx finds the windows above it.
     fn gather(&self) -> &'static str {
         let g = &self.geometry;
-        let apart = (0..2).all(|axis| g.dilation[axis] == 1 && g.kernel[axis] <= g.stride[axis]);
+        let apart = (0..3).all(|axis| g.dilation[axis] == 1 && g.kernel[axis] <= g.stride[axis]);
         if apart { include_str!("gpu/single.wgsl") } else { include_str!("gpu/gather.wgsl") }
     }
 
@@ -126,25 +128,31 @@ impl Pool {
 
     fn fill(&self, template: Template) -> Template {
         let g = &self.geometry;
-        let (input, output) = planes(g);
+        let (input, output) = g.volumes();
         let count_padding = matches!(self.kind, PoolKind::Average { count_padding: true });
         template
             .flag("COUNT_PADDING", count_padding)
             .constant("THREADS", THREADS)
             .constant("INPUTS", input)
-            .constant("INPUT_HEIGHT", g.input[0])
-            .constant("INPUT_WIDTH", g.input[1])
+            .constant("INPUT_DEPTH", g.input[0])
+            .constant("INPUT_HEIGHT", g.input[1])
+            .constant("INPUT_WIDTH", g.input[2])
             .constant("OUTPUTS", output)
-            .constant("OUTPUT_HEIGHT", g.output[0])
-            .constant("OUTPUT_WIDTH", g.output[1])
-            .constant("KERNEL_HEIGHT", g.kernel[0])
-            .constant("KERNEL_WIDTH", g.kernel[1])
-            .constant("STRIDE_DOWN", g.stride[0])
-            .constant("STRIDE_RIGHT", g.stride[1])
-            .constant("PADDING_DOWN", g.padding[0])
-            .constant("PADDING_RIGHT", g.padding[1])
-            .constant("DILATION_DOWN", g.dilation[0])
-            .constant("DILATION_RIGHT", g.dilation[1])
+            .constant("OUTPUT_DEPTH", g.output[0])
+            .constant("OUTPUT_HEIGHT", g.output[1])
+            .constant("OUTPUT_WIDTH", g.output[2])
+            .constant("KERNEL_DEPTH", g.kernel[0])
+            .constant("KERNEL_HEIGHT", g.kernel[1])
+            .constant("KERNEL_WIDTH", g.kernel[2])
+            .constant("STRIDE_BACK", g.stride[0])
+            .constant("STRIDE_DOWN", g.stride[1])
+            .constant("STRIDE_RIGHT", g.stride[2])
+            .constant("PADDING_BACK", g.padding[0])
+            .constant("PADDING_DOWN", g.padding[1])
+            .constant("PADDING_RIGHT", g.padding[2])
+            .constant("DILATION_BACK", g.dilation[0])
+            .constant("DILATION_DOWN", g.dilation[1])
+            .constant("DILATION_RIGHT", g.dilation[2])
     }
 }
 
@@ -152,14 +160,14 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::gpu::testing::check;
-    use crate::ops::Geometry2D;
+    use crate::ops::Geometry;
     use crate::ops::pointwise::Activation;
     use crate::ops::pool::tests::{coarse, geometries, geometry, len};
     use crate::ops::testing::{Data, Setting, numbers};
     use proptest::prelude::*;
 
     /// Both directions of a maximum, whose indices the CPU finds, and of both means.
-    fn check_all(geometry: &Geometry2D, rows: usize, channels: usize, x: &[f32]) {
+    fn check_all(geometry: &Geometry, rows: usize, channels: usize, x: &[f32]) {
         let (input, output) = len(geometry, rows * channels);
         let dy: Vec<f32> = numbers(30, output);
         let pool =

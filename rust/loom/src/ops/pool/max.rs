@@ -1,16 +1,16 @@
 //! Kernels of maximum pooling.
 
-use super::window::{Span, candidates, from, halves, planes};
+use super::window::{Lines, Span, candidates, from, halves};
 use crate::cpu::{Kernel, LANES, Real, Vector};
-use crate::ops::Geometry2D;
+use crate::ops::Geometry;
 use crate::ops::sweep::{load, store};
 
 /// The index where a window holds nothing but border.
 const NOWHERE: i32 = -1;
 
-/// Some whole planes.
+/// Some whole volumes.
 pub(super) struct MaxForward<'a, T> {
-    pub(super) geometry: Geometry2D,
+    pub(super) geometry: Geometry,
     pub(super) x: &'a [T],
     pub(super) y: &'a mut [T],
     pub(super) indices: &'a mut [i32],
@@ -22,7 +22,7 @@ impl<T: Real> Kernel<T> for MaxForward<'_, T> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         let geometry = &self.geometry;
-        let (input, output) = planes(geometry);
+        let (input, output) = geometry.volumes();
         let halves = halves(geometry);
         let results = self.y.chunks_exact_mut(output).zip(self.indices.chunks_exact_mut(output));
         for (x, (y, indices)) in self.x.chunks_exact(input).zip(results) {
@@ -35,20 +35,21 @@ impl<T: Real> Kernel<T> for MaxForward<'_, T> {
     }
 }
 
-/// Any windows over one plane, 16 of a row at once.
+/// Any windows over one volume, 16 of a row at once.
 #[inline(always)]
-fn largest<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Element], indices: &mut [i32]) {
-    let Geometry2D { input: [_, width], output: [_, windows], stride, padding, dilation, .. } = *geometry;
+fn largest<V: Vector>(geometry: &Geometry, x: &[V::Element], y: &mut [V::Element], indices: &mut [i32]) {
+    let Geometry { input: [.., width], output: [.., windows], stride, padding, dilation, .. } = *geometry;
     let least = -V::Element::INFINITY;
     let results = y.chunks_exact_mut(windows).zip(indices.chunks_exact_mut(windows));
-    for (row, (y, indices)) in results.enumerate() {
-        let rows = Span::new(geometry, 0, row);
+    for (line, (y, indices)) in results.enumerate() {
+        let lines = Lines::new(geometry, line);
+        let upper = lines.place(0) * width;
         for window in (0..windows).step_by(LANES) {
             let mut best = V::splat(least);
             // The winner's place in its window; -1 while there is none.
             let (mut down, mut right) = (V::constant(-1.0), V::constant(-1.0));
-            for (i, line) in rows.places().enumerate() {
-                for kernel in 0..geometry.kernel[1] {
+            for (i, (_, line)) in lines.places().enumerate() {
+                for kernel in 0..geometry.kernel[2] {
                     let candidate = candidates::<V>(geometry, x, line, window, kernel, least);
                     let wins = V::or(candidate.gt(best), V::not(candidate.eq(candidate)));
                     best = V::select(wins, candidate, best);
@@ -59,22 +60,20 @@ fn largest<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Eleme
             let windows = window..(window + LANES).min(windows);
             store(best, &mut y[windows.clone()]);
             let indices = &mut indices[windows];
-            let first = (rows.start * width + window * stride[1]) as i32 - padding[1] as i32;
+            let first = (window * stride[2]) as i32 - padding[2] as i32;
             let places = down.to_array().into_iter().zip(right.to_array());
             for (i, (index, (down, right))) in indices.iter_mut().zip(places).enumerate() {
                 let (down, right) = (down.to_f32() as i32, right.to_f32() as i32);
-                *index = first
-                    + (i * stride[1]) as i32
-                    + down * (dilation[0] * width) as i32
-                    + right * dilation[1] as i32;
+                let line = lines.place(down.max(0) as usize);
+                *index = first + (line * width + i * stride[2]) as i32 + right * dilation[2] as i32;
             }
             if V::any(right.lt(V::splat(V::Element::ZERO))) {
                 // Nothing was larger than minus infinity: the first element, if there is one.
                 for (i, (index, right)) in indices.iter_mut().zip(right.to_array()).enumerate() {
                     if right < V::Element::ZERO {
-                        let columns = Span::new(geometry, 1, window + i);
-                        let some = rows.count > 0 && columns.count > 0;
-                        *index = if some { (rows.start * width + columns.start) as i32 } else { NOWHERE };
+                        let columns = Span::new(geometry, 2, window + i);
+                        let some = lines.count() > 0 && columns.count > 0;
+                        *index = if some { (upper + columns.start) as i32 } else { NOWHERE };
                     }
                 }
             }
@@ -87,10 +86,10 @@ fn largest<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Eleme
 /// Rows are written in order and whole vectors where the plane has room for them, so
 /// that what one writes beyond the row's end is written over by the next.
 #[inline(always)]
-fn halve<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Element], indices: &mut [i32]) {
-    let [width, columns] = [geometry.input[1], geometry.output[1]];
+fn halve<V: Vector>(geometry: &Geometry, x: &[V::Element], y: &mut [V::Element], indices: &mut [i32]) {
+    let [width, columns] = [geometry.input[2], geometry.output[2]];
     let down = width as i32;
-    for row in 0..geometry.output[0] {
+    for row in 0..geometry.output[1] {
         for column in (0..columns).step_by(LANES) {
             let place = |down, right| from(2 * row + down, 2 * column + right, width, x.len());
             let load = |range| load::<V>(&x[range]);
@@ -120,9 +119,9 @@ fn halve<V: Vector>(geometry: &Geometry2D, x: &[V::Element], y: &mut [V::Element
     }
 }
 
-/// Some whole planes.
+/// Some whole volumes.
 pub(super) struct MaxBackward<'a, T> {
-    pub(super) geometry: Geometry2D,
+    pub(super) geometry: Geometry,
     pub(super) dy: &'a [T],
     pub(super) indices: &'a [i32],
     pub(super) dx: &'a mut [T],
@@ -133,7 +132,7 @@ impl<T: Real> Kernel<T> for MaxBackward<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        let (input, output) = planes(&self.geometry);
+        let (input, output) = self.geometry.volumes();
         let operands = self.dy.chunks_exact(output).zip(self.indices.chunks_exact(output));
         for ((dy, indices), dx) in operands.zip(self.dx.chunks_exact_mut(input)) {
             dx.fill(T::ZERO);

@@ -1,4 +1,4 @@
-//! Maximum and mean over sliding windows of images in NCHW layout.
+//! Maximum and mean over sliding windows of images in NCHW layout, and of volumes in NCDHW.
 
 mod average;
 mod cpu;
@@ -9,7 +9,8 @@ mod max;
 mod tests;
 mod window;
 
-use super::{Direction, Geometry2D, pointwise::Activation};
+use super::geometry::{Geometry, extents_text};
+use super::{Direction, pointwise::Activation};
 use std::fmt;
 
 /// What a window is reduced to.
@@ -24,14 +25,14 @@ pub enum PoolKind {
     },
 }
 
-/// Pooling over (channels, H, W) per row.
+/// Pooling over (channels, D, H, W) per row; images have a depth of 1.
 ///
 /// - forward reads x, writes y, and for `Max` also the flat index within the
-///   channel's H x W plane of each maximum (`i32`);
+///   channel's D x H x W volume of each maximum (`i32`);
 /// - input gradient reads dy, for `Max` those indices, and what the activation before it has saved,
 ///   as long as x, if there is a `derivative`; and writes dx.
 ///
-/// Order of sums: a window's elements, row by row and the padding's zeros among them, by
+/// Order of sums: a window's elements, plane by plane, row by row and the padding's zeros among them, by
 /// the 16-lane rule; the gradients of one element of x in the order of their windows.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -40,7 +41,7 @@ pub struct Pool {
     /// What a window is reduced to.
     pub kind: PoolKind,
     /// Extents of the window.
-    pub geometry: Geometry2D,
+    pub geometry: Geometry,
     /// Channels, each pooled by itself.
     pub channels: usize,
     /// Whose derivative the input gradient is multiplied by; set by fusion.
@@ -56,8 +57,12 @@ impl fmt::Display for Pool {
         let g = &self.geometry;
         write!(
             f,
-            "pool.{kind}.{} {} kernel {:?} stride {:?} padding {:?}",
-            self.direction, self.channels, g.kernel, g.stride, g.padding
+            "pool.{kind}.{} {} kernel {} stride {} padding {}",
+            self.direction,
+            self.channels,
+            extents_text(g, &g.kernel),
+            extents_text(g, &g.stride),
+            extents_text(g, &g.padding)
         )?;
         if let Some(activation) = &self.derivative {
             write!(f, " *{activation}'")?;

@@ -19,60 +19,70 @@ fn axis() -> impl Strategy<Value = [usize; 5]> {
     )
 }
 
-pub(super) fn geometry(rows: [usize; 5], columns: [usize; 5]) -> Geometry2D {
-    let pair = |i: usize| [rows[i], columns[i]];
+pub(super) fn geometry(rows: [usize; 5], columns: [usize; 5]) -> Geometry {
+    volume([1, 1, 1, 0, 1], rows, columns)
+}
+
+pub(super) fn volume(planes: [usize; 5], rows: [usize; 5], columns: [usize; 5]) -> Geometry {
+    let all = |i: usize| [planes[i], rows[i], columns[i]];
     let output = |[input, kernel, stride, padding, dilation]: [usize; 5]| {
         (input + 2 * padding - (kernel - 1) * dilation - 1) / stride + 1
     };
-    Geometry2D {
-        input: pair(0),
-        output: [output(rows), output(columns)],
-        kernel: pair(1),
-        stride: pair(2),
-        padding: pair(3),
-        dilation: pair(4),
+    Geometry {
+        input: all(0),
+        output: [planes, rows, columns].map(output),
+        kernel: all(1),
+        stride: all(2),
+        padding: all(3),
+        dilation: all(4),
     }
 }
 
 /// Geometries of every kind, those with paths of their own among them.
-pub(super) fn geometries() -> impl Strategy<Value = Geometry2D> {
+pub(super) fn geometries() -> impl Strategy<Value = Geometry> {
     prop_oneof![
         2 => (axis(), axis()).prop_map(|(rows, columns)| geometry(rows, columns)),
+        2 => (axis(), axis(), axis()).prop_map(|(planes, rows, columns)| volume(planes, rows, columns)),
+        1 => (1..6usize, 1..6usize, 1..6usize)
+            .prop_map(|(d, h, w)| volume([d, d, d, 0, 1], [h, h, h, 0, 1], [w, w, w, 0, 1])),
         1 => (2..40usize, 2..70usize).prop_map(|(h, w)| geometry([h, 2, 2, 0, 1], [w, 2, 2, 0, 1])),
         1 => (1..12usize, 1..12usize).prop_map(|(h, w)| geometry([h, h, h, 0, 1], [w, w, w, 0, 1])),
     ]
 }
 
-/// The places of a window's elements in the plane, in order; `None` on the border.
-fn window(g: &Geometry2D, row: usize, column: usize) -> Vec<Option<usize>> {
+/// The places of a window's elements in the volume, in order; `None` on the border.
+fn window(g: &Geometry, [plane, row, column]: [usize; 3]) -> Vec<Option<usize>> {
     let place = |axis: usize, index: usize, k: usize| {
         (index * g.stride[axis] + k * g.dilation[axis])
             .checked_sub(g.padding[axis])
             .filter(|p| *p < g.input[axis])
     };
     let mut places = Vec::new();
-    for i in 0..g.kernel[0] {
-        for j in 0..g.kernel[1] {
-            places.push(place(0, row, i).and_then(|r| Some(r * g.input[1] + place(1, column, j)?)));
+    for h in 0..g.kernel[0] {
+        for i in 0..g.kernel[1] {
+            for j in 0..g.kernel[2] {
+                let line = place(0, plane, h).zip(place(1, row, i)).map(|(p, r)| p * g.input[1] + r);
+                places.push(line.zip(place(2, column, j)).map(|(line, c)| line * g.input[2] + c));
+            }
         }
     }
     places
 }
 
-/// Every window of every plane: (plane's first element, window's number, its places).
-fn windows(g: &Geometry2D, planes: usize) -> Vec<(usize, usize, Vec<Option<usize>>)> {
-    let (input, output) = (g.input[0] * g.input[1], g.output[0] * g.output[1]);
-    (0..planes * output)
-        .map(|i| (i / output * input, i, window(g, i % output / g.output[1], i % g.output[1])))
-        .collect()
+/// Every window of every channel: (channel's first element, window's number, its places).
+fn windows(g: &Geometry, planes: usize) -> Vec<(usize, usize, Vec<Option<usize>>)> {
+    let (input, output) = g.volumes();
+    let [_, height, width] = g.output;
+    let place = |i: usize| [i % output / width / height, i / width % height, i % width];
+    (0..planes * output).map(|i| (i / output * input, i, window(g, place(i)))).collect()
 }
 
-fn pool(direction: Direction, kind: PoolKind, geometry: &Geometry2D, channels: usize) -> Pool {
+fn pool(direction: Direction, kind: PoolKind, geometry: &Geometry, channels: usize) -> Pool {
     Pool { direction, kind, geometry: *geometry, channels, derivative: None }
 }
 
-pub(super) fn len(g: &Geometry2D, planes: usize) -> (usize, usize) {
-    (planes * g.input[0] * g.input[1], planes * g.output[0] * g.output[1])
+pub(super) fn len(g: &Geometry, planes: usize) -> (usize, usize) {
+    (planes * g.volumes().0, planes * g.volumes().1)
 }
 
 /// Inputs with many ties.
@@ -80,7 +90,7 @@ pub(super) fn coarse<T: Real>(seed: u64, len: usize) -> Vec<T> {
     numbers::<T>(seed, len).into_iter().map(|x| (x * T::from_f64(2.0)).round_ties_even()).collect()
 }
 
-fn check_max<T: Real>(g: &Geometry2D, rows: usize, channels: usize, x: &[T]) {
+fn check_max<T: Real>(g: &Geometry, rows: usize, channels: usize, x: &[T]) {
     let (input, output) = len(g, rows * channels);
     assert_eq!(x.len(), input);
     let (mut y, mut indices) = (vec![T::ZERO; output], vec![0; output]);
@@ -124,7 +134,7 @@ fn check_derivative<T: Real>(op: Pool, mut setting: Setting<T>, dx: &[T]) {
     assert_bits(&setting.result(&Pool { derivative: Some(Activation::Gelu), ..op }), &expected);
 }
 
-fn check_average<T: Real>(g: &Geometry2D, rows: usize, channels: usize, count_padding: bool) {
+fn check_average<T: Real>(g: &Geometry, rows: usize, channels: usize, count_padding: bool) {
     let (input, output) = len(g, rows * channels);
     let x = numbers::<T>(23, input);
     let dy = numbers::<T>(24, output);

@@ -1,7 +1,7 @@
 //! Which elements of the input a window covers.
 
 use crate::cpu::{LANES, Vector};
-use crate::ops::Geometry2D;
+use crate::ops::Geometry;
 use crate::ops::sweep::load;
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(super) struct Span {
 impl Span {
     /// The elements of window `index` along `axis`.
     #[inline(always)]
-    pub(super) fn new(geometry: &Geometry2D, axis: usize, index: usize) -> Self {
+    pub(super) fn new(geometry: &Geometry, axis: usize, index: usize) -> Self {
         let step = geometry.dilation[axis];
         let (start, border) = (index * geometry.stride[axis], geometry.padding[axis]);
         // Places count from the start of the border. Divisions are dear, and mostly by 1.
@@ -31,34 +31,75 @@ impl Span {
         let count = end.min(geometry.kernel[axis]).saturating_sub(first);
         Self { first, start: (start + first * step).saturating_sub(border), count, step }
     }
-
-    /// The elements' places in the input.
-    #[inline(always)]
-    pub(super) fn places(self) -> impl Iterator<Item = usize> {
-        (0..self.count).map(move |i| self.start + i * self.step)
-    }
 }
 
 /// Windows of 2 x 2 side by side, without a border.
-pub(super) fn halves(geometry: &Geometry2D) -> bool {
-    geometry.kernel == [2, 2]
-        && geometry.stride == [2, 2]
-        && geometry.padding == [0, 0]
-        && geometry.dilation == [1, 1]
-        && (0..2).all(|axis| geometry.output[axis] * 2 <= geometry.input[axis])
+pub(super) fn halves(geometry: &Geometry) -> bool {
+    geometry.is_flat()
+        && geometry.kernel == [1, 2, 2]
+        && geometry.stride[1..] == [2, 2]
+        && geometry.padding == [0; 3]
+        && geometry.dilation[1..] == [1, 1]
+        && (1..3).all(|axis| geometry.output[axis] * 2 <= geometry.input[axis])
 }
 
 /// One window over everything.
-pub(super) fn is_global(geometry: &Geometry2D) -> bool {
+pub(super) fn is_global(geometry: &Geometry) -> bool {
     geometry.kernel == geometry.input
-        && geometry.output == [1, 1]
-        && geometry.padding == [0, 0]
-        && geometry.dilation == [1, 1]
+        && geometry.output == [1; 3]
+        && geometry.padding == [0; 3]
+        && geometry.dilation == [1; 3]
 }
 
-/// Elements of the input's and of the output's plane.
-pub(super) fn planes(geometry: &Geometry2D) -> (usize, usize) {
-    (geometry.input.iter().product(), geometry.output.iter().product())
+/// The rows that the windows of one row of the output cover. A volume's rows are counted on from plane
+/// to plane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lines {
+    planes: Span,
+    rows: Span,
+    /// Rows of a plane of the input and of the kernel.
+    height: usize,
+    kernel: usize,
+}
+
+impl Lines {
+    /// Those of the output's row `line`.
+    #[inline(always)]
+    pub(super) fn new(geometry: &Geometry, line: usize) -> Self {
+        let height = geometry.output[1];
+        // A division that images can do without.
+        let (plane, row) = if geometry.output[0] == 1 { (0, line) } else { (line / height, line % height) };
+        Self {
+            planes: Span::new(geometry, 0, plane),
+            rows: Span::new(geometry, 1, row),
+            height: geometry.input[1],
+            kernel: geometry.kernel[1],
+        }
+    }
+
+    /// How many they are.
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.planes.count * self.rows.count
+    }
+
+    /// Each with its number in the kernel.
+    #[inline(always)]
+    pub(super) fn places(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.planes.count).flat_map(move |i| {
+            let number = (self.planes.first + i) * self.kernel + self.rows.first;
+            let line = (self.planes.start + i * self.planes.step) * self.height + self.rows.start;
+            (0..self.rows.count).map(move |j| (number + j, line + j * self.rows.step))
+        })
+    }
+
+    /// The line that comes as number `i` of them.
+    #[inline(always)]
+    pub(super) fn place(&self, i: usize) -> usize {
+        let rows = self.rows.count.max(1);
+        let (plane, row) = if self.planes.count <= 1 { (0, i) } else { (i / rows, i % rows) };
+        (self.planes.start + plane * self.planes.step) * self.height + self.rows.start + row * self.rows.step
+    }
 }
 
 /// Where the elements of row `row`, column `column` and further are in a plane of this width.
@@ -68,19 +109,19 @@ pub(super) fn from(row: usize, column: usize, width: usize, len: usize) -> Range
 }
 
 /// Element `kernel` (along the row) of 16 windows from window `window` on, in row `row` of the
-/// plane `x`; `border` where a window's lies on the border.
+/// volume `x`; `border` where a window's lies on the border.
 #[inline(always)]
 pub(super) fn candidates<V: Vector>(
-    geometry: &Geometry2D,
+    geometry: &Geometry,
     x: &[V::Element],
     row: usize,
     window: usize,
     kernel: usize,
     border: V::Element,
 ) -> V {
-    let (width, stride, padding) = (geometry.input[1], geometry.stride[1], geometry.padding[1]);
+    let (width, stride, padding) = (geometry.input[2], geometry.stride[2], geometry.padding[2]);
     // Places count from the start of the row's border.
-    let start = window * stride + kernel * geometry.dilation[1];
+    let start = window * stride + kernel * geometry.dilation[2];
     let base = row * width + start;
     if stride > 2 || base < padding {
         let row = &x[row * width..][..width];

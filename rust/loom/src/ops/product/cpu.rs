@@ -61,7 +61,7 @@ thread_local! {
 }
 
 /// Shows a weight as plain elements, decoded into memory the thread keeps where it is packed.
-fn with_decoded<T: Real, R>(
+pub(in crate::ops) fn with_decoded<T: Real, R>(
     weight: View<'_>,
     len: usize,
     channels: usize,
@@ -81,7 +81,7 @@ fn with_decoded<T: Real, R>(
 }
 
 /// Shows a (depth, columns) weight as the right operand of a product that may be mixed.
-fn with_right<T: Real, R>(
+pub(in crate::ops) fn with_right<T: Real, R>(
     cpu: &Cpu,
     mixed: bool,
     weight: View<'_>,

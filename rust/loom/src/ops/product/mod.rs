@@ -4,6 +4,8 @@ mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 
+pub(super) use cpu::{with_decoded, with_right};
+
 use super::{Direction, pointwise::Activation};
 use std::fmt;
 

@@ -13,10 +13,10 @@ impl Operation for Sum {
             *operand = args.read(i);
         }
         let operands = &operands[..self.operands];
-        let isa = args.cpu.isa();
+        let (isa, accumulate) = (args.cpu.isa(), args.accumulate);
         let y = args.write::<T>(0);
         args.cpu.pool().for_each_chunk(y, PASS, |task, y| {
-            T::dispatch(isa, Add { operands, y, start: task * PASS });
+            T::dispatch(isa, Add { operands, y, start: task * PASS, accumulate });
         });
         Ok(())
     }
@@ -27,6 +27,7 @@ struct Add<'a, T> {
     operands: &'a [&'a [T]],
     y: &'a mut [T],
     start: usize,
+    accumulate: bool,
 }
 
 impl<T: Real> Kernel<T> for Add<'_, T> {
@@ -42,6 +43,9 @@ impl<T: Real> Kernel<T> for Add<'_, T> {
             for x in others {
                 sum = sum + V::load(&x[at..]);
             }
+            if self.accumulate {
+                sum = V::load(y) + sum;
+            }
             sum.store(y);
             at += LANES;
         }
@@ -50,6 +54,9 @@ impl<T: Real> Kernel<T> for Add<'_, T> {
             let mut sum = V::load_partial(&x[at..]);
             for x in others {
                 sum = sum + V::load_partial(&x[at..]);
+            }
+            if self.accumulate {
+                sum = V::load_partial(y) + sum;
             }
             sum.store_partial(y);
         }
@@ -66,7 +73,11 @@ mod tests {
         let x: Vec<Vec<T>> = (0..operands).map(|i| numbers(i as u64, len)).collect();
         let reads: Vec<&[T]> = x.iter().map(Vec::as_slice).collect();
         let expected: Vec<T> = (0..len).map(|i| x[1..].iter().fold(x[0][i], |sum, x| sum + x[i])).collect();
-        assert_bits(&Setting::new(1, &reads, &[len]).result(&Sum { operands }), &expected);
+        let mut setting = Setting::new(1, &reads, &[len]);
+        assert_bits(&setting.result(&Sum { operands }), &expected);
+        setting.accumulate = true;
+        let added: Vec<T> = expected.iter().map(|sum| T::from_f64(-77.0) + *sum).collect();
+        assert_bits(&setting.result(&Sum { operands }), &added);
     }
 
     proptest! {

@@ -27,9 +27,10 @@ impl GpuOperation for Sum {
             .section("OPERANDS", text)
             .section("SUM", terms.join(" + "))
             .kernel("sum");
+        let constants = [y.elements as u32, u32::from(recorder.accumulate())];
         let units = y.elements.div_ceil(4);
         operands.push(Bind::Write(y));
-        recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))
+        recorder.dispatch(&kernel, &operands, &constants, units.div_ceil(THREADS))
     }
 }
 
@@ -46,7 +47,10 @@ mod tests {
             for len in [1, 7, 1024, 3001] {
                 let x: Vec<Vec<f32>> = (0..operands).map(|i| numbers(i as u64, len)).collect();
                 let reads: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
-                check(Sum { operands }, &Setting::new(1, &reads, &[len]));
+                let mut setting = Setting::new(1, &reads, &[len]);
+                check(Sum { operands }, &setting);
+                setting.accumulate = true;
+                check(Sum { operands }, &setting);
             }
         }
     }

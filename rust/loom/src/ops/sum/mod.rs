@@ -6,7 +6,8 @@ mod gpu;
 
 use std::fmt;
 
-/// `y = x0 + x1 + ...`, added from left to right; all operands have the result's shape.
+/// `y = x0 + x1 + ...`, added from left to right, and then to what is there where the step says so; all
+/// operands have the result's shape.
 #[derive(Clone, Debug)]
 pub struct Sum {
     /// How many operands are read.

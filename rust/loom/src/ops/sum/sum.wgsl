@@ -1,10 +1,11 @@
-// y = x0 + x1 + ..., from left to right, in units of four elements; what lies beyond the last element in
-// its unit is nobody's.
+// y = x0 + x1 + ..., from left to right, in units of four elements. What lies beyond the last element is
+// left alone: it may belong to a store of gradients, whose norm is taken over the whole.
 #{OPERANDS}
 
 struct Constants {
     step: u32,
-    units: u32,
+    elements: u32,
+    accumulate: u32,
 }
 var<immediate> constants: Constants;
 
@@ -15,7 +16,16 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let i = group_index(group, groups) * THREADS + thread;
-    if i < constants.units {
-        y[i] = #{SUM};
+    if i * 4u >= constants.elements {
+        return;
+    }
+    let sum = #{SUM};
+    let total = select(sum, y[i] + sum, constants.accumulate != 0u);
+    if i * 4u + 4u <= constants.elements {
+        y[i] = total;
+        return;
+    }
+    for (var rest = 0u; rest < constants.elements % 4u; rest += 1u) {
+        y[i][rest] = total[rest];
     }
 }

@@ -39,7 +39,7 @@ struct Extents {
 
 impl Extents {
     fn new(op: &Convolution, rows: usize) -> Self {
-        let [taps, plane] = [op.geometry.kernel, op.geometry.output].map(|[height, width]| height * width);
+        let (taps, (_, plane)) = (op.geometry.taps(), op.geometry.volumes());
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
         Self { inputs, outputs, taps, plane, pixels: rows * plane }
     }
@@ -96,8 +96,8 @@ impl Results {
         let Some(both) = recorder.take_bias_gradient() else {
             return Ok(Self { destination: weight, weights, weight: 0, biases: 0, bias: 0 });
         };
-        let [height, width] = op.geometry.output;
-        if [both.sum.outer, both.sum.channels, both.sum.inner] != [1, op.outputs, height * width] {
+        let inner = op.geometry.volumes().1;
+        if [both.sum.outer, both.sum.channels, both.sum.inner] != [1, op.outputs, inner] {
             return Err(Error::Internal(format!("{op}: with the gradient of another bias, {}", both.sum)));
         }
         let BothGradients { gradient, weight, bias, .. } = both;

@@ -21,11 +21,7 @@ fn main(
 #{WINDOWS}
 #{SUMS}
     for (var channel = 0u; channel < GROUP_SOURCES; channel++) {
-        for (var tap = 0u; tap < TAPS; tap++) {
-            let at = tap_of(channel, tap);
-            let x = #{ELEMENTS};
-#{PRODUCTS}
-        }
+#{TERMS}
     }
 #{STORES}
 }

@@ -8,6 +8,8 @@ use crate::{Error, Result};
 
 /// Channels that a thread makes without tiles, at most.
 const BLOCK: usize = 8;
+/// The widest window whose rows are read at once.
+const ROW: usize = 9;
 
 /// How the work is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +38,9 @@ impl<'a> Sweep<'a> {
         let (inputs, outputs) = (op.inputs / op.groups, op.outputs / op.groups);
         let (sources, destinations) = if forward { (inputs, outputs) } else { (outputs, inputs) };
         let g = &op.geometry;
-        let plane = if forward { g.output } else { g.input };
-        let [taps, plane] = [g.kernel, plane].map(|[height, width]| height * width);
-        Self { op, forward, sources, destinations, taps, plane }
+        let (input, output) = g.volumes();
+        let plane = if forward { output } else { input };
+        Self { op, forward, sources, destinations, taps: g.taps(), plane }
     }
 
     /// The cut that suits the extents.
@@ -188,11 +190,53 @@ impl<'a> Sweep<'a> {
         .source()
     }
 
+    /// Whether four neighbouring pixels are in one row, and their windows mostly share what they cover:
+    /// worth it where a channel has little else to do, as in a depthwise convolution.
+    fn reads_rows(&self) -> bool {
+        let g = &self.op.geometry;
+        let destination = if self.forward { g.output } else { g.input };
+        self.sources == 1
+            && self.op.groups > 1
+            && destination[2].is_multiple_of(4)
+            && g.kernel[2] <= ROW
+            && g.dilation[2] == 1
+            && if self.forward { g.stride[2] == 1 } else { g.stride == [1; 3] }
+    }
+
+    /// The terms of four pixels, row by row of the window: what they cover is read once for all.
+    fn row_terms(&self, rounding: Rounding, products: &str) -> String {
+        let width = self.op.geometry.kernel[2];
+        // On the way back later taps are further left.
+        let (leftmost, place): (usize, &dyn Fn(usize) -> usize) =
+            if self.forward { (0, &|tap| tap) } else { (width - 1, &|tap| width - 1 - tap) };
+        let elements: String = (0..width + 3)
+            .map(|i| rounding.operand(1, &format!("element(window0, beside(left, {i}u))")))
+            .enumerate()
+            .map(|(i, element)| format!("            let e{i} = {element};\n"))
+            .collect();
+        let taps: String = (0..width)
+            .map(|tap| {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|pixel| place(tap) + pixel);
+                format!(
+                    "            {{\n            let tap = line * KERNEL_WIDTH + {tap}u;\n            \
+                     let x = vec4<f32>(e{a}, e{b}, e{c}, e{d});\n{products}\n            }}\n"
+                )
+            })
+            .collect();
+        format!(
+            "        for (var line = 0u; line < TAPS / KERNEL_WIDTH; line++) {{\n            \
+             let left = tap_of(channel, line * KERNEL_WIDTH + {leftmost}u);\n{elements}{taps}        }}"
+        )
+    }
+
     fn direct(&self, block: usize, rounding: Rounding, weight_width: u32, store_width: u32) -> String {
         let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
         let wide = store_width == 4;
         let pixels = store_width as usize;
-        let windows = each(pixels, &|i| format!("    let window{i} = window_of(pixel + {i}u);\n"));
+        let in_rows = wide && self.reads_rows();
+        let windows = each(if in_rows { 1 } else { pixels }, &|i| {
+            format!("    let window{i} = window_of(pixel + {i}u);\n")
+        });
         let elements = (0..pixels).map(|i| format!("element(window{i}, at)")).collect::<Vec<_>>().join(", ");
         let elements = if wide { format!("vec4<f32>({elements})") } else { elements };
         let elements = rounding.operand(store_width, &elements);
@@ -217,12 +261,20 @@ impl<'a> Sweep<'a> {
                 product(i, &rounding.operand(1, &weight))
             })
         };
+        let products = products.trim_end();
+        let terms = if in_rows {
+            self.row_terms(rounding, products)
+        } else {
+            format!(
+                "        for (var tap = 0u; tap < TAPS; tap++) {{\n            let at = tap_of(channel, tap);\n            \
+                 let x = {elements};\n{products}\n        }}"
+            )
+        };
         let stores = each(block, &|i| format!("    store(first + {i}u, pixel, sum{i});\n"));
         let text = include_str!("direct.wgsl")
             .replace("#{WINDOWS}", windows.trim_end())
             .replace("#{SUMS}", sums.trim_end())
-            .replace("#{ELEMENTS}", &elements)
-            .replace("#{PRODUCTS}", products.trim_end())
+            .replace("#{TERMS}", &terms)
             .replace("#{STORES}", stores.trim_end());
         format!(
             "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{}{text}",

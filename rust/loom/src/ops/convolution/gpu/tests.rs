@@ -3,15 +3,15 @@
 use crate::cpu::Cpu;
 use crate::dtype::{self, DType};
 use crate::gpu::testing::{self, Packed, check};
-use crate::ops::convolution::tests::{convolution, geometries, square};
-use crate::ops::convolution::{Convolution, Geometry2D};
+use crate::ops::convolution::Convolution;
+use crate::ops::convolution::tests::{convolution, deep, geometries, square};
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{Data, Setting, numbers};
-use crate::ops::{BiasGradient, Direction, Op};
+use crate::ops::{BiasGradient, Direction, Geometry, Op};
 use proptest::prelude::*;
 
 /// All three directions; the weight's gradient set and added to.
-fn check_all(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: usize) {
+fn check_all(geometry: Geometry, channels: [usize; 2], groups: usize, rows: usize) {
     let forward = convolution(Direction::Forward, geometry, channels, groups);
     let [image, weights, output] = forward.lengths(rows);
     let x: Vec<f32> = numbers(1, image);
@@ -22,7 +22,11 @@ fn check_all(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: us
     let fused = Convolution { bias: true, activation: Some(Activation::Relu), ..forward };
     check(fused, &Setting::new(rows, &[&x, &w, &bias], &[output]));
     let back = convolution(Direction::InputGradient, geometry, channels, groups);
-    check(back, &Setting::new(rows, &[&dy, &w], &[image]));
+    check(back.clone(), &Setting::new(rows, &[&dy, &w], &[image]));
+    // As a transposed convolution.
+    let fused = Convolution { bias: true, activation: Some(Activation::Relu), ..back };
+    let bias: Vec<f32> = numbers(4, channels[0]);
+    check(fused, &Setting::new(rows, &[&dy, &w, &bias], &[image]));
     let gradient = convolution(Direction::WeightGradient, geometry, channels, groups);
     let mut setting = Setting::new(rows, &[&x, &dy], &[weights]);
     check(gradient.clone(), &setting);
@@ -38,8 +42,7 @@ fn check_all(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: us
 fn check_both(gradient: &Convolution, setting: &Setting<f32>, bias_first: bool) {
     let Some(gpu) = testing::gpu() else { return };
     let cpu = Cpu::global().unwrap();
-    let [height, width] = gradient.geometry.output;
-    let sum = BiasGradient { outer: 1, channels: gradient.outputs, inner: height * width };
+    let sum = BiasGradient { outer: 1, channels: gradient.outputs, inner: gradient.geometry.volumes().1 };
     let plain = Convolution { mixed: false, ..gradient.clone() };
     let weight_expected = match gradient.mixed {
         // The bias's gradient sums what is not rounded.
@@ -74,7 +77,10 @@ fn shapes_that_go_each_way() {
         // Strides, with channels that are no multiples of anything.
         (square(13, 3, 2, 1), [18, 33], 1, 2),
         (square(13, 5, 3, 2), [3, 17], 1, 2),
-        // Depthwise, and groups of several.
+        // Depthwise, rows of four pixels and others, and groups of several.
+        (square(12, 3, 1, 1), [6, 12], 6, 2),
+        (square(8, 5, 1, 2), [3, 3], 3, 2),
+        (deep(square(8, 3, 1, 1), [3, 2, 1, 1]), [4, 4], 4, 2),
         (square(10, 3, 1, 1), [24, 24], 24, 2),
         (square(9, 3, 2, 1), [40, 80], 2, 3),
         // Channels of a group that come in whole tiles.
@@ -83,6 +89,10 @@ fn shapes_that_go_each_way() {
         // One pixel and one tap: a plain product.
         (square(1, 1, 1, 0), [40, 50], 1, 20),
         (square(3, 1, 1, 0), [64, 36], 1, 9),
+        // Volumes, in tiles and by themselves, with strides and without.
+        (deep(square(6, 3, 1, 1), [4, 3, 1, 1]), [8, 32], 1, 2),
+        (deep(square(7, 3, 2, 1), [5, 3, 2, 1]), [18, 20], 1, 2),
+        (deep(square(5, 3, 2, 1), [3, 2, 1, 0]), [4, 4], 4, 2),
         // A large window, and one larger than the image.
         (square(12, 9, 1, 4), [5, 6], 1, 2),
         (square(2, 5, 1, 2), [17, 20], 1, 1),
@@ -109,7 +119,7 @@ fn no_images_make_no_gradient() {
 }
 
 /// Packed weights give what their decoded values give.
-fn check_packed(dtype: DType, geometry: Geometry2D, channels: [usize; 2], groups: usize) {
+fn check_packed(dtype: DType, geometry: Geometry, channels: [usize; 2], groups: usize) {
     let Some(gpu) = testing::gpu() else { return };
     let cpu = Cpu::global().unwrap();
     for direction in [Direction::Forward, Direction::InputGradient] {
@@ -162,7 +172,7 @@ fn operands_that_do_not_fit_are_refused() {
 }
 
 /// The three directions in mixed precision, against plain ones of rounded operands.
-fn check_all_mixed(geometry: Geometry2D, channels: [usize; 2], groups: usize, rows: usize) {
+fn check_all_mixed(geometry: Geometry, channels: [usize; 2], groups: usize, rows: usize) {
     for direction in [Direction::Forward, Direction::InputGradient, Direction::WeightGradient] {
         let op = convolution(direction, geometry, channels, groups);
         let [image, weights, output] = op.lengths(rows);
@@ -188,6 +198,10 @@ fn mixed_convolutions_round_their_operands() {
         (square(8, 3, 1, 1), [32, 36], 1, 3),
         (square(8, 3, 2, 1), [16, 20], 1, 3),
         (square(6, 3, 1, 1), [1, 8], 1, 5),
+        // Depthwise: the row under four windows at once, and pixel by pixel.
+        (square(12, 3, 1, 1), [6, 12], 6, 2),
+        (square(7, 3, 1, 1), [3, 3], 3, 2),
+        (deep(square(6, 3, 1, 1), [4, 3, 1, 1]), [8, 32], 1, 2),
         (square(5, 1, 1, 0), [30, 10], 2, 2),
     ] {
         check_all_mixed(geometry, channels, groups, rows);

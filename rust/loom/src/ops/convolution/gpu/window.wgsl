@@ -34,3 +34,11 @@ fn found(window: Window, tap: Tap) -> Found {
     let inside = window.row + tap.row < SOURCE_HEIGHT && window.column + tap.column < SOURCE_WIDTH;
     return Found(select(0u, window.at + tap.at, inside), inside);
 }
+
+// The place so many columns to the right of a tap's.
+fn beside(tap: Tap, columns: u32) -> Tap {
+    var moved = tap;
+    moved.at += columns;
+    moved.column += columns;
+    return moved;
+}

@@ -3,18 +3,21 @@
 //! Two shapes of tile serve the sweeps. Where a group has many destination
 //! channels they are the lanes: a tap's source pixel is broadcast and
 //! multiplies a row of weights ([`ChannelStrip`]). Where it has few, pixels
-//! are the lanes and weights are broadcast ([`PixelStrip`]). The weight
+//! are the lanes and weights are broadcast ([`PixelStrip`]), and where a
+//! channel has one source channel only, rows of pixels ([`PlaneStrip`]). The weight
 //! gradient exchanges taps and pixels of the former ([`Correlation`]).
 
 mod channels;
 mod correlation;
 mod interleave;
 mod pixels;
+mod planes;
 
 pub(super) use channels::ChannelStrip;
 pub(super) use correlation::Correlation;
 pub(super) use interleave::Interleave;
 pub(super) use pixels::{PixelStrip, Settle};
+pub(super) use planes::{PLANE_COLUMNS, PlaneStrip, ROWS as PLANE_ROWS};
 
 use crate::cpu::{Isa, LANES, Level, Real, Vector};
 

@@ -2,6 +2,6 @@
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
 @group(0) @binding(1) var<storage, read_write> dx: array<#{STORED}>;
 
-fn share(window: u32, row: u32, column: u32, at: u32) -> f32 {
-    return dy[window] / elements(row, column);
+fn share(window: u32, place: vec3<u32>, at: u32) -> f32 {
+    return dy[window] / elements(place);
 }

@@ -1,11 +1,15 @@
 // Elements that the sum of a window is divided by: all, or those that do not lie on the border.
-fn elements(row: u32, column: u32) -> f32 {
+fn elements(window: vec3<u32>) -> f32 {
     if (COUNT_PADDING) {
-        return f32(KERNEL_HEIGHT * KERNEL_WIDTH);
+        return f32(KERNEL_DEPTH * KERNEL_HEIGHT * KERNEL_WIDTH);
     }
-    let down = inside(row * STRIDE_DOWN, PADDING_DOWN, KERNEL_HEIGHT, DILATION_DOWN, INPUT_HEIGHT);
-    let right = inside(column * STRIDE_RIGHT, PADDING_RIGHT, KERNEL_WIDTH, DILATION_RIGHT, INPUT_WIDTH);
-    return f32(max(down * right, 1u));
+    var back = 1u;
+    if (KERNEL_DEPTH > 1u || PADDING_BACK > 0u) {
+        back = inside(window.x * STRIDE_BACK, PADDING_BACK, KERNEL_DEPTH, DILATION_BACK, INPUT_DEPTH);
+    }
+    let down = inside(window.y * STRIDE_DOWN, PADDING_DOWN, KERNEL_HEIGHT, DILATION_DOWN, INPUT_HEIGHT);
+    let right = inside(window.z * STRIDE_RIGHT, PADDING_RIGHT, KERNEL_WIDTH, DILATION_RIGHT, INPUT_WIDTH);
+    return f32(max(back * down * right, 1u));
 }
 
 // How many elements of a window that starts here, counted from the start of the border, lie on the input.

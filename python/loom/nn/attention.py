@@ -1,0 +1,156 @@
+"""Attention over sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loom import initializers
+from loom._checks import choice, flag, items, real, whole
+from loom._config import Plain
+from loom.errors import ConfigError
+from loom.initializers import InitializerLike
+from loom.nn._layer import FAMILY, Layer
+
+__all__ = ["MultiHeadAttention", "Rotary"]
+
+
+@dataclass(frozen=True)
+class Rotary(Plain):
+    """Rotary position embedding, a setting of `MultiHeadAttention`.
+
+    Pair i of each head of queries and keys turns by the angle
+    `place / scaling * base ** (-2 * i / head_dim)`.
+
+    Args:
+        base: How much slower the last pair turns than the first.
+        scaling: Divides the places, so that longer sequences fit the angles
+            that a model was trained with.
+        layout: Which elements of a head are a pair: "interleaved" (2 i and
+            2 i + 1, as in Llama's own code and llama2.c) or "half_split" (i and
+            i + head_dim / 2, as in GPT-NeoX and Hugging Face's Llama).
+
+    Raises:
+        ConfigError: A setting is out of range or a name unknown.
+
+    Examples:
+        >>> nn.Rotary(base=500_000).layout
+        'interleaved'
+    """
+
+    base: float = 10_000.0
+    scaling: float = 1.0
+    layout: str = "interleaved"
+
+    def __post_init__(self) -> None:
+        settings = {
+            "base": real("Rotary", "base", self.base, above=0.0),
+            "scaling": real("Rotary", "scaling", self.scaling, above=0.0),
+            "layout": choice("Rotary", "layout", self.layout, ("interleaved", "half_split")),
+        }
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+
+@FAMILY.register("multi_head_attention")
+@dataclass(frozen=True)
+class MultiHeadAttention(Layer):
+    """Scaled dot-product attention of several heads.
+
+    Input and output are (time, width). The weights are `query_weight`
+    (heads * head_dim, width), `key_weight` and `value_weight`
+    (key_value_heads * head_dim, width of what is looked at) and `output_weight`
+    (width, heads * head_dim), each with a bias where there is one
+    (`query_bias` and so on), and with `qk_norm` the gains `query_gain` and
+    `key_gain` (head_dim,). PyTorch's `nn.MultiheadAttention` keeps three of them
+    in one: its `in_proj_weight` is `query_weight`, `key_weight` and
+    `value_weight` one below the other, its `in_proj_bias` likewise, and its
+    `out_proj` is the output. Memory grows with the time, not with its square.
+
+    Args:
+        heads: Heads of the queries.
+        key_value_heads: Heads of keys and values, which divide `heads`
+            (grouped-query attention); as many as `heads` by default.
+        head_dim: Extent of a head; width / heads by default.
+        causal: Whether a step sees none after its own.
+        window: Steps see only those nearer than this: the last `window`, their
+            own among them, where causal, and as many ahead where not.
+        rotary: Turns queries and keys by their places.
+        qk_norm: Whether each head of queries and keys is divided by its root
+            mean square, times a trained gain.
+        bias: Whether trained numbers are added to queries, keys, values and output.
+        cross: Whether keys and values come from a second input, which
+            `net.link(source, target, combine="context")` connects.
+        mask: Who may see whom: a row for each step that asks, with 1 (or True)
+            for each step it may look at.
+        weight_initializer: The weights' first values; Xavier normal by default.
+
+    Raises:
+        ConfigError: A setting is out of range, or settings contradict each other.
+
+    Examples:
+        >>> nn.MultiHeadAttention(8, key_value_heads=2, causal=True, rotary=nn.Rotary()).heads
+        8
+    """
+
+    heads: int
+    key_value_heads: int | None = None
+    head_dim: int | None = None
+    causal: bool = False
+    window: int | None = None
+    rotary: Rotary | Mapping[str, Any] | None = None
+    qk_norm: bool = False
+    bias: bool = True
+    cross: bool = False
+    mask: Sequence[Sequence[int]] | None = None
+    weight_initializer: InitializerLike | None = None
+
+    def __post_init__(self) -> None:
+        name = "MultiHeadAttention"
+
+        def optional(setting: str, value: object) -> int | None:
+            return None if value is None else whole(name, setting, value, least=1)
+
+        heads = whole(name, "heads", self.heads, least=1)
+        key_value_heads = optional("key_value_heads", self.key_value_heads)
+        if heads % (key_value_heads or heads):
+            raise ConfigError(
+                f"{name}: heads ({heads}) must be a multiple of key_value_heads ({key_value_heads})"
+            )
+        rotary = self.rotary
+        if rotary is not None and not isinstance(rotary, Rotary):
+            rotary = Rotary.from_config(rotary)
+        if rotary is not None and self.cross:
+            raise ConfigError(
+                f"{name}: rotary embedding has no places in another sequence; leave out rotary or cross"
+            )
+        self._set(
+            heads=heads,
+            key_value_heads=key_value_heads,
+            head_dim=optional("head_dim", self.head_dim),
+            causal=flag(name, "causal", self.causal),
+            window=optional("window", self.window),
+            rotary=rotary,
+            qk_norm=flag(name, "qk_norm", self.qk_norm),
+            bias=flag(name, "bias", self.bias),
+            cross=flag(name, "cross", self.cross),
+            mask=_mask(name, self.mask),
+            weight_initializer=initializers.resolve(self.weight_initializer),
+        )
+
+
+def _mask(where: str, mask: object) -> tuple[tuple[int, ...], ...] | None:
+    """Returns rows of 0 and 1 of equal length."""
+    if mask is None:
+        return None
+    to_list = getattr(mask, "tolist", None)
+    rows = items(to_list() if to_list is not None else mask)
+    cells = [items(row) for row in rows or ()]
+    if not cells or any(row is None or not row or len(row) != len(cells[0] or ()) for row in cells):
+        raise ConfigError(f"{where}: mask must be rows of equal length, got {mask!r}")
+    if any(cell not in (0, 1) for row in cells for cell in row or ()):
+        raise ConfigError(
+            f"{where}: mask must hold 1 for what may be seen and 0 for what may not, got {mask!r}"
+        )
+    return tuple(tuple(1 if cell else 0 for cell in row or ()) for row in cells)

@@ -1,0 +1,154 @@
+"""Layers that normalise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loom._checks import flag, real, whole
+from loom.nn._layer import FAMILY, Layer
+
+__all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
+
+
+@FAMILY.register("layer_norm")
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """Layer normalisation: `(x - mean) / sqrt(variance + epsilon) * weight + bias`.
+
+    Mean and (biased) variance are those of the last axes of each row, or of each
+    place in it: input and output (..., features). Weight, which is the gain, and
+    bias have the extents of the normalised axes, as PyTorch's `normalized_shape`.
+
+    Args:
+        axes: How many axes, counted from the last, are normalised together.
+        epsilon: Added to the variance; above zero.
+        gain: Whether a trained gain multiplies every element.
+        bias: Whether a trained bias is added to every element.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.LayerNorm().epsilon
+        1e-05
+    """
+
+    axes: int = 1
+    epsilon: float = 1e-5
+    gain: bool = True
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        self._set(
+            axes=whole("LayerNorm", "axes", self.axes, least=1),
+            epsilon=real("LayerNorm", "epsilon", self.epsilon, above=0.0),
+            gain=flag("LayerNorm", "gain", self.gain),
+            bias=flag("LayerNorm", "bias", self.bias),
+        )
+
+
+@FAMILY.register("rms_norm")
+@dataclass(frozen=True)
+class RMSNorm(Layer):
+    """Root-mean-square normalisation: `x / sqrt(mean(x ** 2) + epsilon) * weight`.
+
+    Over the last axis: input and output (..., features). The weight, which is the
+    gain, is (features,).
+
+    Args:
+        epsilon: Added to the mean square; above zero.
+        gain: Whether a trained gain multiplies every feature.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.RMSNorm().epsilon
+        1e-06
+    """
+
+    epsilon: float = 1e-6
+    gain: bool = True
+
+    def __post_init__(self) -> None:
+        self._set(
+            epsilon=real("RMSNorm", "epsilon", self.epsilon, above=0.0),
+            gain=flag("RMSNorm", "gain", self.gain),
+        )
+
+
+@FAMILY.register("group_norm")
+@dataclass(frozen=True)
+class GroupNorm(Layer):
+    """Group normalisation: channels of each row are normalised group by group.
+
+    Input and output (channels, ...): each group of channels, with all its places,
+    gets mean 0 and variance 1; then every channel is multiplied by its weight and
+    its bias added, (channels,) each. One group normalises the whole row; as many
+    groups as channels make it an instance normalisation.
+
+    Args:
+        groups: How many groups; divides the channels.
+        epsilon: Added to the variance; above zero.
+        gain: Whether a trained gain multiplies every channel.
+        bias: Whether a trained bias is added to every channel.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.GroupNorm(8).groups
+        8
+    """
+
+    groups: int
+    epsilon: float = 1e-5
+    gain: bool = True
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        self._set(
+            groups=whole("GroupNorm", "groups", self.groups, least=1),
+            epsilon=real("GroupNorm", "epsilon", self.epsilon, above=0.0),
+            gain=flag("GroupNorm", "gain", self.gain),
+            bias=flag("GroupNorm", "bias", self.bias),
+        )
+
+
+@FAMILY.register("batch_norm")
+@dataclass(frozen=True)
+class BatchNorm(Layer):
+    """Batch normalisation: every channel gets mean 0 and variance 1 over the batch.
+
+    Input and output (features,), each feature a channel, or (channels, ...). In
+    training mean and (biased) variance are those of the batch and all places, and
+    the states `running_mean` and `running_var` move towards them, the variance in
+    its unbiased form; at inference these are used. A training batch needs more
+    than one value a channel. As PyTorch's BatchNorm1d, 2d and 3d.
+
+    Args:
+        momentum: The share of a batch in the running statistics, from 0 to 1.
+        epsilon: Added to the variance; above zero.
+        gain: Whether a trained gain multiplies every channel.
+        bias: Whether a trained bias is added to every channel.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> nn.BatchNorm(momentum=0.05).momentum
+        0.05
+    """
+
+    momentum: float = 0.1
+    epsilon: float = 1e-5
+    gain: bool = True
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        self._set(
+            momentum=real("BatchNorm", "momentum", self.momentum, least=0.0, most=1.0),
+            epsilon=real("BatchNorm", "epsilon", self.epsilon, above=0.0),
+            gain=flag("BatchNorm", "gain", self.gain),
+            bias=flag("BatchNorm", "bias", self.bias),
+        )

@@ -1,0 +1,319 @@
+//! How attention lowers to operations.
+
+use super::MultiHeadAttention;
+use crate::layers::projection::Projection;
+use crate::layers::registry::config_of;
+use crate::layers::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
+use crate::ops::attention::FixedMask;
+use crate::ops::normalize::Statistics;
+use crate::ops::{Attention, CacheAppend, Direction, GainGradient, Normalize, Rotary};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// Extents for one pair of inputs.
+#[derive(Clone, Copy)]
+struct Extents {
+    time: usize,
+    width: usize,
+    context_time: usize,
+    context_width: usize,
+    heads: usize,
+    key_value_heads: usize,
+    head_dim: usize,
+}
+
+/// Added to the mean square of a head where queries and keys are normalised.
+const EPSILON: f64 = 1e-6;
+
+/// Places of the values that the forward lowering saves.
+const QUERIES: usize = 0;
+const KEYS: usize = 1;
+const VALUES: usize = 2;
+const GATHERED: usize = 3;
+const LOGARITHMS: usize = 4;
+/// What the norms of queries and keys have read, and the inverse deviations they found.
+const NORMS: [[usize; 2]; 2] = [[5, 6], [7, 8]];
+/// The parameters of the two norms.
+const GAINS: [&str; 2] = ["query_gain", "key_gain"];
+
+/// The norm of each head of a value.
+fn norm(b: &Builder, x: Value, head_dim: usize) -> Normalize {
+    Normalize {
+        direction: Direction::Forward,
+        outer: b.shape(x).len() / head_dim,
+        channels: head_dim,
+        inner: 1,
+        groups: 1,
+        centred: false,
+        epsilon: EPSILON,
+        gain: true,
+        bias: false,
+    }
+}
+
+/// Normalises each head: the result, and the inverse deviations.
+fn normalize(b: &mut Builder, cx: &Context, x: Value, head_dim: usize, gain: &str) -> Result<[Value; 2]> {
+    let gain = cx.read(b, gain)?;
+    let op = norm(b, x, head_dim);
+    let results = [("y", b.shape(x).clone()), ("inverse deviation", Shape::from(op.outer))];
+    Ok(b.apply_several(op, &[x, gain], results))
+}
+
+/// The gradient of what [`normalize`] read; pushes the gain's.
+fn normalize_backward(
+    b: &mut Builder,
+    cx: &Context,
+    [x, deviations]: [Value; 2],
+    gradient: Value,
+    (head_dim, gain): (usize, &str),
+    want: Want,
+) -> Result<Value> {
+    let op = Normalize { direction: Direction::InputGradient, ..norm(b, x, head_dim) };
+    if want.parameters {
+        let parameter = cx.parameter(gain)?;
+        let statistics = Statistics::Rows { groups: 1, centred: false };
+        let op = GainGradient { outer: op.outer, channels: head_dim, inner: 1, statistics };
+        b.contribute(op, &[gradient, x, deviations], parameter.reference, parameter.shape.clone());
+    }
+    let gain = cx.read(b, gain)?;
+    let shape = b.shape(x).clone();
+    Ok(b.apply(op, &[gradient, x, deviations, gain], "dx", shape))
+}
+
+impl MultiHeadAttention {
+    fn extents(&self, inputs: &[Shape]) -> Result<Extents> {
+        let sequence = |shape: &Shape, name: &str| match &shape[..] {
+            [time, width] if *time > 0 && *width > 0 => Ok((*time, *width)),
+            _ => Err(shape_error("MultiHeadAttention", name, shape)),
+        };
+        let (x, context) = match inputs {
+            [x, context] if self.cross => (x, context),
+            [_] if self.cross => {
+                return Err(Error::Shape(
+                    "MultiHeadAttention with cross=True needs a second input; link one to its cell as context"
+                        .into(),
+                ));
+            }
+            _ => (single(self.kind(), inputs)?, &inputs[0]),
+        };
+        let (time, width) = sequence(x, "(time, width)")?;
+        let (context_time, context_width) = sequence(context, "a context (time, width)")?;
+        let heads = self.heads;
+        let head_dim = match self.head_dim {
+            Some(head_dim) => head_dim,
+            None if width.is_multiple_of(heads) => width / heads,
+            None => {
+                return Err(Error::Shape(format!(
+                    "MultiHeadAttention: a width of {width} is not to be divided by {heads} heads; give head_dim"
+                )));
+            }
+        };
+        if self.rotary.is_some() && !head_dim.is_multiple_of(2) {
+            return Err(Error::Shape(format!(
+                "MultiHeadAttention: rotary embedding needs an even head_dim, got {head_dim}"
+            )));
+        }
+        let key_value_heads = self.key_value_heads.unwrap_or(heads);
+        if let Some(mask) = &self.mask
+            && (mask.len() < time || mask[0].len() < context_time)
+        {
+            return Err(Error::Shape(format!(
+                "MultiHeadAttention: a mask of {} by {} is too small for {time} steps that look at {context_time}",
+                mask.len(),
+                mask[0].len()
+            )));
+        }
+        Ok(Extents { time, width, context_time, context_width, heads, key_value_heads, head_dim })
+    }
+
+    /// Query, key, value and output.
+    fn projections(&self, e: &Extents) -> [Projection; 4] {
+        let bias = self.bias;
+        let (asking, answering) = (e.heads * e.head_dim, e.key_value_heads * e.head_dim);
+        let of = |name, inputs, outputs| Projection { name, inputs, outputs, bias };
+        [
+            of("query", e.width, asking),
+            of("key", e.context_width, answering),
+            of("value", e.context_width, answering),
+            of("output", asking, e.width),
+        ]
+    }
+
+    fn op(&self, e: &Extents, padding: bool) -> Attention {
+        let fixed = self.mask.as_ref().map(|mask| {
+            Arc::new(FixedMask::new(mask.len(), mask[0].len(), |query, key| mask[query][key] != 0))
+        });
+        let heads = (e.heads, e.key_value_heads);
+        let op = Attention::new((e.time, e.context_time), heads, e.head_dim);
+        Attention { causal: self.causal, window: self.window, fixed, padding, ..op }
+    }
+
+    /// The rotation of the queries.
+    fn rotation(&self, e: &Extents, places: usize) -> Option<Rotary> {
+        let rotary = self.rotary?;
+        let shape = (e.time, e.heads, e.head_dim);
+        Some(Rotary::new(shape, rotary.base, rotary.scaling, rotary.layout, places))
+    }
+
+    /// Which steps are padding, as far as attention to one's own sequence is concerned.
+    fn padding(&self, cx: &Context) -> Result<Option<Value>> {
+        match cx.mask {
+            Some(_) if cx.session && !self.cross => Err(Error::Value(
+                "attention in a session cannot leave out padding; hand in sequences without it".into(),
+            )),
+            mask => Ok(mask.filter(|_| !self.cross)),
+        }
+    }
+}
+
+impl Layer for MultiHeadAttention {
+    fn kind(&self) -> &'static str {
+        "multi_head_attention"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        self.extents(inputs).map(|e| Shape::from([e.time, e.width]))
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let Ok(e) = self.extents(inputs) else { return Vec::new() };
+        let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
+        let projections = self.projections(&e);
+        let weights = projections.iter().flat_map(|projection| projection.parameters(initializer));
+        let gains = GAINS.iter().filter(|_| self.qk_norm).map(|name| ParameterSpec {
+            name: (*name).into(),
+            layout: Layout::plain([e.head_dim]),
+            initializer: Initializer::Ones,
+            fan_in: e.head_dim,
+            fan_out: e.head_dim,
+            morphable: false,
+        });
+        weights.chain(gains).collect()
+    }
+
+    fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        let Ok(e) = self.extents(inputs) else { return Vec::new() };
+        if self.cross {
+            return Vec::new();
+        }
+        let cache = |name: &'static str| CarriedSpec {
+            name: name.into(),
+            shape: Shape::from([length, e.key_value_heads * e.head_dim]),
+            initial: 0.0,
+            in_training: false,
+        };
+        vec![cache("keys"), cache("values")]
+    }
+
+    fn takes_context(&self) -> bool {
+        self.cross
+    }
+
+    fn is_stepwise(&self) -> bool {
+        // Steps that look ahead cannot come piece by piece.
+        self.causal || self.cross
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| b.shape(*input).clone()).collect();
+        let e = self.extents(&shapes)?;
+        let [query, key, value, output] = self.projections(&e);
+        let (x, context) = (inputs[0], inputs[inputs.len() - 1]);
+        let mut q = query.forward(b, cx, x)?;
+        let mut k = key.forward(b, cx, context)?;
+        let mut v = value.forward(b, cx, context)?;
+        let mut norms = Vec::new();
+        if self.qk_norm {
+            for (x, gain) in [&mut q, &mut k].into_iter().zip(GAINS) {
+                let [y, deviations] = normalize(b, cx, *x, e.head_dim, gain)?;
+                norms.extend([*x, deviations]);
+                *x = y;
+            }
+        }
+        let caches = cx.carried(b, "keys").zip(cx.carried(b, "values"));
+        let room = caches.map_or(e.time, |(keys, _)| b.shape(keys)[0]);
+        if let Some(mut rotation) = self.rotation(&e, room) {
+            rotation.positioned = cx.session;
+            let (shape, other) = (b.shape(q).clone(), b.shape(k).clone());
+            q = b.apply(rotation.clone(), &[q], "q", shape);
+            k = b.apply(rotation.of_heads(e.key_value_heads), &[k], "k", other);
+        }
+        let padding = self.padding(cx)?;
+        let mut op = self.op(&e, padding.is_some());
+        if let Some((keys, values)) = caches {
+            let features = e.key_value_heads * e.head_dim;
+            let append = CacheAppend { time: e.time, capacity: room, features };
+            cx.carry(b, append.clone(), &[k], keys);
+            cx.carry(b, append, &[v], values);
+            (k, v) = (keys, values);
+            (op.keys, op.cached) = (room, true);
+        }
+        let reads: Vec<Value> = [q, k, v].into_iter().chain(padding).collect();
+        let results = [("y", b.shape(q).clone()), ("logarithms", Shape::from([e.time, e.heads]))];
+        let [y, logarithms] = b.apply_several(op, &reads, results);
+        let out = output.forward(b, cx, y)?;
+        let saved = [q, k, v, y, logarithms].into_iter().chain(norms).collect();
+        Ok(Forward::saving(out, saved))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let shapes: Vec<Shape> = inputs.iter().map(|input| b.shape(*input).clone()).collect();
+        let e = self.extents(&shapes)?;
+        let [query, key, value, output] = self.projections(&e);
+        let (x, context) = (inputs[0], inputs[inputs.len() - 1]);
+        let saved = &forward.saved;
+        let all = Want { inputs: true, ..want };
+        let Some(dy) = output.backward(b, cx, saved[GATHERED], gradient, all)? else {
+            return Err(Error::Internal("a product lost its gradient".into()));
+        };
+        let padding = self.padding(cx)?;
+        let op = Attention { direction: Direction::InputGradient, ..self.op(&e, padding.is_some()) };
+        let reads = [QUERIES, KEYS, VALUES, GATHERED, LOGARITHMS].map(|place| saved[place]);
+        let reads: Vec<Value> = reads.into_iter().chain([dy]).chain(padding).collect();
+        let results = [("dq", QUERIES), ("dk", KEYS), ("dv", VALUES)]
+            .map(|(label, place)| (label, b.shape(saved[place]).clone()));
+        let [mut dq, mut dk, dv] = b.apply_several(op, &reads, results);
+        if let Some(rotation) = self.rotation(&e, e.time) {
+            let (shape, other) = (b.shape(dq).clone(), b.shape(dk).clone());
+            dq = b.apply(rotation.inverse(), &[dq], "dq", shape);
+            dk = b.apply(rotation.inverse().of_heads(e.key_value_heads), &[dk], "dk", other);
+        }
+        if self.qk_norm {
+            for ((gradient, gain), places) in [&mut dq, &mut dk].into_iter().zip(GAINS).zip(NORMS) {
+                let read = places.map(|place| saved[place]);
+                *gradient = normalize_backward(b, cx, read, *gradient, (e.head_dim, gain), want)?;
+            }
+        }
+        let parts = [
+            query.backward(b, cx, x, dq, want)?,
+            key.backward(b, cx, context, dk, want)?,
+            value.backward(b, cx, context, dv, want)?,
+        ];
+        if !want.inputs {
+            return Ok(vec![None; inputs.len()]);
+        }
+        let [own, others @ ..] = parts;
+        let others: Vec<Value> = others.into_iter().flatten().collect();
+        if self.cross {
+            return Ok(vec![own, b.sum(&others)]);
+        }
+        let parts: Vec<Value> = own.into_iter().chain(others).collect();
+        Ok(vec![b.sum(&parts)])
+    }
+}

@@ -1,0 +1,256 @@
+//! Transposed convolution of signals, images and volumes.
+
+use super::activation::{activate, activate_backward};
+use super::convolution::{add_bias, bias_gradient, one, validate_groups};
+use super::dense::{with_bias, yes};
+use super::registry::{Configured, config_of};
+use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, positive, split, zeros};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, single};
+use crate::ops::pointwise::Activation;
+use crate::ops::{Convolution, Direction, Geometry};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Transposed convolution: (in, length) to (filters, length').
+pub type ConvTranspose1D = ConvTranspose<1>;
+/// Transposed convolution: (in, height, width) to (filters, height', width').
+pub type ConvTranspose2D = ConvTranspose<2>;
+/// Transposed convolution: (in, depth, height, width) to (filters, depth', height', width').
+pub type ConvTranspose3D = ConvTranspose<3>;
+
+/// The gradient of a convolution's input, used forwards: every element of the input adds a window,
+/// scaled by it, to the output: (in, extents) to (filters, extents').
+///
+/// extent' = (extent - 1) stride - 2 padding + dilation (kernel - 1) + output padding + 1 along
+/// each axis. The outside sees the weight as (in, filters / groups, kernel extents); a packed
+/// weight with scales by the channel has one for each input channel, its first axis.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
+)]
+pub struct ConvTranspose<const N: usize> {
+    /// Output channels.
+    pub filters: usize,
+    /// Extents of the window.
+    pub kernel_size: [usize; N],
+    /// Steps of the window.
+    #[serde(default = "ones")]
+    pub stride: [usize; N],
+    /// Taken away at either end of the output.
+    #[serde(default)]
+    pub padding: Padding<N>,
+    /// Added at the output's end, less than the stride or the dilation: which of the extents that a
+    /// convolution maps to the input's is meant.
+    #[serde(default = "zeros")]
+    pub output_padding: [usize; N],
+    /// Distance between the window's elements.
+    #[serde(default = "ones")]
+    pub dilation: [usize; N],
+    /// Groups of channels that do not see each other.
+    #[serde(default = "one")]
+    pub groups: usize,
+    /// Applied to every output.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whether a trained number is added to every filter.
+    #[serde(default = "yes")]
+    pub bias: bool,
+    /// How the weight starts; He normal unless named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_initializer: Option<Initializer>,
+    /// How the bias starts; zeros unless named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias_initializer: Option<Initializer>,
+}
+
+impl<const N: usize> ConvTranspose<N> {
+    /// A linear one with a bias, stride 1 and no padding.
+    pub fn new(filters: usize, kernel_size: [usize; N]) -> Self {
+        Self {
+            filters,
+            kernel_size,
+            stride: ones(),
+            padding: Padding::default(),
+            output_padding: zeros(),
+            dilation: ones(),
+            groups: 1,
+            activation: Activation::default(),
+            bias: true,
+            weight_initializer: None,
+            bias_initializer: None,
+        }
+    }
+
+    /// With this activation.
+    pub fn activation(self, activation: Activation) -> Self {
+        Self { activation, ..self }
+    }
+
+    /// With this padding.
+    pub fn padding(self, padding: Padding<N>) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// With so much added at the output's end.
+    pub fn output_padding(self, output_padding: [usize; N]) -> Self {
+        Self { output_padding, ..self }
+    }
+
+    /// With these steps of the window.
+    pub fn stride(self, stride: [usize; N]) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// With this distance between the window's elements.
+    pub fn dilation(self, dilation: [usize; N]) -> Self {
+        Self { dilation, ..self }
+    }
+
+    /// With channels split into groups.
+    pub fn groups(self, groups: usize) -> Self {
+        Self { groups, ..self }
+    }
+
+    /// Without a bias.
+    pub fn without_bias(self) -> Self {
+        Self { bias: false, ..self }
+    }
+
+    /// The convolution's: its input is this layer's output.
+    fn geometry(&self, input: &Shape) -> Result<Geometry> {
+        let name = format!("ConvTranspose{N}D");
+        let (channels, extents) = split(&name, input)?;
+        grouped(&name, self.groups, channels, input)?;
+        let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
+        Window { kernel, stride, padding, dilation }.back_from(&name, extents, self.output_padding)
+    }
+
+    fn op(&self, direction: Direction, geometry: Geometry, channels: usize) -> Convolution {
+        Convolution {
+            direction,
+            geometry,
+            inputs: self.filters,
+            outputs: channels,
+            groups: self.groups,
+            bias: false,
+            activation: None,
+            mixed: false,
+        }
+    }
+}
+
+impl<const N: usize> Configured for ConvTranspose<N>
+where
+    [usize; N]: Serialize + DeserializeOwned,
+{
+    fn validate(&self) -> Result<()> {
+        positive("kernel_size", self.kernel_size)?;
+        positive("stride", self.stride)?;
+        positive("dilation", self.dilation)?;
+        if (0..N).any(|axis| self.output_padding[axis] >= self.stride[axis].max(self.dilation[axis])) {
+            return Err(Error::Value(format!(
+                "output_padding {:?} must be smaller than stride {:?} or dilation {:?}",
+                self.output_padding, self.stride, self.dilation
+            )));
+        }
+        if self.padding == Padding::Named(NamedPadding::Same) && self.output_padding != [0; N] {
+            return Err(Error::Value("padding \"same\" leaves nothing for output_padding to say".into()));
+        }
+        validate_groups(self.filters, self.groups)
+    }
+
+    fn samples() -> Vec<Sample> {
+        let new = |filters, kernel| Self::new(filters, last(kernel));
+        let same = Padding::Named(NamedPadding::Same);
+        let doubling = new(4, [3, 3, 3]).stride(last([2, 2, 2])).padding(Padding::Explicit(last([1, 1, 1])));
+        vec![
+            Sample::new(Self::new(1, ones()), join::<N>(1, [1, 1, 1])),
+            Sample::new(new(3, [2, 3, 3]).activation(Activation::Tanh), join::<N>(2, [2, 4, 5])),
+            Sample::new(doubling.output_padding(last([0, 1, 1])).groups(2), join::<N>(2, [2, 3, 4])),
+            Sample::new(new(2, [2, 2, 3]).dilation(last([1, 2, 2])).without_bias(), join::<N>(3, [2, 3, 4])),
+            Sample::new(new(3, [2, 3, 4]).stride(last([1, 2, 3])).padding(same), join::<N>(2, [2, 3, 3])),
+            Sample::new(new(4, [1, 3, 3]).groups(4).stride(last([2, 1, 2])), join::<N>(4, [2, 3, 5])),
+        ]
+    }
+}
+
+impl<const N: usize> Layer for ConvTranspose<N>
+where
+    [usize; N]: Serialize,
+{
+    fn kind(&self) -> &'static str {
+        ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"][N - 1]
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let geometry = self.geometry(single(self.kind(), inputs)?)?;
+        Ok(join::<N>(self.filters, geometry.input))
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let (channels, filters) = (inputs[0][0], self.filters / self.groups);
+        let taps: usize = self.kernel_size.iter().product();
+        let steps: usize = self.stride.iter().product();
+        let extents = [&[channels, filters], &self.kernel_size[..]].concat();
+        let weight = ParameterSpec {
+            name: "weight".into(),
+            layout: Layout::input_major(&extents[..]),
+            initializer: self.weight_initializer.unwrap_or(Initializer::HeNormal),
+            // With a stride, only some of the taps meet in one output.
+            fan_in: channels / self.groups * taps.div_ceil(steps),
+            fan_out: filters * taps,
+            morphable: true,
+        };
+        with_bias(weight, self.bias, self.filters, self.bias_initializer)
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let geometry = self.geometry(b.shape(x))?;
+        let op = self.op(Direction::InputGradient, geometry, b.shape(x)[0]);
+        let shape = join::<N>(self.filters, geometry.input);
+        let weight = cx.read(b, "weight")?;
+        let z = b.apply(op, &[x, weight], "z", shape);
+        let z = if self.bias { add_bias(b, cx, z)? } else { z };
+        Ok(activate(b, self.activation, z))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = b.shape(x).clone();
+        let geometry = self.geometry(&shape)?;
+        let dz = activate_backward(b, self.activation, forward, gradient);
+        if want.parameters {
+            if self.bias {
+                bias_gradient(b, cx, dz)?;
+            }
+            let weight = cx.parameter("weight")?;
+            let op = self.op(Direction::WeightGradient, geometry, shape[0]);
+            b.contribute(op, &[dz, x], weight.reference, weight.shape.clone());
+        }
+        if !want.inputs {
+            return Ok(vec![None]);
+        }
+        let weight = cx.read(b, "weight")?;
+        let op = self.op(Direction::Forward, geometry, shape[0]);
+        Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+}

@@ -1,0 +1,173 @@
+//! Gated feed-forward layers (Shazeer 2020).
+
+use super::projection::Projection;
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::ops::pointwise::Activation;
+use crate::ops::{Direction, Gate};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// A gated layer by its name in Rust, in configs, and the function of its gate.
+macro_rules! gated {
+    ($(#[$doc:meta])* $name:ident $kind:literal $activation:expr) => {
+        $(#[$doc])*
+        ///
+        /// Works on the last axis: (..., width) to (..., width). Parameters, as the outside sees them and as
+        /// Llama names them: `gate_weight` and `up_weight` (hidden, width), `down_weight` (width, hidden), and
+        /// for each a `_bias` where there is one.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// Extent between the products.
+            pub hidden: usize,
+            /// Whether trained numbers are added after each product.
+            #[serde(default)]
+            pub bias: bool,
+            /// How the weights start; Xavier normal unless named.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub weight_initializer: Option<Initializer>,
+        }
+
+        impl $name {
+            /// Without biases.
+            pub fn new(hidden: usize) -> Self {
+                Self { hidden, bias: false, weight_initializer: None }
+            }
+
+            fn gated(&self) -> Gated {
+                Gated { name: stringify!($name), hidden: self.hidden, bias: self.bias, activation: $activation }
+            }
+        }
+
+        impl Configured for $name {
+            fn validate(&self) -> Result<()> {
+                if self.hidden == 0 {
+                    return Err(Error::Value("hidden must be at least 1".into()));
+                }
+                Ok(())
+            }
+
+            fn samples() -> Vec<Sample> {
+                vec![
+                    Sample::new(Self::new(1), [1]),
+                    Sample::new(Self::new(11), [5, 6]),
+                    Sample::new(Self { bias: true, ..Self::new(19) }, [2, 3, 7]),
+                ]
+            }
+        }
+
+        impl Layer for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> serde_json::Value {
+                config_of(self.kind(), self)
+            }
+
+            fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+                let input = single(self.kind(), inputs)?;
+                self.gated().width(input)?;
+                Ok(input.clone())
+            }
+
+            fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+                let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
+                let Ok(width) = self.gated().width(&inputs[0]) else { return Vec::new() };
+                self.gated().projections(width).iter().flat_map(|p| p.parameters(initializer)).collect()
+            }
+
+            fn is_stepwise(&self) -> bool {
+                true
+            }
+
+            fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+                self.gated().forward(b, cx, *single(self.kind(), inputs)?)
+            }
+
+            fn backward(
+                &self,
+                b: &mut Builder,
+                cx: &Context,
+                inputs: &[Value],
+                forward: &Forward,
+                gradient: Value,
+                want: Want,
+            ) -> Result<Vec<Option<Value>>> {
+                self.gated().backward(b, cx, *single(self.kind(), inputs)?, forward, gradient, want)
+            }
+        }
+    };
+}
+
+gated!(
+    /// `down(silu(gate(x)) up(x))`.
+    SwiGLU "swiglu" Activation::Silu
+);
+
+gated!(
+    /// `down(gelu(gate(x)) up(x))`.
+    GeGLU "geglu" Activation::Gelu
+);
+
+/// What the gated layers have in common.
+struct Gated {
+    name: &'static str,
+    hidden: usize,
+    bias: bool,
+    activation: Activation,
+}
+
+impl Gated {
+    fn width(&self, input: &Shape) -> Result<usize> {
+        match input.last() {
+            Some(width) if *width > 0 => Ok(*width),
+            _ => Err(shape_error(self.name, "at least one axis, (..., width)", input)),
+        }
+    }
+
+    /// Gate, up and down.
+    fn projections(&self, width: usize) -> [Projection; 3] {
+        let of = |name, inputs, outputs| Projection { name, inputs, outputs, bias: self.bias };
+        [of("gate", width, self.hidden), of("up", width, self.hidden), of("down", self.hidden, width)]
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+        let shape = b.shape(x).clone();
+        let [gate, up, down] = self.projections(self.width(&shape)?);
+        let (a, c) = (gate.forward(b, cx, x)?, up.forward(b, cx, x)?);
+        let op = Gate { direction: Direction::Forward, activation: self.activation };
+        let hidden = b.shape(a).clone();
+        let h = b.apply(op, &[a, c], "h", hidden);
+        let y = down.forward(b, cx, h)?;
+        Ok(Forward::saving(b.reshape(y, shape), vec![a, c, h]))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        x: Value,
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let [gate, up, down] = self.projections(self.width(b.shape(x))?);
+        let &[a, c, h] = &forward.saved[..] else {
+            return Err(Error::Internal(format!("{} lost what it saved", self.name)));
+        };
+        let Some(dh) = down.backward(b, cx, h, gradient, Want { inputs: true, ..want })? else {
+            return Err(Error::Internal("a product lost its gradient".into()));
+        };
+        let op = Gate { direction: Direction::InputGradient, activation: self.activation };
+        let hidden = b.shape(a).clone();
+        let [da, dc] = b.apply_several(op, &[a, c, dh], [("da", hidden.clone()), ("db", hidden)]);
+        let parts = [gate.backward(b, cx, x, da, want)?, up.backward(b, cx, x, dc, want)?];
+        let parts: Vec<Value> = parts.into_iter().flatten().collect();
+        Ok(vec![b.sum(&parts)])
+    }
+}

@@ -1,0 +1,149 @@
+//! Soft assignment to trained centroids.
+
+use super::registry::{Configured, config_of};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::ops::{Direction, Distance, Softmax};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// How near each centroid is: `softmax over k of -|x - c_k|^2 / (2 temperature^2)` over the last axis,
+/// (..., features) to (..., clusters): the responsibilities of a mixture of equal Gaussians whose standard
+/// deviation is the temperature, and k-means where it goes to 0. The centroids are trained like any weight.
+///
+/// The outside sees `centroids` as (clusters, features). They are positions, and stay float when the layer
+/// takes on another numeric type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KMeans {
+    /// How many centroids.
+    pub clusters: usize,
+    /// The distance that counts as near; above zero.
+    #[serde(default = "unit")]
+    pub temperature: f64,
+    /// How the centroids start; normal with standard deviation 1 unless named, which spreads them like
+    /// standardised features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub centroid_initializer: Option<Initializer>,
+}
+
+fn unit() -> f64 {
+    1.0
+}
+
+impl KMeans {
+    /// At temperature 1.
+    pub fn new(clusters: usize) -> Self {
+        Self { clusters, temperature: unit(), centroid_initializer: None }
+    }
+
+    fn op(&self, shape: &Shape, direction: Direction) -> Distance {
+        let features = shape.last().copied().unwrap_or(1);
+        let factor = 0.5 / (self.temperature * self.temperature);
+        Distance { direction, outer: shape.len() / features, features, centroids: self.clusters, factor }
+    }
+}
+
+impl Configured for KMeans {
+    fn validate(&self) -> Result<()> {
+        if self.clusters == 0 {
+            return Err(Error::Value("clusters must be at least 1".into()));
+        }
+        if !(self.temperature.is_finite() && self.temperature > 0.0) {
+            return Err(Error::Value(format!("temperature must be above 0, got {}", self.temperature)));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        let uniform = Some(Initializer::Uniform { low: -0.5, high: 0.5 });
+        vec![
+            Sample::new(Self::new(1), [1]),
+            Sample::new(Self::new(3), [5]),
+            Sample::new(Self { temperature: 2.5, ..Self::new(17) }, [4, 33]),
+            Sample::new(Self { centroid_initializer: uniform, ..Self::new(4) }, [2, 3, 2]),
+        ]
+    }
+}
+
+impl Layer for KMeans {
+    fn kind(&self) -> &'static str {
+        "kmeans"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        match input.split_last() {
+            Some((_, outer)) if !input.is_empty() => Ok(Shape::new([outer, &[self.clusters]].concat())),
+            _ => Err(shape_error("KMeans", "at least one feature", input)),
+        }
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let features = inputs[0].last().copied().unwrap_or(1);
+        vec![ParameterSpec {
+            name: "centroids".into(),
+            layout: Layout::plain([self.clusters, features]),
+            initializer: self.centroid_initializer.unwrap_or(Initializer::Normal { std: 1.0 }),
+            fan_in: features,
+            fan_out: self.clusters,
+            morphable: false,
+        }]
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let input = b.shape(x).clone();
+        let shape = self.output_shape(std::slice::from_ref(&input))?;
+        let centroids = cx.read(b, "centroids")?;
+        let distance = self.op(&input, Direction::Forward);
+        let softmax = self.softmax(&shape, Direction::Forward);
+        let logits = b.apply(distance, &[x, centroids], "logits", shape.clone());
+        let y = b.apply(softmax, &[logits], "y", shape);
+        Ok(Forward::saving(y, vec![y]))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let (input, shape) = (b.shape(x).clone(), b.shape(gradient).clone());
+        let softmax = self.softmax(&shape, Direction::InputGradient);
+        let logits = b.apply(softmax, &[forward.saved[0], gradient], "dlogits", shape);
+        let centroids = cx.read(b, "centroids")?;
+        let reads = [logits, x, centroids];
+        if want.parameters {
+            let parameter = cx.parameter("centroids")?;
+            let op = self.op(&input, Direction::WeightGradient);
+            b.contribute(op, &reads, parameter.reference, parameter.shape.clone());
+        }
+        if !want.inputs {
+            return Ok(vec![None]);
+        }
+        Ok(vec![Some(b.apply(self.op(&input, Direction::InputGradient), &reads, "dx", input))])
+    }
+}
+
+impl KMeans {
+    fn softmax(&self, shape: &Shape, direction: Direction) -> Softmax {
+        let outer = shape.len() / self.clusters;
+        Softmax { direction, outer, classes: self.clusters, inner: 1, temperature: 1.0 }
+    }
+}

@@ -1,0 +1,202 @@
+//! Batch normalisation.
+
+use super::{affine, check_epsilon, epsilon, read_affine};
+use crate::layers::dense::yes;
+use crate::layers::registry::{Configured, config_of};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, StateSpec, Want, shape_error, single};
+use crate::ops::normalize::Statistics;
+use crate::ops::{
+    BiasGradient, ChannelMoments, ChannelNormalize, Direction, GainGradient, RunningAverage, Sum,
+};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Normalises each channel to mean 0 and variance 1, then multiplies and shifts it (Ioffe and Szegedy 2015):
+/// (channels, ...), or (features,), each feature a channel, to the same.
+///
+/// In training mean and biased variance are those of the channel over the whole batch and all its places, and
+/// the running ones move towards them by `momentum`, the variance's unbiased form counting there; more than
+/// one value a channel is needed. At inference the running ones are used. As PyTorch's BatchNorm1d to 3d.
+///
+/// The outside sees weight, which is the gain, bias, and the states `running_mean` and `running_var` as
+/// (channels,).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchNorm {
+    /// The share of a batch in the running statistics, from 0 to 1.
+    #[serde(default = "tenth")]
+    pub momentum: f64,
+    /// Added to the variance; above zero.
+    #[serde(default = "epsilon")]
+    pub epsilon: f64,
+    /// Whether a trained gain, `weight`, multiplies every channel.
+    #[serde(default = "yes")]
+    pub gain: bool,
+    /// Whether a trained bias is added to every channel.
+    #[serde(default = "yes")]
+    pub bias: bool,
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
+impl Default for BatchNorm {
+    fn default() -> Self {
+        Self { momentum: tenth(), epsilon: epsilon(), gain: true, bias: true }
+    }
+}
+
+impl Configured for BatchNorm {
+    fn validate(&self) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.momentum) {
+            return Err(Error::Value(format!("momentum must be from 0 to 1, got {}", self.momentum)));
+        }
+        check_epsilon(self.epsilon)
+    }
+
+    fn samples() -> Vec<Sample> {
+        let default = Self::default;
+        vec![
+            Sample::new(Self { epsilon: 0.1, ..default() }, [1]),
+            Sample::new(Self { epsilon: 1e-2, ..default() }, [19]),
+            Sample::new(Self { bias: false, momentum: 0.5, ..default() }, [4, 7]),
+            Sample::new(Self { gain: false, epsilon: 1e-3, ..default() }, [3, 5, 3]),
+            Sample::new(Self { gain: false, bias: false, ..default() }, [2, 2, 3, 2]),
+        ]
+    }
+}
+
+/// Channels, and the places of each.
+fn extents(shape: &Shape) -> (usize, usize) {
+    let channels = shape.first().copied().unwrap_or(1);
+    (channels, shape.len() / channels)
+}
+
+impl BatchNorm {
+    fn op(&self, direction: Direction, shape: &Shape, training: bool) -> ChannelNormalize {
+        let (channels, inner) = extents(shape);
+        let Self { epsilon, gain, bias, .. } = *self;
+        ChannelNormalize { direction, channels, inner, epsilon, gain, bias, fixed: !training }
+    }
+}
+
+impl Layer for BatchNorm {
+    fn kind(&self) -> &'static str {
+        "batch_norm"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        if input.rank() == 0 || input.is_empty() {
+            return Err(shape_error("BatchNorm", "(features,) or (channels, ...)", input));
+        }
+        Ok(input.clone())
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        affine(&Shape::from(extents(&inputs[0]).0), self.gain, self.bias)
+    }
+
+    fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
+        let shape = Shape::from(extents(&inputs[0]).0);
+        let state =
+            |name: &'static str, initial| StateSpec { name: name.into(), shape: shape.clone(), initial };
+        vec![state("running_mean", 0.0), state("running_var", 1.0)]
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = b.shape(x).clone();
+        let (channels, inner) = extents(&shape);
+        let (running_mean, running_variance) = (cx.state(b, "running_mean")?, cx.state(b, "running_var")?);
+        let (mean, variance) = if cx.training {
+            let moments = ChannelMoments { channels, inner };
+            let results = [("mean", Shape::from(channels)), ("variance", Shape::from(channels))];
+            let [mean, variance] = b.apply_several_fixed(moments, &[x], results);
+            let average = |unbiased| RunningAverage { momentum: self.momentum, unbiased };
+            b.commit(average(None), &[mean], &[running_mean]);
+            b.commit(average(Some(inner)), &[variance], &[running_variance]);
+            (mean, variance)
+        } else {
+            (running_mean, running_variance)
+        };
+        let mut reads = vec![x, mean, variance];
+        reads.extend(read_affine(b, cx, self.gain, self.bias)?);
+        let y = b.apply(self.op(Direction::Forward, &shape, cx.training), &reads, "y", shape);
+        Ok(Forward::saving(y, vec![mean, variance]))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = b.shape(x).clone();
+        let (channels, inner) = extents(&shape);
+        let (mean, variance) = (forward.saved[0], forward.saved[1]);
+        let gain = read_affine(b, cx, self.gain, false)?;
+        // The gradients of bias and gain, which the input's needs too where the statistics are the batch's.
+        let wanted = want.parameters && (self.gain || self.bias);
+        let mut sums = None;
+        if wanted || cx.training {
+            let extent = Shape::from(channels);
+            let op = BiasGradient { outer: 1, channels, inner };
+            let sum = b.apply_fixed(op, &[gradient], "sum", extent.clone());
+            let statistics = Statistics::Channels { epsilon: self.epsilon };
+            let op = GainGradient { outer: 1, channels, inner, statistics };
+            let product = b.apply_fixed(op, &[gradient, x, mean, variance], "product", extent);
+            sums = Some((sum, product));
+        }
+        if let (Some((sum, product)), true) = (sums, want.parameters) {
+            for (name, present, value) in [("bias", self.bias, sum), ("weight", self.gain, product)] {
+                if present {
+                    let parameter = cx.parameter(name)?;
+                    b.contribute(Sum { operands: 1 }, &[value], parameter.reference, parameter.shape.clone());
+                }
+            }
+        }
+        if !want.inputs {
+            return Ok(vec![None]);
+        }
+        let mut reads = match sums {
+            Some((sum, product)) if cx.training => vec![gradient, x, mean, variance, sum, product],
+            _ => vec![gradient, variance],
+        };
+        reads.extend(gain);
+        let op = self.op(Direction::InputGradient, &shape, cx.training);
+        Ok(vec![Some(b.apply(op, &reads, "dx", shape))])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Precision;
+    use crate::{Network, tensor_view};
+
+    #[test]
+    fn one_value_a_channel_is_refused_in_training_and_nothing_moves() -> Result<()> {
+        let mut network = Network::with_options(3, [1, 1, 1], Precision::Float32, 1)?;
+        network.add([0, 0, 0], BatchNorm::default())?;
+        network.build()?;
+        let error = network.forward(tensor_view(&[1, 3], &[1.0f32, 2.0, 3.0])?).unwrap_err();
+        assert!(error.to_string().contains("more than one value a channel"), "{error}");
+        assert_eq!(network.state([0, 0, 0], 0, "running_mean")?.to_f64(), [0.0; 3]);
+        // At inference one row is as good as many.
+        let y = network.predict(tensor_view(&[1, 3], &[1.0f32, 2.0, 3.0])?)?.to_f64();
+        assert!((y[2] - 3.0 / (1.0f64 + 1e-5).sqrt()).abs() < 1e-6);
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Group normalisation.
+
+use super::{affine, backward_rows, check_epsilon, epsilon, forward_rows};
+use crate::layers::dense::yes;
+use crate::layers::registry::{Configured, config_of};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::ops::{Direction, Normalize};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Normalises groups of channels of each row, with all their places, to mean 0 and variance 1, then
+/// multiplies and shifts each channel (Wu and He 2018): (channels, ...) to the same. With one group it is a
+/// layer normalisation of the row, with as many groups as channels an instance normalisation.
+///
+/// The outside sees weight, which is the gain, and bias as (channels,).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupNorm {
+    /// How many groups; divides the channels.
+    pub groups: usize,
+    /// Added to the variance; above zero.
+    #[serde(default = "epsilon")]
+    pub epsilon: f64,
+    /// Whether a trained gain, `weight`, multiplies every channel.
+    #[serde(default = "yes")]
+    pub gain: bool,
+    /// Whether a trained bias is added to every channel.
+    #[serde(default = "yes")]
+    pub bias: bool,
+}
+
+impl GroupNorm {
+    /// With gain and bias.
+    pub fn new(groups: usize) -> Self {
+        Self { groups, epsilon: epsilon(), gain: true, bias: true }
+    }
+
+    fn op(&self, shape: &Shape) -> Normalize {
+        let channels = shape.first().copied().unwrap_or(1);
+        Normalize {
+            direction: Direction::Forward,
+            outer: 1,
+            channels,
+            inner: shape.len() / channels,
+            groups: self.groups,
+            centred: true,
+            epsilon: self.epsilon,
+            gain: self.gain,
+            bias: self.bias,
+        }
+    }
+}
+
+impl Configured for GroupNorm {
+    fn validate(&self) -> Result<()> {
+        if self.groups == 0 {
+            return Err(Error::Value("groups must be at least 1".into()));
+        }
+        check_epsilon(self.epsilon)
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::new(Self::new(1), [2]),
+            Sample::new(Self::new(3), [12]),
+            Sample::new(Self { bias: false, ..Self::new(2) }, [4, 7]),
+            Sample::new(Self { gain: false, epsilon: 1e-3, ..Self::new(3) }, [3, 5, 3]),
+            Sample::new(Self::new(2), [6, 2, 3, 2]),
+        ]
+    }
+}
+
+impl Layer for GroupNorm {
+    fn kind(&self) -> &'static str {
+        "group_norm"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        let channels = input.first().copied().unwrap_or(0);
+        if input.is_empty() || channels % self.groups != 0 {
+            let expected = format!("(channels, ...) with a multiple of {} channels", self.groups);
+            return Err(shape_error("GroupNorm", &expected, input));
+        }
+        Ok(input.clone())
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        affine(&Shape::from(inputs[0].first().copied().unwrap_or(1)), self.gain, self.bias)
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let op = self.op(b.shape(x));
+        forward_rows(b, cx, op, x)
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let op = self.op(b.shape(x));
+        backward_rows(b, cx, op, x, forward, gradient, want)
+    }
+}

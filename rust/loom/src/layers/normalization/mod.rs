@@ -1,0 +1,107 @@
+//! Layers that normalise, and what those that work within a row share.
+
+mod batch_norm;
+mod group_norm;
+mod layer_norm;
+mod rms_norm;
+
+pub use batch_norm::BatchNorm;
+pub use group_norm::GroupNorm;
+pub use layer_norm::LayerNorm;
+pub use rms_norm::RMSNorm;
+
+use super::{Context, Forward, ParameterSpec, Want};
+use crate::ops::normalize::Statistics;
+use crate::ops::{BiasGradient, Direction, GainGradient, Normalize};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+
+/// The epsilon of PyTorch's normalisations.
+fn epsilon() -> f64 {
+    1e-5
+}
+
+/// Refuses an epsilon that would not keep variances above zero.
+fn check_epsilon(epsilon: f64) -> Result<()> {
+    if !(epsilon.is_finite() && epsilon > 0.0) {
+        return Err(Error::Value(format!("epsilon must be above 0, got {epsilon}")));
+    }
+    Ok(())
+}
+
+/// A gain that starts at one and a bias that starts at zero, where they are there, named as in PyTorch:
+/// `weight` and `bias`.
+fn affine(shape: &Shape, gain: bool, bias: bool) -> Vec<ParameterSpec> {
+    let spec = |name: &'static str, initializer| ParameterSpec {
+        name: name.into(),
+        layout: Layout::plain(shape.clone()),
+        initializer,
+        fan_in: 1,
+        fan_out: 1,
+        morphable: false,
+    };
+    let gain = gain.then(|| spec("weight", Initializer::Ones));
+    let bias = bias.then(|| spec("bias", Initializer::Zeros));
+    gain.into_iter().chain(bias).collect()
+}
+
+/// Gain and bias as the forward pass reads them, where they are there.
+fn read_affine(b: &mut Builder, cx: &Context, gain: bool, bias: bool) -> Result<Vec<Value>> {
+    let names = [gain.then_some("weight"), bias.then_some("bias")];
+    names.into_iter().flatten().map(|name| cx.read(b, name)).collect()
+}
+
+/// A normalisation within the row, forwards: saves the inverse deviations and, where there are any, the means.
+fn forward_rows(b: &mut Builder, cx: &Context, op: Normalize, x: Value) -> Result<Forward> {
+    let mut reads = vec![x];
+    reads.extend(read_affine(b, cx, op.gain, op.bias)?);
+    let shape = b.shape(x).clone();
+    let sets = Shape::from(op.outer * op.groups);
+    let (y, saved) = if op.centred {
+        let results = [("y", shape), ("inverse deviation", sets.clone()), ("mean", sets)];
+        let [y, inverse, mean] = b.apply_several(op, &reads, results);
+        (y, vec![inverse, mean])
+    } else {
+        let [y, inverse] = b.apply_several(op, &reads, [("y", shape), ("inverse deviation", sets)]);
+        (y, vec![inverse])
+    };
+    Ok(Forward::saving(y, saved))
+}
+
+/// The gradients of [`forward_rows`].
+fn backward_rows(
+    b: &mut Builder,
+    cx: &Context,
+    op: Normalize,
+    x: Value,
+    forward: &Forward,
+    gradient: Value,
+    want: Want,
+) -> Result<Vec<Option<Value>>> {
+    let mut reads = vec![gradient, x];
+    reads.extend(&forward.saved);
+    if want.parameters {
+        let Normalize { outer, channels, inner, groups, centred, .. } = op;
+        if op.bias {
+            let bias = cx.parameter("bias")?;
+            let sum = BiasGradient { outer, channels, inner };
+            b.contribute(sum, &[gradient], bias.reference, bias.shape.clone());
+        }
+        if op.gain {
+            let gain = cx.parameter("weight")?;
+            let statistics = Statistics::Rows { groups, centred };
+            let sum = GainGradient { outer, channels, inner, statistics };
+            b.contribute(sum, &reads, gain.reference, gain.shape.clone());
+        }
+    }
+    if !want.inputs {
+        return Ok(vec![None]);
+    }
+    reads.extend(read_affine(b, cx, op.gain, false)?);
+    let op = Normalize { direction: Direction::InputGradient, ..op };
+    let shape = b.shape(x).clone();
+    Ok(vec![Some(b.apply(op, &reads, "dx", shape))])
+}

@@ -1,0 +1,114 @@
+//! Root-mean-square normalisation.
+
+use super::{affine, backward_rows, check_epsilon, forward_rows};
+use crate::Result;
+use crate::layers::dense::yes;
+use crate::layers::registry::{Configured, config_of};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::ops::{Direction, Normalize};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use serde::{Deserialize, Serialize};
+
+/// `x / sqrt(mean(x^2) + epsilon) * weight` over the last axis (Zhang and Sennrich 2019).
+///
+/// The outside sees the weight, which is the gain, as (features,). Epsilon is 1e-6 unless given, as in most
+/// published models; PyTorch's layer takes the type's own epsilon where none is given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RMSNorm {
+    /// Added to the mean square; above zero.
+    #[serde(default = "small")]
+    pub epsilon: f64,
+    /// Whether a trained gain, `weight`, multiplies every feature.
+    #[serde(default = "yes")]
+    pub gain: bool,
+}
+
+fn small() -> f64 {
+    1e-6
+}
+
+impl Default for RMSNorm {
+    fn default() -> Self {
+        Self { epsilon: small(), gain: true }
+    }
+}
+
+impl Configured for RMSNorm {
+    fn validate(&self) -> Result<()> {
+        check_epsilon(self.epsilon)
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::new(Self { epsilon: 0.1, ..Self::default() }, [1]),
+            Sample::new(Self::default(), [3, 19]),
+            Sample::new(Self { gain: false, epsilon: 1e-3 }, [2, 3, 7]),
+            Sample::new(Self::default(), [30, 33]),
+        ]
+    }
+}
+
+impl RMSNorm {
+    fn op(&self, shape: &Shape) -> Normalize {
+        let channels = shape.last().copied().unwrap_or(1);
+        Normalize {
+            direction: Direction::Forward,
+            outer: shape.len() / channels,
+            channels,
+            inner: 1,
+            groups: 1,
+            centred: false,
+            epsilon: self.epsilon,
+            gain: self.gain,
+            bias: false,
+        }
+    }
+}
+
+impl Layer for RMSNorm {
+    fn kind(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        if input.rank() == 0 || input.is_empty() {
+            return Err(shape_error("RMSNorm", "at least one feature", input));
+        }
+        Ok(input.clone())
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        affine(&Shape::from(inputs[0].last().copied().unwrap_or(1)), self.gain, false)
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let op = self.op(b.shape(x));
+        forward_rows(b, cx, op, x)
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let op = self.op(b.shape(x));
+        backward_rows(b, cx, op, x, forward, gradient, want)
+    }
+}

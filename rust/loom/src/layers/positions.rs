@@ -1,0 +1,239 @@
+//! What tells steps of a sequence from each other: learned rows, or waves.
+
+use super::registry::{Configured, config_of};
+use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::ops::{Direction, Positions};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::weights::Layout;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// The extents of a sequence that is no longer than there are places.
+fn extents(kind: &str, input: &Shape, places: usize) -> Result<(usize, usize)> {
+    match &input[..] {
+        [time, width] if *time > 0 && *time <= places && *width > 0 => Ok((*time, *width)),
+        _ => Err(shape_error(kind, &format!("(time, width) with a time of at most {places}"), input)),
+    }
+}
+
+/// What a layer with places for so many steps carries: nothing is kept in it, but its extent says how long
+/// the session may become.
+fn session_length(length: usize) -> Vec<CarriedSpec> {
+    vec![CarriedSpec { name: "places".into(), shape: Shape::from(length), initial: 0.0, in_training: false }]
+}
+
+/// Refuses a session that may become longer than there are places.
+fn check_session(kind: &str, b: &mut Builder, cx: &Context, places: usize) -> Result<()> {
+    let Some(carried) = cx.carried(b, "places") else { return Ok(()) };
+    let length = b.shape(carried).len();
+    if length > places {
+        return Err(Error::Value(format!(
+            "{kind} has places for {places} steps, fewer than the session's capacity of {length}; raise max_time \
+             or begin a shorter session"
+        )));
+    }
+    Ok(())
+}
+
+/// Adds a trained row to each step of a sequence: (time, width) to (time, width).
+///
+/// The `weight` is (max_time, width), its rows by place from the start of the sequence; in a session
+/// places count from the first call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PositionalEmbedding {
+    /// The most steps that a sequence may have.
+    pub max_time: usize,
+    /// How the rows start; normal with standard deviation 1 / sqrt(width) unless named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight_initializer: Option<Initializer>,
+}
+
+impl PositionalEmbedding {
+    /// Rows for so many places.
+    pub fn new(max_time: usize) -> Self {
+        Self { max_time, weight_initializer: None }
+    }
+}
+
+impl Configured for PositionalEmbedding {
+    fn validate(&self) -> Result<()> {
+        if self.max_time == 0 {
+            return Err(Error::Value("max_time must be at least 1".into()));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        let named = Self { weight_initializer: Some(Initializer::Normal { std: 0.1 }), ..Self::new(9) };
+        vec![
+            Sample::new(Self::new(1), [1, 1]),
+            Sample::new(Self::new(5), [5, 7]),
+            Sample::new(named, [4, 19]),
+        ]
+    }
+}
+
+impl Layer for PositionalEmbedding {
+    fn kind(&self) -> &'static str {
+        "positional_embedding"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        extents("PositionalEmbedding", input, self.max_time)?;
+        Ok(input.clone())
+    }
+
+    fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let width = inputs[0].last().copied().unwrap_or(1);
+        let usual = Initializer::Normal { std: 1.0 / (width as f64).sqrt() };
+        vec![ParameterSpec {
+            name: "weight".into(),
+            layout: Layout::plain([self.max_time, width]),
+            initializer: self.weight_initializer.unwrap_or(usual),
+            fan_in: width,
+            fan_out: width,
+            // Positions stay as exact as they are.
+            morphable: false,
+        }]
+    }
+
+    fn carried(&self, _inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        session_length(length)
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = b.shape(x).clone();
+        let (time, width) = extents("PositionalEmbedding", &shape, self.max_time)?;
+        check_session("PositionalEmbedding", b, cx, self.max_time)?;
+        let weight = cx.read(b, "weight")?;
+        let mut op = Positions::learned(Direction::Forward, time, width, self.max_time);
+        op.positioned = cx.session;
+        Ok(Forward::new(b.apply(op, &[x, weight], "y", shape)))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        let x = *single(self.kind(), inputs)?;
+        let (time, width) = extents("PositionalEmbedding", b.shape(x), self.max_time)?;
+        if want.parameters {
+            let weight = cx.parameter("weight")?;
+            let op = Positions::learned(Direction::WeightGradient, time, width, self.max_time);
+            b.contribute(op, &[gradient], weight.reference, weight.shape.clone());
+        }
+        Ok(vec![want.inputs.then_some(gradient)])
+    }
+}
+
+/// Adds waves to each step of a sequence (Vaswani et al. 2017): (time, width) to (time, width). Element
+/// 2 i at place p gets sin(p base^(-2 i / width)), element 2 i + 1 the cosine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SinusoidalPositions {
+    /// The most steps that a sequence may have.
+    #[serde(default = "usual_max_time")]
+    pub max_time: usize,
+    /// How much longer the last wave is than the first.
+    #[serde(default = "usual_base")]
+    pub base: f64,
+}
+
+fn usual_max_time() -> usize {
+    4096
+}
+
+fn usual_base() -> f64 {
+    10_000.0
+}
+
+impl Default for SinusoidalPositions {
+    fn default() -> Self {
+        Self { max_time: usual_max_time(), base: usual_base() }
+    }
+}
+
+impl Configured for SinusoidalPositions {
+    fn validate(&self) -> Result<()> {
+        if self.max_time == 0 {
+            return Err(Error::Value("max_time must be at least 1".into()));
+        }
+        if !(self.base.is_finite() && self.base > 0.0) {
+            return Err(Error::Value(format!("base must be above 0, got {}", self.base)));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::new(Self::default(), [1, 1]),
+            Sample::new(Self { max_time: 5, base: 100.0 }, [5, 7]),
+            Sample::new(Self { max_time: 90, ..Self::default() }, [40, 3]),
+        ]
+    }
+}
+
+impl Layer for SinusoidalPositions {
+    fn kind(&self) -> &'static str {
+        "sinusoidal_positions"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        extents("SinusoidalPositions", input, self.max_time)?;
+        Ok(input.clone())
+    }
+
+    fn carried(&self, _inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
+        session_length(length)
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = b.shape(x).clone();
+        let (time, width) = extents("SinusoidalPositions", &shape, self.max_time)?;
+        check_session("SinusoidalPositions", b, cx, self.max_time)?;
+        let places = if cx.session { self.max_time } else { time };
+        let mut op = Positions::sinusoidal(time, width, self.base, places);
+        op.positioned = cx.session;
+        Ok(Forward::new(b.apply(op, &[x], "y", shape)))
+    }
+
+    fn backward(
+        &self,
+        _b: &mut Builder,
+        _cx: &Context,
+        _inputs: &[Value],
+        _forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        Ok(vec![want.inputs.then_some(gradient)])
+    }
+}

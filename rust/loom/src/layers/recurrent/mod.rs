@@ -1,0 +1,282 @@
+//! Recurrent layers: RNN, LSTM and GRU over sequences.
+
+mod stack;
+#[cfg(test)]
+mod tests;
+
+use super::dense::yes;
+use super::registry::{Configured, config_of};
+use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Sample, Want};
+use crate::ops::recurrent::Cell;
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Initializer;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use stack::Stack;
+
+/// Where a recurrent layer's state starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InitialState {
+    /// At zero.
+    #[default]
+    Zeros,
+    /// Where training puts it: a parameter `state_l0` for each layer of the stack.
+    Learned,
+    /// At a second input (layers x directions x states x units numbers, in any shape): for each layer
+    /// and each direction in it h, then an LSTM's c.
+    Context,
+}
+
+/// The function of a plain recurrent layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Nonlinearity {
+    /// The hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// The larger of the number and 0.
+    Relu,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(value: &usize) -> bool {
+    *value == 1
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+fn is_zeros(value: &InitialState) -> bool {
+    *value == InitialState::Zeros
+}
+
+/// A recurrent layer's config with what follows from it; the three differ in their cell alone.
+macro_rules! recurrent {
+    (
+        $(#[$doc:meta])*
+        $name:ident, $kind:literal, cell: $cell:expr,
+        { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// Numbers of the hidden state, in each direction.
+            pub units: usize,
+            $($(#[$field_doc])* #[serde(default)] pub $field: $type,)*
+            /// Layers on top of each other, each over all steps of the one below.
+            #[serde(default = "one", skip_serializing_if = "is_one")]
+            pub layers: usize,
+            /// Whether a second loop reads the sequence from its end; its states stand after the first's.
+            #[serde(default, skip_serializing_if = "is_false")]
+            pub bidirectional: bool,
+            /// Whether the output has every step, instead of the last state alone.
+            #[serde(default, skip_serializing_if = "is_false")]
+            pub return_sequences: bool,
+            /// Whether trained numbers are added to the pre-activations.
+            #[serde(default = "yes")]
+            pub bias: bool,
+            /// Probability of zeroing what one layer of the stack hands the next, in training.
+            #[serde(default, skip_serializing_if = "is_zero")]
+            pub dropout: f64,
+            /// Whether in training each batch goes on from the states that the one before it has left.
+            #[serde(default, skip_serializing_if = "is_false")]
+            pub stateful: bool,
+            /// Where the state starts.
+            #[serde(default, skip_serializing_if = "is_zeros")]
+            pub initial_state: InitialState,
+            /// How input weights start; Xavier normal unless named.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub weight_initializer: Option<Initializer>,
+            /// How hidden-to-hidden weights start; orthogonal, each gate by itself, unless named.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub recurrent_initializer: Option<Initializer>,
+        }
+
+        impl $name {
+            /// One layer, forward in time, that hands on its last state.
+            pub fn new(units: usize) -> Self {
+                Self {
+                    units,
+                    $($field: Default::default(),)*
+                    layers: 1,
+                    bidirectional: false,
+                    return_sequences: false,
+                    bias: true,
+                    dropout: 0.0,
+                    stateful: false,
+                    initial_state: InitialState::Zeros,
+                    weight_initializer: None,
+                    recurrent_initializer: None,
+                }
+            }
+
+            /// That hands on every step.
+            pub fn return_sequences(self) -> Self {
+                Self { return_sequences: true, ..self }
+            }
+
+            /// In both directions of time.
+            pub fn bidirectional(self) -> Self {
+                Self { bidirectional: true, ..self }
+            }
+
+            /// With so many layers on top of each other.
+            pub fn layers(self, layers: usize) -> Self {
+                Self { layers, ..self }
+            }
+
+            fn stack(&self) -> Stack {
+                let cell: fn(&Self) -> Cell = $cell;
+                Stack {
+                    kind: stringify!($name),
+                    cell: cell(self),
+                    units: self.units,
+                    layers: self.layers,
+                    directions: if self.bidirectional { 2 } else { 1 },
+                    return_sequences: self.return_sequences,
+                    bias: self.bias,
+                    dropout: self.dropout,
+                    stateful: self.stateful,
+                    initial_state: self.initial_state,
+                    weight_initializer: self.weight_initializer,
+                    recurrent_initializer: self.recurrent_initializer,
+                }
+            }
+        }
+
+        impl Layer for $name {
+            fn kind(&self) -> &'static str {
+                $kind
+            }
+
+            fn config(&self) -> serde_json::Value {
+                config_of(self.kind(), self)
+            }
+
+            fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+                self.stack().output_shape(inputs)
+            }
+
+            fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+                self.stack().parameters(inputs)
+            }
+
+            fn carried(&self, _inputs: &[Shape], _length: usize) -> Vec<CarriedSpec> {
+                self.stack().carried()
+            }
+
+            fn takes_context(&self) -> bool {
+                self.initial_state == InitialState::Context
+            }
+
+            fn is_stepwise(&self) -> bool {
+                !self.bidirectional
+            }
+
+            fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+                self.stack().forward(b, cx, inputs)
+            }
+
+            fn backward(
+                &self,
+                b: &mut Builder,
+                cx: &Context,
+                _inputs: &[Value],
+                forward: &Forward,
+                gradient: Value,
+                want: Want,
+            ) -> Result<Vec<Option<Value>>> {
+                self.stack().backward(b, cx, forward, gradient, want)
+            }
+        }
+
+        impl Configured for $name {
+            fn validate(&self) -> Result<()> {
+                self.stack().validate()
+            }
+
+            fn samples() -> Vec<Sample> {
+                let layer = Self::new;
+                let learned = Self { initial_state: InitialState::Learned, ..layer(3).bidirectional() };
+                let both = Self { bias: false, ..layer(3).bidirectional().return_sequences() };
+                let stateful = Self { stateful: true, ..layer(4).layers(2).return_sequences() };
+                let context = Self { initial_state: InitialState::Context, ..layer(2).layers(2) };
+                let states = 2 * layer(2).stack().cell.states() * 2;
+                let named = Self {
+                    dropout: 0.4,
+                    weight_initializer: Some(Initializer::Normal { std: 0.3 }),
+                    recurrent_initializer: Some(Initializer::Orthogonal { gain: 0.7 }),
+                    ..layer(5).layers(2)
+                };
+                let last = layer(17).return_sequences();
+                vec![
+                    Sample::new(layer(1), [1, 1]),
+                    Sample::new(learned.layers(2), [4, 3]),
+                    Sample::new(both, [5, 2]),
+                    Sample::new(stateful, [3, 2]),
+                    Sample::new(context, [3, 2]).context([states]),
+                    Sample::new(named, [2, 3]),
+                    Sample::new(last, [33, 3]),
+                    Sample::new(layer(3).bidirectional().return_sequences(), [4, 2]).masked(),
+                    Sample::new(layer(3).layers(2), [5, 2]).masked(),
+                ]
+            }
+        }
+    };
+}
+
+recurrent!(
+    /// Plain recurrence: `h = tanh(x W_ih^T + b_ih + h W_hh^T + b_hh)`, (time, features) to
+    /// (time, units) or (units,); twice as many units in both directions.
+    ///
+    /// Parameters have PyTorch's names and, outside, its layouts: `weight_ih_l0` (units, features),
+    /// `weight_hh_l0` (units, units), `bias_ih_l0` and `bias_hh_l0` (units,), `..._reverse` for the second
+    /// direction, `..._l1` for the second layer.
+    ///
+    /// At padded steps of a masked sequence the state stays as it is, and the output is zero.
+    Rnn, "rnn", cell: |layer| match layer.activation {
+        Nonlinearity::Tanh => Cell::Tanh,
+        Nonlinearity::Relu => Cell::Relu,
+    },
+    {
+        /// Applied to the pre-activation.
+        activation: Nonlinearity,
+    }
+);
+
+recurrent!(
+    /// Long short-term memory, (time, features) to (time, units) or (units,); twice as many units in
+    /// both directions.
+    ///
+    /// With z = x W_ih^T + b_ih + h W_hh^T + b_hh in four parts: `i, f, o = sigmoid(z)`, `g = tanh(z)`,
+    /// `c = f c + i g`, `h = o tanh(c)`. Parameters have PyTorch's names and, outside, its layouts, gates in
+    /// its order i, f, g, o: `weight_ih_l0` (4 units, features), `weight_hh_l0` (4 units, units),
+    /// `bias_ih_l0` and `bias_hh_l0` (4 units,), `..._reverse` for the second direction, `..._l1` for the
+    /// second layer. The forget gate's part of `bias_ih` starts at 1.
+    ///
+    /// At padded steps of a masked sequence the state stays as it is, and the output is zero.
+    Lstm, "lstm", cell: |_| Cell::Lstm, {}
+);
+
+recurrent!(
+    /// Gated recurrent unit, (time, features) to (time, units) or (units,); twice as many units in both
+    /// directions.
+    ///
+    /// With x and h for the input's and the state's share of each gate: `r, z = sigmoid(x + h)`,
+    /// `n = tanh(x_n + r h_n)`, `h = (1 - z) n + z h`. Parameters have PyTorch's names and, outside, its
+    /// layouts, gates in its order r, z, n, as [`Lstm`]'s with 3 units for 4.
+    ///
+    /// At padded steps of a masked sequence the state stays as it is, and the output is zero.
+    Gru, "gru", cell: |_| Cell::Gru, {}
+);

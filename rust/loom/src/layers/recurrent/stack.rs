@@ -1,0 +1,431 @@
+//! How recurrent layers lower: a product over time and batch, the loop, and products after it.
+
+use super::{
+    CarriedSpec, Cell, Context, Error, Forward, InitialState, Initializer, ParameterSpec, Result, Shape, Want,
+};
+use crate::layers::shape_error;
+use crate::ops::{self, BiasAdd, BiasGradient, Direction, Dropout, Product, Recurrent, Slice};
+use crate::program::{Builder, Value};
+use crate::weights::Layout;
+
+/// One or more layers of one kind of cell on top of each other.
+#[derive(Clone, Debug)]
+pub(super) struct Stack {
+    /// The layer's name in messages.
+    pub kind: &'static str,
+    pub cell: Cell,
+    pub units: usize,
+    pub layers: usize,
+    pub directions: usize,
+    pub return_sequences: bool,
+    pub bias: bool,
+    pub dropout: f64,
+    pub stateful: bool,
+    pub initial_state: InitialState,
+    pub weight_initializer: Option<Initializer>,
+    pub recurrent_initializer: Option<Initializer>,
+}
+
+/// `weight_ih_l0`, `bias_hh_l1_reverse`: PyTorch's names.
+fn name(what: &str, layer: usize, direction: usize) -> String {
+    let suffix = if direction == 1 { "_reverse" } else { "" };
+    format!("{what}_l{layer}{suffix}")
+}
+
+/// What a layer of the stack leaves for its backward lowering, in order.
+struct Saved<'a> {
+    input: Value,
+    before: &'a [Value],
+    saved: &'a [Value],
+    /// Where the loop started, if not at zero.
+    initial: Option<Value>,
+}
+
+impl Stack {
+    pub fn validate(&self) -> Result<()> {
+        if self.units == 0 {
+            return Err(Error::Value("units must be at least 1".into()));
+        }
+        if self.layers == 0 {
+            return Err(Error::Value("layers must be at least 1".into()));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(Error::Value(format!(
+                "dropout must be at least 0 and below 1, got {}",
+                self.dropout
+            )));
+        }
+        if self.stateful && self.directions == 2 {
+            return Err(Error::Value(
+                "a layer that reads the sequence from its end too cannot be stateful".into(),
+            ));
+        }
+        if self.stateful && self.initial_state != InitialState::Zeros {
+            return Err(Error::Value(
+                "a stateful layer starts at zeros, so initial_state must be \"zeros\"".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Elements of the pre-activations of one direction.
+    fn gates(&self) -> usize {
+        self.cell.gates() * self.units
+    }
+
+    /// Numbers of one layer's state.
+    fn state_len(&self) -> usize {
+        self.directions * self.cell.states() * self.units
+    }
+
+    /// Features that layer `layer` of the stack reads.
+    fn width(&self, layer: usize, features: usize) -> usize {
+        if layer == 0 { features } else { self.directions * self.units }
+    }
+
+    pub fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let expected = if self.initial_state == InitialState::Context { 2 } else { 1 };
+        if inputs.len() != expected {
+            return Err(Error::Shape(format!("{} takes {expected} inputs, got {}", self.kind, inputs.len())));
+        }
+        let [time, features] = inputs[0][..] else {
+            return Err(shape_error(self.kind, "a sequence, (time, features)", &inputs[0]));
+        };
+        if time == 0 || features == 0 {
+            return Err(shape_error(self.kind, "at least one step and one feature", &inputs[0]));
+        }
+        if let Some(context) = inputs.get(1)
+            && context.len() != self.layers * self.state_len()
+        {
+            let expected = format!(
+                "a context of {} numbers ({} layers x {} directions x {} states x {} units)",
+                self.layers * self.state_len(),
+                self.layers,
+                self.directions,
+                self.cell.states(),
+                self.units
+            );
+            return Err(shape_error(self.kind, &expected, context));
+        }
+        Ok(self.output_of(self.return_sequences, time))
+    }
+
+    fn output_of(&self, sequences: bool, time: usize) -> Shape {
+        let width = self.directions * self.units;
+        if sequences { Shape::from([time, width]) } else { Shape::from([width]) }
+    }
+
+    pub fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
+        let features = inputs[0].last().copied().unwrap_or(1);
+        let (units, gates, blocks) = (self.units, self.gates(), self.cell.gates());
+        let forget = Initializer::ConstantBlock { value: 1.0, block: 1, blocks };
+        let first_bias = if self.cell == Cell::Lstm { forget } else { Initializer::Zeros };
+        let mut specs = Vec::new();
+        for layer in 0..self.layers {
+            let width = self.width(layer, features);
+            for direction in 0..self.directions {
+                let weight = |what: &str, inputs: usize, initializer: Initializer| ParameterSpec {
+                    name: name(what, layer, direction).into(),
+                    layout: Layout::input_major([gates, inputs]),
+                    initializer,
+                    fan_in: inputs,
+                    fan_out: units,
+                    morphable: true,
+                };
+                let input = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
+                let hidden = Initializer::OrthogonalBlocks { gain: 1.0, blocks };
+                let hidden = self.recurrent_initializer.unwrap_or(hidden);
+                let hidden = weight("weight_hh", units, hidden);
+                specs.push(weight("weight_ih", width, input));
+                specs.push(hidden.clone());
+                for (what, initializer) in [("bias_ih", first_bias), ("bias_hh", Initializer::Zeros)]
+                    .into_iter()
+                    .filter(|_| self.bias)
+                {
+                    let layout = Layout::plain([gates]);
+                    let name = name(what, layer, direction).into();
+                    specs.push(ParameterSpec {
+                        name,
+                        layout,
+                        initializer,
+                        morphable: false,
+                        ..hidden.clone()
+                    });
+                }
+            }
+            if self.initial_state == InitialState::Learned {
+                specs.push(ParameterSpec {
+                    name: name("state", layer, 0).into(),
+                    layout: Layout::plain([self.directions, self.cell.states(), units]),
+                    initializer: Initializer::Zeros,
+                    fan_in: units,
+                    fan_out: units,
+                    morphable: false,
+                });
+            }
+        }
+        specs
+    }
+
+    /// The state of each layer; a sequence that is read from its end as well cannot come in pieces.
+    pub fn carried(&self) -> Vec<CarriedSpec> {
+        let layers = if self.directions == 1 { self.layers } else { 0 };
+        let spec = |layer| CarriedSpec {
+            name: name("state", layer, 0).into(),
+            shape: Shape::from([self.cell.states(), self.units]),
+            initial: 0.0,
+            in_training: self.stateful,
+        };
+        (0..layers).map(spec).collect()
+    }
+
+    /// The loop of a layer of the stack.
+    fn op(&self, cx: &Context, layer: usize, time: usize) -> Recurrent {
+        let initial = match self.initial_state {
+            InitialState::Zeros => ops::recurrent::InitialState::Zeros,
+            InitialState::Learned => ops::recurrent::InitialState::Shared,
+            InitialState::Context => ops::recurrent::InitialState::Rows {
+                offset: layer * self.state_len(),
+                stride: self.layers * self.state_len(),
+            },
+        };
+        Recurrent {
+            cell: self.cell,
+            direction: Direction::Forward,
+            time,
+            units: self.units,
+            directions: self.directions,
+            sequences: layer + 1 < self.layers || self.return_sequences,
+            bias: self.bias,
+            initial,
+            mask: cx.mask.is_some(),
+            resumes: false,
+            keeps: cx.training,
+            state: false,
+        }
+    }
+
+    pub fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let mut value = inputs[0];
+        let time = b.shape(value)[0];
+        let mut inner = Vec::with_capacity(self.layers);
+        for layer in 0..self.layers {
+            if layer > 0 {
+                value = self.drop_out(b, cx, layer, value, "y");
+            }
+            let forward = self.layer_forward(b, cx, layer, value, inputs.get(1).copied(), time)?;
+            value = forward.output;
+            inner.push(forward);
+        }
+        Ok(Forward { inner, ..Forward::new(value) })
+    }
+
+    /// Dropout between layers of the stack, or of a gradient on its way back; each layer draws for itself.
+    fn drop_out(&self, b: &mut Builder, cx: &Context, layer: usize, x: Value, label: &'static str) -> Value {
+        if !cx.training || self.dropout == 0.0 {
+            return x;
+        }
+        let (at, shape) = (b.layer(), b.shape(x).clone());
+        b.set_layer(Some(cx.path.inner(layer)));
+        let dropped = b.apply(Dropout { rate: self.dropout, features: shape.len() }, &[x], label, shape);
+        b.set_layer(at);
+        dropped
+    }
+
+    /// A parameter of every direction, as the forward pass reads it.
+    fn each(&self, b: &mut Builder, cx: &Context, what: &str, layer: usize) -> Result<Vec<Value>> {
+        (0..self.directions).map(|direction| cx.read(b, &name(what, layer, direction))).collect()
+    }
+
+    fn layer_forward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        layer: usize,
+        x: Value,
+        context: Option<Value>,
+        time: usize,
+    ) -> Result<Forward> {
+        let (gates, width) = (self.gates(), b.shape(x)[1]);
+        let shares = Shape::from([time, gates]);
+        let mut reads = Vec::new();
+        for direction in 0..self.directions {
+            let weight = cx.read(b, &name("weight_ih", layer, direction))?;
+            let product = Product::new(Direction::Forward, time, width, gates);
+            let mut share = b.apply(product, &[x, weight], "share", shares.clone());
+            if self.bias {
+                let bias = cx.read(b, &name("bias_ih", layer, direction))?;
+                let add = BiasAdd { outer: time, channels: gates, inner: 1 };
+                share = b.apply(add, &[share, bias], "share", shares.clone());
+            }
+            reads.push(share);
+        }
+        reads.extend(self.each(b, cx, "weight_hh", layer)?);
+        if self.bias {
+            reads.extend(self.each(b, cx, "bias_hh", layer)?);
+        }
+        let mut op = self.op(cx, layer, time);
+        let carried = cx.carried(b, &name("state", layer, 0));
+        let state_len = self.state_len();
+        let mut initial = match self.initial_state {
+            InitialState::Zeros => None,
+            InitialState::Learned => Some(cx.read(b, &name("state", layer, 0))?),
+            InitialState::Context => Some(
+                context
+                    .ok_or_else(|| Error::Internal(format!("{} was lowered without a context", self.kind)))?,
+            ),
+        };
+        match carried {
+            Some(carried) if initial.is_none() => {
+                op.initial = ops::recurrent::InitialState::Rows { offset: 0, stride: state_len };
+                // By the time of the backward pass the state may have moved on.
+                let copy = Slice { outer: 1, total: state_len, start: 0, length: state_len, guarded: false };
+                let shape = b.shape(carried).clone();
+                initial = Some(b.apply(copy, &[carried], "state", shape));
+            }
+            Some(_) => op.resumes = true,
+            None => {}
+        }
+        reads.extend(initial);
+        reads.extend(cx.mask);
+        if op.resumes {
+            reads.extend(carried);
+        }
+        op.state = carried.is_some();
+        let kept = if op.keeps { self.directions } else { 0 };
+        let results = std::iter::once(("y", self.output_of(op.sequences, time)))
+            .chain(std::iter::repeat_n(("before", Shape::from([time, self.units])), kept))
+            .chain(std::iter::repeat_n(("saved", Shape::from([time, self.cell.saved() * self.units])), kept))
+            .chain(op.state.then(|| ("state", Shape::from([self.cell.states(), self.units]))));
+        let results = b.apply_list(op, &reads, results);
+        if let (Some(carried), Some(state)) = (carried, results.last()) {
+            let keep = Slice { guarded: !cx.session, ..Slice::kept(state_len, 0, state_len) };
+            cx.carry(b, keep, &[*state], carried);
+        }
+        let mut saved = vec![x];
+        saved.extend_from_slice(&results[1..1 + 2 * kept]);
+        saved.extend(initial);
+        Ok(Forward::saving(results[0], saved))
+    }
+
+    pub fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        if !cx.training {
+            return Err(Error::Internal(format!("{} keeps nothing for a gradient in inference", self.kind)));
+        }
+        let mut gradient = Some(gradient);
+        let mut to_context = Vec::new();
+        for (layer, lowered) in forward.inner.iter().enumerate().rev() {
+            let Some(incoming) = gradient else { break };
+            let want = Want { inputs: want.inputs || layer > 0, ..want };
+            let (to_input, to_state) = self.layer_backward(b, cx, layer, lowered, incoming, want)?;
+            to_context.extend(to_state);
+            gradient = to_input;
+            if let (Some(made), true) = (gradient, layer > 0) {
+                gradient = Some(self.drop_out(b, cx, layer, made, "dx"));
+            }
+        }
+        let mut made = vec![gradient];
+        if self.initial_state == InitialState::Context {
+            made.push(b.sum(&to_context));
+        }
+        Ok(made)
+    }
+
+    /// The gradients of a layer's input and of the context.
+    fn layer_backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        layer: usize,
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<(Option<Value>, Option<Value>)> {
+        let directions = self.directions;
+        let Saved { input, before, saved, initial } = match forward.saved.split_first() {
+            Some((input, rest)) if rest.len() >= 2 * directions => Saved {
+                input: *input,
+                before: &rest[..directions],
+                saved: &rest[directions..2 * directions],
+                initial: rest.get(2 * directions).copied(),
+            },
+            _ => return Err(Error::Internal(format!("{} lost what its gradient needs", self.kind))),
+        };
+        let (time, width) = (b.shape(input)[0], b.shape(input)[1]);
+        let (units, gates) = (self.units, self.gates());
+        let mut op = Recurrent { direction: Direction::InputGradient, ..self.op(cx, layer, time) };
+        if initial.is_some() && self.initial_state == InitialState::Zeros {
+            // Gradients end where the batch begins.
+            op.initial = ops::recurrent::InitialState::Rows { offset: 0, stride: self.state_len() };
+        }
+        let to_parameter = self.initial_state == InitialState::Learned && want.parameters;
+        let to_context = self.initial_state == InitialState::Context && want.inputs;
+        op.state = to_parameter || to_context;
+
+        let mut reads = vec![gradient];
+        reads.extend(self.each(b, cx, "weight_hh", layer)?);
+        if self.cell == Cell::Gru {
+            reads.extend_from_slice(before);
+        }
+        reads.extend_from_slice(saved);
+        if self.cell == Cell::Lstm {
+            reads.extend(initial);
+        }
+        reads.extend(cx.mask);
+        let splits = self.cell.splits_gradient();
+        let shares = if splits { 2 * directions } else { directions };
+        let state = match (to_context, initial) {
+            (true, Some(context)) => Some(b.shape(context).clone()),
+            _ if op.state => Some(Shape::from([directions, self.cell.states(), units])),
+            _ => None,
+        };
+        let results = std::iter::repeat_n(("share gradient", Shape::from([time, gates])), shares)
+            .chain(state.map(|shape| ("state gradient", shape)));
+        let made = b.apply_list(op, &reads, results);
+        let to_state = made.get(shares).copied();
+
+        let mut to_input = Vec::new();
+        for direction in 0..directions {
+            let of_input = made[direction];
+            let of_state = made[if splits { directions + direction } else { direction }];
+            if want.parameters {
+                let mut bias = |what: &str, dz: Value| -> Result<()> {
+                    let parameter = cx.parameter(&name(what, layer, direction))?;
+                    let op = BiasGradient { outer: time, channels: gates, inner: 1 };
+                    b.contribute(op, &[dz], parameter.reference, parameter.shape.clone());
+                    Ok(())
+                };
+                if self.bias {
+                    bias("bias_ih", of_input)?;
+                    bias("bias_hh", of_state)?;
+                }
+                let mut weight = |what: &str, x: Value, inputs: usize, dz: Value| -> Result<()> {
+                    let parameter = cx.parameter(&name(what, layer, direction))?;
+                    let op = Product::new(Direction::WeightGradient, time, inputs, gates);
+                    b.contribute(op, &[x, dz], parameter.reference, parameter.shape.clone());
+                    Ok(())
+                };
+                weight("weight_ih", input, width, of_input)?;
+                weight("weight_hh", before[direction], units, of_state)?;
+            }
+            if want.inputs {
+                let weight = cx.read(b, &name("weight_ih", layer, direction))?;
+                let op = Product::new(Direction::InputGradient, time, width, gates);
+                to_input.push(b.apply(op, &[of_input, weight], "dx", Shape::from([time, width])));
+            }
+        }
+        if let (true, Some(gradient)) = (to_parameter, to_state) {
+            let parameter = cx.parameter(&name("state", layer, 0))?;
+            let op = BiasGradient { outer: 1, channels: self.state_len(), inner: 1 };
+            b.contribute(op, &[gradient], parameter.reference, parameter.shape.clone());
+        }
+        Ok((b.sum(&to_input), to_state.filter(|_| to_context)))
+    }
+}

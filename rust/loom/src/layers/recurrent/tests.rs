@@ -1,0 +1,245 @@
+//! What the conformance tests do not see: sessions, states carried through training, masks, configs.
+
+use super::*;
+use crate::layers::{Dense, from_config};
+use crate::tensor::{Precision, Tensor};
+use crate::{Network, tensor_view};
+use serde_json::json;
+
+fn numbers(len: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 37 % 101) as f32 - 50.0) / 40.0).collect()
+}
+
+/// The layer between two others, on sequences of `time` steps of 3 features.
+fn network(layer: impl Layer + 'static, time: usize) -> Result<Network> {
+    let mut network = Network::with_options([time, 3], [1, 1, 1], Precision::Float32, 5)?;
+    network.add([0, 0, 0], Dense::new(4))?;
+    network.add([0, 0, 0], layer)?;
+    network.add([0, 0, 0], Dense::new(2))?;
+    network.build()?;
+    Ok(network)
+}
+
+/// The state at the start moved away from zero.
+fn move_states(network: &mut Network) -> Result<()> {
+    for name in network.parameter_names([0, 0, 0], 1)?.into_iter().filter(|name| name.starts_with("state")) {
+        let shape = network.parameter([0, 0, 0], 1, &name)?.shape().to_vec();
+        let values = numbers(shape.iter().product());
+        network.set_parameter([0, 0, 0], 1, &name, tensor_view(&shape, &values)?)?;
+    }
+    Ok(())
+}
+
+fn sessions_equal_whole_sequences(
+    layer: impl Layer + Clone + 'static,
+    last: bool,
+    device: &str,
+) -> Result<()> {
+    let mut network = network(layer, 7)?;
+    move_states(&mut network)?;
+    network.to(device)?;
+    let input = numbers(2 * 7 * 3);
+    let whole = network.predict(tensor_view(&[2, 7, 3], &input)?)?.to_f32();
+    let mut session = network.session(2, 7)?;
+    let mut found = vec![Vec::new(); 2];
+    for (start, steps) in [(0, 1), (1, 3), (4, 3)] {
+        let piece: Vec<f32> =
+            input.chunks(21).flat_map(|row| row[start * 3..(start + steps) * 3].to_vec()).collect();
+        let output = session.advance(&network, tensor_view(&[2, steps, 3], &piece)?)?.to_f32();
+        for (row, output) in output.chunks(output.len() / 2).enumerate() {
+            if last {
+                found[row].clear();
+            }
+            found[row].extend_from_slice(output);
+        }
+    }
+    let found = found.concat();
+    assert_eq!(found.len(), whole.len());
+    for (found, whole) in found.iter().zip(&whole) {
+        let same = if device == "cpu" { found == whole } else { (found - whole).abs() < 1e-5 };
+        assert!(same, "{found} in pieces, {whole} at once");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sequence_in_pieces_is_the_sequence() -> Result<()> {
+    let learned = InitialState::Learned;
+    let mut devices = vec!["cpu"];
+    #[cfg(feature = "gpu")]
+    if crate::gpu::testing::gpu().is_some() {
+        devices.push("gpu:0");
+    }
+    for device in devices {
+        sessions_equal_whole_sequences(Lstm::new(5).layers(2).return_sequences(), false, device)?;
+        let layer = Lstm { initial_state: learned, ..Lstm::new(5).layers(2).return_sequences() };
+        sessions_equal_whole_sequences(layer, false, device)?;
+        sessions_equal_whole_sequences(Gru { initial_state: learned, ..Gru::new(5) }, true, device)?;
+        sessions_equal_whole_sequences(Rnn::new(5), true, device)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sequence_read_from_its_end_has_no_pieces() -> Result<()> {
+    let error = network(Gru::new(2).bidirectional(), 3)?.session(1, 3).unwrap_err().to_string();
+    assert!(error.contains("gru") || error.contains("session"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn stateful_training_goes_on_from_batch_to_batch() -> Result<()> {
+    let layer = Lstm { stateful: true, ..Lstm::new(4).layers(2).return_sequences() };
+    let mut whole = network(Lstm { stateful: false, ..layer.clone() }, 6)?;
+    let mut halves = network(layer, 3)?;
+    let input = numbers(2 * 6 * 3);
+    let half = |part: usize| -> Vec<f32> {
+        input.chunks(18).flat_map(|row| row[part * 9..part * 9 + 9].to_vec()).collect()
+    };
+    let expected = whole.forward(tensor_view(&[2, 6, 3], &input)?)?.output.to_f32();
+    let steps = |output: Tensor| output.to_f32();
+    for round in 0..2 {
+        for part in 0..2 {
+            let found = steps(halves.forward(tensor_view(&[2, 3, 3], &half(part))?)?.output);
+            for row in 0..2 {
+                assert_eq!(
+                    found[row * 6..][..6],
+                    expected[row * 12 + part * 6..][..6],
+                    "{round} {part} {row}"
+                );
+            }
+        }
+        halves.reset_states();
+    }
+    // Inference starts at zeros.
+    halves.forward(tensor_view(&[2, 3, 3], &half(0))?)?;
+    let found = steps(halves.predict(tensor_view(&[2, 3, 3], &half(0))?)?);
+    assert_eq!(found[..6], expected[..6]);
+    Ok(())
+}
+
+/// What the gradient of a stateful layer is where its states are given: those of the batch alone.
+#[test]
+fn gradients_end_where_the_batch_begins() -> Result<()> {
+    let mut network = Network::with_options([2, 1], [1, 1, 1], Precision::Float64, 5)?;
+    network.add([0, 0, 0], Lstm { stateful: true, ..Lstm::new(3) })?;
+    network.build()?;
+    let (one, two) = ([0.3, -0.8], [1.1, 0.4]);
+    let value = |network: &mut Network, two: &[f64]| -> Result<f64> {
+        network.reset_states();
+        network.forward(tensor_view(&[1, 2, 1], &one)?)?;
+        Ok(network.forward(tensor_view(&[1, 2, 1], two)?)?.output.to_f64().iter().sum())
+    };
+    value(&mut network, &two)?;
+    let found = network.backward(tensor_view(&[1, 3], &[1.0, 1.0, 1.0])?)?.to_f64();
+    for i in 0..2 {
+        let moved = |by: f64| {
+            let mut moved = two;
+            moved[i] += by;
+            moved
+        };
+        let difference = (value(&mut network, &moved(1e-5))? - value(&mut network, &moved(-1e-5))?) / 2e-5;
+        assert!((found[i] - difference).abs() < 1e-8, "{} for {difference}", found[i]);
+    }
+    Ok(())
+}
+
+#[test]
+fn weights_start_as_they_should() -> Result<()> {
+    let network = network(Lstm::new(4).bidirectional(), 2)?;
+    let cell = [0, 0, 0];
+    let names = network.parameter_names(cell, 1)?;
+    let expected = [
+        "weight_ih_l0",
+        "weight_hh_l0",
+        "bias_ih_l0",
+        "bias_hh_l0",
+        "weight_ih_l0_reverse",
+        "weight_hh_l0_reverse",
+        "bias_ih_l0_reverse",
+        "bias_hh_l0_reverse",
+    ];
+    assert_eq!(names, expected);
+    let bias = network.parameter(cell, 1, "bias_ih_l0")?.to_f32();
+    assert_eq!(bias, [[0.0; 4], [1.0; 4], [0.0; 4], [0.0; 4]].concat());
+    let weight = network.parameter(cell, 1, "weight_hh_l0")?;
+    assert_eq!(weight.shape(), [16, 4]);
+    let weight = weight.to_f64();
+    for gate in weight.chunks(16) {
+        for (i, row) in gate.chunks(4).enumerate() {
+            let dot = |other: &[f64]| row.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
+            for (j, other) in gate.chunks(4).enumerate() {
+                assert!((dot(other) - f64::from(i == j)).abs() < 1e-6);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn configs_are_checked() {
+    let message = |config: serde_json::Value| from_config(&config).unwrap_err().to_string();
+    assert!(message(json!({"type": "lstm", "units": 0})).contains("units must be at least 1"));
+    assert!(message(json!({"type": "gru", "units": 2, "layers": 0})).contains("layers must be at least 1"));
+    assert!(message(json!({"type": "rnn", "units": 2, "dropout": 1.0})).contains("below 1"));
+    let both = json!({"type": "rnn", "units": 2, "stateful": true, "bidirectional": true});
+    assert!(message(both).contains("cannot be stateful"));
+    let learned = json!({"type": "rnn", "units": 2, "stateful": true, "initial_state": "learned"});
+    assert!(message(learned).contains("initial_state must be"));
+    assert!(message(json!({"type": "lstm", "units": 2, "activation": "relu"})).contains("activation"));
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_named() {
+    let error = Lstm::new(3).output_shape(&[Shape::from([4])]).unwrap_err().to_string();
+    assert!(error.contains("(time, features)"), "{error}");
+    let layer = Gru { initial_state: InitialState::Context, ..Gru::new(3).layers(2) };
+    let error = layer.output_shape(&[Shape::from([4, 1]), Shape::from([5])]).unwrap_err().to_string();
+    assert!(error.contains("a context of 6 numbers"), "{error}");
+}
+
+fn assert_near(what: &str, found: &[f64], expected: &serde_json::Value) {
+    let expected: Vec<f64> = expected.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((found - expected).abs() < 1e-12, "{what}: {found} for {expected}");
+    }
+}
+
+/// Outputs and all gradients, with PyTorch's weights under its names in its layouts.
+#[test]
+fn pytorch_computes_the_same() -> Result<()> {
+    let golden: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../../tests/golden/recurrent.json")).unwrap();
+    let extent = |name: &str| golden[name].as_u64().unwrap() as usize;
+    let numbers = |value: &serde_json::Value| -> Vec<f64> {
+        value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+    };
+    let (rows, time, features) = (extent("rows"), extent("time"), extent("features"));
+    let cases = golden["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 12);
+    for case in cases {
+        let what = case["config"].to_string();
+        let layer = from_config(&case["config"])?;
+        let mut network = Network::with_options([time, features], [1, 1, 1], Precision::Float64, 1)?;
+        network.add_arc([0, 0, 0], layer.into())?;
+        network.build()?;
+        let names = network.parameter_names([0, 0, 0], 0)?;
+        assert_eq!(names.len(), case["parameters"].as_object().unwrap().len(), "{what}");
+        for name in &names {
+            let shape = network.parameter([0, 0, 0], 0, name)?.shape().to_vec();
+            let values = numbers(&case["parameters"][name]);
+            network.set_parameter([0, 0, 0], 0, name, tensor_view(&shape, &values)?)?;
+        }
+        let x = numbers(&case["x"]);
+        let y = network.forward(tensor_view(&[rows, time, features], &x)?)?.output;
+        assert_near(&what, &y.to_f64(), &case["y"]);
+        let dx = network.backward(tensor_view(y.shape(), &numbers(&case["dy"]))?)?.to_f64();
+        assert_near(&format!("{what} dx"), &dx, &case["dx"]);
+        for name in &names {
+            let gradient = network.gradient([0, 0, 0], 0, name)?.to_f64();
+            assert_near(&format!("{what} {name}"), &gradient, &case["gradients"][name]);
+        }
+    }
+    Ok(())
+}

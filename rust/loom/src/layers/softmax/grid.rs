@@ -1,0 +1,94 @@
+//! Softmax over the rows of a grid.
+
+use crate::layers::registry::{Configured, config_of};
+use crate::layers::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::ops::Direction;
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result, ops};
+use serde::{Deserialize, Serialize};
+
+/// Reads the last axis as (rows, columns) and takes a softmax over each row: several choices, independent of
+/// each other, in one layer. (..., rows x columns) to the same; every row sums to one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GridSoftmax {
+    /// How many softmaxes.
+    pub rows: usize,
+    /// Classes of each.
+    pub columns: usize,
+}
+
+impl Configured for GridSoftmax {
+    fn validate(&self) -> Result<()> {
+        if self.rows == 0 || self.columns == 0 {
+            return Err(Error::Value("rows and columns must be at least 1".into()));
+        }
+        Ok(())
+    }
+
+    fn samples() -> Vec<Sample> {
+        let grid = |rows, columns| Self { rows, columns };
+        vec![
+            Sample::new(grid(1, 1), [1]),
+            Sample::new(grid(3, 5), [15]),
+            Sample::new(grid(2, 17), [3, 34]),
+            Sample::new(grid(4, 1), [4]),
+        ]
+    }
+}
+
+impl GridSoftmax {
+    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
+        let outer = shape.len() / self.columns;
+        ops::Softmax { direction, outer, classes: self.columns, inner: 1, temperature: 1.0 }
+    }
+}
+
+impl Layer for GridSoftmax {
+    fn kind(&self) -> &'static str {
+        "grid_softmax"
+    }
+
+    fn config(&self) -> serde_json::Value {
+        config_of(self.kind(), self)
+    }
+
+    fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        let input = single(self.kind(), inputs)?;
+        let Self { rows, columns } = self;
+        if input.last() != Some(&(rows * columns)) {
+            let expected = format!("(..., {}), {rows} rows of {columns}", rows * columns);
+            return Err(shape_error("GridSoftmax", &expected, input));
+        }
+        Ok(input.clone())
+    }
+
+    fn is_stepwise(&self) -> bool {
+        true
+    }
+
+    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        let x = *single(self.kind(), inputs)?;
+        let shape = b.shape(x).clone();
+        let y = b.apply(self.op(&shape, Direction::Forward), &[x], "y", shape);
+        Ok(Forward::saving(y, vec![y]))
+    }
+
+    fn backward(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        _inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<Vec<Option<Value>>> {
+        if !want.inputs {
+            return Ok(vec![None]);
+        }
+        let shape = b.shape(gradient).clone();
+        let op = self.op(&shape, Direction::InputGradient);
+        Ok(vec![Some(b.apply(op, &[forward.saved[0], gradient], "dx", shape))])
+    }
+}

@@ -1,0 +1,161 @@
+//! Queries gather values.
+
+use super::weights::{Finish, Gather, Score, Weigh};
+use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
+use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
+use crate::cpu::{Args, Real};
+
+/// Queries of one task, for which a block of keys is turned once.
+const CHUNK: usize = 5 * TILE;
+
+pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
+    let (q, k, v) = (args.read::<T>(0), args.read::<T>(1), args.read::<T>(2));
+    let padding = if op.padding { args.read::<T>(3) } else { &[] };
+    let (y, logs) = (args.write::<T>(0), args.write::<T>(1));
+    let (y, logs) = (Shared::new(y), Shared::new(logs));
+    let chunks = op.queries.div_ceil(CHUNK);
+    let args = &*args;
+    let parts = args.rows * op.key_value_heads * chunks;
+    let work = 2 * op.queries.min(CHUNK) * op.keys * op.head_dim * op.group();
+    run_parts(args.cpu, parts, work, |task| {
+        let (row, rest) = (task / (op.key_value_heads * chunks), task % (op.key_value_heads * chunks));
+        let (head, chunk) = (rest / chunks, rest % chunks);
+        let sight = Sight::of(op, args, row, padding);
+        let length = op.queries * op.heads * op.head_dim;
+        let other = op.keys * op.key_value_heads * op.head_dim;
+        let part = Part {
+            op,
+            sight,
+            head,
+            queries: (chunk * CHUNK, op.queries.min((chunk + 1) * CHUNK)),
+            q: &q[row * length..][..length],
+            k: &k[row * other..][..other],
+            v: &v[row * other..][..other],
+        };
+        // SAFETY: each task is another combination of row, head of keys, and queries.
+        unsafe { part.compute(args, row, &y, &logs) };
+    });
+}
+
+/// Queries for which keys are not worth turning.
+const FEW: usize = 2;
+
+/// Some queries of one row, with one head of keys and values.
+struct Part<'a, T> {
+    op: &'a Attention,
+    sight: Sight<'a, T>,
+    head: usize,
+    queries: (usize, usize),
+    q: &'a [T],
+    k: &'a [T],
+    v: &'a [T],
+}
+
+impl<T: Real> Part<'_, T> {
+    /// # Safety
+    /// Nobody else writes these queries' results.
+    unsafe fn compute(&self, args: &Args<'_>, row: usize, y: &Shared<'_, T>, logs: &Shared<'_, T>) {
+        let (op, isa) = (self.op, args.cpu.isa());
+        let (d, group) = (op.head_dim, op.group());
+        let (start, end) = self.queries;
+        let count = end - start;
+        let len = group * count * (2 * d + 2) + (d + TILE) * BLOCK;
+        with_scratch::<T>(len, |mut rest| {
+            // Row (head in the group, query).
+            let q = take(&mut rest, group * count * d);
+            let gathered = take(&mut rest, group * count * d);
+            let largest = take(&mut rest, group * count);
+            let totals = take(&mut rest, group * count);
+            let turned = take(&mut rest, d * BLOCK);
+            let scores = take(&mut rest, TILE * BLOCK);
+            let factor = T::from_f64(op.scale);
+            let places = || {
+                (0..group).flat_map(|member| {
+                    (start..end).map(move |query| query * op.heads + self.head * group + member)
+                })
+            };
+            for (q, place) in q.chunks_exact_mut(d).zip(places()) {
+                T::dispatch(isa, Scale { x: &self.q[place * d..][..d], y: q, factor });
+            }
+            gathered.fill(T::ZERO);
+            largest.fill(-T::INFINITY);
+            totals.fill(T::ZERO);
+            let stride = op.key_value_heads * d;
+            let seen = self.sight.range(start..end);
+            for block in (seen.start / BLOCK * BLOCK..seen.end).step_by(BLOCK) {
+                let end_of_block = seen.end.min(block + BLOCK);
+                let at = block * stride + self.head * d;
+                if count > FEW {
+                    turn(isa, &self.k[at..], stride, d, end_of_block - block, turned);
+                }
+                for member in 0..group {
+                    for first in (start..end).step_by(TILE) {
+                        let queries = first..end.min(first + TILE);
+                        let seen = self.sight.range(queries.clone());
+                        let keys = end_of_block.min(seen.end).saturating_sub(block);
+                        if keys == 0 || seen.start >= end_of_block {
+                            continue;
+                        }
+                        let rows = member * count + first - start;
+                        let rows = rows..rows + queries.len();
+                        let tile = rows.start * d..rows.end * d;
+                        let scores = &mut scores[..queries.len() * BLOCK];
+                        if count > FEW {
+                            product_serial(
+                                isa,
+                                &Strided::left(&q[tile.clone()], queries.len(), d),
+                                &Strided::new(turned, d, keys, BLOCK, 1),
+                                Start::Zero,
+                                &NoEpilogue,
+                                Output::strided(scores, queries.len(), keys, BLOCK),
+                            );
+                        } else {
+                            let rows = q[tile.clone()].chunks_exact(d).zip(scores.chunks_exact_mut(BLOCK));
+                            for (q, scores) in rows {
+                                let scores = &mut scores[..keys];
+                                T::dispatch(isa, Score { q, k: &self.k[at..], stride, scores });
+                            }
+                        }
+                        T::dispatch(
+                            isa,
+                            Weigh {
+                                sight: &self.sight,
+                                queries: queries.clone(),
+                                keys: (block, keys),
+                                scores,
+                                largest: &mut largest[rows.clone()],
+                                totals: &mut totals[rows],
+                                gathered: &mut gathered[tile.clone()],
+                            },
+                        );
+                        if count > FEW {
+                            product_serial(
+                                isa,
+                                &Strided::new(scores, keys, queries.len(), 1, BLOCK),
+                                &Strided::new(&self.v[at..], keys, d, stride, 1),
+                                Start::Continue,
+                                &NoEpilogue,
+                                Output::new(&mut gathered[tile], queries.len(), d),
+                            );
+                        } else {
+                            let rows = scores.chunks_exact(BLOCK).zip(gathered[tile].chunks_exact_mut(d));
+                            for (weights, gathered) in rows {
+                                let v = &self.v[at..];
+                                T::dispatch(isa, Gather { weights: &weights[..keys], v, stride, gathered });
+                            }
+                        }
+                    }
+                }
+            }
+            T::dispatch(isa, Finish { head_dim: d, largest, totals, gathered });
+            let before = row * op.queries * op.heads;
+            for (i, place) in places().enumerate() {
+                // SAFETY: these places belong to this task, as the caller promises.
+                unsafe {
+                    y.write((before + place) * d, &gathered[i * d..(i + 1) * d]);
+                    logs.write(before + place, &largest[i..=i]);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! From scores to weights, and from weights to their gradients.
+
+use super::{BLOCK, Sight};
+use crate::cpu::{Elementwise, Kernel, LANES, Math, Real, Vector};
+use crate::ops::attention::NOTHING;
+use crate::ops::sweep::{lane_sums2, load, store, update};
+use std::ops::Range;
+
+/// Turns the scores of a tile of queries over one block of keys into weights, and makes what the
+/// queries have gathered so far fit them.
+pub(super) struct Weigh<'a, T> {
+    pub sight: &'a Sight<'a, T>,
+    /// The queries, one row of scores each, [`BLOCK`] apart.
+    pub queries: Range<usize>,
+    /// The first key, and how many were scored.
+    pub keys: (usize, usize),
+    pub scores: &'a mut [T],
+    /// The largest score each query has met, and the sum of its weights.
+    pub largest: &'a mut [T],
+    pub totals: &'a mut [T],
+    /// Sums of weighted values, (queries, head_dim).
+    pub gathered: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Weigh<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let (first, count) = self.keys;
+        // The places up to a whole vector are there; what they hold is hidden.
+        let whole = count.next_multiple_of(LANES);
+        let head_dim = self.sight.op.head_dim;
+        for (i, query) in self.queries.enumerate() {
+            let scores = &mut self.scores[i * BLOCK..][..whole];
+            self.sight.hide(query, first, &mut scores[..count]);
+            scores[count..].fill(-T::INFINITY);
+            let before = self.largest[i];
+            let most = scores
+                .chunks_exact(LANES)
+                .fold(V::splat(-T::INFINITY), |most, scores| V::load(scores).max(most))
+                .reduce_max();
+            let largest = Elementwise::max(most, before);
+            if largest == -T::INFINITY {
+                // The query has yet to see a key.
+                scores.fill(T::ZERO);
+                continue;
+            }
+            let shift = V::splat(largest);
+            let mut sums = V::splat(T::ZERO);
+            for scores in scores.chunks_exact_mut(LANES) {
+                let weight = (V::load(scores) - shift).exp();
+                sums = sums + weight;
+                weight.store(scores);
+            }
+            let sum = sums.reduce_sum();
+            if before == largest {
+                self.totals[i] += sum;
+            } else if before == -T::INFINITY {
+                self.totals[i] = sum;
+            } else {
+                let fade = Math::exp(before - largest);
+                self.totals[i] = self.totals[i] * fade + sum;
+                let fade = V::splat(fade);
+                update(&mut self.gathered[i * head_dim..][..head_dim], |x: V| x * fade);
+            }
+            self.largest[i] = largest;
+        }
+    }
+}
+
+/// Scores of one query over the keys of a block, without turning the keys first: the bits of the product.
+pub(super) struct Score<'a, T> {
+    pub q: &'a [T],
+    /// The first key's head, and how far it is to the next one's.
+    pub k: &'a [T],
+    pub stride: usize,
+    /// One for each key.
+    pub scores: &'a mut [T],
+}
+
+/// Keys that are scored side by side, so that their sums need not wait for each other.
+const SIDE_BY_SIDE: usize = 8;
+
+impl<T: Real> Kernel<T> for Score<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { q, k, stride, scores } = self;
+        let mut whole = scores.chunks_exact_mut(SIDE_BY_SIDE);
+        let mut at = 0;
+        for scores in whole.by_ref() {
+            let keys: [&[T]; SIDE_BY_SIDE] = std::array::from_fn(|i| &k[at + i * stride..][..q.len()]);
+            let mut sums = [T::ZERO; SIDE_BY_SIDE];
+            for (d, q) in q.iter().enumerate() {
+                for (sum, key) in sums.iter_mut().zip(keys) {
+                    *sum = q.mul_add(key[d], *sum);
+                }
+            }
+            scores.copy_from_slice(&sums);
+            at += SIDE_BY_SIDE * stride;
+        }
+        for score in whole.into_remainder() {
+            *score = q.iter().zip(&k[at..]).fold(T::ZERO, |sum, (q, k)| q.mul_add(*k, sum));
+            at += stride;
+        }
+    }
+}
+
+/// What one query gathers from the values of a block: the bits of the product.
+pub(super) struct Gather<'a, T> {
+    pub weights: &'a [T],
+    pub v: &'a [T],
+    pub stride: usize,
+    pub gathered: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Gather<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        for (chunk, gathered) in self.gathered.chunks_mut(LANES).enumerate() {
+            let mut sum = load::<V>(gathered);
+            for (key, weight) in self.weights.iter().enumerate() {
+                let v = &self.v[key * self.stride + chunk * LANES..][..gathered.len()];
+                sum = V::splat(*weight).mul_add(load::<V>(v), sum);
+            }
+            store(sum, gathered);
+        }
+    }
+}
+
+/// What queries have gathered, divided by the sums of their weights, and the logarithms of the sums.
+pub(super) struct Finish<'a, T> {
+    pub head_dim: usize,
+    pub largest: &'a mut [T],
+    pub totals: &'a [T],
+    pub gathered: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Finish<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let rows = self.gathered.chunks_exact_mut(self.head_dim);
+        for ((largest, total), row) in self.largest.iter_mut().zip(self.totals).zip(rows) {
+            let nothing = *total == T::ZERO;
+            let share = V::splat(if nothing { T::ZERO } else { T::ONE / *total });
+            update(row, |x: V| x * share);
+            *largest = if nothing { T::from_f64(NOTHING) } else { *largest + Math::ln(*total) };
+        }
+    }
+}
+
+/// `mean = sum(dy y)` of each query's head.
+pub(super) struct Means<'a, T> {
+    pub head_dim: usize,
+    pub dy: &'a [T],
+    pub y: &'a [T],
+    pub means: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for Means<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let rows = self.dy.chunks_exact(self.head_dim).zip(self.y.chunks_exact(self.head_dim));
+        for (mean, (dy, y)) in self.means.iter_mut().zip(rows) {
+            *mean = lane_sums2(dy, y, |dy: V, y| dy * y).reduce_sum();
+        }
+    }
+}
+
+/// Turns a tile of scores into weights again, and the products of dy and v into gradients of the scores.
+pub(super) struct Slopes<'a, T> {
+    pub sight: &'a Sight<'a, T>,
+    pub queries: Range<usize>,
+    pub keys: (usize, usize),
+    pub scores: &'a mut [T],
+    pub slopes: &'a mut [T],
+    /// Logarithms of the sums of weights, and the means of [`Means`].
+    pub logs: &'a [T],
+    pub means: &'a [T],
+}
+
+impl<T: Real> Kernel<T> for Slopes<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let (first, count) = self.keys;
+        let whole = count.next_multiple_of(LANES);
+        for (i, query) in self.queries.enumerate() {
+            let scores = &mut self.scores[i * BLOCK..][..whole];
+            self.sight.hide(query, first, &mut scores[..count]);
+            let slopes = &mut self.slopes[i * BLOCK..][..whole];
+            let (log, mean) = (V::splat(self.logs[i]), V::splat(self.means[i]));
+            for (scores, slopes) in scores.chunks_exact_mut(LANES).zip(slopes.chunks_exact_mut(LANES)) {
+                let weight = (V::load(scores) - log).exp();
+                let slope = weight * (V::load(slopes) - mean);
+                // A hidden key's weight is zero, and so is its slope, were the mean infinite.
+                let seen = weight.gt(V::splat(T::ZERO));
+                weight.store(scores);
+                V::select(seen, slope, weight).store(slopes);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// Queries gather values: a thread a query, with its vectors in registers.
+#{BINDINGS}
+
+struct Constants {
+    step: u32,
+    queries: u32,
+    keys: u32,
+    // Workgroups that share the queries of one head, and all there are.
+    tiles: u32,
+    groups: u32,
+}
+var<immediate> constants: Constants;
+
+#{SIGHT}
+
+// Every score that is finite is at least this.
+const LEAST: f32 = -3.4028234e38;
+
+var<workgroup> keys: array<vec4<f32>, TILE * UNITS>;
+var<workgroup> values: array<vec4<f32>, TILE * UNITS>;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let number = group_index(group, groups);
+    if number >= constants.groups {
+        return;
+    }
+    let tile = number % constants.tiles;
+    let head = number / constants.tiles % HEADS;
+    let row = number / constants.tiles / HEADS;
+    let query = tile * THREADS + thread;
+    let present = query < constants.queries;
+    let place = position() + query;
+    let mine = (row * constants.queries + query) * HEADS + head;
+    #{LOAD}
+    #{ZERO}
+    var largest = LEAST;
+    var total = 0.0;
+    // What any query of the workgroup sees.
+    let first = first_key(position() + tile * THREADS) / TILE * TILE;
+    let last = last_key(position() + min(tile * THREADS + THREADS, constants.queries) - 1u);
+    for (var base = first; base < last; base += TILE) {
+        workgroupBarrier();
+        for (var i = thread; i < TILE * UNITS; i += THREADS) {
+            let key = base + i / UNITS;
+            let theirs = (row * constants.keys + key) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
+            keys[i] = load_k(theirs, i % UNITS, key < last);
+            values[i] = load_v(theirs, i % UNITS, key < last);
+        }
+        workgroupBarrier();
+        for (var j = 0u; j < TILE; j += 1u) {
+            if !present || !sees(row, place, base + j) {
+                continue;
+            }
+            var products = vec4<f32>();
+            #{SCORE}
+            let score = products.x + products.y + (products.z + products.w);
+            if score > largest {
+                let fade = exp(largest - score);
+                total *= fade;
+                #{FADE}
+                largest = score;
+            }
+            let weight = exp(score - largest);
+            total += weight;
+            #{GATHER}
+        }
+    }
+    if present {
+        // A query that has seen nothing gets zeros; its weights would be zero in the gradient, too.
+        let share = select(1.0 / total, 0.0, total == 0.0);
+        logs[mine] = select(largest + log(total), -LEAST, total == 0.0);
+        #{STORE}
+    }
+}

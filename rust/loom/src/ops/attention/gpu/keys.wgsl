@@ -1,0 +1,75 @@
+// Gradients of keys and values: a thread a key, and the queries that see it in their order.
+#{BINDINGS}
+
+struct Constants {
+    step: u32,
+    queries: u32,
+    keys: u32,
+    tiles: u32,
+    groups: u32,
+}
+var<immediate> constants: Constants;
+
+#{SIGHT}
+
+// A few queries, and the gradients of what they have gathered.
+var<workgroup> asked: array<vec4<f32>, TILE * UNITS>;
+var<workgroup> given: array<vec4<f32>, TILE * UNITS>;
+var<workgroup> sum_logs: array<f32, TILE>;
+var<workgroup> mean_slopes: array<f32, TILE>;
+
+const GROUP: u32 = HEADS / KEY_VALUE_HEADS;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let number = group_index(group, groups);
+    if number >= constants.groups {
+        return;
+    }
+    let tile = number % constants.tiles;
+    let head = number / constants.tiles % KEY_VALUE_HEADS;
+    let row = number / constants.tiles / KEY_VALUE_HEADS;
+    let key = tile * THREADS + thread;
+    let present = key < constants.keys;
+    let mine = (row * constants.keys + key) * KEY_VALUE_HEADS + head;
+    #{LOAD}
+    #{ZERO}
+    // The queries that see any key of the workgroup.
+    let first = first_query(tile * THREADS) / TILE * TILE;
+    let last = last_query(min(tile * THREADS + THREADS, constants.keys) - 1u);
+    for (var member = head * GROUP; member < head * GROUP + GROUP; member += 1u) {
+        for (var base = first; base < last; base += TILE) {
+            workgroupBarrier();
+            for (var i = thread; i < TILE * UNITS; i += THREADS) {
+                let query = base + i / UNITS;
+                let theirs = (row * constants.queries + query) * HEADS + member;
+                asked[i] = load_q(theirs, i % UNITS, query < last) * SCALE;
+                given[i] = load_dy(theirs, i % UNITS, query < last);
+            }
+            if thread < TILE && base + thread < last {
+                let theirs = (row * constants.queries + base + thread) * HEADS + member;
+                sum_logs[thread] = logs[theirs];
+                mean_slopes[thread] = means[theirs];
+            }
+            workgroupBarrier();
+            for (var j = 0u; j < TILE; j += 1u) {
+                if !present || base + j >= last || !sees(row, base + j, key) {
+                    continue;
+                }
+                var products = vec4<f32>();
+                var slopes = vec4<f32>();
+                #{SCORE}
+                let weight = exp(products.x + products.y + (products.z + products.w) - sum_logs[j]);
+                let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean_slopes[j]);
+                #{GATHER}
+            }
+        }
+    }
+    if present {
+        #{STORE}
+    }
+}

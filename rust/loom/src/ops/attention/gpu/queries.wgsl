@@ -1,0 +1,68 @@
+// Gradients of the queries: a thread a query, as in the forward pass.
+#{BINDINGS}
+
+struct Constants {
+    step: u32,
+    queries: u32,
+    keys: u32,
+    tiles: u32,
+    groups: u32,
+}
+var<immediate> constants: Constants;
+
+#{SIGHT}
+
+var<workgroup> keys: array<vec4<f32>, TILE * UNITS>;
+var<workgroup> values: array<vec4<f32>, TILE * UNITS>;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let number = group_index(group, groups);
+    if number >= constants.groups {
+        return;
+    }
+    let tile = number % constants.tiles;
+    let head = number / constants.tiles % HEADS;
+    let row = number / constants.tiles / HEADS;
+    let query = tile * THREADS + thread;
+    let present = query < constants.queries;
+    let mine = (row * constants.queries + query) * HEADS + head;
+    #{LOAD}
+    #{ZERO}
+    var sum_log = 0.0;
+    var mean = 0.0;
+    if present {
+        sum_log = logs[mine];
+        mean = means[mine];
+    }
+    let first = first_key(tile * THREADS) / TILE * TILE;
+    let last = last_key(min(tile * THREADS + THREADS, constants.queries) - 1u);
+    for (var base = first; base < last; base += TILE) {
+        workgroupBarrier();
+        for (var i = thread; i < TILE * UNITS; i += THREADS) {
+            let key = base + i / UNITS;
+            let theirs = (row * constants.keys + key) * KEY_VALUE_HEADS + head / (HEADS / KEY_VALUE_HEADS);
+            keys[i] = load_k(theirs, i % UNITS, key < last);
+            values[i] = load_v(theirs, i % UNITS, key < last);
+        }
+        workgroupBarrier();
+        for (var j = 0u; j < TILE; j += 1u) {
+            if !present || !sees(row, query, base + j) {
+                continue;
+            }
+            var products = vec4<f32>();
+            var slopes = vec4<f32>();
+            #{SCORE}
+            let weight = exp(products.x + products.y + (products.z + products.w) - sum_log);
+            let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean);
+            #{GATHER}
+        }
+    }
+    if present {
+        #{STORE}
+    }
+}

@@ -1,0 +1,131 @@
+//! The parts of the kernels' text that depend on the head's extent and on who sees whom.
+
+use super::Attention;
+use std::fmt::Write;
+
+/// Vectors of one head, in units of four elements.
+#[derive(Clone, Copy)]
+pub(super) struct Vectors {
+    pub head_dim: usize,
+}
+
+impl Vectors {
+    pub fn units(self) -> usize {
+        self.head_dim.div_ceil(4)
+    }
+
+    fn is_whole(self) -> bool {
+        self.head_dim.is_multiple_of(4)
+    }
+
+    /// `load_NAME(vector, unit, present)`, zeros where not present.
+    fn load(self, name: &str) -> String {
+        if self.is_whole() {
+            return format!(
+                "fn load_{name}(vector: u32, unit: u32, present: bool) -> vec4<f32> {{\n    \
+                 if !present {{ return vec4<f32>(); }}\n    return {name}[vector * UNITS + unit];\n}}\n"
+            );
+        }
+        let d = self.head_dim;
+        let mut text = format!(
+            "fn load_{name}(vector: u32, unit: u32, present: bool) -> vec4<f32> {{\n    \
+             var x = vec4<f32>();\n    let at = vector * {d}u + unit * 4u;\n    if !present {{ return x; }}\n"
+        );
+        for (i, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
+            let _ = writeln!(text, "    if unit * 4u + {i}u < {d}u {{ x.{part} = {name}[at + {i}u]; }}");
+        }
+        text + "    return x;\n}\n"
+    }
+
+    /// `store_NAME(vector, unit, x)`.
+    fn store(self, name: &str) -> String {
+        let head = format!("fn store_{name}(vector: u32, unit: u32, x: vec4<f32>) {{\n");
+        if self.is_whole() {
+            return head + &format!("    {name}[vector * UNITS + unit] = x;\n}}\n");
+        }
+        let d = self.head_dim;
+        let mut text = head + &format!("    let at = vector * {d}u + unit * 4u;\n");
+        for (i, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
+            let _ = writeln!(text, "    if unit * 4u + {i}u < {d}u {{ {name}[at + {i}u] = x.{part}; }}");
+        }
+        text + "}\n"
+    }
+}
+
+/// Bindings in this order, each a name and what it holds (`vector`, `f32` or `u32`, and ` write` where it
+/// is written), with the functions that load and store vectors.
+pub(super) fn declarations(bindings: &[(&str, &str)], vectors: Vectors) -> String {
+    let mut text = String::new();
+    for (number, (name, content)) in bindings.iter().enumerate() {
+        let (element, access) = match content.strip_suffix(" write") {
+            Some(element) => (element, "read_write"),
+            None => (*content, "read"),
+        };
+        let ty = match element {
+            "vector" if vectors.is_whole() => "vec4<f32>",
+            "vector" => "f32",
+            plain => plain,
+        };
+        let _ = writeln!(text, "@group(0) @binding({number}) var<storage, {access}> {name}: array<{ty}>;");
+        if element == "vector" {
+            text += &if access == "read" { vectors.load(name) } else { vectors.store(name) };
+        }
+    }
+    text
+}
+
+/// One line, or a few, for each unit of a vector.
+pub(super) fn each(units: usize, line: impl Fn(usize) -> String) -> String {
+    (0..units).map(|unit| line(unit) + "\n").collect()
+}
+
+/// Functions that say which keys are there and which of them a query sees.
+pub(super) fn sight(op: &Attention) -> String {
+    let mut text = String::new();
+    let position = if op.cached { "steps[constants.step].position" } else { "0u" };
+    let present =
+        if op.cached { "min(constants.keys, position() + constants.queries)" } else { "constants.keys" };
+    let first =
+        if op.window.is_some() { "select(0u, place + 1u - WINDOW, place + 1u > WINDOW)" } else { "0u" };
+    let last = match (op.causal, op.window) {
+        (true, _) => "min(present_keys(), place + 1u)",
+        (false, Some(_)) => "min(present_keys(), place + WINDOW)",
+        (false, None) => "present_keys()",
+    };
+    let _ = write!(
+        text,
+        "// The place of the first query.\n\
+         fn position() -> u32 {{ return {position}; }}\n\
+         fn present_keys() -> u32 {{ return {present}; }}\n\
+         // The keys that the query at a place may see, but for masks.\n\
+         fn first_key(place: u32) -> u32 {{ return min({first}, present_keys()); }}\n\
+         fn last_key(place: u32) -> u32 {{ return {last}; }}\n"
+    );
+    // The queries that see a key, the other way round.
+    let from = match (op.causal, op.window) {
+        (true, _) => "key",
+        (false, Some(_)) => "select(0u, key + 1u - WINDOW, key + 1u > WINDOW)",
+        (false, None) => "0u",
+    };
+    let to = if op.window.is_some() { "min(constants.queries, key + WINDOW)" } else { "constants.queries" };
+    let _ = write!(
+        text,
+        "fn first_query(key: u32) -> u32 {{ return min({from}, constants.queries); }}\n\
+         fn last_query(key: u32) -> u32 {{ return {to}; }}\n"
+    );
+    text += "fn sees(row: u32, place: u32, key: u32) -> bool {\n    \
+             if key < first_key(place) || key >= last_key(place) { return false; }\n";
+    if op.padding {
+        text += "    if padding[row * constants.keys + key] == 0.0 { return false; }\n    \
+                 if place < constants.keys && padding[row * constants.keys + place] == 0.0 { return false; }\n";
+    }
+    if let Some(mask) = &op.fixed {
+        let (queries, keys) = mask.extents();
+        let _ = write!(
+            text,
+            "    if place >= {queries}u || key >= {keys}u {{ return false; }}\n    \
+             if (allowed[place * MASK_WORDS + key / 32u] >> (key % 32u) & 1u) == 0u {{ return false; }}\n"
+        );
+    }
+    text + "    return true;\n}\n"
+}

@@ -1,0 +1,137 @@
+//! Fused scaled dot-product attention: memory grows with the sequence, not with its square.
+//!
+//! Keys are taken in blocks of [`BLOCK`], counted from the first, and each query keeps a running
+//! maximum and sum of its weights (Milakov and Gimelshein 2018; Dao et al. 2022). What is kept for
+//! the gradient is the output and the logarithm of each sum; the weights are computed again.
+
+mod cache;
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod mask;
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
+pub use cache::CacheAppend;
+pub use mask::FixedMask;
+
+use super::Direction;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Keys whose weights are summed before they join a query's running sum.
+pub(crate) const BLOCK: usize = 128;
+
+/// Stands for the logarithm of a sum over no key: every weight computed with it is zero.
+pub(crate) const NOTHING: f64 = f32::MAX as f64;
+
+/// Attention of `heads` query heads over `key_value_heads` heads of keys and values, for each row:
+/// query head h looks at head h / (heads / key_value_heads).
+///
+/// - forward reads q (queries, heads, head_dim), k and v (keys, key_value_heads, head_dim), and the
+///   padding (keys,) if there is one, and writes y like q and the logarithms of the sums (queries, heads);
+/// - input gradient reads q, k, v, y, the logarithms, dy, and the padding if there is one, and
+///   writes dq, dk and dv.
+///
+/// With `cached`, k and v are caches with room for `keys`, of which the session's position + queries
+/// are there, and query i stands at position + i; otherwise query i stands at i. There is no gradient
+/// through a cache.
+///
+/// Order of sums: the score of q and k is that of a product over head_dim, q having been multiplied by
+/// `scale`. Over the keys of a block the weights exp(score - maximum) are summed by the 16-lane rule;
+/// at each block, what was there (the sum, and y) is multiplied by exp(old maximum - new) before
+/// the block's is added, y key by key. So a query's result depends on nothing but what it sees. In
+/// the gradient, dq is a product over the keys, times `scale`; dk and dv are products over
+/// (query heads, queries).
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Forward or input gradient.
+    pub direction: Direction,
+    /// Length of the sequence that asks.
+    pub queries: usize,
+    /// Length of the sequence that is looked at, or the room in the cache.
+    pub keys: usize,
+    /// Heads of the queries; a multiple of the heads of keys and values.
+    pub heads: usize,
+    /// Heads of the keys and values.
+    pub key_value_heads: usize,
+    /// Extent of a head.
+    pub head_dim: usize,
+    /// Multiplies the queries; 1 / sqrt(head_dim) as a rule.
+    pub scale: f64,
+    /// Whether queries see no key after their own place.
+    pub causal: bool,
+    /// Queries see keys nearer than this only: the last `window` where causal, and as many ahead where not.
+    pub window: Option<usize>,
+    /// Which query may see which key, by their places.
+    pub fixed: Option<Arc<FixedMask>>,
+    /// Whether an operand says of each step, by 1 and 0, if it is real: what is padding is not seen and, where
+    /// queries are the same steps, sees nothing.
+    pub padding: bool,
+    /// Whether k and v are a session's caches.
+    pub cached: bool,
+}
+
+impl Attention {
+    /// Full attention of one sequence over another.
+    pub fn new(
+        (queries, keys): (usize, usize),
+        (heads, key_value_heads): (usize, usize),
+        head_dim: usize,
+    ) -> Self {
+        Self {
+            direction: Direction::Forward,
+            queries,
+            keys,
+            heads,
+            key_value_heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f64).sqrt(),
+            causal: false,
+            window: None,
+            fixed: None,
+            padding: false,
+            cached: false,
+        }
+    }
+
+    /// Query heads that share a head of keys and values.
+    pub(crate) fn group(&self) -> usize {
+        self.heads / self.key_value_heads
+    }
+
+    /// The keys, of `present`, that the query at `place` may see as far as causality and window go.
+    pub(crate) fn sight(&self, place: usize, present: usize) -> Range<usize> {
+        let first = self.window.map_or(0, |window| (place + 1).saturating_sub(window));
+        let last = match (self.causal, self.window) {
+            (true, _) => place + 1,
+            (false, Some(window)) => place + window,
+            (false, None) => present,
+        };
+        first.min(present)..last.min(present)
+    }
+}
+
+impl fmt::Display for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attention.{} {}x{}", self.direction, self.queries, self.keys)?;
+        write!(f, " heads {}/{}x{}", self.heads, self.key_value_heads, self.head_dim)?;
+        if self.causal {
+            write!(f, " causal")?;
+        }
+        if let Some(window) = self.window {
+            write!(f, " window {window}")?;
+        }
+        for (set, name) in
+            [(self.fixed.is_some(), "mask"), (self.padding, "padding"), (self.cached, "cached")]
+        {
+            if set {
+                write!(f, " {name}")?;
+            }
+        }
+        Ok(())
+    }
+}

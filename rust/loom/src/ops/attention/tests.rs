@@ -1,0 +1,224 @@
+use super::reference::Saved;
+use super::*;
+use crate::cpu::Real;
+use crate::ops::testing::{Setting, assert_bits, assert_close, cpus, differences, numbers};
+use proptest::prelude::*;
+
+/// Operands of one size, with a padding that hides about a third of the keys but never the first.
+pub(super) struct Case<T> {
+    rows: usize,
+    q: Vec<T>,
+    k: Vec<T>,
+    v: Vec<T>,
+    padding: Vec<T>,
+    dy: Vec<T>,
+}
+
+impl<T: Real> Case<T> {
+    pub(super) fn new(op: &Attention, rows: usize) -> Self {
+        let own = rows * op.queries * op.heads * op.head_dim;
+        let others = rows * op.keys * op.key_value_heads * op.head_dim;
+        let real = |x: &T| T::from_usize(usize::from(*x > T::from_f64(-0.3)));
+        let padding: Vec<T> = numbers::<T>(4, rows * op.keys).iter().map(real).collect();
+        Self {
+            rows,
+            q: numbers(1, own),
+            k: numbers(2, others),
+            v: numbers(3, others),
+            padding: if op.padding { padding } else { Vec::new() },
+            dy: numbers(5, own),
+        }
+    }
+
+    pub(super) fn forward(&self, op: &Attention) -> Setting<T> {
+        let mut reads: Vec<&[T]> = vec![&self.q, &self.k, &self.v];
+        if op.padding {
+            reads.push(&self.padding);
+        }
+        Setting::new(self.rows, &reads, &[self.q.len(), self.q.len() / op.head_dim])
+    }
+
+    pub(super) fn backward(&self, op: &Attention, y: &[T], logs: &[T]) -> Setting<T> {
+        let mut reads: Vec<&[T]> = vec![&self.q, &self.k, &self.v, y, logs, &self.dy];
+        if op.padding {
+            reads.push(&self.padding);
+        }
+        Setting::new(self.rows, &reads, &[self.q.len(), self.k.len(), self.v.len()])
+    }
+
+    fn row<'a>(&self, x: &'a [T], row: usize) -> &'a [T] {
+        let len = x.len() / self.rows;
+        &x[row * len..][..len]
+    }
+
+    fn real(&self, row: usize) -> Vec<bool> {
+        self.row(&self.padding, row).iter().map(|x| *x != T::ZERO).collect()
+    }
+}
+
+pub(super) fn gradient(op: &Attention) -> Attention {
+    Attention { direction: Direction::InputGradient, ..op.clone() }
+}
+
+/// Both directions equal the plain loops, to the bit.
+fn check<T: Real>(op: &Attention, rows: usize) {
+    let case = Case::<T>::new(op, rows);
+    let found = case.forward(op).run(op);
+    let (y, logs) = (found[0].real(), found[1].real());
+    let gradients = case.backward(op, y, logs).run(&gradient(op));
+    for row in 0..rows {
+        let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| case.row(x, row));
+        let (expected, expected_logs) = op.forward_reference(0, q, k, v, &case.real(row));
+        assert_bits(case.row(y, row), &expected);
+        assert_bits(case.row(logs, row), &expected_logs);
+        let saved = Saved { y: case.row(y, row), logs: case.row(logs, row), dy: case.row(&case.dy, row) };
+        let expected = op.backward_reference(q, k, v, &saved, &case.real(row));
+        for (found, expected) in gradients.iter().zip(&expected) {
+            assert_bits(case.row(found.real(), row), expected);
+        }
+    }
+}
+
+/// Some attention, its masks such that some queries may see nothing.
+pub(super) fn any() -> impl Strategy<Value = Attention> {
+    let extents = (1..70usize, 1..300usize, 1..3usize, 1..4usize, 1..40usize);
+    (extents, any_bool(), proptest::option::of(1..80usize), any_bool(), any_bool()).prop_map(
+        |((queries, keys, key_value_heads, group, head_dim), causal, window, mask, padding)| {
+            // Padding is of steps that are queries and keys alike.
+            let keys = if padding { queries } else { keys };
+            let fixed = mask.then(|| Arc::new(FixedMask::new(queries, keys, |i, j| (i * 7 + j * 3) % 5 > 0)));
+            let heads = (group * key_value_heads, key_value_heads);
+            let op = Attention::new((queries, keys), heads, head_dim);
+            Attention { causal, window, fixed, padding, ..op }
+        },
+    )
+}
+
+fn any_bool() -> proptest::bool::Any {
+    proptest::bool::ANY
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn both_directions_are_the_plain_loops(op in any(), rows in 1..3usize) {
+        check::<f32>(&op, rows);
+        check::<f64>(&op, 1);
+    }
+
+    #[test]
+    fn gradients_are_those_of_the_values(
+        (queries, keys, head_dim) in (1..4usize, 1..6usize, 1..4usize),
+        causal in any_bool(),
+        window in proptest::option::of(1..4usize),
+        padding in any_bool(),
+    ) {
+        let keys = if padding { queries } else { keys };
+        let op = Attention { causal, window, padding, ..Attention::new((queries, keys), (2, 1), head_dim) };
+        let case = Case::<f64>::new(&op, 1);
+        let found = case.forward(&op).run(&op);
+        let gradients = case.backward(&op, found[0].real(), found[1].real()).run(&gradient(&op));
+        for (number, gradient) in gradients.iter().enumerate() {
+            let mut at = case.forward(&op);
+            let x = at.reads[number].real().to_vec();
+            let expected = differences(&x, |x| {
+                at.reads[number] = crate::ops::testing::Data::Real(x.to_vec());
+                let y = at.run_on(&op, &cpus()[0]).unwrap();
+                y[0].real().iter().zip(&case.dy).map(|(y, dy)| y * dy).sum()
+            });
+            assert_close(gradient.real(), &expected, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn blocks_and_tiles_and_chunks() {
+    let op = Attention { causal: true, ..Attention::new((300, 300), (2, 2), 16) };
+    check::<f32>(&op, 1);
+    check::<f32>(&Attention { window: Some(140), ..op.clone() }, 1);
+    check::<f32>(&Attention { causal: false, window: Some(20), ..op }, 1);
+}
+
+#[test]
+fn one_of_everything() {
+    check::<f32>(&Attention::new((1, 1), (1, 1), 1), 1);
+}
+
+#[test]
+fn attention_in_full_is_a_softmax_of_products() {
+    let op = Attention { causal: true, ..Attention::new((9, 9), (1, 1), 4) };
+    let case = Case::<f64>::new(&op, 1);
+    let y = case.forward(&op).result(&op);
+    for query in 0..9 {
+        let scores: Vec<f64> = (0..=query)
+            .map(|key| {
+                let products = (0..4).map(|i| case.q[query * 4 + i] * case.k[key * 4 + i]);
+                (products.sum::<f64>() / 2.0).exp()
+            })
+            .collect();
+        let total: f64 = scores.iter().sum();
+        let expected: Vec<f64> = (0..4)
+            .map(|i| scores.iter().enumerate().map(|(key, s)| s * case.v[key * 4 + i]).sum::<f64>() / total)
+            .collect();
+        assert_close(&y[query * 4..][..4], &expected, 1e-14);
+    }
+}
+
+#[test]
+fn queries_that_see_nothing_get_zeros() {
+    let none = Arc::new(FixedMask::new(3, 3, |_, key| key > 5));
+    let op = Attention { fixed: Some(none), ..Attention::new((3, 3), (1, 1), 2) };
+    let case = Case::<f32>::new(&op, 1);
+    let found = case.forward(&op).run(&op);
+    assert_bits(found[0].real(), &[0.0; 6]);
+    for gradient in case.backward(&op, found[0].real(), found[1].real()).run(&gradient(&op)) {
+        assert!(gradient.real().iter().all(|x| *x == 0.0));
+    }
+}
+
+#[test]
+fn the_future_does_not_reach_the_past() {
+    let op = Attention { causal: true, ..Attention::new((6, 6), (1, 1), 3) };
+    let mut case = Case::<f32>::new(&op, 1);
+    let before = case.forward(&op).result(&op);
+    case.k[5 * 3..].fill(9.0);
+    case.v[5 * 3..].fill(-7.0);
+    assert_bits(&case.forward(&op).result(&op)[..5 * 3], &before[..5 * 3]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Whatever the chunks a sequence comes in, and however much room its cache has.
+    #[test]
+    fn cached_attention_has_the_bits_of_the_whole(
+        (time, head_dim, group) in (1..300usize, 1..20usize, 1..3usize),
+        room in 0..40usize,
+        window in proptest::option::of(1..150usize),
+        chunk in prop_oneof![Just(1usize), 1..100usize],
+    ) {
+        let op = Attention { causal: true, window, ..Attention::new((time, time), (group, 1), head_dim) };
+        let case = Case::<f32>::new(&op, 1);
+        let whole = case.forward(&op).result(&op);
+        let width = group * head_dim;
+        let mut caches = [&case.k, &case.v].map(|_| vec![f32::NAN; (time + room) * head_dim]);
+        let mut found = Vec::new();
+        for start in (0..time).step_by(chunk) {
+            let chunk = chunk.min(time - start);
+            let mut setting = Setting::new(1, &[], &[caches[0].len()]);
+            setting.values.position = start as u64;
+            for (cache, new) in caches.iter_mut().zip([&case.k, &case.v]) {
+                setting.reads = vec![crate::ops::testing::Data::Real(new[start * head_dim..][..chunk * head_dim].to_vec())];
+                setting.writes = vec![crate::ops::testing::Data::Real(cache.clone())];
+                *cache = setting.result(&CacheAppend { time: chunk, capacity: time + room, features: head_dim });
+            }
+            let op = Attention { queries: chunk, keys: time + room, cached: true, ..op.clone() };
+            let q = &case.q[start * width..][..chunk * width];
+            let mut setting = Setting::new(1, &[q, &caches[0], &caches[1]], &[q.len(), chunk * group]);
+            setting.values.position = start as u64;
+            found.extend(setting.result(&op));
+        }
+        assert_bits(&found, &whole);
+    }
+}

@@ -1,0 +1,51 @@
+// The elements of `source` under the windows of a destination volume's elements, where a tap lies
+// at the same distance from the first one for every element.
+
+// The first tap's place; planes, rows and columns before the volume wrap around to large numbers.
+struct Window {
+    at: u32,
+    plane: u32,
+    row: u32,
+    column: u32,
+}
+
+// How far a tap of a channel is from the first one; distances back wrap around, too.
+struct Tap {
+    at: u32,
+    plane: u32,
+    row: u32,
+    column: u32,
+}
+
+fn window_of(pixel: u32) -> Window {
+    let image = pixel / PIXELS;
+    let inside = pixel % PIXELS;
+    let line = inside / PIXELS_WIDTH;
+    let plane = line / PIXELS_HEIGHT * STEP_BACK + FIRST_PLANE;
+    let row = line % PIXELS_HEIGHT * STEP_DOWN + FIRST_ROW;
+    let column = inside % PIXELS_WIDTH * STEP_RIGHT + FIRST_COLUMN;
+    let volume = (image * SOURCE_CHANNELS + batch * GROUP_SOURCES) * SOURCE_PLANE;
+    return Window(volume + (plane * SOURCE_HEIGHT + row) * SOURCE_WIDTH + column, plane, row, column);
+}
+
+fn tap_of(channel: u32, tap: u32) -> Tap {
+    let line = tap / KERNEL_WIDTH;
+    let plane = line / KERNEL_HEIGHT * TAP_BACK;
+    let row = line % KERNEL_HEIGHT * TAP_DOWN;
+    let column = tap % KERNEL_WIDTH * TAP_RIGHT;
+    return Tap(channel * SOURCE_PLANE + (plane * SOURCE_HEIGHT + row) * SOURCE_WIDTH + column, plane, row, column);
+}
+
+fn found(window: Window, tap: Tap) -> Found {
+    let plane = window.plane + tap.plane < SOURCE_DEPTH;
+    let inside = plane && window.row + tap.row < SOURCE_HEIGHT && window.column + tap.column < SOURCE_WIDTH;
+    return Found(select(0u, window.at + tap.at, inside), inside);
+}
+
+// The place so many columns to the right of a tap's.
+fn beside(tap: Tap, columns: u32) -> Tap {
+    var moved = tap;
+    moved.at += columns;
+    moved.column += columns;
+    return moved;
+}

@@ -1,0 +1,50 @@
+// A softmax whose last probabilities are shared out by further ones, or its gradient: LANES threads a position.
+#{BINDINGS}
+
+struct Constants {
+    step: u32,
+    positions: u32,
+}
+var<immediate> constants: Constants;
+
+// Every logit that is finite is at least this.
+const LEAST: f32 = -3.4028234e38;
+
+#{JOIN}
+
+// What turns a logit into its probability.
+struct Scale {
+    largest: f32,
+    share: f32,
+}
+
+// Of the logits from `start` on to before `end`, for all threads of a position.
+fn scale_of(thread: u32, start: u32, end: u32) -> Scale {
+    let lane = thread % LANES;
+    var largest = LEAST;
+    for (var i = start + lane; i < end; i += LANES) {
+        largest = max(largest, x[i]);
+    }
+    largest = largest_of(thread, largest);
+    var sum = 0.0;
+    for (var i = start + lane; i < end; i += LANES) {
+        sum += exp(x[i] - largest);
+    }
+    return Scale(largest, 1.0 / sum_of(thread, sum));
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let position = group_index(group, groups) * (THREADS / LANES) + thread / LANES;
+    let lane = thread % LANES;
+    let present = position < constants.positions;
+    let base = position * INPUTS;
+    let out = position * OUTPUTS;
+    // Threads past the last position go along, as all meet at the barriers.
+    let head = scale_of(thread, base, select(base, base + SHORTLIST + PARTS, present));
+    #{BODY}
+}

@@ -1,0 +1,53 @@
+// Sums of dy times the normalised x over a part of each channel's numbers: COLUMNS channels a workgroup,
+// LANES threads a channel, joined by one fixed tree.
+#{BINDINGS}
+
+struct Constants {
+    step: u32,
+    channels: u32,
+    // Numbers of a channel.
+    terms: u32,
+    // Numbers of a part.
+    part: u32,
+    parts: u32,
+    accumulate: u32,
+}
+var<immediate> constants: Constants;
+
+const LANES: u32 = THREADS / COLUMNS;
+
+var<workgroup> cells: array<f32, THREADS>;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let index = group_index(group, groups);
+    let blocks = (constants.channels + COLUMNS - 1u) / COLUMNS;
+    let part = index / blocks;
+    let channel = index % blocks * COLUMNS + thread % COLUMNS;
+    let present = channel < constants.channels && part < constants.parts;
+    let start = part * constants.part;
+    let end = select(0u, min(constants.terms, start + constants.part), present);
+    var sum = 0.0;
+    for (var term = start + thread / COLUMNS; term < end; term += LANES) {
+        let repetition = term / INNER;
+        let place = repetition * GROUPS + channel / SET_CHANNELS;
+        let i = (repetition * constants.channels + channel) * INNER + term % INNER;
+        sum += dy[i] * (#{NORMAL});
+    }
+    cells[thread] = sum;
+    workgroupBarrier();
+    for (var half = LANES / 2u; half > 0u; half /= 2u) {
+        if thread < half * COLUMNS {
+            cells[thread] += cells[thread + half * COLUMNS];
+        }
+        workgroupBarrier();
+    }
+    if present && thread < COLUMNS {
+        let at = part * constants.channels + channel;
+        sums[at] = select(cells[thread], sums[at] + cells[thread], constants.accumulate != 0u);
+    }
+}

@@ -1,0 +1,495 @@
+//! The loop on a GPU: one dispatch for each direction goes through all steps.
+
+use super::{Cell, InitialState, Recurrent};
+use crate::gpu::product::Storage;
+use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::ops::Direction;
+use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::{Error, Result};
+use std::fmt::Write;
+
+/// The most threads of a workgroup.
+const THREADS: usize = 256;
+/// Rows that share a workgroup, where there are so many and their states fit.
+const ROWS: usize = 4;
+/// The components of a vector of rows.
+const COMPONENTS: [&str; ROWS] = ["x", "y", "z", "w"];
+
+/// The bindings of a kernel with the functions that reach them.
+#[derive(Default)]
+struct Bindings {
+    operands: Vec<Bind>,
+    bindings: String,
+    access: String,
+    rows: usize,
+}
+
+impl Bindings {
+    fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = text.write_fmt(line);
+        text.push('\n');
+    }
+
+    fn bind(&mut self, name: &str, bind: Bind, element: &str) {
+        let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
+        let number = self.operands.len();
+        Self::line(
+            &mut self.bindings,
+            format_args!("@group(0) @binding({number}) var<storage, {access}> {name}: array<{element}>;"),
+        );
+        self.operands.push(bind);
+    }
+
+    /// `load_name(first, at)`: element `at` of some rows of `len` elements. Rows that are not there
+    /// repeat the last.
+    fn load(&mut self, name: &str, operand: Operand, len: usize) {
+        self.bind(name, Bind::Read(operand), "f32");
+        let of = |row: usize| format!("{name}[min(first + {row}u, constants.rows - 1u) * {len}u + at]");
+        let rows: Vec<String> = (0..self.rows).map(of).collect();
+        let value = if self.rows == 1 { rows.concat() } else { format!("Lanes({})", rows.join(", ")) };
+        Self::line(
+            &mut self.access,
+            format_args!("fn load_{name}(first: u32, at: u32) -> Lanes {{\n    return {value};\n}}"),
+        );
+    }
+
+    /// `store_name(first, at, value)`; does nothing where there is no such result.
+    fn store(&mut self, name: &str, operand: Option<Operand>, len: usize) {
+        let mut body = String::new();
+        if let Some(operand) = operand {
+            self.bind(name, Bind::Write(operand), "f32");
+            for (row, component) in COMPONENTS.iter().enumerate().take(self.rows) {
+                let value = if self.rows == 1 { "value".into() } else { format!("value.{component}") };
+                Self::line(
+                    &mut body,
+                    format_args!(
+                        "    if first + {row}u < constants.rows {{\n        \
+                         {name}[(first + {row}u) * {len}u + at] = {value};\n    }}"
+                    ),
+                );
+            }
+        }
+        Self::line(
+            &mut self.access,
+            format_args!("fn store_{name}(first: u32, at: u32, value: Lanes) {{\n{body}}}"),
+        );
+    }
+
+    /// `is_real(first, time)`, by the mask where there is one.
+    fn mask(&mut self, mask: Option<Operand>, time: usize) {
+        let truth = if self.rows == 1 { "bool" } else { "vec4<bool>" };
+        let value = match mask {
+            None => format!("{truth}(true)"),
+            Some(mask) => {
+                self.load("mask", mask, time);
+                "load_mask(first, time) != Lanes()".into()
+            }
+        };
+        Self::line(
+            &mut self.access,
+            format_args!("fn is_real(first: u32, time: u32) -> {truth} {{\n    return {value};\n}}"),
+        );
+    }
+
+    /// The body of `initial_state`, from the state's element `at` of a direction.
+    fn initial(&mut self, op: &Recurrent, operand: Option<Operand>, direction: usize) -> String {
+        let Some(operand) = operand else { return "return Lanes();".into() };
+        let (len, at) = op.state_place(direction);
+        match op.initial {
+            InitialState::Rows { .. } => {
+                self.load("initial", operand, len);
+                format!("return load_initial(first, {at}u + at);")
+            }
+            _ => {
+                self.bind("initial", Bind::Read(operand), "f32");
+                format!("return Lanes(initial[{at}u + at]);")
+            }
+        }
+    }
+
+    /// The kernel and its operands.
+    fn finish(self, template: Template) -> (Template, Vec<Bind>) {
+        let lanes = if self.rows == 1 { "alias Lanes = f32;" } else { "alias Lanes = vec4<f32>;" };
+        let mut text = format!("{WGSL_PRELUDE}\n{lanes}\n");
+        // The larger of two numbers as drivers see it drops a NaN.
+        for (name, function) in
+            [("tanh", "loom_tanh(x)"), ("sigmoid", "loom_sigmoid(x)"), ("relu", "loom_at_least(x, 0.0)")]
+        {
+            let of = |component: &str| function.replace('x', &format!("x.{component}"));
+            let value = match self.rows {
+                1 => function.to_string(),
+                _ => format!("Lanes({})", COMPONENTS.map(of).join(", ")),
+            };
+            Self::line(
+                &mut text,
+                format_args!("fn {name}_of(x: Lanes) -> Lanes {{\n    return {value};\n}}"),
+            );
+        }
+        let template = template
+            .constant("ROWS", self.rows)
+            .section("BINDINGS", self.bindings)
+            .section("LANES", text)
+            .section("ACCESS", self.access);
+        (template, self.operands)
+    }
+}
+
+/// How many terms of a sum stand in one round of its loop.
+const UNROLLED: usize = 4;
+/// The rounds that all loops of a kernel may have together on a software adapter, which ends them then.
+const MOST_ROUNDS: usize = 60_000;
+
+/// A loop over k from 0 to `extent`, unrolled.
+fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
+    let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
+    format!(
+        "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
+        UNROLLED,
+        UNROLLED,
+        terms.join("\n"),
+        term("k")
+    )
+}
+
+impl Recurrent {
+    /// Refuses what a software adapter would not run to its end.
+    fn check_rounds(&self, recorder: &Recorder<'_>, terms: usize) -> Result<()> {
+        let each = terms / UNROLLED + terms % UNROLLED + 4;
+        let rounds = self.time * (each * self.units.div_ceil(THREADS) + 1);
+        if recorder.capabilities().software && rounds > MOST_ROUNDS {
+            return Err(Error::Device(format!(
+                "{self} has loops that are too long for this software adapter; use the device \"cpu\""
+            )));
+        }
+        Ok(())
+    }
+
+    /// Elements of a row of the initial state, and where a direction's start in it.
+    fn state_place(&self, direction: usize) -> (usize, usize) {
+        let (len, offset) = self.initial_extents();
+        (len, offset + direction * self.cell.states() * self.units)
+    }
+
+    /// How many rows share a workgroup that holds `held` numbers a row, and whether they fit its memory.
+    fn sharing(&self, recorder: &Recorder<'_>, held: usize) -> (usize, bool) {
+        let fits = |rows: usize| held * rows * 4 <= recorder.capabilities().workgroup_storage;
+        let rows = if recorder.rows() > 1 && (fits(ROWS) || !fits(1)) { ROWS } else { 1 };
+        (rows, fits(rows))
+    }
+
+    /// A hidden-to-hidden weight as plain numbers, for the gradient transposed.
+    fn plain_weight(&self, recorder: &mut Recorder<'_>, weight: Operand) -> Result<Operand> {
+        let turned = self.direction != Direction::Forward;
+        let storage = Storage::of(weight.dtype)?;
+        if storage == Storage::Float32 && !turned {
+            return Ok(weight);
+        }
+        let gates = self.cell.gates() * self.units;
+        let element = if storage == Storage::Float32 { "f32" } else { "u32" };
+        let mut bindings = Bindings::default();
+        bindings.bind("packed", Bind::Read(weight.clone()), element);
+        let mut value = storage.element("packed", 1);
+        if let Some(scales) = weight.scales() {
+            bindings.bind("scales", Bind::Read(scales), "f32");
+            value += " * scales[at % GATES]";
+        }
+        let plain = recorder.scratch(self.units * gates)?;
+        bindings.bind("plain", Bind::Write(plain.clone()), "f32");
+        let kernel = Template::new(include_str!("weights.wgsl"))
+            .constant("THREADS", THREADS)
+            .constant("UNITS", self.units)
+            .constant("GATES", gates)
+            .flag("TURNED", turned)
+            .section("BINDINGS", bindings.bindings)
+            .section("ELEMENT", value)
+            .kernel("recurrent weight");
+        recorder.dispatch(&kernel, &bindings.operands, &[], (self.units * gates).div_ceil(THREADS))?;
+        Ok(plain)
+    }
+
+    /// The template of a direction's kernel with what both ways have in common, and its memory.
+    fn template(
+        &self,
+        recorder: &mut Recorder<'_>,
+        text: &str,
+        direction: usize,
+        bindings: &mut Bindings,
+        (held, fits): (usize, bool),
+    ) -> Result<Template> {
+        // The last state has nothing around it, unlike the initial one's gradient.
+        let (row, at) = match self.direction {
+            Direction::Forward => (self.state_len(), direction * self.cell.states() * self.units),
+            _ => self.state_place(direction),
+        };
+        let groups = recorder.rows().div_ceil(bindings.rows);
+        let (memory, barrier) = if fits {
+            (format!("var<workgroup> hold: array<Lanes, {held}>;"), "workgroupBarrier();")
+        } else {
+            let scratch = recorder.scratch(groups * held * bindings.rows)?;
+            bindings.bind("hold", Bind::Write(scratch), "Lanes");
+            (String::new(), "storageBarrier();\n    workgroupBarrier();")
+        };
+        Ok(Template::new(text)
+            .constant("THREADS", self.units.next_power_of_two().clamp(32, THREADS))
+            .constant("UNITS", self.units)
+            .constant("TIME", self.time)
+            .constant("DIRECTIONS", self.directions)
+            .constant("DIRECTION", direction)
+            // Workgroup memory has a part for one workgroup alone.
+            .constant("HELD", if fits { 0 } else { held })
+            .constant("STATE_ROW", row)
+            .constant("STATE_AT", at)
+            .constant("STATE_START", at - direction * self.cell.states() * self.units)
+            .constant("STATE_LEN", self.state_len())
+            .flag("BACKWARD", direction == 1)
+            .flag("SEQUENCES", self.sequences)
+            .flag("KEEPS", self.keeps)
+            .flag("STATE", self.state)
+            .flag("CELLS", self.cell == Cell::Lstm)
+            .section("HELD", memory)
+            .section("BARRIER", barrier))
+    }
+
+    fn record_forward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
+        let (units, directions, cell) = (self.units, self.directions, self.cell);
+        let gates = cell.gates() * units;
+        let weight = recorder.read(directions + direction)?;
+        let weight = self.plain_weight(recorder, weight)?;
+        self.check_rounds(recorder, units)?;
+        let held = (2 + usize::from(cell == Cell::Lstm)) * units;
+        let (rows, fits) = self.sharing(recorder, held);
+
+        let mut bindings = Bindings { rows, ..Bindings::default() };
+        bindings.load("input", recorder.read(direction)?, self.time * gates);
+        bindings.bind("weight", Bind::Read(weight), "f32");
+        let mut next = 2 * directions;
+        if self.bias {
+            bindings.bind("bias", Bind::Read(recorder.read(next + direction)?), "f32");
+            next += directions;
+        }
+        let mut initial = None;
+        if self.initial != InitialState::Zeros {
+            initial = Some(recorder.read(next)?);
+            next += 1;
+        }
+        let mut initial = bindings.initial(self, initial, direction);
+        let mask = if self.mask { Some(recorder.read(next)?) } else { None };
+        bindings.mask(mask, self.time);
+        if self.resumes {
+            next += usize::from(self.mask);
+            bindings.load("left", recorder.read(next)?, self.state_len());
+            let at = direction * cell.states() * units;
+            initial = format!(
+                "if steps[constants.step].position > 0u {{\n        return load_left(first, {at}u + at);\n    }}\n    \
+                 {initial}"
+            );
+        }
+
+        bindings.store("y", Some(recorder.write(0)?), self.output_len());
+        let kept = |number: usize| if self.keeps { recorder.write(number).map(Some) } else { Ok(None) };
+        bindings.store("before", kept(1 + direction)?, self.time * units);
+        bindings.store("saved", kept(1 + directions + direction)?, self.time * cell.saved() * units);
+        let number = if self.keeps { 1 + 2 * directions } else { 1 };
+        let state = if self.state { Some(recorder.write(number)?) } else { None };
+        bindings.store("state", state, self.state_len());
+
+        let text = include_str!("forward.wgsl");
+        let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
+        let (template, operands) = bindings.finish(template.section("INITIAL", initial));
+        let kernel = template.section("STEP", self.forward_step()).kernel(self.to_string());
+        recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
+    }
+
+    /// WGSL of one unit's step: from `old` to `h`, with what is kept.
+    fn forward_step(&self) -> String {
+        let (cell, units) = (self.cell, self.units);
+        let gates = cell.gates();
+        let mut text = String::new();
+        let mut line = |part: std::fmt::Arguments<'_>| Bindings::line(&mut text, part);
+        for gate in 0..gates {
+            let column = gate * units;
+            let input = format!("load_input(first, time * {}u + {column}u + unit)", gates * units);
+            let bias = format!("Lanes(bias[{column}u + unit])");
+            // A GRU's candidate takes the input's share after the reset gate.
+            let start = match (cell == Cell::Gru && gate == 2, self.bias) {
+                (false, true) => format!("{input} + {bias}"),
+                (false, false) => input.clone(),
+                (true, true) => bias,
+                (true, false) => "Lanes()".into(),
+            };
+            line(format_args!("var z{gate} = {start};"));
+            if cell == Cell::Gru && gate == 2 {
+                line(format_args!("let x = {input};"));
+            }
+        }
+        let term = |k: &str| {
+            let mut term = format!("    {{\n    let other = hold[before + {k}];\n");
+            for gate in 0..gates {
+                let at = format!("({k}) * {}u + {}u + unit", gates * units, gate * units);
+                Bindings::line(
+                    &mut term,
+                    format_args!("    z{gate} = fma(other, Lanes(weight[{at}]), z{gate});"),
+                );
+            }
+            term + "    }"
+        };
+        line(format_args!("{}", sum_over("UNITS", term)));
+        let saved: &[&str] = match cell {
+            Cell::Tanh => {
+                line(format_args!("let h = tanh_of(z0);"));
+                &["h"]
+            }
+            Cell::Relu => {
+                line(format_args!("let h = relu_of(z0);"));
+                &["h"]
+            }
+            Cell::Lstm => {
+                line(format_args!("let i = sigmoid_of(z0);"));
+                line(format_args!("let f = sigmoid_of(z1);"));
+                line(format_args!("let g = tanh_of(z2);"));
+                line(format_args!("let o = sigmoid_of(z3);"));
+                line(format_args!("let last = hold[cells + unit];"));
+                line(format_args!("let c = select(last, fma(f, last, i * g), real);"));
+                line(format_args!("hold[cells + unit] = c;"));
+                line(format_args!("let h = o * tanh_of(c);"));
+                &["i", "f", "g", "o", "c"]
+            }
+            Cell::Gru => {
+                line(format_args!("let r = sigmoid_of(z0);"));
+                line(format_args!("let z = sigmoid_of(z1);"));
+                line(format_args!("let n = tanh_of(fma(r, z2, x));"));
+                line(format_args!("let h = fma(z, old - n, n);"));
+                &["r", "z", "n", "z2"]
+            }
+        };
+        if self.keeps {
+            for (number, name) in saved.iter().enumerate() {
+                let at = format!("(time * {}u + {number}u) * UNITS + unit", saved.len());
+                // Of a padded step only c counts, which is what it was.
+                let value = if *name == "c" { "c".into() } else { format!("select(Lanes(), {name}, real)") };
+                line(format_args!("store_saved(first, {at}, {value});"));
+            }
+        }
+        text
+    }
+
+    fn record_backward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
+        let (units, directions, cell) = (self.units, self.directions, self.cell);
+        let gates = cell.gates() * units;
+        let weight = recorder.read(1 + direction)?;
+        let weight = self.plain_weight(recorder, weight)?;
+        self.check_rounds(recorder, gates)?;
+        let held = (cell.gates() + cell.states()) * units;
+        let (rows, fits) = self.sharing(recorder, held);
+
+        let mut bindings = Bindings { rows, ..Bindings::default() };
+        bindings.load("dy", recorder.read(0)?, self.output_len());
+        bindings.bind("weight", Bind::Read(weight), "f32");
+        let mut next = 1 + directions;
+        if cell == Cell::Gru {
+            bindings.load("before", recorder.read(next + direction)?, self.time * units);
+            next += directions;
+        }
+        bindings.load("saved", recorder.read(next + direction)?, self.time * cell.saved() * units);
+        next += directions;
+        let mut initial = None;
+        if cell == Cell::Lstm && self.initial != InitialState::Zeros {
+            initial = Some(recorder.read(next)?);
+            next += 1;
+        }
+        let initial = bindings.initial(self, initial, direction);
+        let mask = if self.mask { Some(recorder.read(next)?) } else { None };
+        bindings.mask(mask, self.time);
+
+        bindings.store("dx", Some(recorder.write(direction)?), self.time * gates);
+        let splits = cell.splits_gradient();
+        let shares = if splits { Some(recorder.write(directions + direction)?) } else { None };
+        bindings.store("share", shares, self.time * gates);
+        let number = if splits { 2 * directions } else { directions };
+        let state = if self.state { Some(recorder.write(number)?) } else { None };
+        bindings.store("state", state, self.initial_extents().0);
+
+        let text = include_str!("backward.wgsl");
+        let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
+        let template = template.constant("GATES", cell.gates()).section("INITIAL", initial);
+        let (template, operands) = bindings.finish(template);
+        let term =
+            |k: &str| format!("    sum = fma(hold[shares + {k}], Lanes(weight[({k}) * UNITS + unit]), sum);");
+        let template = template.section("SUM", sum_over("GATES * UNITS", term));
+        let kernel = template.section("STEP", self.backward_step()).kernel(self.to_string());
+        recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
+    }
+
+    /// WGSL of one unit's step backward: from `dh` to `direct`, what of it does not pass through the product.
+    fn backward_step(&self) -> String {
+        let cell = self.cell;
+        let mut text = String::new();
+        let mut line = |part: std::fmt::Arguments<'_>| Bindings::line(&mut text, part);
+        let names: &[&str] = match cell {
+            Cell::Tanh | Cell::Relu => &["h"],
+            Cell::Lstm => &["i", "f", "g", "o", "c"],
+            Cell::Gru => &["r", "z", "n", "q"],
+        };
+        for (number, name) in names.iter().enumerate() {
+            let at = format!("(time * {}u + {number}u) * UNITS + unit", names.len());
+            line(format_args!("let {name} = load_saved(first, {at});"));
+        }
+        line(format_args!("let one = Lanes(1.0);"));
+        // A gate's gradient, and where they differ that of the state's share.
+        let gates: &[[&str; 2]] = match cell {
+            Cell::Tanh => &[["dh * (one - h * h)"; 2]],
+            Cell::Relu => &[["select(Lanes(), dh, h > Lanes())"; 2]],
+            Cell::Lstm => {
+                line(format_args!("let t = tanh_of(c);"));
+                line(format_args!("let after = hold[cells + unit];"));
+                line(format_args!("let dc = after + dh * o * (one - t * t);"));
+                line(format_args!("var last: Lanes;"));
+                line(format_args!("if step > 0u {{"));
+                line(format_args!("    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);"));
+                line(format_args!("}} else {{"));
+                line(format_args!("    last = initial_state(first, UNITS + unit);\n}}"));
+                line(format_args!("hold[cells + unit] = select(after, dc * f, real);"));
+                &[
+                    ["dc * g * (i * (one - i))"; 2],
+                    ["dc * last * (f * (one - f))"; 2],
+                    ["dc * i * (one - g * g)"; 2],
+                    ["dh * t * (o * (one - o))"; 2],
+                ]
+            }
+            Cell::Gru => {
+                line(format_args!("let old = load_before(first, time * UNITS + unit);"));
+                line(format_args!("let dn = dh * (one - z) * (one - n * n);"));
+                &[["dn * q * (r * (one - r))"; 2], ["dh * (old - n) * (z * (one - z))"; 2], ["dn", "dn * r"]]
+            }
+        };
+        for (number, [input, share]) in gates.iter().enumerate() {
+            let at = format!("(time * GATES + {number}u) * UNITS + unit");
+            line(format_args!("let d{number} = select(Lanes(), {share}, real);"));
+            line(format_args!("hold[shares + {number}u * UNITS + unit] = d{number};"));
+            if cell.splits_gradient() {
+                line(format_args!("store_share(first, {at}, d{number});"));
+                line(format_args!("store_dx(first, {at}, select(Lanes(), {input}, real));"));
+            } else {
+                line(format_args!("store_dx(first, {at}, d{number});"));
+            }
+        }
+        line(format_args!("let direct = {};", if cell == Cell::Gru { "dh * z" } else { "Lanes()" }));
+        text
+    }
+}
+
+impl GpuOperation for Recurrent {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        for direction in 0..self.directions {
+            match self.direction {
+                Direction::Forward => self.record_forward(recorder, direction)?,
+                Direction::InputGradient => self.record_backward(recorder, direction)?,
+                Direction::WeightGradient => {
+                    return Err(Error::Internal("a recurrence's weight gradient is a product".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+}

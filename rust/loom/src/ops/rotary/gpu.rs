@@ -1,0 +1,55 @@
+//! The rotary embedding on a GPU: a thread a pair.
+
+use super::{PairLayout, Rotary};
+use crate::Result;
+use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::ops::Direction;
+
+/// Threads of a workgroup.
+const THREADS: usize = 256;
+
+impl GpuOperation for Rotary {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (x, y) = (recorder.read(0)?, recorder.write(0)?);
+        let table = recorder.table(self.table.words())?;
+        let pairs = y.elements / 2;
+        let [first, second] = match self.layout {
+            PairLayout::Interleaved => ["2u * pair", "2u * pair + 1u"],
+            PairLayout::HalfSplit => ["pair", "pair + PAIRS"],
+        };
+        let kernel = Template::new(include_str!("rotary.wgsl"))
+            .constant("THREADS", THREADS)
+            .constant("PAIRS", self.head_dim / 2)
+            .section("FIRST", first)
+            .section("SECOND", second)
+            .section("SIGN", if self.direction == Direction::Forward { "" } else { "-" })
+            .section("POSITION", if self.positioned { "steps[constants.step].position" } else { "0u" })
+            .kernel("rotary");
+        let constants = [self.time, self.heads, self.places, pairs].map(|extent| extent as u32);
+        let operands = [Bind::Read(x), Bind::Read(table), Bind::Write(y)];
+        recorder.dispatch(&kernel, &operands, &constants, pairs.div_ceil(THREADS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::testing::check;
+    use crate::ops::testing::{Setting, numbers};
+
+    #[test]
+    fn every_layout_both_ways() {
+        for layout in [PairLayout::Interleaved, PairLayout::HalfSplit] {
+            for (rows, time, heads, head_dim) in [(1, 1, 1, 2), (2, 37, 3, 10)] {
+                let x: Vec<f32> = numbers(1, rows * time * heads * head_dim);
+                let mut op = Rotary::new((time, heads, head_dim), 10_000.0, 2.0, layout, 100);
+                let mut setting = Setting::new(rows, &[&x], &[x.len()]);
+                check(op.clone(), &setting);
+                check(op.inverse(), &setting);
+                setting.values.position = 50;
+                op.positioned = true;
+                check(op, &setting);
+            }
+        }
+    }
+}

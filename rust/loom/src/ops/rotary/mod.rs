@@ -1,0 +1,93 @@
+//! Rotary position embedding (Su et al. 2021).
+
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+
+use super::Direction;
+use super::constants::Constants;
+use std::fmt;
+use std::sync::Arc;
+
+/// Which elements of a head turn together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PairLayout {
+    /// Elements 2 i and 2 i + 1, as in Llama's own code and llama2.c.
+    #[default]
+    Interleaved,
+    /// Elements i and i + head_dim / 2, as in GPT-NeoX and in Hugging Face's Llama.
+    HalfSplit,
+}
+
+/// Turns pair i of each head by the angle `place / scaling x base^(-2 i / head_dim)`.
+///
+/// - forward reads x (time, heads, head_dim), writes y like x: for a pair (a, b),
+///   (a cos - b sin, b cos + a sin);
+/// - input gradient reads dy and turns back.
+///
+/// Step t stands at place t, or with `positioned` at the session's position + t.
+#[derive(Clone, Debug)]
+pub struct Rotary {
+    /// Forward or input gradient.
+    pub direction: Direction,
+    /// Steps of the sequence.
+    pub time: usize,
+    /// Heads of a step.
+    pub heads: usize,
+    /// Extent of a head, even.
+    pub head_dim: usize,
+    /// Which elements are pairs.
+    pub layout: PairLayout,
+    /// Whether places count from the session's position.
+    pub positioned: bool,
+    /// For each place, the cosines of all pairs, then their sines.
+    table: Arc<Constants>,
+    /// How many places there are.
+    places: usize,
+}
+
+impl Rotary {
+    /// A rotation with angles for so many `places`.
+    pub fn new(
+        (time, heads, head_dim): (usize, usize, usize),
+        base: f64,
+        scaling: f64,
+        layout: PairLayout,
+        places: usize,
+    ) -> Self {
+        let pairs = head_dim / 2;
+        let rates: Vec<f64> =
+            (0..pairs).map(|pair| libm::pow(base, -2.0 * pair as f64 / head_dim as f64) / scaling).collect();
+        let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
+        let numbers =
+            (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
+        let table = Arc::new(Constants::new(numbers.collect()));
+        Self {
+            direction: Direction::Forward,
+            time,
+            heads,
+            head_dim,
+            layout,
+            positioned: false,
+            table,
+            places,
+        }
+    }
+
+    /// The same rotation the other way.
+    pub fn inverse(&self) -> Self {
+        Self { direction: Direction::InputGradient, ..self.clone() }
+    }
+
+    /// The same rotation of a sequence with so many heads.
+    pub fn of_heads(&self, heads: usize) -> Self {
+        Self { heads, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Rotary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rotary.{} {}x{}x{}", self.direction, self.time, self.heads, self.head_dim)
+    }
+}
