@@ -56,7 +56,6 @@ fn convolutions(criterion: &mut Criterion) {
                 bias: false,
                 activation: None,
                 mixed: false,
-                mixed: false,
             };
             group.bench_function(direction.to_string(), |bencher| {
                 bencher.iter(|| {
