@@ -6,21 +6,15 @@ pub enum Rounding {
     /// They are what they are.
     #[default]
     None,
-    /// To binary16, on the bits: right on every device.
+    /// To binary16, on the bits. NVIDIA's driver takes a conversion to 16 bits and straight back for none at
+    /// all, by way of packed words too.
     Bits,
-    /// To binary16 by the device's own conversion, which takes fewer instructions: for devices with matrix
-    /// units, whose operands are converted so as well.
-    Native,
 }
 
 impl Rounding {
-    /// That of a product that may be mixed, on a device that may have matrix units.
-    pub fn of(mixed: bool, units: bool) -> Self {
-        match (mixed, units) {
-            (false, _) => Self::None,
-            (true, false) => Self::Bits,
-            (true, true) => Self::Native,
-        }
+    /// That of a product that may be mixed.
+    pub fn of(mixed: bool) -> Self {
+        if mixed { Self::Bits } else { Self::None }
     }
 
     /// The WGSL functions that a kernel needs beside its hooks.
@@ -28,7 +22,6 @@ impl Rounding {
         match self {
             Self::None => "",
             Self::Bits => include_str!("half.wgsl"),
-            Self::Native => include_str!("half_native.wgsl"),
         }
     }
 

@@ -100,7 +100,7 @@ pub enum Cut {
 impl Problem<'_> {
     /// Plans the product with the cut that suits the extents.
     pub fn plan(&self, limits: &Limits) -> Plan {
-        self.plan_with(self.choose(limits), limits)
+        self.plan_with(self.choose(limits))
     }
 
     /// The cut that suits the extents.
@@ -158,15 +158,15 @@ impl Problem<'_> {
             _ => (reduce::THREADS, 0),
         };
         let sums = ColumnSums::new(self.depth, self.columns, width, threads);
-        sums.are_hidden(self.depth, steps).then(|| self.plan_stages(cut, Some((sums, at)), limits))
+        sums.are_hidden(self.depth, steps).then(|| self.plan_stages(cut, Some((sums, at))))
     }
 
     /// Plans the product with this cut.
-    pub fn plan_with(&self, cut: Cut, limits: &Limits) -> Plan {
-        self.plan_stages(cut, None, limits)
+    pub fn plan_with(&self, cut: Cut) -> Plan {
+        self.plan_stages(cut, None)
     }
 
-    fn plan_stages(&self, cut: Cut, sums: Option<(ColumnSums, usize)>, limits: &Limits) -> Plan {
+    fn plan_stages(&self, cut: Cut, sums: Option<(ColumnSums, usize)>) -> Plan {
         let fours = self.output.in_fours(self.columns);
         let width = if fours { 4 } else { 1 };
         let (parts, chunk) = self.parts(cut);
@@ -174,14 +174,10 @@ impl Problem<'_> {
         // One pass makes them, the one that stores C.
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
         let (label, groups, written, source) = match cut {
-            Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts, limits),
-            Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows, limits),
-            Cut::Tiles(tile, _) => {
-                self.tiles(&mut declarations, (tile, false), width, parts, with_product, limits)
-            }
-            Cut::Units(tile, _) => {
-                self.tiles(&mut declarations, (tile, true), width, parts, with_product, limits)
-            }
+            Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
+            Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows),
+            Cut::Tiles(tile, _) => self.tiles(&mut declarations, (tile, false), width, parts, with_product),
+            Cut::Units(tile, _) => self.tiles(&mut declarations, (tile, true), width, parts, with_product),
         };
         let constants = vec![
             self.rows as u32,
@@ -253,7 +249,6 @@ impl Problem<'_> {
         declarations: &mut Declarations,
         width: u32,
         parts: usize,
-        limits: &Limits,
     ) -> (&'static str, usize, Role, String) {
         let right = loader(self.right, self.right.transposed, self.depth, self.columns);
         let (along, width, left) = match right.along {
@@ -274,23 +269,18 @@ impl Problem<'_> {
             along,
             width,
             parts: parts > 1,
-            rounding: Rounding::of(self.mixed, limits.units),
+            rounding: Rounding::of(self.mixed),
             declarations: &text,
         };
         let groups = self.columns.div_ceil(kernel.columns()) * parts;
         ("product.few_rows", groups, written, kernel.source())
     }
 
-    fn few_columns(
-        &self,
-        declarations: &mut Declarations,
-        rows: u32,
-        limits: &Limits,
-    ) -> (&'static str, usize, Role, String) {
+    fn few_columns(&self, declarations: &mut Declarations, rows: u32) -> (&'static str, usize, Role, String) {
         declarations.left(self.left, 1);
         declarations.right_in_fours(self.storage);
         let written = self.declare_store(declarations, 1, 1);
-        let (columns, rounding) = (self.columns as u32, Rounding::of(self.mixed, limits.units));
+        let (columns, rounding) = (self.columns as u32, Rounding::of(self.mixed));
         let kernel = FewColumns { columns, rows, rounding, declarations: &declarations.text };
         ("product.few_columns", self.rows.div_ceil(rows as usize), written, kernel.source())
     }
@@ -302,7 +292,6 @@ impl Problem<'_> {
         width: u32,
         parts: usize,
         sums: Option<(ColumnSums, usize)>,
-        limits: &Limits,
     ) -> (&'static str, usize, Role, String) {
         let (left, right) = self.loaders();
         declarations.left(self.left, left.width);
@@ -323,7 +312,7 @@ impl Problem<'_> {
             extents: ["constants.rows", "constants.columns", "constants.depth"],
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
             hooks,
-            rounding: Rounding::of(self.mixed, limits.units),
+            rounding: Rounding::of(self.mixed),
             units,
             declarations: &declarations.text,
         };

@@ -241,7 +241,7 @@ fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
                                     batches: parts.map(|_| "3u"),
                                     ..Hooks::default()
                                 },
-                                rounding: crate::gpu::product::Rounding::Native,
+                                rounding: crate::gpu::product::Rounding::Bits,
                                 units: true,
                                 declarations: &declarations,
                             }

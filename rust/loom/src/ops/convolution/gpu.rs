@@ -8,7 +8,7 @@ mod tests;
 
 use super::{Convolution, Direction};
 use crate::Result;
-use crate::gpu::product::{Edges, Rounding, Tile, units};
+use crate::gpu::product::{Edges, Tile, units};
 use crate::gpu::{GpuOperation, Recorder, Template};
 
 /// Workgroups that keep all of a device busy.
@@ -113,11 +113,6 @@ fn on_units(op: &Convolution, recorder: &Recorder<'_>, tile: Tile) -> Option<Til
     let tile = Tile { depth: tile.depth.next_multiple_of(16), slices: 1, ..tile };
     let fits = units::workgroup_bytes(&tile) as usize <= capabilities.workgroup_storage;
     (op.mixed && capabilities.has_matrix_units() && fits && units::has_fragments(&tile)).then_some(tile)
-}
-
-/// How its operands are rounded.
-fn rounding(op: &Convolution, recorder: &Recorder<'_>) -> Rounding {
-    Rounding::of(op.mixed, recorder.capabilities().has_matrix_units())
 }
 
 /// What has to be looked at; the extent that grows with the images always is, so that one text

@@ -1,6 +1,6 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
-use super::{Convolution, divisor, edges, element, enough, on_units, rounding, tiles, windows};
+use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::gpu::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
 use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
 use crate::{Error, Result};
@@ -110,7 +110,7 @@ impl Results {
 }
 
 pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
-    let rounding = rounding(op, recorder);
+    let rounding = Rounding::of(op.mixed);
     let units = match cut {
         Cut::Tiles(tile, _) => on_units(op, recorder, tile),
         Cut::Direct(..) => None,

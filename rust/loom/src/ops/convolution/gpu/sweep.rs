@@ -1,6 +1,6 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, rounding, tiles, windows};
+use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::gpu::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
 use crate::ops::{Direction, pointwise};
@@ -97,7 +97,7 @@ impl<'a> Sweep<'a> {
             };
         let weight_width = if wide { 4 } else { 1 };
         let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
-        let rounding = rounding(op, recorder);
+        let rounding = Rounding::of(op.mixed);
         let (declarations, groups) = match cut {
             Cut::Tiles(tile) => {
                 let units = on_units(op, recorder, tile);
