@@ -246,3 +246,50 @@ def test_sessions_refuse_layers_that_need_whole_sequences() -> None:
     net = loom.Sequential([nn.Flatten(), nn.Dense(2)], input_shape=(8, 2))
     with pytest.raises(loom.StateError, match=r"layer 0 \(flatten\).*whole sequences"):
         net.session(capacity=8)
+
+
+def test_a_transformer_block_of_grid_cells_is_one_of_residuals() -> None:
+    attention = nn.MultiHeadAttention(2, causal=True, rotary=nn.Rotary(), bias=False)
+    grid = loom.Network(input_shape=7, grid=(1, 6), seed=2)
+    grid[0, 0].add(nn.Embedding(11, 8))
+    grid[0, 1].add(nn.RMSNorm(), attention)
+    grid[0, 3].add(nn.RMSNorm(), nn.SwiGLU(12))
+    grid[0, 5].add(nn.Dense(11))
+    grid.link((0, 0), (0, 2)).link((0, 2), (0, 4))
+    blocks = [nn.Residual([nn.RMSNorm(), attention]), nn.Residual([nn.RMSNorm(), nn.SwiGLU(12)])]
+    row = loom.Sequential([nn.Embedding(11, 8), *blocks, nn.Dense(11)], input_shape=7)
+    places = {
+        "0.0.0.0": "0.0.0.0",
+        "0.0.1": "0.0.0.1.layers",
+        "0.0.3": "0.0.0.2.layers",
+        "0.0.5.0": "0.0.0.3",
+    }
+    state = {}
+    for name, values in grid.state_dict().items():
+        start = next(start for start in places if name.startswith(start + "."))
+        state[places[start] + name.removeprefix(start)] = values
+    row.load_state_dict(state)
+    x = RNG.integers(0, 11, (3, 7))
+    np.testing.assert_array_equal(grid.predict(x), row.predict(x))
+
+    session = grid.session(capacity=7)
+    pieces = [session(x[:1, :4]), session(x[:1, 4:5]), session(x[:1, 5:])]
+    np.testing.assert_allclose(np.concatenate(pieces, axis=1), grid.predict(x[:1]), rtol=1e-5, atol=1e-6)
+
+    config = loom.TrainingConfig(epochs=2, batch_size=3, loss="cross_entropy", device="cpu", verbose=False)
+    y = RNG.integers(0, 11, (3, 7))
+    losses = [loom.train(net, (x, y), config).loss_history for net in (grid, row)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_indices_must_be_whole_numbers_in_range() -> None:
+    net = loom.Sequential([nn.Embedding(5, 3), nn.Flatten(), nn.Dense(1)], input_shape=2)
+    assert net.predict([[0, 4]]).shape == (1, 1)
+    with pytest.raises(loom.DTypeError, match="whole numbers"):
+        net.predict(np.array([[0.0, 1.0]]))
+    with pytest.raises(loom.InvalidValueError, match="from 0 to 4"):
+        net.predict([[0, 5]])
+    with pytest.raises(loom.InvalidValueError, match="from 0 to 4"):
+        net.fit(([[0, -1]], [[1.0]]), loom.TrainingConfig(loss="mse", device="cpu"))
+    with pytest.raises(loom.InvalidValueError, match="whole numbers"):
+        loom.Sequential([nn.Dense(2), nn.Embedding(5, 3)], input_shape=2).build()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import pkgutil
+import re
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,15 @@ def test_examples_run(name: str) -> None:
     module = import_module(name)
     results = doctest.testmod(module, extraglobs={"loom": loom, "nn": loom.nn, "np": np})
     assert results.failed == 0
+
+
+@pytest.mark.parametrize(
+    "page", sorted(Path(__file__).parents[2].glob("docs/*.md")), ids=lambda page: page.name
+)
+def test_code_in_pages_runs(page: Path) -> None:
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, str(page), "exec"), names)
 
 
 def test_there_are_examples() -> None:
