@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from loom import _native
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import NetworkConfig
-from loom.convert import as_input
+from loom.convert import as_input, real_dtype
 from loom.errors import ConfigError, StateError
 from loom.grid import Extents
 from loom.observers import Observer
@@ -38,7 +36,7 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         self._grid: Extents = _triple(described.grid)
         self._input_shape = _extents(described.input_shape)
         self._precision: Precision = _precision(described.precision)
-        self._dtype = np.dtype(self._precision)
+        self._dtype = real_dtype(self._precision)
         self._observers: list[Observer] = []
         self._observed = 0
         self._device = native.device()
@@ -174,7 +172,7 @@ def _triple(extents: Sequence[int]) -> Extents:
 
 
 def _precision(name: str) -> Precision:
-    return "float64" if name == "float64" else "float32"
+    return "float64" if name == "float64" else "mixed" if name == "mixed" else "float32"
 
 
 def _extents(shape: int | Sequence[int]) -> tuple[int, ...]:

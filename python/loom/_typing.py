@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-Precision: TypeAlias = Literal["float32", "float64"]
+Precision: TypeAlias = Literal["float32", "float64", "mixed"]
 RealArray: TypeAlias = "NDArray[np.floating[Any]]"
 LabelArray: TypeAlias = "NDArray[np.int64]"
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"

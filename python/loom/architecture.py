@@ -117,7 +117,7 @@ class NetworkConfig(Plain):
         input_shape: One sample's extents, without the batch.
         grid: (depth, rows, columns), or (rows, columns) where depth is 1.
         cells: The cells that hold layers; kept in the order data flows.
-        precision: "float32" or "float64".
+        precision: "float32", "float64" or "mixed".
         seed: What the initial weights are drawn from.
         settings: The layers that are trained or stored in another way than usual.
         links: Cells' outputs handed to other cells, in the order in which they are taken.
@@ -161,7 +161,7 @@ class NetworkConfig(Plain):
             "input_shape": as_shape(self.input_shape),
             "grid": grid,
             "cells": tuple(filled),
-            "precision": choice(where, "precision", self.precision, ("float32", "float64")),
+            "precision": choice(where, "precision", self.precision, ("float32", "float64", "mixed")),
             "seed": whole(where, "seed", self.seed, least=0),
             "settings": tuple(
                 entry if isinstance(entry, LayerSettings) else LayerSettings.from_config(entry)

@@ -49,7 +49,8 @@ class TrainingConfig(Plain):
         verbose: Whether progress is shown.
         track_perf: Whether the duration of every step is recorded.
         on_nonfinite: What a loss or gradient that is not finite does: "raise"
-            stops with an error, "skip" leaves that step out.
+            stops with an error, "skip" leaves that step out. In mixed precision on a
+            GPU it is left out in any case while the loss scale may be the reason.
         validation_split: The share of the samples, the last ones, held out for
             validation, where none is given.
         validation_batch_size: Samples at once in validation; `batch_size` by

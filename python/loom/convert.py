@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from loom._typing import ArrayLike, LabelArray, Precision, RealArray, SupportsArray, SupportsDLPack
 from loom.errors import DTypeError, InvalidValueError, ShapeError
 
-__all__ = ["as_input", "as_labels", "as_numpy", "as_real_array"]
+__all__ = ["as_input", "as_labels", "as_numpy", "as_real_array", "real_dtype"]
 
 _SMALL_FLOATS = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
 """Extension dtypes (of the package ml_dtypes) that hold real numbers."""
@@ -59,7 +59,7 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     Args:
         x: An array, an object with `__array__` or `__dlpack__`, or nested lists
             of numbers.
-        precision: "float32" or "float64".
+        precision: "float32", "float64", or "mixed", whose numbers are float32.
         what: What it is, for error messages.
 
     Returns:
@@ -72,7 +72,16 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     array = as_numpy(x, what=what)
     if not _is_real(array.dtype):
         raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}")
-    return np.asarray(array, dtype=np.dtype(precision), order="C")
+    return np.asarray(array, dtype=real_dtype(precision), order="C")
+
+
+def real_dtype(precision: Precision) -> np.dtype[Any]:
+    """Returns the dtype of a network's numbers in memory.
+
+    Args:
+        precision: The network's.
+    """
+    return np.dtype(np.float64 if precision == "float64" else np.float32)
 
 
 def as_input(x: ArrayLike, precision: Precision, *, indices: bool) -> RealArray:

@@ -50,7 +50,10 @@ class Network(ManualLoop):
         input_shape: One sample's extents, without the batch; images are channels,
             height, width.
         grid: (depth, rows, columns), or (rows, columns) where the depth is 1.
-        precision: "float32" or "float64": of weights, activations and gradients.
+        precision: "float32" or "float64": of weights, activations and gradients; or
+            "mixed": float32 in memory and in every sum, with the operands of matrix
+            products and convolutions rounded to 16 bits: float16 on a GPU, whose loss is
+            scaled for it (see `loss_scale`), bfloat16 on the CPU.
         seed: What initial weights and, in the manual loop, dropout are drawn from.
 
     Raises:
@@ -99,8 +102,19 @@ class Network(ManualLoop):
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic of weights, activations and gradients: "float32" or "float64"."""
+        """The arithmetic of weights, activations and gradients: "float32", "float64" or "mixed"."""
         return self._precision
+
+    @property
+    def loss_scale(self) -> float | None:
+        """What gradients are scaled by while they are computed; None where they are not.
+
+        In mixed precision on a GPU it keeps them within float16: it starts at 65,536, a
+        step whose loss or gradients are not finite is left out and halves it, and 2,000
+        good steps in a row double it. The gradients that one sees are never scaled. It is
+        saved with the training state.
+        """
+        return self._native.loss_scale()
 
     @property
     def cells(self) -> list[Cell]:
@@ -236,7 +250,8 @@ class Network(ManualLoop):
         own precision goes back to the master.
 
         Args:
-            dtype: "int8", "bfloat16", "float16", or the network's own precision.
+            dtype: "int8", "bfloat16", "float16", or "float32" ("float64" in a network of that
+                precision) for the masters.
             where: Which layers, as a function of the layer; all where None.
 
         Returns:
@@ -500,7 +515,7 @@ def Sequential(  # noqa: N802 - reads like the network it makes
     Args:
         layers: The layers, in order.
         input_shape: One sample's extents, without the batch.
-        precision: "float32" or "float64".
+        precision: "float32", "float64" or "mixed"; see `Network`.
         seed: What initial weights are drawn from.
 
     Returns:

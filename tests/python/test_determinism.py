@@ -31,7 +31,7 @@ def convolutional(precision):
 random = np.random.default_rng(0)
 found = {"machine": list(_native.machine())}
 for make in (wide, convolutional):
-    for precision in ("float32", "float64"):
+    for precision in ("float32", "float64", "mixed"):
         net = make(precision)
         x = random.normal(size=(160, *net.input_shape))
         y = random.integers(0, 10, 160)
@@ -43,7 +43,7 @@ for make in (wide, convolutional):
             digest.update(values.tobytes())
         digest.update(json.dumps(result.loss_history).encode())
         found[f"{make.__name__} {precision} trained"] = digest.hexdigest()
-        for dtype in (precision, "int8", "bfloat16"):
+        for dtype in (np.dtype(x.dtype if precision == "float64" else "f4").name, "int8", "bfloat16"):
             net.morph(dtype)
             batches = [net.predict(x[:rows]) for rows in (1, 7, 64)]
             assert all(np.array_equal(batch, batches[-1][:len(batch)]) for batch in batches)

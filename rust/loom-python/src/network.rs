@@ -450,6 +450,11 @@ impl Network {
         layers.iter().map(|layer| gradient_dict(py, layer)).collect()
     }
 
+    /// What the loss is scaled by, in a mixed network on a GPU.
+    fn loss_scale(&self) -> PyResult<Option<f32>> {
+        Ok(self.read()?.loss_scale().map(|now| now.scale))
+    }
+
     /// Epoch, batch, step and updates of the last training, and its optimizer as JSON.
     fn training_state(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         let guard = self.read()?;

@@ -47,8 +47,16 @@ fn convolutions(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(layer.name);
         group.throughput(Throughput::Elements((2 * w.len() * rows * size * size) as u64));
         for direction in [Direction::Forward, Direction::InputGradient, Direction::WeightGradient] {
-            let op =
-                Convolution { direction, geometry, inputs, outputs, groups, bias: false, activation: None };
+            let op = Convolution {
+                direction,
+                geometry,
+                inputs,
+                outputs,
+                groups,
+                bias: false,
+                activation: None,
+                mixed: false,
+            };
             group.bench_function(direction.to_string(), |bencher| {
                 bencher.iter(|| {
                     let mut args = Args::new(cpu, rows, &values);

@@ -1,6 +1,7 @@
 //! Products and training steps on a GPU: `cargo bench --bench gpu`.
 //!
-//! With `--table` one table of absolute figures, with `--kernels` the time of each kernel too.
+//! With `--table` one table of absolute figures, with `--kernels` the time of each kernel too, with
+//! `--mixed` steps in mixed precision beside single.
 //! `LOOM_GPU=1` takes the second GPU.
 
 use criterion::Criterion;
@@ -13,8 +14,8 @@ use loom::{Device, Network, Precision, Result, tensor_view};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn mlp(sizes: &[usize]) -> Result<Network> {
-    let mut network = Network::sequential([sizes[0]])?;
+fn mlp(precision: Precision, sizes: &[usize]) -> Result<Network> {
+    let mut network = Network::with_options([sizes[0]], [1, 1, 1], precision, 0)?;
     for (index, units) in sizes[1..].iter().enumerate() {
         let activation = if index + 2 < sizes.len() { Activation::Relu } else { Activation::Linear };
         network.add([0, 0, 0], Dense::new(*units).activation(activation))?;
@@ -22,8 +23,8 @@ fn mlp(sizes: &[usize]) -> Result<Network> {
     Ok(network)
 }
 
-fn cnn() -> Result<Network> {
-    let mut network = Network::sequential([1, 28, 28])?;
+fn cnn(precision: Precision) -> Result<Network> {
+    let mut network = Network::with_options([1, 28, 28], [1, 1, 1], precision, 0)?;
     for filters in [32, 64] {
         let convolution = Conv2D::new(filters, [3, 3]).padding(Padding::Explicit([1, 1]));
         network.add([0, 0, 0], convolution.activation(Activation::Relu))?;
@@ -91,13 +92,13 @@ impl Steps {
     }
 }
 
-type Make = fn() -> Result<Network>;
+type Make = fn(Precision) -> Result<Network>;
 
 const CASES: [(&str, Make, usize); 6] = [
-    ("784-512-512-10, batch 64", || mlp(&[784, 512, 512, 10]), 64),
-    ("784-512-512-10, batch 1,024", || mlp(&[784, 512, 512, 10]), 1024),
-    ("128-512-512-8, batch 64", || mlp(&[128, 512, 512, 8]), 64),
-    ("128-512-512-8, batch 1,024", || mlp(&[128, 512, 512, 8]), 1024),
+    ("784-512-512-10, batch 64", |precision| mlp(precision, &[784, 512, 512, 10]), 64),
+    ("784-512-512-10, batch 1,024", |precision| mlp(precision, &[784, 512, 512, 10]), 1024),
+    ("128-512-512-8, batch 64", |precision| mlp(precision, &[128, 512, 512, 8]), 64),
+    ("128-512-512-8, batch 1,024", |precision| mlp(precision, &[128, 512, 512, 8]), 1024),
     ("MNIST CNN, batch 64", cnn, 64),
     ("MNIST CNN, batch 1,024", cnn, 1024),
 ];
@@ -128,33 +129,59 @@ fn table(gpu: &Arc<Gpu>, device: &str, kernels: bool) -> Result<()> {
         println!("mixed product {n:>5}          {:>10.1} us {rate:>8.1} TFLOP/s", seconds * 1e6);
     }
     for (name, make, batch) in CASES {
-        let least = if gpu.adapter().software { 4 } else { 1000 };
-        let mut steps = Steps::new(make()?, batch, device, rows(gpu))?;
+        let network = make(Precision::Float32)?;
+        steps_table(gpu, name, Steps::new(network, batch, device, rows(gpu))?, 1000, kernels)?;
+    }
+    Ok(())
+}
+
+/// Steps in mixed precision beside single, of wide networks too.
+fn mixed_table(gpu: &Arc<Gpu>, device: &str, kernels: bool) -> Result<()> {
+    println!("{}", gpu.adapter());
+    const WIDE: (&str, Make, usize) =
+        ("4096 x 4, batch 4,096", |precision| mlp(precision, &[4096, 4096, 4096, 4096, 10]), 4096);
+    let others = CASES.into_iter().filter(|(name, ..)| !name.starts_with("128"));
+    for (name, make, batch) in [WIDE].into_iter().chain(others) {
+        for precision in [Precision::Float32, Precision::Mixed] {
+            let wide = batch == WIDE.2;
+            let (rows, least) = if wide { (2 * batch, 8) } else { (rows(gpu), 1000) };
+            let steps = Steps::new(make(precision)?, batch, device, rows)?;
+            steps_table(gpu, &format!("{name}, {precision}"), steps, least, kernels)?;
+        }
+    }
+    Ok(())
+}
+
+fn steps_table(gpu: &Arc<Gpu>, name: &str, mut steps: Steps, least: u64, kernels: bool) -> Result<()> {
+    let least = if gpu.adapter().software { 4 } else { least };
+    // An idle device's clock is low.
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_millis(250) {
         steps.run(least / 2)?;
+    }
+    gpu.reset_statistics();
+    let best = (0..3).map(|_| steps.run(least)).collect::<Result<Vec<_>>>()?;
+    let best = best.iter().map(|(_, time)| *time).min().unwrap_or_default();
+    let statistics = gpu.statistics();
+    let dispatches = statistics.dispatches / statistics.steps.max(1);
+    gpu.reset_statistics();
+    gpu.set_timing(Timing::Frames)?;
+    let (done, _) = steps.run(least / 4)?;
+    let device_time = gpu.statistics().device_seconds / done as f64;
+    gpu.set_timing(Timing::Off)?;
+    println!(
+        "{name:38} {:>10.1} us a step, {:.1} on the device, {dispatches} dispatches",
+        best.as_secs_f64() * 1e6,
+        device_time * 1e6
+    );
+    if kernels {
         gpu.reset_statistics();
-        let best = (0..3).map(|_| steps.run(least)).collect::<Result<Vec<_>>>()?;
-        let best = best.iter().map(|(_, time)| *time).min().unwrap_or_default();
-        let statistics = gpu.statistics();
-        let dispatches = statistics.dispatches / statistics.steps.max(1);
-        gpu.reset_statistics();
-        gpu.set_timing(Timing::Frames)?;
-        let (done, _) = steps.run(least / 4)?;
-        let device_time = gpu.statistics().device_seconds / done as f64;
+        gpu.set_timing(Timing::Kernels)?;
+        let (done, _) = steps.run(16)?;
         gpu.set_timing(Timing::Off)?;
-        println!(
-            "{name:28} {:>10.1} us a step, {:.1} on the device, {dispatches} dispatches",
-            best.as_secs_f64() * 1e6,
-            device_time * 1e6
-        );
-        if kernels {
-            gpu.reset_statistics();
-            gpu.set_timing(Timing::Kernels)?;
-            let (done, _) = steps.run(16)?;
-            gpu.set_timing(Timing::Off)?;
-            for kernel in gpu.kernel_times() {
-                let each = kernel.seconds / done as f64 * 1e6;
-                println!("    {each:>9.1} us  {:>4} x {}", kernel.runs / done, kernel.label);
-            }
+        for kernel in gpu.kernel_times() {
+            let each = kernel.seconds / done as f64 * 1e6;
+            println!("    {each:>9.1} us  {:>4} x {}", kernel.runs / done, kernel.label);
         }
     }
     Ok(())
@@ -162,7 +189,7 @@ fn table(gpu: &Arc<Gpu>, device: &str, kernels: bool) -> Result<()> {
 
 fn measure(criterion: &mut Criterion, gpu: &Gpu, device: &str) -> Result<()> {
     for (name, make, batch) in CASES {
-        let mut steps = Steps::new(make()?, batch, device, rows(gpu))?;
+        let mut steps = Steps::new(make(Precision::Float32)?, batch, device, rows(gpu))?;
         steps.run(1)?;
         criterion.bench_function(name, |bencher| {
             bencher.iter_custom(|count| match steps.run(count) {
@@ -188,6 +215,9 @@ fn run() -> Result<()> {
             return Ok(());
         }
     };
+    if asked("--mixed") {
+        return mixed_table(&gpu, &device, asked("--kernels"));
+    }
     if asked("--table") || asked("--kernels") {
         return table(&gpu, &device, asked("--kernels"));
     }

@@ -32,7 +32,7 @@ impl Device {
             "cpu" => return Ok(Device::Cpu),
             "auto" => {
                 return match std::env::var("LOOM_DEVICE") {
-                    Ok(chosen) if chosen != "auto" && precision == Precision::Float32 => {
+                    Ok(chosen) if chosen != "auto" && precision != Precision::Float64 => {
                         Self::open(&chosen, precision)
                     }
                     _ => Self::best(precision),
@@ -72,7 +72,7 @@ impl Device {
     #[cfg(feature = "gpu")]
     fn best(precision: Precision) -> Result<Self> {
         match crate::gpu::first_hardware() {
-            Some(index) if precision == Precision::Float32 => Self::gpu(index),
+            Some(index) if precision != Precision::Float64 => Self::gpu(index),
             _ => Ok(Device::Cpu),
         }
     }
@@ -151,7 +151,9 @@ impl Run {
             return self.execute_on_gpu(access, phases, values);
         }
         match self.program.precision() {
-            Precision::Float32 => execute::<f32>(Cpu::global()?, self, access, phases, values),
+            Precision::Float32 | Precision::Mixed => {
+                execute::<f32>(Cpu::global()?, self, access, phases, values)
+            }
             Precision::Float64 => execute::<f64>(Cpu::global()?, self, access, phases, values),
         }
     }

@@ -81,7 +81,7 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// The arithmetic a network's masters and activations are kept in.
+/// The arithmetic of a network: what masters and activations are kept in, and what is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -90,6 +90,9 @@ pub enum Precision {
     Float32,
     /// IEEE binary64: portable kernels, for proofs and for who asks.
     Float64,
+    /// Binary32 in memory and in all sums; the operands of matrix products and convolutions are
+    /// rounded to binary16 on a GPU, whose gradients are scaled for it, and to bfloat16 on a CPU.
+    Mixed,
 }
 
 impl fmt::Display for Precision {
@@ -97,15 +100,24 @@ impl fmt::Display for Precision {
         f.write_str(match self {
             Precision::Float32 => "float32",
             Precision::Float64 => "float64",
+            Precision::Mixed => "mixed",
         })
     }
 }
 
 impl Precision {
-    /// The numeric type of the same name.
+    /// The precision of elements in memory: single for a mixed network.
+    pub fn stored(self) -> Precision {
+        match self {
+            Precision::Float32 | Precision::Mixed => Precision::Float32,
+            Precision::Float64 => Precision::Float64,
+        }
+    }
+
+    /// The numeric type of masters and activations.
     pub fn dtype(self) -> DType {
         match self {
-            Precision::Float32 => DType::Float32,
+            Precision::Float32 | Precision::Mixed => DType::Float32,
             Precision::Float64 => DType::Float64,
         }
     }
@@ -113,7 +125,7 @@ impl Precision {
     /// Bytes of one element.
     pub fn size(self) -> usize {
         match self {
-            Precision::Float32 => 4,
+            Precision::Float32 | Precision::Mixed => 4,
             Precision::Float64 => 8,
         }
     }
@@ -199,7 +211,7 @@ impl<'a> Elements<'a> {
     /// A slice of either precision.
     pub fn of<T: Real>(elements: &'a [T]) -> Self {
         match T::PRECISION {
-            Precision::Float32 => Elements::Float32(bytemuck::cast_slice(elements)),
+            Precision::Float32 | Precision::Mixed => Elements::Float32(bytemuck::cast_slice(elements)),
             Precision::Float64 => Elements::Float64(bytemuck::cast_slice(elements)),
         }
     }
@@ -327,7 +339,7 @@ impl Tensor {
         let shape = shape.into();
         TensorView::new(shape.clone(), Elements::of(&elements))?;
         Ok(match T::PRECISION {
-            Precision::Float32 => Tensor::Float32(shape, bytemuck::cast_vec(elements)),
+            Precision::Float32 | Precision::Mixed => Tensor::Float32(shape, bytemuck::cast_vec(elements)),
             Precision::Float64 => Tensor::Float64(shape, bytemuck::cast_vec(elements)),
         })
     }

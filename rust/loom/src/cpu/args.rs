@@ -31,6 +31,10 @@ pub struct StepValues {
     pub clip_value: f64,
     /// Steps of the sequences that a session has seen before this call.
     pub position: u64,
+    /// What the loss's gradient is multiplied by where losses are scaled; a power of two.
+    pub loss_scale: f32,
+    /// Good steps since that last changed.
+    pub good_steps: u32,
     /// Whether gradients are zeroed, so that the first contribution replaces them.
     pub gradients_zeroed: bool,
 }
@@ -47,6 +51,8 @@ impl Default for StepValues {
             max_norm: f64::INFINITY,
             clip_value: f64::INFINITY,
             position: 0,
+            loss_scale: 1.0,
+            good_steps: 0,
             gradients_zeroed: true,
         }
     }

@@ -68,7 +68,7 @@ pub fn execute<T: Real>(
     phases: RangeInclusive<Phase>,
     values: &StepValues,
 ) -> Result<()> {
-    debug_assert_eq!(T::PRECISION, run.program.precision);
+    debug_assert_eq!(T::PRECISION, run.program.precision.stored());
     let program = run.program.clone();
     for step in &program.steps {
         if phases.contains(&step.phase) {

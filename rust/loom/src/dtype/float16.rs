@@ -55,7 +55,7 @@ pub fn float16_to_f32(bits: u16) -> f32 {
 fn to_f32_odd<T: Real>(value: T) -> f32 {
     let nearest = value.to_f32();
     match T::PRECISION {
-        Precision::Float32 => nearest,
+        Precision::Float32 | Precision::Mixed => nearest,
         Precision::Float64 => {
             let (exact, rounded) = (value.to_f64().abs(), f64::from(nearest).abs());
             let truncated = nearest.to_bits() - u32::from(rounded > exact);

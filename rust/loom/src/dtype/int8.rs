@@ -30,7 +30,7 @@ impl Encoding for Int8 {
         // Adding 1.5 x 2^fraction rounds to an integer, half to even, and leaves it in the
         // lowest bits in two's complement.
         let magic = match T::PRECISION {
-            Precision::Float32 => T::constant(12_582_912.0),
+            Precision::Float32 | Precision::Mixed => T::constant(12_582_912.0),
             Precision::Float64 => T::constant(6_755_399_441_055_744.0),
         };
         for (codes, row) in bytes.chunks_exact_mut(scales.len()).zip(data.chunks_exact(scales.len())) {

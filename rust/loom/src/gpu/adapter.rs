@@ -113,10 +113,13 @@ fn missing(adapter: &wgpu::Adapter) -> Option<&'static str> {
         .then_some("storage buffers")
 }
 
-/// Whether tensor cores can be reached: 16x16x16 products of 16-bit floats summed in 32 bits.
+/// Whether tensor cores can be reached: 16x16x16 products of 16-bit floats summed in 32 bits, by
+/// subgroups of 32 threads, which is what kernels are written for.
 fn multiplies_cooperatively(adapter: &wgpu::Adapter) -> bool {
     use wgpu::CooperativeScalarType::{F16, F32};
-    adapter.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+    let info = adapter.get_info();
+    (info.subgroup_min_size, info.subgroup_max_size) == (32, 32)
+        && adapter.features().contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
         && adapter.features().contains(wgpu::Features::SHADER_F16)
         && adapter
             .cooperative_matrix_properties()

@@ -30,6 +30,13 @@ pub struct Capabilities {
     pub max_groups: usize,
 }
 
+impl Capabilities {
+    /// Whether mixed products can be made on matrix units.
+    pub fn has_matrix_units(&self) -> bool {
+        self.cooperative_matrices && self.float16 && self.subgroups
+    }
+}
+
 /// An opened GPU, shared by the networks on it.
 #[derive(Debug)]
 pub struct Gpu {

@@ -13,9 +13,12 @@ use std::ops::RangeInclusive;
 use std::sync::PoisonError;
 
 /// Words of the prelude's `Control`.
-pub(super) const CONTROL_WORDS: usize = 4;
-/// A control that lets updates write.
-pub(super) const ACTIVE: [u32; CONTROL_WORDS] = [1, 0, 0, 0];
+pub(super) const CONTROL_WORDS: usize = 6;
+
+/// A control that lets updates write, before a step with these values.
+pub(super) fn control_before(values: &StepValues) -> [u32; CONTROL_WORDS] {
+    [1, 0, 0, 0, values.loss_scale.to_bits(), values.good_steps]
+}
 
 /// Dispatches after which what there is is submitted, so that the device works while the rest
 /// is recorded: few at first, since until then it has nothing to do, then ever more.
@@ -205,7 +208,7 @@ pub(crate) fn execute(
         memory.dispatches(program, stored, &mut mirror, rows, zeroed, phases.clone())?
     };
     memory.set_table(&encode_step(values, 0))?;
-    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&ACTIVE));
+    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(values)));
     let mut frame = Frame::begin(&gpu, memory.table_group());
     for dispatch in list.iter() {
         frame.record(dispatch, 0);

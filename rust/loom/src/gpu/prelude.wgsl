@@ -44,5 +44,9 @@ struct Control {
     // Nothing is written any more after the step that halted.
     halted: u32,
     halted_step: u32,
+    // What the loss's gradient is multiplied by, where it is; a power of two.
+    scale: f32,
+    // Good steps since that last changed.
+    good_steps: u32,
 }
 

@@ -1,7 +1,7 @@
 //! What tests of kernels share: the GPU they run on, one operation by itself, how close is close enough.
 
 use super::Gpu;
-use super::frame::{ACTIVE, CONTROL_WORDS, Frame};
+use super::frame::{CONTROL_WORDS, Frame, control_before};
 use super::memory::{OFFSET_ELEMENTS, Operand};
 use super::mirror::VersionOperands;
 use super::recorder::{BothGradients, Recorder};
@@ -11,6 +11,7 @@ use crate::cpu::{Cpu, Real};
 use crate::dtype::DType;
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::Arc;
 
 /// The first GPU, which may be software. Without one the test is skipped, unless
@@ -58,6 +59,17 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
     }
 }
 
+/// Settings of property tests on a GPU: so many cases, the same ones every time. Each shape may be another
+/// kernel, and a driver that cannot compile one in time is to meet it again.
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(0x1007),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 /// A packed parameter as an operand.
 pub(crate) struct Packed<'a> {
     pub(crate) dtype: DType,
@@ -99,7 +111,7 @@ pub(crate) fn run_with(
     change: impl FnOnce(&mut Recorder<'_>),
 ) -> Result<Vec<Data<f32>>> {
     let control = Operand::allocate(gpu, "control", CONTROL_WORDS)?;
-    gpu.upload(control.allocation(), 0, bytemuck::cast_slice(&ACTIVE));
+    gpu.upload(control.allocation(), 0, bytemuck::cast_slice(&control_before(&setting.values)));
     let mut recorder = Recorder::new(gpu, setting.rows, control);
     recorder.accumulate = setting.accumulate;
     recorder.path = setting.path;
@@ -156,7 +168,7 @@ pub(crate) fn run_after(
     gpu: &Gpu,
     op: &Op,
     setting: &Setting<f32>,
-    control: [u32; CONTROL_WORDS],
+    control: [u32; 4],
 ) -> Result<Vec<Data<f32>>> {
     run_with(gpu, op, setting, None, |recorder| {
         gpu.upload(recorder.control.allocation(), 0, bytemuck::cast_slice(&control));
@@ -236,6 +248,27 @@ pub(crate) fn check(op: impl Operation + Into<Op> + Clone, setting: &Setting<f32
     for (one, other) in found.iter().zip(&again) {
         assert!(bytes_of(one) == bytes_of(other), "{name}: two runs differ");
     }
+}
+
+/// [`check`] for an operation in mixed precision: the CPU runs it plainly, on operands rounded to binary16.
+#[track_caller]
+pub(crate) fn check_mixed(plain: impl Operation + Into<Op> + Clone, setting: &Setting<f32>) {
+    let Some(gpu) = gpu() else { return };
+    let op = plain.clone().into().into_mixed();
+    let cpu = Cpu::global().expect("a CPU");
+    let expected =
+        setting.with_rounded(to_float16).run_on(&plain, cpu).expect("the CPU to run the operation");
+    let found = run(&gpu, &op, setting, None).unwrap_or_else(|error| panic!("{op}: {error}"));
+    compare(&op, &expected, &found);
+    let again = run(&gpu, &op, setting, None).expect("the GPU to run the operation again");
+    for (one, other) in found.iter().zip(&again) {
+        assert!(bytes_of(one) == bytes_of(other), "{op}: two runs differ");
+    }
+}
+
+/// The nearest number that binary16 has.
+pub(crate) fn to_float16(x: f32) -> f32 {
+    half::f16::from_f32(x).to_f32()
 }
 
 /// Asserts that results agree within the operation's tolerance; indices must be the same.

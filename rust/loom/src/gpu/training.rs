@@ -2,7 +2,7 @@
 //! read back once at the end.
 
 use super::Gpu;
-use super::frame::{ACTIVE, Frame, note_writes};
+use super::frame::{Frame, control_before, note_writes};
 use super::kernel::Template;
 use super::memory::{Memory, Operand, Stored};
 use super::recorder::{Bind, Dispatch, Recorder, schedule};
@@ -10,6 +10,8 @@ use super::steps::{STEP_BYTES, encode_step};
 use crate::cpu::StepValues;
 use crate::network::Registry;
 use crate::program::{Phase, Program};
+use crate::tensor::Precision;
+use crate::train::LossScale;
 use crate::{Error, Result};
 
 /// Examples that were copied to the device once, for many epochs.
@@ -102,6 +104,10 @@ pub(crate) struct Outcome {
     pub norm: f32,
     /// Whether it was not finite, or came after one that halted the frame.
     pub left_out: bool,
+    /// Whether it was left out for the sake of the loss scale, which was halved; no error.
+    pub overflowed: bool,
+    /// The loss scale after it.
+    pub scale: f32,
 }
 
 /// Words of one step's outcome.
@@ -115,7 +121,8 @@ pub(crate) type Outcomes = (Vec<Outcome>, Vec<f32>);
 /// `resident` are examples on the device with the rows of them that the steps take; without them
 /// the batch is in the run already, and there is one step. `kept` keeps that many elements of each
 /// step's output. With `halts`, a step that is not finite ends the frame; otherwise only that
-/// step is left out.
+/// step is left out. In mixed precision, such a step is left out and halves the loss scale while that
+/// is above 1, whatever `halts` says.
 ///
 /// # Errors
 /// [`Error::Device`] where the device cannot run a step or was lost.
@@ -136,7 +143,8 @@ pub(crate) fn train_frame(
     let table: Vec<u8> = steps.iter().flat_map(|step| encode_step(&step.values, step.first_row)).collect();
     debug_assert_eq!(table.len(), steps.len() * STEP_BYTES);
     memory.set_table(&table)?;
-    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&ACTIVE));
+    let first = steps.first().map(|step| step.values.clone()).unwrap_or_default();
+    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(&first)));
     let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
     let outputs = match kept {
         Some(elements) => Some((Operand::allocate(&gpu, "kept outputs", steps.len() * elements)?, elements)),
@@ -192,6 +200,8 @@ pub(crate) fn train_frame(
         loss: f32::from_bits(words[0]),
         norm: f32::from_bits(words[1]),
         left_out: words[2] != 0,
+        overflowed: words[2] == 2,
+        scale: f32::from_bits(words[3]),
     });
     Ok((outcomes.collect(), kept))
 }
@@ -215,6 +225,9 @@ fn record_verdict(
     };
     let kernel = Template::new(include_str!("verdict.wgsl"))
         .flag("HAS_NORM", ports.gradient_norm.is_some())
+        .flag("SCALED", program.precision() == Precision::Mixed)
+        .constant("GROWTH_STEPS", LossScale::GROWTH_STEPS)
+        .float("LARGEST_SCALE", f64::from(LossScale::LARGEST))
         .kernel("verdict");
     let operands = [
         Bind::Read(losses),

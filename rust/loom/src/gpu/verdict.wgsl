@@ -1,5 +1,6 @@
 // Sums a step's losses, and decides whether the step may change the weights: not where the loss or
-// the gradient norm is infinite or NaN, nor after a step that halted the frame.
+// the gradient norm is infinite or NaN, nor after a step that halted the frame. Where the loss is
+// scaled, the scale may be the reason: it is halved, and doubled after many good steps.
 @group(0) @binding(0) var<storage, read> losses: array<f32>;
 @group(0) @binding(1) var<storage, read> norm: array<f32>;
 @group(0) @binding(2) var<storage, read_write> control: Control;
@@ -39,15 +40,31 @@ fn main(@builtin(local_invocation_index) thread: u32) {
             finite = finite && is_finite(length);
         }
         let left_out = !finite || control.halted != 0u;
+        var overflowed = false;
+        if SCALED && control.halted == 0u {
+            overflowed = !finite && control.scale > 1.0;
+            if overflowed {
+                control.scale *= 0.5;
+                control.good_steps = 0u;
+            }
+            if finite {
+                control.good_steps += 1u;
+                if control.good_steps >= GROWTH_STEPS {
+                    control.good_steps = 0u;
+                    control.scale = min(control.scale * 2.0, LARGEST_SCALE);
+                }
+            }
+        }
         control.applies = select(1u, 0u, left_out);
         if left_out {
             control.skipped += 1u;
         }
-        if !finite && constants.halts != 0u && control.halted == 0u {
+        if !finite && !overflowed && constants.halts != 0u && control.halted == 0u {
             control.halted = 1u;
             control.halted_step = constants.step;
         }
+        let what = select(select(0u, 1u, left_out), 2u, overflowed);
         outcomes[constants.step] =
-            vec4<u32>(bitcast<u32>(loss), bitcast<u32>(length), select(0u, 1u, left_out), 0u);
+            vec4<u32>(bitcast<u32>(loss), bitcast<u32>(length), what, bitcast<u32>(control.scale));
     }
 }

@@ -155,7 +155,7 @@ impl Network {
 
     fn real_dtype(&self) -> Dtype {
         match self.precision() {
-            Precision::Float32 => Dtype::F32,
+            Precision::Float32 | Precision::Mixed => Dtype::F32,
             Precision::Float64 => Dtype::F64,
         }
     }
@@ -247,6 +247,7 @@ impl Network {
 
     fn restore_moments(&mut self, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
         state.optimizer.validate().map_err(damaged)?;
+        state.loss_scale.validate().map_err(damaged)?;
         self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size());
         for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
             let Some(store) = placed.store else { continue };
@@ -285,7 +286,7 @@ fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> R
     let shape = saved.shape().to_vec();
     let aligned = Buffer::from_slice(saved.data());
     let elements = match (precision, saved.dtype()) {
-        (Precision::Float32, Dtype::F32) => Elements::Float32(aligned.as_slice()),
+        (Precision::Float32 | Precision::Mixed, Dtype::F32) => Elements::Float32(aligned.as_slice()),
         (Precision::Float64, Dtype::F64) => Elements::Float64(aligned.as_slice()),
         (_, other) => {
             return Err(Error::Serialization(format!("\"{name}\" is {other:?} in a {precision} network")));

@@ -140,6 +140,7 @@ impl<const N: usize> Conv<N> {
             groups: self.groups,
             bias: false,
             activation: None,
+            mixed: false,
         }
     }
 }

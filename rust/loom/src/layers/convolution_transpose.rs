@@ -140,6 +140,7 @@ impl<const N: usize> ConvTranspose<N> {
             groups: self.groups,
             bias: false,
             activation: None,
+            mixed: false,
         }
     }
 }

@@ -213,7 +213,7 @@ impl Network {
         let layouts: Vec<_> =
             specs.iter().map(|spec| (spec.name.clone(), spec.layout.clone(), spec.morphable)).collect();
         let mut store = match self.precision {
-            Precision::Float32 => WeightStore::new::<f32>(&layouts),
+            Precision::Float32 | Precision::Mixed => WeightStore::new::<f32>(&layouts),
             Precision::Float64 => WeightStore::new::<f64>(&layouts),
         }?;
         for (index, spec) in specs.iter().enumerate() {

@@ -269,7 +269,7 @@ impl Network {
         let info = &self.registry.stores[store].parameters()[index];
         let zeroed = self.registry.gradients_zeroed || self.registry.gradients.is_empty();
         match self.precision {
-            Precision::Float32 => {
+            Precision::Float32 | Precision::Mixed => {
                 let flat =
                     if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index)? };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
@@ -306,7 +306,7 @@ impl Network {
             LayerValue::Output => values.output,
         };
         match self.precision {
-            Precision::Float32 => tensor_of::<f32>(run, value),
+            Precision::Float32 | Precision::Mixed => tensor_of::<f32>(run, value),
             Precision::Float64 => tensor_of::<f64>(run, value),
         }
     }
@@ -333,7 +333,9 @@ impl Network {
         mut observe: impl FnMut(Vec<LayerStatistics>),
     ) -> Result<Tensor> {
         match self.precision {
-            Precision::Float32 => self.predict_observed_in::<f32>(input, batch_size, &mut observe),
+            Precision::Float32 | Precision::Mixed => {
+                self.predict_observed_in::<f32>(input, batch_size, &mut observe)
+            }
             Precision::Float64 => self.predict_observed_in::<f64>(input, batch_size, &mut observe),
         }
     }
@@ -363,7 +365,7 @@ impl Network {
         self.layers()
             .zip(layers)
             .map(|(placed, (_, values))| match self.precision {
-                Precision::Float32 => statistics::<f32>(placed, run, values),
+                Precision::Float32 | Precision::Mixed => statistics::<f32>(placed, run, values),
                 Precision::Float64 => statistics::<f64>(placed, run, values),
             })
             .collect()

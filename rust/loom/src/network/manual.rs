@@ -3,9 +3,9 @@
 use super::predict::{ProgramKey, check_finite, check_rows};
 use super::{Mode, Network};
 use crate::cpu::{Access, Real, StepValues};
-use crate::program::{Builder, LayerPath, Phase, Rewrites, Value};
-use crate::tensor::{Precision, Tensor, TensorView};
-use crate::train::{Optimizer, lower_clip, lower_update};
+use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Value};
+use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::train::{Optimizer, count_update, lower_clip, lower_scale, lower_update};
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Network {
         self.build()?;
         self.check_input(&input)?;
         match self.precision {
-            Precision::Float32 => self.forward_rows::<f32>(&input),
+            Precision::Float32 | Precision::Mixed => self.forward_rows::<f32>(&input),
             Precision::Float64 => self.forward_rows::<f64>(&input),
         }
     }
@@ -138,7 +138,7 @@ impl Network {
         }
         check_finite(&gradient, "gradient")?;
         match self.precision {
-            Precision::Float32 => self.backward_rows::<f32>(&gradient),
+            Precision::Float32 | Precision::Mixed => self.backward_rows::<f32>(&gradient),
             Precision::Float64 => self.backward_rows::<f64>(&gradient),
         }
     }
@@ -146,12 +146,21 @@ impl Network {
     fn backward_rows<T: Real>(&mut self, gradient: &TensorView<'_>) -> Result<Tensor> {
         self.registry.prepare_gradients(size_of::<T>());
         let values = self.manual_values();
+        // Gradients are scaled only while they are computed: what is there already is so in between, too.
+        let scale = self.loss_scale().map_or(1.0, |now| f64::from(now.scale));
+        if !self.registry.gradients_zeroed {
+            self.scale_gradients(scale)?;
+        }
         let Some(run) = self.history.as_mut() else {
             return Err(Error::State("backward needs a forward pass in training mode before it".into()));
         };
         let ports = run.program().ports().clone();
         if let Some(port) = ports.output_gradient {
-            gradient.copy_to(run.write::<T>(port));
+            let scaled = run.write::<T>(port);
+            gradient.copy_to(scaled);
+            if scale != 1.0 {
+                scaled.iter_mut().for_each(|g| *g *= T::from_f64(scale));
+            }
         }
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Loss..=Phase::Exchange, &values)?;
@@ -160,11 +169,29 @@ impl Network {
         let mut shape = vec![gradient.rows()];
         shape.extend_from_slice(&self.input_shape);
         let elements = match ports.input_gradient {
-            Some(port) => run.read::<T>(port).to_vec(),
+            Some(port) if scale == 1.0 => run.read::<T>(port).to_vec(),
+            Some(port) => run.read::<T>(port).iter().map(|g| *g * T::from_f64(1.0 / scale)).collect(),
             None => vec![T::ZERO; shape.iter().product()],
         };
+        self.scale_gradients(1.0 / scale)?;
         self.optimizer_state.manual_rows += gradient.rows() as u64;
         Tensor::new(shape, elements)
+    }
+
+    /// Multiplies all gradients by a power of two, in a mixed network on a GPU.
+    fn scale_gradients(&mut self, factor: f64) -> Result<()> {
+        if factor == 1.0 {
+            return Ok(());
+        }
+        let mut b = Builder::new(self.precision);
+        b.set_phase(Phase::Verdict);
+        let port = b.input("factor", Shape::from(2), Kind::Real);
+        lower_scale(self, &mut b, port);
+        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())))?;
+        run.rows = 1;
+        run.write::<f32>(port).copy_from_slice(&[0.0, factor as f32]);
+        let access = Access::Exclusive(&mut self.registry);
+        run.execute(access, Phase::Verdict..=Phase::Verdict, &StepValues::default())
     }
 
     /// Chooses the rule that [`apply_gradients`](Network::apply_gradients) follows, with fresh moments.
@@ -184,7 +211,8 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Value`] for a limit that is not above zero, [`Error::State`] without gradients,
-    /// [`Error::NonFinite`] where the norm is infinite or NaN (gradients stay as they are).
+    /// [`Error::NonFinite`] where the norm is infinite or NaN (gradients stay as they are), unless that
+    /// may be for the loss scale, which the next [`apply_gradients`](Network::apply_gradients) will halve.
     pub fn clip_gradients(&mut self, max_norm: f64) -> Result<f64> {
         if max_norm.is_nan() || max_norm <= 0.0 {
             return Err(Error::Value(format!("max_norm must be above 0, got {max_norm}")));
@@ -192,10 +220,10 @@ impl Network {
         self.check_gradients("clip_gradients")?;
         let values = StepValues { max_norm, ..self.manual_values() };
         let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
-            lower_clip(network, b, true, false)
+            lower_clip(network, b, [true, false], false)
         })?;
         match norm {
-            Some(norm) if norm.is_finite() => Ok(norm),
+            Some(norm) if norm.is_finite() || self.may_skip() => Ok(norm),
             Some(norm) => Err(Error::NonFinite(format!(
                 "the global gradient norm is {norm}; call gradient_stats() for the layer, then zero_gradients()"
             ))),
@@ -205,14 +233,31 @@ impl Network {
 
     /// Updates every trainable parameter from its gradient at this learning rate, then clears the gradients.
     ///
+    /// In a mixed network on a GPU, gradients that are not finite are cleared without an update, and the
+    /// loss scale is halved; see [`loss_scale`](Network::loss_scale), which counts such steps.
+    ///
     /// # Errors
     /// [`Error::Value`] for a rate that is negative or not finite, [`Error::State`] without
-    /// gradients or where a master was dropped.
+    /// gradients or where a master was dropped, [`Error::NonFinite`] for such gradients where the loss
+    /// scale is at its lowest.
     pub fn apply_gradients(&mut self, rate: f64) -> Result<()> {
         if !(rate.is_finite() && rate >= 0.0) {
             return Err(Error::Value(format!("the learning rate must be finite and at least 0, got {rate}")));
         }
         self.check_gradients("apply_gradients")?;
+        if self.scales_loss() && !self.gradients_are_finite()? {
+            if !self.may_skip() {
+                return Err(Error::NonFinite(
+                    "the gradients hold NaN or infinity though the loss is not scaled; call gradient_stats() for \
+                     the layer, then zero_gradients()"
+                        .into(),
+                ));
+            }
+            self.optimizer_state.loss_scale.note_skipped_step();
+            self.optimizer_state.step += 1;
+            self.zero_gradients();
+            return Ok(());
+        }
         let optimizer = self.optimizer_state.optimizer.clone();
         self.registry.prepare_moments(optimizer.slots().len(), self.precision.size());
         let values = StepValues { rate, ..self.manual_values() };
@@ -220,10 +265,22 @@ impl Network {
             lower_update(network, b, &optimizer)
         })?;
         self.registry.gradients_zeroed = true;
-        self.optimizer_state.updates += 1;
-        self.optimizer_state.step += 1;
+        count_update(self);
         self.optimizer_state.manual_rows = 0;
         Ok(())
+    }
+
+    /// Whether gradients that are not finite may be the loss scale's fault.
+    fn may_skip(&self) -> bool {
+        self.loss_scale().is_some_and(|now| now.may_be_too_large())
+    }
+
+    fn gradients_are_finite(&mut self) -> Result<bool> {
+        let values = self.manual_values();
+        let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
+            lower_clip(network, b, [true, false], false)
+        })?;
+        Ok(norm.is_none_or(f64::is_finite))
     }
 
     /// Forgets all gradients.
@@ -253,7 +310,7 @@ impl Network {
         run.execute(Access::Exclusive(&mut self.registry), phases, values)?;
         run.fetch(norm.as_slice())?;
         Ok(norm.map(|port| match self.precision {
-            Precision::Float32 => f64::from(run.read::<f32>(port)[0]),
+            Precision::Float32 | Precision::Mixed => f64::from(run.read::<f32>(port)[0]),
             Precision::Float64 => run.read::<f64>(port)[0],
         }))
     }
@@ -287,7 +344,9 @@ impl Network {
     fn gradient_elements(&self, store: usize) -> Result<Vec<f64>> {
         let gradient = self.registry.gradient(store)?;
         let flat: Vec<f64> = match self.precision {
-            Precision::Float32 => gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect(),
+            Precision::Float32 | Precision::Mixed => {
+                gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect()
+            }
             Precision::Float64 => gradient.as_slice::<f64>().to_vec(),
         };
         let parameters = self.registry.stores[store].parameters().iter();

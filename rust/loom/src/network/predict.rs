@@ -102,7 +102,7 @@ impl Network {
     /// As `predict`, and [`Error::Value`] for a batch size of zero.
     pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
         match self.precision {
-            Precision::Float32 => self.predict_rows::<f32>(input, batch_size),
+            Precision::Float32 | Precision::Mixed => self.predict_rows::<f32>(input, batch_size),
             Precision::Float64 => self.predict_rows::<f64>(input, batch_size),
         }
     }

@@ -92,7 +92,7 @@ impl Session {
     /// after the network has changed, [`Error::Value`] and [`Error::NonFinite`] for bad input.
     pub fn advance(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
         match network.precision {
-            Precision::Float32 => self.advance_in::<f32>(network, input),
+            Precision::Float32 | Precision::Mixed => self.advance_in::<f32>(network, input),
             Precision::Float64 => self.advance_in::<f64>(network, input),
         }
     }

@@ -24,7 +24,9 @@ impl State {
     pub(crate) fn tensor(&self, precision: Precision) -> Result<Tensor> {
         let shape = self.spec.shape.to_vec();
         match precision {
-            Precision::Float32 => Tensor::new(shape, self.content.as_slice::<f32>().to_vec()),
+            Precision::Float32 | Precision::Mixed => {
+                Tensor::new(shape, self.content.as_slice::<f32>().to_vec())
+            }
             Precision::Float64 => Tensor::new(shape, self.content.as_slice::<f64>().to_vec()),
         }
     }
@@ -60,7 +62,7 @@ fn filled(precision: Precision, len: usize, value: f64) -> Buffer {
         buffer
     }
     match precision {
-        Precision::Float32 => of::<f32>(len, value),
+        Precision::Float32 | Precision::Mixed => of::<f32>(len, value),
         Precision::Float64 => of::<f64>(len, value),
     }
 }

@@ -19,7 +19,7 @@ impl Constants {
     /// All of them, in the precision of `T`.
     pub fn of<T: Real>(&self) -> &[T] {
         match T::PRECISION {
-            Precision::Float32 => bytemuck::cast_slice(&self.float32),
+            Precision::Float32 | Precision::Mixed => bytemuck::cast_slice(&self.float32),
             Precision::Float64 => bytemuck::cast_slice(&self.float64),
         }
     }

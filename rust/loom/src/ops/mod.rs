@@ -35,6 +35,7 @@ pub mod product;
 pub mod product_update;
 pub mod recurrent;
 pub mod rotary;
+mod rounding;
 #[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
@@ -147,6 +148,22 @@ macro_rules! operations {
             }
         }
     };
+}
+
+impl Op {
+    /// The same in mixed precision: with operands of products rounded to 16 bits, sums as they are.
+    ///
+    /// Operations without products are as before.
+    #[must_use]
+    pub fn into_mixed(mut self) -> Self {
+        match &mut self {
+            Op::Product(op) => op.mixed = true,
+            Op::ProductUpdate(op) => op.product.mixed = true,
+            Op::Convolution(op) => op.mixed = true,
+            _ => {}
+        }
+        self
+    }
 }
 
 operations!(

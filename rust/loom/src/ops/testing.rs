@@ -116,10 +116,25 @@ impl<T: Real> Setting<T> {
         results
     }
 
+    /// The same with the first two operands, those of a product, rounded.
+    pub(crate) fn with_rounded(&self, round: impl Fn(T) -> T) -> Self {
+        let mut setting = self.clone();
+        for operand in setting.reads.iter_mut().take(2) {
+            *operand = Data::Real(operand.real().iter().map(|x| round(*x)).collect());
+        }
+        setting
+    }
+
     /// The first result.
     #[track_caller]
     pub(crate) fn result(&self, op: &impl Operation) -> Vec<T> {
-        self.run(op)[0].real().to_vec()
+        self.result_number(op, 0)
+    }
+
+    /// A result by its number.
+    #[track_caller]
+    pub(crate) fn result_number(&self, op: &impl Operation, number: usize) -> Vec<T> {
+        self.run(op)[number].real().to_vec()
     }
 }
 

@@ -153,6 +153,7 @@ impl Builder {
 
     fn push(&mut self, op: Op, reads: &[Value], writes: Vec<Value>, write: Write) {
         let (phase, at) = (self.phase, self.at.clone());
+        let op = if self.precision == Precision::Mixed { op.into_mixed() } else { op };
         self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at });
     }
 

@@ -144,7 +144,7 @@ impl Trainer {
         let shown: Vec<Value> = ports.output.into_iter().chain(ports.target).collect();
         self.run.fetch(&shown)?;
         let last = match self.run.program().precision() {
-            Precision::Float32 => self.newest_in::<f32>(),
+            Precision::Float32 | Precision::Mixed => self.newest_in::<f32>(),
             Precision::Float64 => self.newest_in::<f64>(),
         }?;
         Ok(self.earlier.iter().cloned().chain([last]).collect())
@@ -180,7 +180,7 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
         match network.precision() {
-            Precision::Float32 => self.step_in::<f32>(network, batches),
+            Precision::Float32 | Precision::Mixed => self.step_in::<f32>(network, batches),
             Precision::Float64 => self.step_in::<f64>(network, batches),
         }
     }
@@ -267,8 +267,7 @@ impl Trainer {
         }
         let access = Access::Exclusive(&mut network.registry);
         self.run.execute(access, Phase::Update..=Phase::Commit, &values)?;
-        network.optimizer_state.updates += 1;
-        network.optimizer_state.step += 1;
+        count_update(network);
         Ok(report)
     }
 
@@ -369,7 +368,8 @@ impl Trainer {
         }
     }
 
-    /// Leaves the step out, or says where it went wrong.
+    /// Leaves the step out, or says where it went wrong. It is left out in any case while the loss
+    /// scale may be the reason.
     pub(super) fn non_finite<T: Real>(
         &self,
         network: &mut Network,
@@ -377,6 +377,10 @@ impl Trainer {
         values: &StepValues,
     ) -> Result<StepReport> {
         network.registry.gradients_zeroed = true;
+        if network.scales_loss() && network.optimizer_state.loss_scale.may_be_too_large() {
+            network.optimizer_state.loss_scale.note_skipped_step();
+            return Ok(StepReport { rows: report.rows, ..left_out(network, report.rate) });
+        }
         if self.config.on_nonfinite == OnNonFinite::Raise {
             return Err(diagnose::explain::<T>(network, &self.run, report.gradient_norm, values));
         }
@@ -404,9 +408,20 @@ pub(super) fn step_values(
         rate: config.schedule.rate(config.learning_rate, step, total_steps),
         max_norm: config.gradient_clip.unwrap_or(f64::INFINITY),
         clip_value: config.clip_value.unwrap_or(f64::INFINITY),
+        loss_scale: state.loss_scale.scale,
+        good_steps: state.loss_scale.good_steps,
         gradients_zeroed: true,
         ..StepValues::default()
     }
+}
+
+/// Counts a step that changed the weights.
+pub(crate) fn count_update(network: &mut Network) {
+    if network.scales_loss() {
+        network.optimizer_state.loss_scale.note_good_step();
+    }
+    network.optimizer_state.updates += 1;
+    network.optimizer_state.step += 1;
 }
 
 /// The report of a step that moved nothing. The step counts, so that the next one draws anew;
@@ -453,7 +468,8 @@ pub(super) fn lower_loss(
     let shape = b.shape(scores).clone();
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
-    let op = loss_op(function, &shape, class_targets, weighted, &options, gradient)?;
+    let mut op = loss_op(function, &shape, class_targets, weighted, &options, gradient)?;
+    op.scaled = gradient && network.scales_loss();
     let target = if class_targets {
         b.input("target", Shape::from(op.outer * op.inner), Kind::Index)
     } else {
@@ -485,7 +501,8 @@ fn compile(
     if let Some(gradient) = b.ports.output_gradient {
         network.lower_backward(&mut b, &lowered, gradient, skip_last, false)?;
     }
-    lower_clip(network, &mut b, config.gradient_clip.is_some(), config.clip_value.is_some())?;
+    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
+    lower_clip(network, &mut b, clips, network.scales_loss())?;
     let count = network.layers().count();
     lower_update_scaled(network, &mut b, &config.optimizer, |number| {
         config.depth_scale.factor(number, count)

@@ -14,17 +14,25 @@ fn gradient(b: &mut Builder, store: usize, len: usize) -> Value {
 }
 
 /// Lowers clamping of elements (`clamp`), the global norm and scaling by it (`norm`).
-pub(crate) fn lower_clip(network: &Network, b: &mut Builder, norm: bool, clamp: bool) -> Result<()> {
+///
+/// Gradients of a `scaled` loss are divided by the scale along with that, and their norm is always
+/// looked at: it tells whether the scale was too large.
+pub(crate) fn lower_clip(
+    network: &Network,
+    b: &mut Builder,
+    [norm, clamp]: [bool; 2],
+    scaled: bool,
+) -> Result<()> {
     b.set_phase(Phase::Verdict);
     let stores: Vec<(usize, usize)> =
         network.trained_stores().map(|(store, _)| (store, network.registry.stores[store].len())).collect();
     if clamp {
         for &(store, len) in &stores {
             let gradient = gradient(b, store, len);
-            b.effect(ClampGradient { len }, &[], &[gradient]);
+            b.effect(ClampGradient { len, scaled }, &[], &[gradient]);
         }
     }
-    if norm && !stores.is_empty() {
+    if (norm || scaled) && !stores.is_empty() {
         let mut total: Option<Value> = None;
         for &(store, len) in &stores {
             let gradient = gradient(b, store, len);
@@ -33,7 +41,7 @@ pub(crate) fn lower_clip(network: &Network, b: &mut Builder, norm: bool, clamp: 
             total = Some(b.apply_fixed(op, &reads, "squares", Shape::from(1)));
         }
         let reads: Vec<Value> = total.into_iter().collect();
-        let factor = b.apply_fixed(ClipFactor, &reads, "clip", Shape::from(2));
+        let factor = b.apply_fixed(ClipFactor { scaled }, &reads, "clip", Shape::from(2));
         b.ports.gradient_norm = Some(factor);
         lower_scale(network, b, factor);
     }

@@ -61,7 +61,7 @@ impl Evaluator {
     pub fn update(&mut self, network: &Network, examples: &Examples<'_>, batch_size: usize) -> Result<()> {
         super::backprop::check_examples(network, &self.config, examples)?;
         match network.precision() {
-            Precision::Float32 => self.update_in::<f32>(network, examples, batch_size),
+            Precision::Float32 | Precision::Mixed => self.update_in::<f32>(network, examples, batch_size),
             Precision::Float64 => self.update_in::<f64>(network, examples, batch_size),
         }
     }

@@ -52,7 +52,7 @@ mod on_gpu {
     use crate::ops::loss::divisor;
     use crate::program::Phase;
     use crate::tensor::{Elements, TensorView};
-    use crate::train::backprop::{left_out, step_values};
+    use crate::train::backprop::{count_update, left_out, step_values};
     use crate::train::data::{Targets, gather};
     use crate::train::metrics::Truth;
     use crate::train::{Rows, count_step};
@@ -134,8 +134,7 @@ mod on_gpu {
                 return self.non_finite_at(network, report, &values);
             }
             self.update_metrics::<f32>();
-            network.optimizer_state.updates += 1;
-            network.optimizer_state.step += 1;
+            count_update(network);
             Ok(report)
         }
 
@@ -256,12 +255,13 @@ mod on_gpu {
             for (number, ((step, outcome), total)) in steps.iter().zip(&outcomes).zip(&totals).enumerate() {
                 let batch = &rows[step.first_row..step.first_row + step.rows];
                 let mut report = trainer.report(outcome, &step.values, *total, step.rows);
-                if outcome.left_out {
+                if outcome.overflowed {
+                    report = trainer.non_finite_at(network, report, &step.values)?;
+                } else if outcome.left_out {
                     trainer.reproduce(network, examples, batch, &step.values)?;
                     report = trainer.non_finite_at(network, report, &step.values)?;
                 } else {
-                    network.optimizer_state.updates += 1;
-                    network.optimizer_state.step += 1;
+                    count_update(network);
                     if let Some(kept) = kept {
                         trainer.count_metrics(
                             examples,
@@ -270,6 +270,8 @@ mod on_gpu {
                         );
                     }
                 }
+                // The host follows the device's scale by the same rule.
+                debug_assert!(network.loss_scale().is_none_or(|now| now.scale == outcome.scale));
                 count_step(network, &report);
                 reports.push(report);
             }

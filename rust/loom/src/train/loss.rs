@@ -172,6 +172,7 @@ pub(crate) fn loss_op(
         class_weight: options.class_weight.clone(),
         weighted,
         gradient,
+        scaled: false,
     })
 }
 

@@ -1,6 +1,6 @@
 //! What training leaves behind, so that it can go on where it stopped.
 
-use super::Optimizer;
+use super::{LossScale, Optimizer};
 use serde::{Deserialize, Serialize};
 
 /// Counters of the last training and the rule its moments belong to.
@@ -27,4 +27,7 @@ pub struct OptimizerState {
     /// Rows that the manual loop has passed since gradients were last applied.
     #[serde(default)]
     pub manual_rows: u64,
+    /// What the loss is scaled by in a mixed network on a GPU.
+    #[serde(default, skip_serializing_if = "LossScale::is_fresh")]
+    pub loss_scale: LossScale,
 }

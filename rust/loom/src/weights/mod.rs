@@ -244,7 +244,7 @@ impl WeightStore {
     /// that precision, [`Error::State`] where the master was dropped.
     pub fn set_storage(&mut self, index: usize, values: &[f64]) -> Result<()> {
         match self.precision {
-            Precision::Float32 => {
+            Precision::Float32 | Precision::Mixed => {
                 let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
                 self.write_part(index, &values)
             }
@@ -297,7 +297,7 @@ impl WeightStore {
             )));
         }
         match self.precision {
-            Precision::Float32 => self.set_in::<f32>(index, values),
+            Precision::Float32 | Precision::Mixed => self.set_in::<f32>(index, values),
             Precision::Float64 => self.set_in::<f64>(index, values),
         }
     }
@@ -317,7 +317,7 @@ impl WeightStore {
     pub fn get(&self, index: usize) -> Result<Tensor> {
         let layout = &self.parameters[index].layout;
         match self.precision {
-            Precision::Float32 => {
+            Precision::Float32 | Precision::Mixed => {
                 Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?))
             }
             Precision::Float64 => {
@@ -335,7 +335,7 @@ impl WeightStore {
         let Some(dtype) = self.active.filter(|_| info.morphable) else { return self.get(index) };
         let (packed, scales) = self.version(dtype, index)?;
         match self.precision {
-            Precision::Float32 => {
+            Precision::Float32 | Precision::Mixed => {
                 let mut stored = vec![0.0f32; info.len()];
                 dtype::decode(dtype, packed, scales, info.channels(), &mut stored)?;
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&stored))
@@ -368,7 +368,7 @@ impl WeightStore {
         };
         version.epoch = None;
         let encoded = match self.precision {
-            Precision::Float32 => self.encode_parts::<f32>(cpu, dtype, &mut version),
+            Precision::Float32 | Precision::Mixed => self.encode_parts::<f32>(cpu, dtype, &mut version),
             Precision::Float64 => self.encode_parts::<f64>(cpu, dtype, &mut version),
         };
         if encoded.is_ok() {

@@ -6,6 +6,7 @@
 use super::few_columns::{group_rows, lanes, threads};
 use super::plan::{Cut, Limits, few_rows_will_do};
 use super::tile::Tile;
+use super::units;
 
 /// Where C is large. B's stored transpose suits [`TALL`] better.
 pub const HUGE: Tile = Tile::new(128, 256, 16, 8, 16);
@@ -114,6 +115,35 @@ pub(super) fn choose(
     best.1
 }
 
+/// On matrix units, where C is large.
+pub const UNITS_LARGE: Tile = Tile::new(128, 128, 32, 8, 8);
+/// On matrix units, where the large one would leave multiprocessors idle.
+pub const UNITS_SMALL: Tile = Tile::new(64, 64, 32, 8, 4);
+/// The fewest products that are worth matrix units: with fewer, starting and waiting is what takes time.
+const LEAST_UNITS: usize = 1 << 25;
+/// The fewest products worth a part of their own there.
+const LEAST_UNITS_PART: usize = 128;
+
+/// The cut of a mixed product on matrix units, where there are such and they suit the extents.
+pub(super) fn choose_units([rows, columns, depth]: [usize; 3], limits: &Limits) -> Option<Cut> {
+    let least = UNITS_SMALL.rows as usize;
+    if !limits.units || rows.min(columns).min(depth) < least || rows * columns * depth < LEAST_UNITS {
+        return None;
+    }
+    let groups = |tile: &Tile| rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize);
+    let fits = |tile: &Tile| {
+        units::workgroup_bytes(tile) as usize <= limits.workgroup_bytes
+            && tile.threads() as usize <= limits.threads
+    };
+    let large = groups(&UNITS_LARGE) >= PROCESSORS && fits(&UNITS_LARGE);
+    let tile = if large { UNITS_LARGE } else { UNITS_SMALL };
+    let mut parts = 1;
+    while groups(&tile) * parts < 3 * PROCESSORS / 4 && depth / (parts * 2) >= LEAST_UNITS_PART {
+        parts *= 2;
+    }
+    fits(&tile).then_some(Cut::Units(tile, parts))
+}
+
 /// Microseconds that the kernel for few columns is expected to take.
 fn few_columns_time([rows, columns, depth]: [usize; 3], rows_each: u32) -> f64 {
     let steps = depth.div_ceil(lanes(columns as u32) as usize);
@@ -155,8 +185,8 @@ impl Candidate {
 mod tests {
     use super::*;
 
-    const ROOMY: Limits = Limits { workgroup_bytes: 49152, threads: 1024 };
-    const SPARE: Limits = Limits { workgroup_bytes: 16384, threads: 256 };
+    const ROOMY: Limits = Limits { workgroup_bytes: 49152, threads: 1024, units: true };
+    const SPARE: Limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
 
     #[test]
     fn the_cut_suits_the_extents() {
@@ -179,6 +209,15 @@ mod tests {
         assert_eq!(choose([1001; 3], plain, true, false, &ROOMY), Cut::Tiles(EVEN, 1));
         assert_eq!(choose([1, 512, 784], plain, false, false, &ROOMY), Cut::FewRows(1));
         assert_eq!(choose([1, 4096, 4096], plain, false, false, &ROOMY), Cut::FewRows(4));
+    }
+
+    #[test]
+    fn matrix_units_are_for_large_products() {
+        assert_eq!(choose_units([4096; 3], &ROOMY), Some(Cut::Units(UNITS_LARGE, 1)));
+        assert_eq!(choose_units([1024, 512, 784], &ROOMY), Some(Cut::Units(UNITS_SMALL, 1)));
+        assert_eq!(choose_units([64, 512, 784], &ROOMY), None);
+        assert_eq!(choose_units([4096, 10, 4096], &ROOMY), None);
+        assert_eq!(choose_units([4096; 3], &SPARE), None);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! B is read as one long row of vec4s. There are as many threads as make whole columns of it, so
 //! that each of a thread's four elements stays in one column from step to step.
 
+use super::half::Rounding;
+
 /// The most columns it is generated for.
 pub const MAX_COLUMNS: usize = 16;
 /// The most threads of a workgroup.
@@ -21,6 +23,8 @@ pub struct FewColumns<'a> {
     pub columns: u32,
     /// Rows of C made by one workgroup: 1, 2 or 4.
     pub rows: u32,
+    /// How operands are rounded.
+    pub rounding: Rounding,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -49,7 +53,8 @@ pub(super) fn group_rows(rows: usize) -> u32 {
 impl FewColumns<'_> {
     /// The module's text.
     pub fn source(&self) -> String {
-        let Self { columns, rows, declarations } = *self;
+        let Self { columns, rows, rounding, declarations } = *self;
+        let half = rounding.functions();
         let (lanes, threads) = (lanes(columns), threads(columns));
         let each = |text: &dyn Fn(u32) -> String| (0..rows).map(text).collect::<String>();
         let sums = each(&|r| format!("    var sum{r} = vec4<f32>();\n"));
@@ -57,7 +62,8 @@ impl FewColumns<'_> {
         let step = |at: &str, indent: &str| {
             let products =
                 each(&|r| format!("{indent}sum{r} = fma(left_four(row{r}, {at}, lane), b, sum{r});\n"));
-            format!("{indent}b = load_four(({at}) * {columns}u + thread * 4u, column);\n{products}")
+            let four = format!("load_four(({at}) * {columns}u + thread * 4u, column)");
+            format!("{indent}b = {};\n{products}", rounding.operand(4, &four))
         };
         let unrolled: String = (0..4).map(|i| step(&format!("k + {}u", i * lanes), "        ")).collect();
         let single = step("k", "        ");
@@ -75,6 +81,8 @@ impl FewColumns<'_> {
                 format!("vec4<f32>({})", loads.join(", "))
             }
         };
+        let left_four = rounding.operand(4, &left_four);
+        let last_four = rounding.operand(4, &format!("load_four(k * {columns}u + thread * 4u, column)"));
         let put = each(&|r| format!("    sums[{}u + thread] = sum{r};\n", r * threads));
         let (mut tree, mut left) = (String::new(), lanes);
         // Four lanes of a column become one, or two at the end; what a thread replaces it alone reads.
@@ -102,7 +110,7 @@ impl FewColumns<'_> {
             tree += &format!("    workgroupBarrier();\n    if (thread < {next}u) {{\n{join}{done}    }}\n");
         }
         format!(
-            "{declarations}
+            "{half}{declarations}
 var<workgroup> sums: array<vec4<f32>, {memory}>;
 
 fn cell(at: u32) -> f32 {{
@@ -143,7 +151,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     if (k + lane.x < constants.depth) {{
         // Past the last element there may be anything, which is not to be multiplied.
         let inside = vec4<u32>(k) + lane < vec4<u32>(constants.depth);
-        b = select(zero, load_four(k * {columns}u + thread * 4u, column), inside);
+        b = select(zero, {last_four}, inside);
 {rest}    }}
     // One fixed tree over the lanes.
 {put}{tree}}}

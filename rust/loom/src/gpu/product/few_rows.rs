@@ -1,6 +1,7 @@
 //! The product of a few rows, such as one sample, with a matrix: every element of B is needed
 //! once, so threads read B side by side and nothing is kept in workgroup memory but sums.
 
+use super::half::Rounding;
 use super::tile::Along;
 
 /// The most rows it is generated for.
@@ -23,6 +24,8 @@ pub struct FewRows<'a> {
     pub width: u32,
     /// Whether the summed extent is cut into `constants.parts` parts.
     pub parts: bool,
+    /// How operands are rounded.
+    pub rounding: Rounding,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -57,11 +60,13 @@ impl FewRows<'_> {
         let rows = 0..self.rows;
         let each = |text: &dyn Fn(u32) -> String| rows.clone().map(text).collect::<String>();
         let sums = each(&|r| format!("    var sum{r} = {ty}();\n"));
+        let a = |r: u32, width: u32| self.rounding.operand(width, &format!("load_a({r}u, k)"));
         let products = each(&|r| match (across, width) {
-            (true, 4) => format!("            sum{r} = fma(vec4<f32>(load_a({r}u, k)), b, sum{r});\n"),
-            (false, 4) => format!("            sum{r} += dot(load_a({r}u, k), b);\n"),
-            _ => format!("            sum{r} = fma(load_a({r}u, k), b, sum{r});\n"),
+            (true, 4) => format!("            sum{r} = fma(vec4<f32>({}), b, sum{r});\n", a(r, 1)),
+            (false, 4) => format!("            sum{r} += dot({}, b);\n", a(r, 4)),
+            _ => format!("            sum{r} = fma({}, b, sum{r});\n", a(r, 1)),
         });
+        let b = self.rounding.operand(width, "load_b(k, first_column)");
         let put = each(&|r| format!("    sums[{}u + lane * {columns}u + column] = sum{r};\n", r * THREADS));
         let halve = each(&|r| {
             let at = format!("{}u + lane * {columns}u + column", r * THREADS);
@@ -81,7 +86,7 @@ impl FewRows<'_> {
             false => ("1u", "let first = 0u;\n    let last = constants.depth;"),
         };
         format!(
-            "{declarations}
+            "{rounding}{declarations}
 var<workgroup> sums: array<{ty}, {memory}>;
 var<private> part: u32;
 
@@ -98,7 +103,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     let first_column = group % groups * {all_columns}u + column * {columns_of_thread}u;
 {sums}    if (first_column < constants.columns) {{
         for (var k = first + lane * {step}u; k < last; k += {stride}u) {{
-            let b = load_b(k, first_column);
+            let b = {b};
 {products}        }}
     }}
     // One fixed tree over the lanes.
@@ -112,6 +117,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 {store}    }}
 }}
 ",
+            rounding = self.rounding.functions(),
             declarations = self.declarations,
             memory = self.rows * THREADS,
             last_column = self.columns() - 1,

@@ -1,9 +1,10 @@
 //! From extents to kernels.
 
-use super::choose::choose;
+use super::choose::{choose, choose_units};
 use super::column_sums::ColumnSums;
 use super::few_columns::{FewColumns, MAX_COLUMNS};
 use super::few_rows::{self, FewRows};
+use super::half::Rounding;
 use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
 use super::reduce;
 use super::tile::{Along, Edges, Loader, Tile};
@@ -35,6 +36,8 @@ pub struct Problem<'a> {
     pub bias: bool,
     /// What is done to finished elements.
     pub finish: Finish<'a>,
+    /// Whether the elements of A and B are rounded to binary16 before they are multiplied.
+    pub mixed: bool,
 }
 
 /// What a device offers the kernels.
@@ -44,6 +47,8 @@ pub struct Limits {
     pub workgroup_bytes: usize,
     /// Threads of a workgroup.
     pub threads: usize,
+    /// Whether it multiplies f16 matrices with f32 sums, 16 x 16 at a time.
+    pub units: bool,
 }
 
 /// The dispatches of a product, one after the other.
@@ -88,6 +93,8 @@ pub enum Cut {
     FewColumns(u32),
     /// Tiles, with the depth cut into so many parts.
     Tiles(Tile, usize),
+    /// Tiles made on matrix units, likewise.
+    Units(Tile, usize),
 }
 
 impl Problem<'_> {
@@ -101,6 +108,9 @@ impl Problem<'_> {
         let (left, right) = self.loaders();
         let single = left.width == 1 || right.width == 1 || !self.output.in_fours(self.columns);
         let extents = [self.rows, self.columns, self.depth];
+        if let Some(cut) = choose_units(extents, limits).filter(|_| self.mixed) {
+            return cut;
+        }
         choose(
             extents,
             [self.left.transposed, self.right.transposed],
@@ -134,7 +144,7 @@ impl Problem<'_> {
     /// are better made by themselves.
     pub fn plan_with_column_sums(&self, at: usize, limits: &Limits) -> Option<Plan> {
         let cut = self.choose(limits);
-        let Cut::Tiles(tile, _) = cut else { return None };
+        let (Cut::Tiles(tile, _) | Cut::Units(tile, _)) = cut else { return None };
         let (parts, chunk) = self.parts(cut);
         let right = self.loaders().1;
         let width = if self.output.in_fours(self.columns) { 4 } else { 1 };
@@ -166,7 +176,8 @@ impl Problem<'_> {
         let (label, groups, written, source) = match cut {
             Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
             Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows),
-            Cut::Tiles(tile, _) => self.tiles(&mut declarations, tile, width, parts, with_product),
+            Cut::Tiles(tile, _) => self.tiles(&mut declarations, (tile, false), width, parts, with_product),
+            Cut::Units(tile, _) => self.tiles(&mut declarations, (tile, true), width, parts, with_product),
         };
         let constants = vec![
             self.rows as u32,
@@ -217,7 +228,7 @@ impl Problem<'_> {
         let (parts, step) = match cut {
             Cut::FewRows(parts) => (parts, 128),
             Cut::FewColumns(_) => (1, 1),
-            Cut::Tiles(tile, parts) => (parts, tile.step() as usize),
+            Cut::Tiles(tile, parts) | Cut::Units(tile, parts) => (parts, tile.step() as usize),
         };
         let chunk = self.depth.div_ceil(parts.max(1)).next_multiple_of(step).max(step);
         (self.depth.div_ceil(chunk).max(1), chunk)
@@ -253,7 +264,14 @@ impl Problem<'_> {
         declarations.right(self.right, self.storage, width);
         let written = self.declare_store(declarations, store, parts);
         let text = declarations.text.clone();
-        let kernel = FewRows { rows: self.rows as u32, along, width, parts: parts > 1, declarations: &text };
+        let kernel = FewRows {
+            rows: self.rows as u32,
+            along,
+            width,
+            parts: parts > 1,
+            rounding: Rounding::of(self.mixed),
+            declarations: &text,
+        };
         let groups = self.columns.div_ceil(kernel.columns()) * parts;
         ("product.few_rows", groups, written, kernel.source())
     }
@@ -262,14 +280,15 @@ impl Problem<'_> {
         declarations.left(self.left, 1);
         declarations.right_in_fours(self.storage);
         let written = self.declare_store(declarations, 1, 1);
-        let kernel = FewColumns { columns: self.columns as u32, rows, declarations: &declarations.text };
+        let (columns, rounding) = (self.columns as u32, Rounding::of(self.mixed));
+        let kernel = FewColumns { columns, rows, rounding, declarations: &declarations.text };
         ("product.few_columns", self.rows.div_ceil(rows as usize), written, kernel.source())
     }
 
     fn tiles(
         &self,
         declarations: &mut Declarations,
-        tile: Tile,
+        (tile, units): (Tile, bool),
         width: u32,
         parts: usize,
         sums: Option<(ColumnSums, usize)>,
@@ -293,9 +312,12 @@ impl Problem<'_> {
             extents: ["constants.rows", "constants.columns", "constants.depth"],
             parts: (parts > 1).then_some(["constants.parts", "constants.chunk"]),
             hooks,
+            rounding: Rounding::of(self.mixed),
+            units,
             declarations: &declarations.text,
         };
-        ("product.tiles", tiles * parts + extra, written, kernel.source())
+        let label = if units { "product.units" } else { "product.tiles" };
+        (label, tiles * parts + extra, written, kernel.source())
     }
 }
 

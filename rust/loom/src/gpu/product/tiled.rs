@@ -5,6 +5,7 @@
 //! caller's. So the same text multiplies plain matrices, packed weights and the windows of a
 //! convolution.
 
+use super::half::Rounding;
 use super::tile::{Along, Edges, Loader, Tile};
 use std::fmt::Write;
 
@@ -78,6 +79,11 @@ pub struct Tiled<'a> {
     pub parts: Option<[&'a str; 2]>,
     /// What else the hooks are called for and with.
     pub hooks: Hooks<'a>,
+    /// How operands are rounded.
+    pub rounding: Rounding,
+    /// Whether a mixed product is made on matrix units, by cooperative matrices of f16; see
+    /// [`has_fragments`](super::units::has_fragments).
+    pub units: bool,
     /// Bindings, constants and hooks.
     pub declarations: &'a str,
 }
@@ -85,7 +91,11 @@ pub struct Tiled<'a> {
 impl Tiled<'_> {
     /// The module's text.
     pub fn source(&self) -> String {
-        let mut text = String::from(self.declarations);
+        let functions = match self.units {
+            true => "enable f16;\nenable wgpu_cooperative_matrix;\n",
+            false => self.rounding.functions(),
+        };
+        let mut text = format!("{functions}{}", self.declarations);
         // Writing to a string cannot fail.
         let _ = self.write(&mut text);
         text
@@ -94,9 +104,13 @@ impl Tiled<'_> {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let tile = &self.tile;
         let [rows, columns, depth] = self.extents;
-        let memory = tile.memory(self.padding());
-        writeln!(out, "\n// Tiles of A and B, k-major; the sums of the slices at the end.")?;
-        writeln!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;")?;
+        if self.units {
+            self.write_unit_memory(out)?;
+        } else {
+            let memory = tile.memory(self.padding());
+            writeln!(out, "\n// Tiles of A and B, k-major; the sums of the slices at the end.")?;
+            writeln!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;")?;
+        }
         writeln!(out, "// Which part of the summed extent this workgroup adds up.")?;
         writeln!(out, "var<private> part: u32;")?;
         writeln!(out, "// Which of the products made side by side.\nvar<private> batch: u32;\n")?;
@@ -105,27 +119,32 @@ impl Tiled<'_> {
             out,
             "fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,"
         )?;
-        writeln!(out, "        @builtin(local_invocation_index) thread: u32) {{")?;
+        let subgroup = if self.units { ", @builtin(subgroup_id) subgroup: u32" } else { "" };
+        writeln!(out, "        @builtin(local_invocation_index) thread: u32{subgroup}) {{")?;
         writeln!(out, "    let rows = {rows};\n    let columns = {columns};\n    let depth = {depth};")?;
         writeln!(out, "    let tile_rows = (rows + {}u) / {}u;", tile.rows - 1, tile.rows)?;
         writeln!(out, "    let tile_columns = (columns + {}u) / {}u;", tile.columns - 1, tile.columns)?;
         writeln!(out, "    let tiles = tile_rows * tile_columns;")?;
-        writeln!(out, "    let group = group_index(id, count);")?;
+        // The prelude's function would count as different from thread to thread, and so would what is
+        // read from private variables: matrix units want control flow that is the same for all.
+        let group = if self.units { "id.x + id.y * count.x" } else { "group_index(id, count)" };
+        writeln!(out, "    let group = {group};")?;
         let parts = self.parts.map_or("1u", |[parts, _]| parts);
         match self.hooks.batches {
             Some(batches) => {
-                writeln!(out, "    part = group / tiles % {parts};")?;
-                writeln!(out, "    batch = group / tiles / {parts};")?;
-                self.write_return(out, &format!("batch >= {batches}"), &format!("{parts} * {batches}"))?;
+                writeln!(out, "    let own_part = group / tiles % {parts};")?;
+                writeln!(out, "    let own_batch = group / tiles / {parts};")?;
+                writeln!(out, "    part = own_part;\n    batch = own_batch;")?;
+                self.write_return(out, &format!("own_batch >= {batches}"), &format!("{parts} * {batches}"))?;
             }
             None => {
-                writeln!(out, "    part = group / tiles;")?;
-                self.write_return(out, &format!("part >= {parts}"), parts)?;
+                writeln!(out, "    let own_part = group / tiles;\n    part = own_part;")?;
+                self.write_return(out, &format!("own_part >= {parts}"), parts)?;
             }
         }
         match self.parts {
             Some([_, chunk]) => {
-                writeln!(out, "    let first = part * {chunk};")?;
+                writeln!(out, "    let first = own_part * {chunk};")?;
                 writeln!(out, "    let last = min(depth, first + {chunk});")?;
             }
             None => writeln!(out, "    let first = 0u;\n    let last = depth;")?,
@@ -161,7 +180,9 @@ impl Tiled<'_> {
         writeln!(out, "        workgroupBarrier();")?;
         writeln!(out, "    }}")?;
         self.write_column_stores(out)?;
-        if tile.slices == 1 {
+        if self.units {
+            self.write_unit_stores(out)?;
+        } else if tile.slices == 1 {
             self.write_stores(out)?
         } else {
             self.write_sliced_stores(out)?
@@ -273,6 +294,9 @@ impl Tiled<'_> {
                 }
             }
         }
+        if self.units {
+            return self.write_unit_positions(out);
+        }
         // A block of 8 by 4 neighbouring threads loads the fewest different words at a time.
         let (down, along) = (tile.rows / tile.thread_rows, tile.columns / tile.thread_columns);
         let wide = along.min(8);
@@ -289,6 +313,9 @@ impl Tiled<'_> {
     }
 
     fn write_sums(&self, out: &mut String) -> std::fmt::Result {
+        if self.units {
+            return self.write_unit_sums(out);
+        }
         for row in 0..self.tile.thread_rows {
             for column in 0..self.tile.thread_columns / 4 {
                 writeln!(out, "    var c{row}_{column} = vec4<f32>();")?;
@@ -374,6 +401,9 @@ impl Tiled<'_> {
 
     /// Moves what was fetched into workgroup memory, k-major.
     fn write_fill(&self, out: &mut String) -> std::fmt::Result {
+        if self.units {
+            return self.write_unit_fill(out);
+        }
         let tile = &self.tile;
         for side in self.sides() {
             let Placed { name, extent, loader, stride, base, .. } = side;
@@ -384,7 +414,7 @@ impl Tiled<'_> {
                     writeln!(out, "        if (thread + {}u < {total}u) {{", load * tile.threads())?;
                 }
                 let (across, k) = (format!("{name}_across{load}"), format!("{name}_k{load}"));
-                let value = format!("{name}_next{load}");
+                let value = self.rounding.operand(loader.width, &format!("{name}_next{load}"));
                 match (loader.along, loader.width) {
                     (Along::Across, 4) => {
                         writeln!(
@@ -393,10 +423,11 @@ impl Tiled<'_> {
                         )?;
                     }
                     (Along::Depth, 4) => {
+                        writeln!(out, "        let {name}_put{load} = {value};")?;
                         for i in 0..4 {
                             writeln!(
                                 out,
-                                "        memory[{base}u + ({k} + {i}u) * {stride}u + {across} / 4u][{across} % 4u] = {value}[{i}];"
+                                "        memory[{base}u + ({k} + {i}u) * {stride}u + {across} / 4u][{across} % 4u] = {name}_put{load}[{i}];"
                             )?;
                         }
                     }
@@ -416,6 +447,9 @@ impl Tiled<'_> {
     /// One step of sums for each k of the thread's slice, written out: accumulators in an array,
     /// or a loop around them, would not stay in registers.
     fn write_products(&self, out: &mut String) -> std::fmt::Result {
+        if self.units {
+            return self.write_unit_products(out);
+        }
         let tile = &self.tile;
         let (down, along) = (tile.rows / tile.thread_rows, tile.columns / tile.thread_columns);
         let (left, right) = (self.left_stride(), self.right_stride());
@@ -445,7 +479,13 @@ impl Tiled<'_> {
     }
 
     /// Stores four values, or as many of them as are inside.
-    fn write_store(&self, out: &mut String, row: &str, column: &str, value: &str) -> std::fmt::Result {
+    pub(super) fn write_store(
+        &self,
+        out: &mut String,
+        row: &str,
+        column: &str,
+        value: &str,
+    ) -> std::fmt::Result {
         writeln!(out, "    {{")?;
         writeln!(
             out,

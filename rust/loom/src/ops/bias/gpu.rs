@@ -154,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(8))]
+        #![proptest_config(crate::gpu::testing::cases(8))]
 
         #[test]
         fn any_extents(rows in 1..150usize, outer in 1..3usize, channels in 1..150usize,

@@ -8,7 +8,7 @@ mod tests;
 
 use super::{Convolution, Direction};
 use crate::Result;
-use crate::gpu::product::{Edges, Tile};
+use crate::gpu::product::{Edges, Tile, units};
 use crate::gpu::{GpuOperation, Recorder, Template};
 
 /// Workgroups that keep all of a device busy.
@@ -104,6 +104,15 @@ fn divisor(extent: usize, most: usize) -> usize {
 /// Tiles of a matrix of these extents.
 fn tiles(tile: &Tile, rows: usize, columns: usize) -> usize {
     rows.div_ceil(tile.rows as usize) * columns.div_ceil(tile.columns as usize)
+}
+
+/// The tile for matrix units, where the convolution is mixed and there are such: without slices, which
+/// are for threads that multiply one by one.
+fn on_units(op: &Convolution, recorder: &Recorder<'_>, tile: Tile) -> Option<Tile> {
+    let capabilities = recorder.capabilities();
+    let tile = Tile { depth: tile.depth.next_multiple_of(16), slices: 1, ..tile };
+    let fits = units::workgroup_bytes(&tile) as usize <= capabilities.workgroup_storage;
+    (op.mixed && capabilities.has_matrix_units() && fits && units::has_fragments(&tile)).then_some(tile)
 }
 
 /// What has to be looked at; the extent that grows with the images always is, so that one text

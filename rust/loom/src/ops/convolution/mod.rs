@@ -14,8 +14,9 @@ mod weights;
 mod window;
 
 use super::geometry::{Geometry, extents_text};
+use super::rounding::{self, with_operand};
 use super::{Direction, Operation, pointwise::Activation};
-use crate::cpu::{Args, Real, View};
+use crate::cpu::{Args, Cpu, Real, View};
 use crate::{Error, Result, dtype};
 use std::fmt;
 use window::Sweep;
@@ -58,6 +59,9 @@ pub struct Convolution {
     pub bias: bool,
     /// Applied to the result; set by fusion.
     pub activation: Option<Activation>,
+    /// Whether both operands are rounded to 16 bits: to bfloat16 on the CPU, to binary16 on a GPU. Sums,
+    /// bias and activation are as without.
+    pub mixed: bool,
 }
 
 impl fmt::Display for Convolution {
@@ -75,6 +79,9 @@ impl fmt::Display for Convolution {
             extents_text(g, &g.dilation),
             self.groups
         )?;
+        if self.mixed {
+            write!(f, " mixed")?;
+        }
         if self.bias {
             write!(f, " +bias")?;
         }
@@ -117,31 +124,51 @@ impl Convolution {
         Ok(())
     }
 
-    /// The weight in the computation's precision, decoded where it is packed.
-    fn with_weight<T: Real>(&self, view: View<'_>, body: impl FnOnce(&[T]) -> Result<()>) -> Result<()> {
-        let Some(packed) = view.packed else { return body(view.elements()) };
+    /// The weight in the computation's precision, decoded where it is packed, rounded where operands are.
+    fn with_weight<T: Real>(
+        &self,
+        cpu: &Cpu,
+        view: View<'_>,
+        body: impl FnOnce(&[T]) -> Result<()>,
+    ) -> Result<()> {
+        let rounded = |weight: &[T]| with_operand(cpu, self.mixed, rounding::Operand::Right, weight, body);
+        let Some(packed) = view.packed else { return rounded(view.elements()) };
         scratch::lend(&scratch::DECODED, self.weights(), |weight| {
             dtype::decode(packed, view.bytes, view.scales, self.outputs, weight)?;
-            body(weight)
+            rounded(weight)
         })
     }
 }
 
 impl Operation for Convolution {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (cpu, mixed) = (args.cpu, self.mixed);
+        let first = args.read::<T>(0);
+        with_operand(cpu, mixed, rounding::Operand::Left, first, |first| match self.direction {
+            Direction::Forward => self.sweep(args, Sweep::Forward, first),
+            Direction::InputGradient => self.sweep(args, Sweep::InputGradient, first),
+            Direction::WeightGradient => {
+                let second = args.read::<T>(1);
+                with_operand(cpu, mixed, rounding::Operand::Right, second, |second| {
+                    self.correlate(args, first, second)
+                })
+            }
+        })
+    }
+}
+
+impl Convolution {
+    fn correlate<T: Real>(&self, args: &mut Args<'_>, input: &[T], gradient: &[T]) -> Result<()> {
         let (cpu, rows, accumulate) = (args.cpu, args.rows, args.accumulate);
         let destination = args.write::<T>(0);
-        let (sweep, source) = match self.direction {
-            Direction::Forward => (Sweep::Forward, args.read::<T>(0)),
-            Direction::InputGradient => (Sweep::InputGradient, args.read::<T>(0)),
-            Direction::WeightGradient => {
-                let (input, gradient) = (args.read::<T>(0), args.read::<T>(1));
-                self.check(rows, input.len(), destination.len(), gradient.len())?;
-                let operands = correlate::Operands { input, gradient, accumulate, destination };
-                return correlate::run(self, cpu, rows, operands);
-            }
-        };
-        self.with_weight(args.view(1), |weight: &[T]| {
+        self.check(rows, input.len(), destination.len(), gradient.len())?;
+        correlate::run(self, cpu, rows, correlate::Operands { input, gradient, accumulate, destination })
+    }
+
+    fn sweep<T: Real>(&self, args: &mut Args<'_>, sweep: Sweep, source: &[T]) -> Result<()> {
+        let (cpu, rows) = (args.cpu, args.rows);
+        let destination = args.write::<T>(0);
+        self.with_weight(cpu, args.view(1), |weight: &[T]| {
             match sweep {
                 Sweep::Forward => self.check(rows, source.len(), weight.len(), destination.len())?,
                 Sweep::InputGradient => self.check(rows, destination.len(), weight.len(), source.len())?,

@@ -37,7 +37,7 @@ pub(super) fn convolution(
     groups: usize,
 ) -> Convolution {
     let [inputs, outputs] = channels;
-    Convolution { direction, geometry, inputs, outputs, groups, bias: false, activation: None }
+    Convolution { direction, geometry, inputs, outputs, groups, bias: false, activation: None, mixed: false }
 }
 
 /// A square window with as many outputs as fit.

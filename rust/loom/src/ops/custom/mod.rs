@@ -85,7 +85,7 @@ pub struct Custom(pub Arc<dyn CustomOperation>);
 impl Operation for Custom {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         match T::PRECISION {
-            Precision::Float32 => self.0.run_f32(args),
+            Precision::Float32 | Precision::Mixed => self.0.run_f32(args),
             Precision::Float64 => self.0.run_f64(args),
         }
     }

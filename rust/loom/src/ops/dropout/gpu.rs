@@ -54,7 +54,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(crate::gpu::testing::cases(24))]
 
         #[test]
         fn masks_are_those_of_the_cpu(

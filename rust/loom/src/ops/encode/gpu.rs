@@ -132,7 +132,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(crate::gpu::testing::cases(24))]
 
         #[test]
         fn any_extents(rows in 1..40usize, channels in 1..40usize, exponent in -45..37i32, seed: u64) {

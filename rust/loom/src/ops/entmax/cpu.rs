@@ -133,7 +133,7 @@ fn bisect<V: Vector>(v: &[V::Element], power: Power) -> V::Element {
     let half = V::Element::from_f64(0.5);
     let (mut below, mut above) = (-V::Element::ONE, V::Element::ZERO);
     let halvings = match V::Element::PRECISION {
-        Precision::Float32 => HALVINGS,
+        Precision::Float32 | Precision::Mixed => HALVINGS,
         Precision::Float64 => 2 * HALVINGS,
     };
     for _ in 0..halvings {

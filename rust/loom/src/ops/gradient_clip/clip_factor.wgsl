@@ -1,6 +1,8 @@
-// The norm, and what brings it down to the limit.
+// The norm, and what brings it down to the limit; of gradients of a scaled loss, what also divides them
+// by the scale, a power of two.
 @group(0) @binding(0) var<storage, read> total: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
+#{CONTROL}
 
 struct Constants {
     step: u32,
@@ -9,9 +11,9 @@ var<immediate> constants: Constants;
 
 @compute @workgroup_size(1)
 fn main() {
-    let norm = sqrt(total[0]);
+    let norm = sqrt(total[0]) / #{SCALE};
     let limit = steps[constants.step].max_norm;
     result[0] = norm;
     // A norm that is not finite scales nothing: the step is refused, its gradients left to look at.
-    result[1] = select(1.0, limit / norm, is_finite(norm) && norm > limit);
+    result[1] = select(1.0, limit / norm, is_finite(norm) && norm > limit) / #{SCALE};
 }

@@ -50,9 +50,10 @@ impl<T: Real> Kernel<T> for Squares<'_, T> {
 
 impl Operation for ClipFactor {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let norm = args.read::<T>(0)[0].to_f64().sqrt();
+        let scale = if self.scaled { f64::from(args.values.loss_scale) } else { 1.0 };
+        let norm = args.read::<T>(0)[0].to_f64().sqrt() / scale;
         let max_norm = args.values.max_norm;
-        let factor = if norm > max_norm && norm.is_finite() { max_norm / norm } else { 1.0 };
+        let factor = if norm > max_norm && norm.is_finite() { max_norm / norm } else { 1.0 } / scale;
         let result = args.write::<T>(0);
         result[0] = T::from_f64(norm);
         result[1] = T::from_f64(factor);
@@ -97,10 +98,12 @@ impl Operation for ClampGradient {
         if limit == T::INFINITY {
             return Ok(());
         }
+        let scaled = self.scaled;
+        let limit = if scaled { limit * T::from_f64(f64::from(args.values.loss_scale)) } else { limit };
         let isa = args.cpu.isa();
         let gradient = args.write::<T>(0);
         args.cpu.pool().for_each_chunk(gradient, PASS, |_, gradient| {
-            T::dispatch(isa, Clamp { gradient, limit });
+            T::dispatch(isa, Clamp { gradient, limit, keeps_infinity: scaled });
         });
         Ok(())
     }
@@ -110,6 +113,7 @@ impl Operation for ClampGradient {
 struct Clamp<'a, T> {
     gradient: &'a mut [T],
     limit: T,
+    keeps_infinity: bool,
 }
 
 impl<T: Real> Kernel<T> for Clamp<'_, T> {
@@ -118,8 +122,14 @@ impl<T: Real> Kernel<T> for Clamp<'_, T> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         let (least, greatest) = (V::splat(-self.limit), V::splat(self.limit));
+        let infinity = V::splat(T::INFINITY);
         // The gradient stands second, so that a NaN stays one.
-        update(self.gradient, |g: V| least.max(greatest.min(g)));
+        match self.keeps_infinity {
+            false => update(self.gradient, |g: V| least.max(greatest.min(g))),
+            true => {
+                update(self.gradient, |g: V| V::select(g.abs().eq(infinity), g, least.max(greatest.min(g))))
+            }
+        }
     }
 }
 
@@ -165,7 +175,7 @@ mod tests {
             }
         };
         let clamped: Vec<T> = gradient.iter().map(clamp).collect();
-        assert_bits(&setting.result(&ClampGradient { len }), &clamped);
+        assert_bits(&setting.result(&ClampGradient { len, scaled: false }), &clamped);
     }
 
     proptest! {
@@ -195,7 +205,7 @@ mod tests {
         let factor = |squares: f64, max_norm: f64| {
             let mut setting = Setting::new(1, &[&[squares]], &[2]);
             setting.values.max_norm = max_norm;
-            let result = setting.result(&ClipFactor);
+            let result = setting.result(&ClipFactor { scaled: false });
             (result[0], result[1])
         };
         assert_eq!(factor(16.0, 1.0), (4.0, 0.25));
@@ -213,6 +223,6 @@ mod tests {
         let mut setting = Setting::new(1, &[&[3.0, 1.0]], &[]);
         setting.writes = vec![Data::Real(gradient.clone())];
         assert_bits(&setting.result(&ScaleGradient { len: 4 }), &gradient);
-        assert_bits(&setting.result(&ClampGradient { len: 4 }), &gradient);
+        assert_bits(&setting.result(&ClampGradient { len: 4, scaled: false }), &gradient);
     }
 }

@@ -49,8 +49,16 @@ impl GpuOperation for SquaredSum {
 
 impl GpuOperation for ClipFactor {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let kernel = Template::new(include_str!("clip_factor.wgsl")).kernel("clip_factor");
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?)];
+        let control =
+            if self.scaled { "@group(0) @binding(2) var<storage, read> control: Control;" } else { "" };
+        let kernel = Template::new(include_str!("clip_factor.wgsl"))
+            .section("CONTROL", control)
+            .section("SCALE", if self.scaled { "control.scale" } else { "1.0" })
+            .kernel("clip_factor");
+        let mut operands = vec![Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?)];
+        if self.scaled {
+            operands.push(Bind::Read(recorder.control()));
+        }
         recorder.dispatch(&kernel, &operands, &[], 1)
     }
 }
@@ -58,12 +66,12 @@ impl GpuOperation for ClipFactor {
 /// Runs a kernel over a gradient in units of four elements; `factor` is bound before it.
 fn change(
     recorder: &mut Recorder<'_>,
-    (label, text): (&str, &str),
+    (label, template): (&str, Template),
     factor: Option<Operand>,
     len: usize,
 ) -> Result<()> {
     let gradient = recorder.write(0)?;
-    let kernel = Template::new(text).constant("THREADS", THREADS).kernel(label);
+    let kernel = template.constant("THREADS", THREADS).kernel(label);
     for part in recorder.parts(len, OFFSET_ELEMENTS)? {
         let gradient = Bind::Write(gradient.slice(part.start, part.len())?);
         let operands: Vec<Bind> = factor.iter().cloned().map(Bind::Read).chain([gradient]).collect();
@@ -76,13 +84,29 @@ fn change(
 impl GpuOperation for ScaleGradient {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let factor = recorder.read(0)?;
-        change(recorder, ("scale_gradient", include_str!("scale.wgsl")), Some(factor), self.len)
+        let template = Template::new(include_str!("scale.wgsl"));
+        change(recorder, ("scale_gradient", template), Some(factor), self.len)
     }
 }
 
 impl GpuOperation for ClampGradient {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        change(recorder, ("clamp_gradient", include_str!("clamp.wgsl")), None, self.len)
+        let control = self.scaled.then(|| recorder.control());
+        let (declaration, scale, kept) = match self.scaled {
+            // An infinity of a scaled gradient says that the scale was too large, and has to stay.
+            true => (
+                "@group(0) @binding(0) var<storage, read> control: Control;",
+                " * control.scale",
+                "0x7f7fffffu",
+            ),
+            false => ("", "", "0x7f800000u"),
+        };
+        let template = Template::new(include_str!("clamp.wgsl"))
+            .constant("BINDING", u32::from(self.scaled))
+            .section("CONTROL", declaration)
+            .section("SCALE", scale)
+            .section("CLAMPED", kept);
+        change(recorder, ("clamp_gradient", template), control, self.len)
     }
 }
 
@@ -123,7 +147,11 @@ mod tests {
             for squares in [0.0, 16.0, 17.0, 1e-12, 1e38, f32::INFINITY, f32::NAN] {
                 let mut setting = Setting::new(1, &[&[squares]], &[2]);
                 setting.values.max_norm = max_norm;
-                check(ClipFactor, &setting);
+                check(ClipFactor { scaled: false }, &setting);
+                for scale in [1.0, 65536.0] {
+                    setting.values.loss_scale = scale;
+                    check(ClipFactor { scaled: true }, &setting);
+                }
             }
         }
     }
@@ -146,7 +174,9 @@ mod tests {
                 let mut setting = Setting::new(1, &[], &[]);
                 setting.writes = vec![Data::Real(gradient.clone())];
                 setting.values.clip_value = limit;
-                in_parts(ClampGradient { len }, &setting);
+                in_parts(ClampGradient { len, scaled: false }, &setting);
+                setting.values.loss_scale = 4.0;
+                in_parts(ClampGradient { len, scaled: true }, &setting);
             }
         }
     }

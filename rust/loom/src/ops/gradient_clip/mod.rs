@@ -24,8 +24,14 @@ pub struct SquaredSum {
 /// Reads the total of squares (1,), writes (norm, factor): factor is
 /// `max_norm / norm` where the norm exceeds the step's `max_norm`, and 1 otherwise, also
 /// where the norm is not finite: such a step is refused, its gradients left to look at.
+///
+/// Where the loss was `scaled`, the gradients are: the norm is theirs divided by the scale, and so
+/// is the factor.
 #[derive(Clone, Debug)]
-pub struct ClipFactor;
+pub struct ClipFactor {
+    /// Whether gradients are of a scaled loss.
+    pub scaled: bool,
+}
 
 /// Multiplies a store's flat gradient by the factor: reads (norm, factor), changes the
 /// gradient in place. A factor of 1 leaves the memory untouched.
@@ -36,10 +42,15 @@ pub struct ScaleGradient {
 }
 
 /// Clamps a store's flat gradient to plus or minus the step's `clip_value`, in place.
+///
+/// Where the loss was `scaled`, so is the limit, and what is infinite stays so: it says that the
+/// scale was too large.
 #[derive(Clone, Debug)]
 pub struct ClampGradient {
     /// Elements of the flat gradient.
     pub len: usize,
+    /// Whether the gradient is of a scaled loss.
+    pub scaled: bool,
 }
 
 impl fmt::Display for SquaredSum {

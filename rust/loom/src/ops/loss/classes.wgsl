@@ -33,7 +33,7 @@ fn main(
     let there = row < constants.rows;
     var weight = 1.0;
     #{WEIGHT}
-    let divisor = steps[constants.step].loss_divisor;
+    let divisor = steps[constants.step].loss_divisor#{SCALED};
     // Weights that are all 0 have a divisor of 0, and no gradient.
     let scale = select(0.0, weight / divisor, divisor > 0.0);
     var loss = 0.0;

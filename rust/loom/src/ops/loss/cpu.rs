@@ -48,7 +48,8 @@ impl Operation for Loss {
             validate_labels(self, labels)?;
         }
         validate_output(self, output)?;
-        let (isa, divisor) = (args.cpu.isa(), args.values.loss_divisor);
+        let scale = if self.scaled { f64::from(args.values.loss_scale) } else { 1.0 };
+        let (isa, divisor) = (args.cpu.isa(), args.values.loss_divisor / scale);
         let losses = args.write::<T>(0);
         let (row, rows) = (self.elements(), rows_per_task(self.elements(), TRANSCENDENTAL));
         let task = |task: usize, losses: &mut [T], gradient: &mut [T]| {

@@ -63,13 +63,14 @@ struct Bindings {
 
 impl Bindings {
     fn add(&mut self, name: &str, element: &str, bind: Bind) {
+        self.add_one(name, &format!("array<{element}>"), bind);
+    }
+
+    fn add_one(&mut self, name: &str, ty: &str, bind: Bind) {
         let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
         let number = self.operands.len();
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            self.text,
-            "@group(0) @binding({number}) var<storage, {access}> {name}: array<{element}>;"
-        );
+        let _ = writeln!(self.text, "@group(0) @binding({number}) var<storage, {access}> {name}: {ty};");
         self.operands.push(bind);
     }
 }
@@ -95,6 +96,9 @@ impl GpuOperation for Loss {
         if self.gradient {
             bindings.add("gradient", "f32", Bind::Write(recorder.write(1)?));
         }
+        if self.scaled {
+            bindings.add_one("control", "Control", Bind::Read(recorder.control()));
+        }
         let (template, row_threads) = match self.is_over_classes() {
             true => self.over_classes(),
             false => self.over_elements(),
@@ -102,6 +106,7 @@ impl GpuOperation for Loss {
         let kernel = template
             .constant("THREADS", THREADS)
             .section("BINDINGS", &bindings.text)
+            .section("SCALED", if self.scaled { " / control.scale" } else { "" })
             .section(
                 "WEIGHT",
                 if self.weighted { "if there {\n        weight = weights[row];\n    }" } else { "" },
@@ -241,6 +246,21 @@ mod tests {
     }
 
     #[test]
+    fn a_scaled_gradient_is_the_gradient_times_the_scale() {
+        for function in FUNCTIONS {
+            let op = loss(function, 1, 5, 1);
+            let mut setting = example::<f32>(op.clone(), 3, 9).setting();
+            setting.values.loss_scale = 1024.0;
+            let plain = setting.result_number(&op, 1);
+            let scaled = Loss { scaled: true, ..op };
+            check(scaled.clone(), &setting);
+            for (scaled, plain) in setting.result_number(&scaled, 1).iter().zip(plain) {
+                assert_eq!(scaled.to_bits(), (plain * 1024.0).to_bits());
+            }
+        }
+    }
+
+    #[test]
     fn a_divisor_of_zero_makes_the_gradient_zero() {
         for function in FUNCTIONS {
             let mut op = loss(function, 1, 5, 1);
@@ -271,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10))]
+        #![proptest_config(crate::gpu::testing::cases(10))]
 
         #[test]
         fn any_loss(op in losses(1..40, 40), rows in 1..70usize) {

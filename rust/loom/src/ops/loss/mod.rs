@@ -70,6 +70,9 @@ pub struct Loss {
     pub weighted: bool,
     /// Whether the gradient is written.
     pub gradient: bool,
+    /// Whether the gradient is multiplied by the loss scale: the step's on the CPU, on a GPU that which
+    /// the verdict on the step before has left.
+    pub scaled: bool,
 }
 
 impl fmt::Display for Loss {

@@ -17,6 +17,7 @@ pub(super) fn loss(function: LossFunction, outer: usize, classes: usize, inner: 
         class_weight: None,
         weighted: false,
         gradient: true,
+        scaled: false,
     }
 }
 

@@ -226,7 +226,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(8))]
+        #![proptest_config(crate::gpu::testing::cases(8))]
 
         #[test]
         fn any_windows(g in geometries(), rows in 1..3usize, channels in 1..5usize) {

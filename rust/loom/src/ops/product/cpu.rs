@@ -5,9 +5,10 @@ use crate::Result;
 use crate::cpu::product::{
     Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product,
 };
-use crate::cpu::{Args, Isa, Real, View};
+use crate::cpu::{Args, Cpu, Isa, Real, View};
 use crate::dtype::{self, DType};
 use crate::ops::pointwise::{self, Activation};
+use crate::ops::rounding::{self, with_operand};
 use crate::ops::{Direction, Operation};
 use crate::tensor::{Buffer, Precision};
 use std::cell::RefCell;
@@ -79,23 +80,28 @@ pub(in crate::ops) fn with_decoded<T: Real, R>(
     result
 }
 
-/// Shows a (depth, columns) weight as the right operand of a product.
+/// Shows a (depth, columns) weight as the right operand of a product that may be mixed.
 pub(in crate::ops) fn with_right<T: Real, R>(
+    cpu: &Cpu,
+    mixed: bool,
     weight: View<'_>,
     depth: usize,
     columns: usize,
     then: impl FnOnce(&dyn PanelSource<T>) -> R,
 ) -> Result<R> {
     match (weight.packed, T::PRECISION) {
+        // Of these, rounding would change nothing.
         (Some(DType::BFloat16), Precision::Float32) => {
             Ok(then(&Bfloat16Panels::new(bytemuck::cast_slice(weight.bytes), depth, columns)))
         }
-        (Some(DType::Int8), Precision::Float32) => {
+        (Some(DType::Int8), Precision::Float32) if !mixed => {
             let scales: &[T] = bytemuck::cast_slice(weight.scales);
             Ok(then(&Int8Panels::new(bytemuck::cast_slice(weight.bytes), scales, depth, columns)))
         }
         _ => with_decoded(weight, depth * columns, columns, |plain: &[T]| {
-            then(&Strided::right(plain, depth, columns))
+            with_operand(cpu, mixed, rounding::Operand::Right, plain, |plain| {
+                then(&Strided::right(plain, depth, columns))
+            })
         }),
     }
 }
@@ -104,19 +110,23 @@ impl Operation for Product {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (rows, inputs, outputs) = (args.rows * self.multiplier, self.inputs, self.outputs);
         let start = if args.accumulate { Start::Continue } else { Start::Zero };
-        let cpu = args.cpu;
+        let (cpu, mixed) = (args.cpu, self.mixed);
+        let (left, right) = (rounding::Operand::Left, rounding::Operand::Right);
         match self.direction {
             Direction::Forward => {
-                let x = Strided::left(args.read::<T>(0), rows, inputs);
                 let bias = self.bias.then(|| Bias::Columns(args.read::<T>(2)));
                 let weight = args.view(1);
                 let y = Output::new(args.write(0), rows, outputs);
-                finish(bias, self.activation, |epilogue| {
-                    with_right(weight, inputs, outputs, |w| product(cpu, &x, w, start, epilogue, y))
+                with_operand(cpu, mixed, left, args.read::<T>(0), |x| {
+                    let x = Strided::left(x, rows, inputs);
+                    finish(bias, self.activation, |epilogue| {
+                        with_right(cpu, mixed, weight, inputs, outputs, |w| {
+                            product(cpu, &x, w, start, epilogue, y);
+                        })
+                    })
                 })
             }
             Direction::InputGradient => {
-                let dy = Strided::left(args.read::<T>(0), rows, outputs);
                 let weight = args.view(1);
                 let derivative = self.derivative.map(|activation| Derive {
                     activation,
@@ -124,19 +134,28 @@ impl Operation for Product {
                     columns: inputs,
                 });
                 let dx = Output::new(args.write(0), rows, inputs);
-                with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
-                    let w = Strided::right_transposed(plain, outputs, inputs);
-                    match derivative {
-                        Some(derive) => product(cpu, &dy, &w, start, &derive, dx),
-                        None => product(cpu, &dy, &w, start, &NoEpilogue, dx),
-                    }
+                with_operand(cpu, mixed, left, args.read::<T>(0), |dy| {
+                    let dy = Strided::left(dy, rows, outputs);
+                    with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
+                        with_operand(cpu, mixed, right, plain, |plain| {
+                            let w = Strided::right_transposed(plain, outputs, inputs);
+                            match derivative {
+                                Some(derive) => product(cpu, &dy, &w, start, &derive, dx),
+                                None => product(cpu, &dy, &w, start, &NoEpilogue, dx),
+                            }
+                        });
+                    })
                 })
             }
             Direction::WeightGradient => {
-                let x = Strided::left_transposed(args.read::<T>(0), inputs, rows);
-                let dy = Strided::right(args.read::<T>(1), rows, outputs);
                 let dw = Output::new(args.write(0), inputs, outputs);
-                product(cpu, &x, &dy, start, &NoEpilogue, dw);
+                with_operand(cpu, mixed, left, args.read::<T>(0), |x| {
+                    with_operand(cpu, mixed, right, args.read::<T>(1), |dy| {
+                        let x = Strided::left_transposed(x, inputs, rows);
+                        let dy = Strided::right(dy, rows, outputs);
+                        product(cpu, &x, &dy, start, &NoEpilogue, dw);
+                    });
+                });
                 Ok(())
             }
         }

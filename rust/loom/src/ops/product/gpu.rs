@@ -34,7 +34,11 @@ pub(in crate::ops) fn record(
 
 fn limits(recorder: &Recorder<'_>) -> Limits {
     let capabilities = recorder.capabilities();
-    Limits { workgroup_bytes: capabilities.workgroup_storage, threads: capabilities.workgroup_threads }
+    Limits {
+        workgroup_bytes: capabilities.workgroup_storage,
+        threads: capabilities.workgroup_threads,
+        units: capabilities.has_matrix_units(),
+    }
 }
 
 fn record_plan(recorder: &mut Recorder<'_>, plan: &Plan, operands: &Operands<'_>) -> Result<()> {
@@ -119,6 +123,7 @@ impl Product {
             accumulate,
             bias: false,
             finish: Finish::None,
+            mixed: self.mixed,
         }
     }
 
@@ -167,6 +172,7 @@ impl Product {
                 accumulate: recorder.accumulate() || first > 0,
                 bias: self.bias && last,
                 finish: if last { finish } else { Finish::None },
+                mixed: self.mixed,
             };
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
             let operands = Operands { left: &x, right: &right, bias: bias.as_ref(), saved: None, output: &y };
@@ -194,6 +200,7 @@ impl Product {
                 accumulate: recorder.accumulate(),
                 bias: false,
                 finish,
+                mixed: self.mixed,
             };
             let right = weight.slice(first * self.outputs, count * self.outputs)?;
             let saved = saved.as_ref();
@@ -285,7 +292,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+        #![proptest_config(crate::gpu::testing::cases(40))]
 
         #[test]
         fn any_extents(
@@ -320,6 +327,24 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(crate::gpu::testing::cases(12))]
+
+        #[test]
+        fn any_mixed_product(
+            rows in extent(), inputs in extent(), outputs in extent(), direction in 0usize..3, accumulate: bool,
+            fused: bool,
+        ) {
+            let mut op = product(DIRECTIONS[direction], inputs, outputs);
+            if op.direction == Direction::Forward {
+                (op.bias, op.activation) = (fused, fused.then_some(Activation::Relu));
+            }
+            let mut setting = setting(&op, rows);
+            setting.accumulate = accumulate;
+            testing::check_mixed(op, &setting);
+        }
+    }
+
     /// The gradients of weight and bias made together are the CPU's, and the same bits again.
     fn check_both(op: &Product, rows: usize, accumulate: bool) {
         let Some(gpu) = testing::gpu() else { return };
@@ -330,7 +355,13 @@ mod tests {
         bias.accumulate = accumulate;
         bias.writes = vec![Data::Real(numbers(8, op.outputs))];
         let cpu = Cpu::global().unwrap();
-        let expected = [weight.run_on(op, cpu).unwrap(), bias.run_on(&sum, cpu).unwrap()].concat();
+        // The bias's gradient sums what is not rounded.
+        let plain = Product { mixed: false, ..op.clone() };
+        let product = match op.mixed {
+            true => weight.with_rounded(testing::to_float16).run_on(&plain, cpu),
+            false => weight.run_on(op, cpu),
+        };
+        let expected = [product.unwrap(), bias.run_on(&sum, cpu).unwrap()].concat();
         let name = Op::from(op.clone());
         weight.writes.append(&mut bias.writes);
         let both = || testing::run_both(&gpu, &name, &weight, &sum, rows.is_multiple_of(2)).unwrap();
@@ -356,7 +387,10 @@ mod tests {
             (200, 150, 140),
         ] {
             for accumulate in [false, true] {
-                check_both(&product(Direction::WeightGradient, inputs, outputs), rows, accumulate);
+                for mixed in [false, true] {
+                    let op = Product { mixed, ..product(Direction::WeightGradient, inputs, outputs) };
+                    check_both(&op, rows, accumulate);
+                }
             }
         }
         let op = Product { multiplier: 3, ..product(Direction::WeightGradient, 12, 20) };
@@ -379,6 +413,86 @@ mod tests {
             check_packed(&product(Direction::Forward, 515, 10), 66, false, dtype);
             check_packed(&product(Direction::Forward, 301, 7), 300, true, dtype);
         }
+    }
+
+    #[test]
+    fn what_binary16_cannot_hold_shows_in_mixed_products() {
+        // Ties, what is subnormal or too small in 16 bits, and what is too large for them.
+        let corners = [
+            1.000_488_3,
+            1.001_464_8,
+            6.1e-5,
+            5.960_464_5e-8,
+            8.9e-8,
+            2.98e-8,
+            2.9e-8,
+            -1e-30,
+            65_519.0,
+            65_520.0,
+            -70_000.0,
+            f32::INFINITY,
+            f32::NAN,
+            1e-42,
+        ];
+        for (rows, outputs) in [(1, 3), (corners.len(), 3), (corners.len(), 40)] {
+            for corner in corners {
+                let inputs = 9;
+                let op = product(Direction::Forward, inputs, outputs);
+                let mut setting = setting(&op, rows);
+                // One corner a row, alone in its sum.
+                let mut x = vec![0.0; rows * inputs];
+                for (row, x) in x.chunks_mut(inputs).enumerate() {
+                    x[row % inputs] = if rows == 1 { corner } else { corners[row] };
+                }
+                setting.reads = vec![Data::Real(x), Data::Real(vec![1.0; inputs * outputs])];
+                let Some(gpu) = testing::gpu() else { return };
+                let mixed = Op::from(op.clone()).into_mixed();
+                let found = testing::run(&gpu, &mixed, &setting, None).unwrap();
+                let expected =
+                    setting.with_rounded(testing::to_float16).run_on(&op, Cpu::global().unwrap()).unwrap();
+                for (found, expected) in found[0].real().iter().zip(expected[0].real()) {
+                    assert!(
+                        found == expected || found.is_nan() && expected.is_nan(),
+                        "{found:e} for {expected:e}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mixed_products_of_every_kernel() {
+        for direction in DIRECTIONS {
+            // Few rows, few columns, tiles in fours and one by one, parts.
+            for (rows, inputs, outputs) in
+                [(1, 700, 40), (3, 33, 36), (64, 512, 10), (70, 40, 52), (65, 33, 31), (16, 1500, 24)]
+            {
+                let op = product(direction, inputs, outputs);
+                testing::check_mixed(op.clone(), &setting(&op, rows));
+            }
+        }
+    }
+
+    #[test]
+    fn large_mixed_products_go_to_matrix_units_where_there_are_such() {
+        for direction in DIRECTIONS {
+            // In fours and not, multiples of the tiles and not, in parts and whole.
+            for (rows, inputs, outputs) in
+                [(256, 512, 300), (257, 515, 301), (128, 1024, 256), (66, 770, 1290)]
+            {
+                let mut op = product(direction, inputs, outputs);
+                (op.bias, op.activation) = match direction {
+                    Direction::Forward => (true, Some(Activation::Relu)),
+                    _ => (false, None),
+                };
+                let mut setting = setting(&op, rows);
+                testing::check_mixed(op.clone(), &setting);
+                setting.accumulate = true;
+                testing::check_mixed(op, &setting);
+            }
+        }
+        let op = Product { mixed: true, ..product(Direction::WeightGradient, 512, 300) };
+        check_both(&op, 256, false);
     }
 
     #[test]
@@ -409,8 +523,9 @@ mod tests {
             accumulate: false,
             bias: true,
             finish: Finish::None,
+            mixed: false,
         };
-        let limits = Limits { workgroup_bytes: 16384, threads: 256 };
+        let limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
         for (rows, columns, depth) in [(64, 10, 512), (64, 8, 512), (1024, 10, 512)] {
             let plan = problem(rows, columns, depth).plan(&limits);
             assert_eq!((plan.stages.len(), plan.partials), (1, 0));

@@ -35,12 +35,24 @@ pub struct Product {
     pub activation: Option<Activation>,
     /// Whose derivative the input gradient is multiplied by; set by fusion.
     pub derivative: Option<Activation>,
+    /// Whether both operands of the product are rounded to 16 bits: to bfloat16 on the CPU, to binary16
+    /// on a GPU. Sums, bias and activation are as without.
+    pub mixed: bool,
 }
 
 impl Product {
     /// The unfused product in this direction.
     pub fn new(direction: Direction, multiplier: usize, inputs: usize, outputs: usize) -> Self {
-        Self { direction, multiplier, inputs, outputs, bias: false, activation: None, derivative: None }
+        Self {
+            direction,
+            multiplier,
+            inputs,
+            outputs,
+            bias: false,
+            activation: None,
+            derivative: None,
+            mixed: false,
+        }
     }
 }
 
@@ -49,6 +61,9 @@ impl fmt::Display for Product {
         write!(f, "product.{} {}x{}", self.direction, self.inputs, self.outputs)?;
         if self.multiplier != 1 {
             write!(f, " x{}", self.multiplier)?;
+        }
+        if self.mixed {
+            write!(f, " mixed")?;
         }
         if self.bias {
             write!(f, " +bias")?;

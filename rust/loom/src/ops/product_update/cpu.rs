@@ -5,6 +5,7 @@ use crate::Result;
 use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::cpu::{Args, Real};
 use crate::ops::Operation;
+use crate::ops::rounding::{self, with_operand};
 use crate::ops::update::Slots;
 use crate::tensor::Buffer;
 use std::cell::Cell;
@@ -19,9 +20,20 @@ thread_local! {
 
 impl Operation for ProductUpdate {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (x, dy) = (args.read::<T>(0), args.read::<T>(1));
+        let (cpu, mixed) = (args.cpu, self.product.mixed);
+        // Rounded once, not again for every few rows of the gradient.
+        with_operand(cpu, mixed, rounding::Operand::Left, x, |x| {
+            with_operand(cpu, mixed, rounding::Operand::Right, dy, |dy| self.run_plain(args, x, dy))
+        });
+        Ok(())
+    }
+}
+
+impl ProductUpdate {
+    fn run_plain<T: Real>(&self, args: &mut Args<'_>, x: &[T], dy: &[T]) {
         let (inputs, outputs) = (self.product.inputs, self.product.outputs);
         let rows = args.rows * self.product.multiplier;
-        let (x, dy) = (args.read::<T>(0), args.read::<T>(1));
         let gradient = args.read::<T>(2);
         let (cpu, values) = (args.cpu, args.values);
         let mut slots = Slots::of(args);
@@ -45,6 +57,5 @@ impl Operation for ProductUpdate {
             ROWS.set(buffer);
         });
         self.update.run_plain(cpu, values, weight.end..self.update.len, &mut slots, gradient);
-        Ok(())
     }
 }

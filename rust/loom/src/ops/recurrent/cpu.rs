@@ -66,9 +66,9 @@ fn pack<'a, T: Real>(
 ) -> Result<PackedRight<'a, T>> {
     let (units, gates) = (op.units, op.cell.gates() * op.units);
     match op.direction {
-        Direction::Forward => {
-            with_right(weight, units, gates, |source| PackedRight::pack(cpu, rows, source, memory))
-        }
+        Direction::Forward => with_right(cpu, false, weight, units, gates, |source| {
+            PackedRight::pack(cpu, rows, source, memory)
+        }),
         _ => with_decoded(weight, units * gates, gates, |plain: &[T]| {
             PackedRight::pack(cpu, rows, &Strided::right_transposed(plain, gates, units), memory)
         }),

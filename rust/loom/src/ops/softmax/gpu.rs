@@ -91,7 +91,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(8))]
+        #![proptest_config(crate::gpu::testing::cases(8))]
 
         #[test]
         fn any_extents(

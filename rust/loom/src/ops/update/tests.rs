@@ -79,7 +79,7 @@ fn compare<T: Real>(tolerance: f64) {
     assert_eq!(cases.len(), 6 + 8 + 16);
     for case in cases {
         let expected = match T::PRECISION {
-            Precision::Float32 => &case.float32,
+            Precision::Float32 | Precision::Mixed => &case.float32,
             Precision::Float64 => &case.float64,
         };
         let len = expected[0].len();

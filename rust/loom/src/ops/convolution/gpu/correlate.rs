@@ -1,7 +1,7 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
-use super::{Convolution, divisor, edges, element, enough, tiles, windows};
-use crate::gpu::product::{Along, Hooks, Loader, Tile, Tiled};
+use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
+use crate::gpu::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
 use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
 use crate::{Error, Result};
 
@@ -110,6 +110,15 @@ impl Results {
 }
 
 pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
+    let rounding = Rounding::of(op.mixed);
+    let units = match cut {
+        Cut::Tiles(tile, _) => on_units(op, recorder, tile),
+        Cut::Direct(..) => None,
+    };
+    let cut = match (cut, units) {
+        (Cut::Tiles(_, parts), Some(tile)) => Cut::Tiles(tile, parts),
+        (cut, _) => cut,
+    };
     let (source, gradient) = (recorder.read(0)?, recorder.read(1)?);
     let results = Results::of(op, recorder)?;
     let extents = Extents::new(op, recorder.rows());
@@ -127,9 +136,15 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     let (text, groups, widths) = match cut {
         Cut::Tiles(tile, _) => {
             let widths = [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 });
-            (tiled(tile, &extents, widths, both), tiles(&tile, inputs * taps, outputs), widths)
+            (
+                tiled(tile, &extents, widths, both, rounding, units.is_some()),
+                tiles(&tile, inputs * taps, outputs),
+                widths,
+            )
         }
-        Cut::Direct(block, _) => (direct(block, &extents, both), inputs * (outputs / block), [1, 1]),
+        Cut::Direct(block, _) => {
+            (direct(block, &extents, both, rounding), inputs * (outputs / block), [1, 1])
+        }
     };
     let [store_width, gradient_width] = widths;
     // One part is the result; several are side by side, the weight's elements first.
@@ -172,7 +187,14 @@ fn reduce(recorder: &mut Recorder<'_>, partials: Operand, results: &Results, par
     recorder.dispatch(&kernel, &operands, &constants, elements.div_ceil(THREADS / SLICES))
 }
 
-fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2], both: bool) -> String {
+fn tiled(
+    tile: Tile,
+    extents: &Extents,
+    [store_width, gradient_width]: [u32; 2],
+    both: bool,
+    rounding: Rounding,
+    units: bool,
+) -> String {
     let rows = match extents.inputs.is_multiple_of(tile.rows as usize) {
         true => include_str!("correlate_channels.wgsl"),
         false => include_str!("correlate_rows.wgsl"),
@@ -193,12 +215,14 @@ fn tiled(tile: Tile, extents: &Extents, [store_width, gradient_width]: [u32; 2],
             batches: Some("GROUPS"),
             ..Hooks::default()
         },
+        rounding,
+        units,
         declarations: &[include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl"), rows].concat(),
     }
     .source()
 }
 
-fn direct(block: usize, extents: &Extents, both: bool) -> String {
+fn direct(block: usize, extents: &Extents, both: bool, rounding: Rounding) -> String {
     let taps = extents.taps;
     let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
     // Sum number i is that of tap i / block and output i % block; after the taps' come the gradients' own.
@@ -207,11 +231,14 @@ fn direct(block: usize, extents: &Extents, both: bool) -> String {
     let gradients = each(block, &|i| format!("        let dy{i} = gradient[plane + {i}u * PIXELS];\n"));
     let own =
         each(if both { block } else { 0 }, &|i| format!("        sum{0} += dy{i};\n", taps * block + i));
+    let factors =
+        each(block, &|i| format!("        let h{i} = {};\n", rounding.operand(1, &format!("dy{i}"))));
     let products = each(taps, &|tap| {
-        let load = format!("        let x{tap} = element(window, tap_of(channel, {tap}u));\n");
+        let found = format!("element(window, tap_of(channel, {tap}u))");
+        let load = format!("        let x{tap} = {};\n", rounding.operand(1, &found));
         load + &each(block, &|i| {
             let sum = tap * block + i;
-            format!("        sum{sum} = fma(x{tap}, dy{i}, sum{sum});\n")
+            format!("        sum{sum} = fma(x{tap}, h{i}, sum{sum});\n")
         })
     });
     let rounds = each(count.div_ceil(ROUND), &|round| {
@@ -226,10 +253,11 @@ fn direct(block: usize, extents: &Extents, both: bool) -> String {
     let text = include_str!("correlate_direct.wgsl")
         .replace("#{SUMS}", sums.trim_end())
         .replace("#{GRADIENTS}", gradients.trim_end())
-        .replace("#{PRODUCTS}", (own + &products).trim_end())
+        .replace("#{PRODUCTS}", (own + &factors + &products).trim_end())
         .replace("#{ROUNDS}", rounds.trim_end());
     format!(
-        "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\nconst ROUND: u32 = {ROUND}u;\n{}{text}",
+        "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\nconst ROUND: u32 = {ROUND}u;\n{}{}{text}",
+        rounding.functions(),
         include_str!("correlate.wgsl")
     )
 }

@@ -1,7 +1,7 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, THREADS, divisor, edges, element, enough, tiles, windows};
-use crate::gpu::product::{Along, Hooks, Loader, Storage, Tile, Tiled};
+use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
+use crate::gpu::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
 use crate::gpu::{Bind, Recorder, Template};
 use crate::ops::{Direction, pointwise};
 use crate::{Error, Result};
@@ -97,12 +97,16 @@ impl<'a> Sweep<'a> {
             };
         let weight_width = if wide { 4 } else { 1 };
         let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
+        let rounding = Rounding::of(op.mixed);
         let (declarations, groups) = match cut {
             Cut::Tiles(tile) => {
-                (self.tiled(tile, weight_width, store_width), tiles(&tile, self.destinations, pixels))
+                let units = on_units(op, recorder, tile);
+                let tile = units.unwrap_or(tile);
+                let text = self.tiled(tile, units.is_some(), rounding, [weight_width, store_width]);
+                (text, tiles(&tile, self.destinations, pixels))
             }
             Cut::Direct(block) => (
-                self.direct(block, weight_width, store_width),
+                self.direct(block, rounding, weight_width, store_width),
                 pixels.div_ceil(THREADS * store_width as usize) * (self.destinations / block),
             ),
         };
@@ -154,7 +158,13 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn tiled(&self, tile: Tile, weight_width: u32, store_width: u32) -> String {
+    fn tiled(
+        &self,
+        tile: Tile,
+        units: bool,
+        rounding: Rounding,
+        [weight_width, store_width]: [u32; 2],
+    ) -> String {
         // Of the weight (inputs, taps, outputs), terms are the outputs on the way back.
         let (along, term) = match self.forward {
             true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
@@ -173,6 +183,8 @@ impl<'a> Sweep<'a> {
             extents: ["GROUP_DESTINATIONS", "constants.pixels", "(GROUP_SOURCES * TAPS)"],
             parts: None,
             hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
+            rounding,
+            units,
             declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
         }
         .source()
@@ -192,13 +204,15 @@ impl<'a> Sweep<'a> {
     }
 
     /// The terms of four pixels, row by row of the window: what they cover is read once for all.
-    fn row_terms(&self, products: &str) -> String {
+    fn row_terms(&self, rounding: Rounding, products: &str) -> String {
         let width = self.op.geometry.kernel[2];
         // On the way back later taps are further left.
         let (leftmost, place): (usize, &dyn Fn(usize) -> usize) =
             if self.forward { (0, &|tap| tap) } else { (width - 1, &|tap| width - 1 - tap) };
         let elements: String = (0..width + 3)
-            .map(|i| format!("            let e{i} = element(window0, beside(left, {i}u));\n"))
+            .map(|i| rounding.operand(1, &format!("element(window0, beside(left, {i}u))")))
+            .enumerate()
+            .map(|(i, element)| format!("            let e{i} = {element};\n"))
             .collect();
         let taps: String = (0..width)
             .map(|tap| {
@@ -215,7 +229,7 @@ impl<'a> Sweep<'a> {
         )
     }
 
-    fn direct(&self, block: usize, weight_width: u32, store_width: u32) -> String {
+    fn direct(&self, block: usize, rounding: Rounding, weight_width: u32, store_width: u32) -> String {
         let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
         let wide = store_width == 4;
         let pixels = store_width as usize;
@@ -225,6 +239,7 @@ impl<'a> Sweep<'a> {
         });
         let elements = (0..pixels).map(|i| format!("element(window{i}, at)")).collect::<Vec<_>>().join(", ");
         let elements = if wide { format!("vec4<f32>({elements})") } else { elements };
+        let elements = rounding.operand(store_width, &elements);
         let ty = element(store_width);
         let sums = each(block, &|i| format!("    var sum{i} = {ty}();\n"));
         let product = |i: usize, weight: &str| {
@@ -233,18 +248,22 @@ impl<'a> Sweep<'a> {
         };
         let products = if weight_width == 4 {
             each(block / 4, &|i| {
-                let load = format!("            let w{i} = weight(channel, tap, first + {}u);\n", i * 4);
+                let four = rounding.operand(4, &format!("weight(channel, tap, first + {}u)", i * 4));
+                let load = format!("            let w{i} = {four};\n");
                 load + &each(4, &|j| product(i * 4 + j, &format!("w{i}[{j}]")))
             })
         } else {
-            each(block, &|i| match self.forward {
-                true => product(i, &format!("weight(channel, tap, first + {i}u)")),
-                false => product(i, &format!("weight(first + {i}u, tap, channel)")),
+            each(block, &|i| {
+                let weight = match self.forward {
+                    true => format!("weight(channel, tap, first + {i}u)"),
+                    false => format!("weight(first + {i}u, tap, channel)"),
+                };
+                product(i, &rounding.operand(1, &weight))
             })
         };
         let products = products.trim_end();
         let terms = if in_rows {
-            self.row_terms(products)
+            self.row_terms(rounding, products)
         } else {
             format!(
                 "        for (var tap = 0u; tap < TAPS; tap++) {{\n            let at = tap_of(channel, tap);\n            \
@@ -258,7 +277,8 @@ impl<'a> Sweep<'a> {
             .replace("#{TERMS}", &terms)
             .replace("#{STORES}", stores.trim_end());
         format!(
-            "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{text}",
+            "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{}{text}",
+            rounding.functions(),
             include_str!("sweep.wgsl")
         )
     }

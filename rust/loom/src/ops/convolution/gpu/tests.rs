@@ -43,7 +43,12 @@ fn check_both(gradient: &Convolution, setting: &Setting<f32>, bias_first: bool) 
     let Some(gpu) = testing::gpu() else { return };
     let cpu = Cpu::global().unwrap();
     let sum = BiasGradient { outer: 1, channels: gradient.outputs, inner: gradient.geometry.volumes().1 };
-    let weight_expected = setting.run_on(gradient, cpu).unwrap();
+    let plain = Convolution { mixed: false, ..gradient.clone() };
+    let weight_expected = match gradient.mixed {
+        // The bias's gradient sums what is not rounded.
+        true => setting.with_rounded(testing::to_float16).run_on(&plain, cpu).unwrap(),
+        false => setting.run_on(gradient, cpu).unwrap(),
+    };
     let bias = Data::Real(numbers(6, gradient.outputs));
     let of_bias =
         Setting { reads: vec![setting.reads[1].clone()], writes: vec![bias.clone()], ..setting.clone() };
@@ -166,8 +171,45 @@ fn operands_that_do_not_fit_are_refused() {
     assert!(refused(&Convolution { groups: 2, ..op }, 1, 50, 27, 75));
 }
 
+/// The three directions in mixed precision, against plain ones of rounded operands.
+fn check_all_mixed(geometry: Geometry, channels: [usize; 2], groups: usize, rows: usize) {
+    for direction in [Direction::Forward, Direction::InputGradient, Direction::WeightGradient] {
+        let op = convolution(direction, geometry, channels, groups);
+        let [image, weights, output] = op.lengths(rows);
+        let (reads, write) = match direction {
+            Direction::Forward => ([image, weights], output),
+            Direction::InputGradient => ([output, weights], image),
+            Direction::WeightGradient => ([image, output], weights),
+        };
+        let [one, other]: [Vec<f32>; 2] = [numbers(3, reads[0]), numbers(4, reads[1])];
+        let setting = Setting::new(rows, &[&one, &other], &[write]);
+        testing::check_mixed(op.clone(), &setting);
+        if direction == Direction::WeightGradient {
+            check_both(&Convolution { mixed: true, ..op }, &setting, true);
+        }
+    }
+}
+
+#[test]
+fn mixed_convolutions_round_their_operands() {
+    for (geometry, channels, groups, rows) in [
+        (square(9, 3, 1, 1), [6, 40], 1, 2),
+        (square(9, 3, 2, 1), [8, 8], 8, 2),
+        (square(8, 3, 1, 1), [32, 36], 1, 3),
+        (square(8, 3, 2, 1), [16, 20], 1, 3),
+        (square(6, 3, 1, 1), [1, 8], 1, 5),
+        // Depthwise: the row under four windows at once, and pixel by pixel.
+        (square(12, 3, 1, 1), [6, 12], 6, 2),
+        (square(7, 3, 1, 1), [3, 3], 3, 2),
+        (deep(square(6, 3, 1, 1), [4, 3, 1, 1]), [8, 32], 1, 2),
+        (square(5, 1, 1, 0), [30, 10], 2, 2),
+    ] {
+        check_all_mixed(geometry, channels, groups, rows);
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(crate::gpu::testing::cases(12))]
 
     #[test]
     fn any_shape_is_as_on_the_cpu(
