@@ -99,7 +99,7 @@ impl<T: Real> Kernel<T> for Fill<'_, T> {
 impl Operation for Recurrent {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (units, gates) = (self.units, self.cell.gates() * self.units);
-        let chunk = self.chunk::<T>(args.cpu, args.rows);
+        let chunk = self.chunk(args.cpu, args.rows);
         let (depth, columns) = match self.direction {
             Direction::Forward => (units, gates),
             Direction::InputGradient => (gates, units),
@@ -131,7 +131,7 @@ impl Operation for Recurrent {
 
 impl Recurrent {
     /// Rows of a task.
-    fn chunk<T: Real>(&self, cpu: &Cpu, rows: usize) -> usize {
+    fn chunk(&self, cpu: &Cpu, rows: usize) -> usize {
         let terms = self.units * self.cell.gates() * self.units;
         let work = rows * self.directions * self.time * terms / LANES;
         let tasks = (work / TASK).clamp(1, cpu.pool().threads());
