@@ -79,7 +79,7 @@ def test_network_configuration_to_json_and_back() -> None:
     )
     assert [cell.at for cell in config.cells] == [(0, 0, 0), (0, 0, 1)]
     read = json.loads(json.dumps(config.to_config()))
-    assert set(read) == {"input_shape", "grid", "cells", "precision", "seed", "settings"}
+    assert set(read) == {"input_shape", "grid", "cells", "precision", "seed", "settings", "links"}
     assert read["cells"][1]["layers"][0] == {"type": "flatten"}
     assert NetworkConfig.from_config(read) == config
 

@@ -15,28 +15,58 @@ from networks import blobs, mlp, quiet, weights
 from test_config import OPTIMIZERS, SCHEDULES
 from test_nn import EXAMPLES
 
-INPUTS = {
-    "conv2d": (2, 9, 9),
-    "max_pool2d": (2, 8, 8),
-    "avg_pool2d": (2, 8, 8),
-    "global_avg_pool2d": (2, 8, 8),
+SIGNAL, IMAGE, VOLUME, SEQUENCE = (3, 12), (2, 9, 9), (3, 7, 8, 9), (2, 8)
+INPUTS: dict[str, tuple[int, ...]] = {
+    "conv2d": IMAGE,
+    "conv_transpose2d": IMAGE,
+    "max_pool2d": IMAGE,
+    "avg_pool2d": IMAGE,
+    "global_avg_pool2d": IMAGE,
+    "global_max_pool2d": IMAGE,
     "flatten": (2, 3),
     "reshape": (2, 3),
     "permute": (2, 3),
     "masked": (2, 3),
     "parallel": (6,),
+    "grid_softmax": (12,),
+    "adaptive_softmax": (130,),
+    "mixture_softmax": (12,),
+    "layer_norm": (3, 4),
+    "group_norm": (8,),
+    "rnn": SEQUENCE,
+    "lstm": SEQUENCE,
+    "gru": SEQUENCE,
+    "multi_head_attention": SEQUENCE,
+    "positional_embedding": SEQUENCE,
+    "sinusoidal_positions": SEQUENCE,
 }
+
+
+def input_shape(layer: nn.Layer) -> tuple[int, ...]:
+    """An input that the example fits."""
+    match layer:
+        case nn.HierarchicalSoftmax(groups=groups, leaves=leaves):
+            return (groups + (leaves if isinstance(leaves, int) else sum(leaves)),)
+        case nn.MaskedSoftmax(mask=mask):
+            return (6,) if mask is None else (len(mask),)
+    by_axes = SIGNAL if layer.kind.endswith("1d") else VOLUME if layer.kind.endswith("3d") else (6,)
+    return INPUTS.get(layer.kind, by_axes)
 
 
 @pytest.mark.parametrize("layer", [layer for layer, _ in EXAMPLES], ids=repr)
 def test_layers_run_and_are_described_alike(layer: nn.Layer) -> None:
-    shape = INPUTS.get(layer.kind, (6,))
-    net = loom.Sequential([layer], input_shape=shape)
-    x = np.random.default_rng(0).normal(size=(3, *shape))
+    shape = input_shape(layer)
+    random = np.random.default_rng(0)
+    if isinstance(layer, nn.TiedHead):
+        net = loom.Sequential([nn.Embedding(layer.vocabulary, 6), layer], input_shape=shape)
+    else:
+        net = loom.Sequential([layer], input_shape=shape)
+    reads_words = isinstance(layer, nn.Embedding | nn.TiedHead)
+    x = random.integers(0, 9, (3, *shape)) if reads_words else random.normal(size=(3, *shape))
     assert net.predict(x).shape == (3, *net.output_shape)
     output = net.forward(x)
     assert net.backward(np.ones_like(output)).shape == x.shape
-    described = json.loads(net._native.config())["cells"][0]["layers"][0]
+    described = json.loads(net._native.config())["cells"][0]["layers"][-1]
     assert nn.layer_from_config(described) == layer
 
 
