@@ -1,7 +1,7 @@
 //! Shape inference and initial weights.
 
 use super::lower::no_context;
-use super::{Combine, Network, PlacedLayer, State, at_layer};
+use super::{Combine, Mode, Network, PlacedLayer, State, at_layer};
 use crate::cpu::Cpu;
 use crate::layers::ParameterSpec;
 use crate::program::LayerPath;
@@ -79,6 +79,8 @@ impl Network {
             placed.context_shape = inputs.next();
             placed.output_shape = Some(shapes.output);
         }
+        let training = Mode { training: true, ..Mode::default() };
+        self.carries = !self.carried_specs(training).is_empty();
         self.built = true;
         self.invalidate();
         self.refresh_versions()

@@ -89,6 +89,8 @@ pub struct Network {
     pub(crate) registry: Registry,
     pub(crate) programs: Programs,
     pub(crate) built: bool,
+    /// Whether any layer carries something from batch to batch of training; known once built.
+    pub(crate) carries: bool,
     /// The newest training forward pass, kept for `backward`.
     pub(crate) history: Option<Run>,
     /// Moments, counters and the data cursor of the last training.
@@ -144,6 +146,7 @@ impl Network {
             registry: Registry::default(),
             programs: Programs::default(),
             built: false,
+            carries: false,
             history: None,
             optimizer_state: OptimizerState::default(),
             rewrites: Rewrites::default(),
@@ -340,9 +343,7 @@ impl Network {
     /// # Errors
     /// [`Error::State`] where what they carry is of another number of rows.
     pub(crate) fn prepare_carried(&mut self, rows: usize) -> Result<()> {
-        let mode = Mode { training: true, ..Mode::default() };
-        let specs = self.carried_specs(mode);
-        if specs.is_empty() {
+        if !self.carries {
             return Ok(());
         }
         match &self.registry.carried {
@@ -353,7 +354,8 @@ impl Network {
                 carried.rows()
             ))),
             None => {
-                let specs = specs.into_iter().map(|(_, spec)| spec).collect();
+                let mode = Mode { training: true, ..Mode::default() };
+                let specs = self.carried_specs(mode).into_iter().map(|(_, spec)| spec).collect();
                 self.registry.carried = Some(Carried::new(specs, rows, self.precision, &self.device)?);
                 Ok(())
             }
