@@ -9,6 +9,8 @@ use std::fmt::Write;
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
+/// From so many class axes a row on, each is computed for itself.
+const SPREAD: usize = 16;
 
 /// `(o - t)^2`.
 const SQUARED: &str = "\
@@ -92,7 +94,13 @@ impl GpuOperation for Loss {
         if let Some(factors) = &self.class_weight {
             bindings.add("class_weights", "f32", Bind::Read(table(recorder, factors)?));
         }
-        bindings.add("losses", "f32", Bind::Write(recorder.write(0)?));
+        // A sequence has more class axes than a workgroup should take one after the other: each is then
+        // a row to the kernel, and another adds their losses up.
+        let spread = self.is_over_classes() && self.inner == 1 && self.outer >= SPREAD;
+        let rows = recorder.rows() * if spread { self.outer } else { 1 };
+        let losses = recorder.write(0)?;
+        let found = if spread { recorder.scratch(rows)? } else { losses.clone() };
+        bindings.add("losses", "f32", Bind::Write(found.clone()));
         if self.gradient {
             bindings.add("gradient", "f32", Bind::Write(recorder.write(1)?));
         }
@@ -100,6 +108,7 @@ impl GpuOperation for Loss {
             bindings.add_one("control", "Control", Bind::Read(recorder.control()));
         }
         let (template, row_threads) = match self.is_over_classes() {
+            true if spread => Loss { outer: 1, ..self.clone() }.over_classes(),
             true => self.over_classes(),
             false => self.over_elements(),
         };
@@ -109,12 +118,23 @@ impl GpuOperation for Loss {
             .section("SCALED", if self.scaled { " / control.scale" } else { "" })
             .section(
                 "WEIGHT",
-                if self.weighted { "if there {\n        weight = weights[row];\n    }" } else { "" },
+                if self.weighted { "if there {\n        weight = weights[row / PARTS];\n    }" } else { "" },
             )
+            .constant("PARTS", if spread { self.outer } else { 1 })
             .kernel(self.to_string());
-        let rows = recorder.rows();
         let groups = rows.div_ceil(THREADS / row_threads);
-        recorder.dispatch(&kernel, &bindings.operands, &[rows as u32], groups)
+        recorder.dispatch(&kernel, &bindings.operands, &[rows as u32], groups)?;
+        if !spread {
+            return Ok(());
+        }
+        let threads = segment::lanes(self.outer, THREADS);
+        let kernel = Template::new(include_str!("positions.wgsl"))
+            .constant("THREADS", threads)
+            .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"))
+            .kernel("loss of rows");
+        let rows = recorder.rows();
+        let constants = [rows as u32, self.outer as u32];
+        recorder.dispatch(&kernel, &[Bind::Read(found), Bind::Write(losses)], &constants, rows)
     }
 }
 
@@ -217,7 +237,7 @@ mod tests {
     fn every_function_and_layout() {
         for function in FUNCTIONS {
             for (rows, outer, classes, inner) in
-                [(1, 1, 1, 1), (300, 1, 10, 1), (3, 2, 300, 1), (2, 2, 3, 150)]
+                [(1, 1, 1, 1), (300, 1, 10, 1), (3, 2, 300, 1), (2, 2, 3, 150), (3, 17, 5, 1), (1, 300, 9, 1)]
             {
                 let mut op = loss(function, outer, classes, inner);
                 op.weighted = inner != 1;
