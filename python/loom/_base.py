@@ -49,6 +49,8 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         self._revision = 0
         self._building = Lock()
         self._built = False
+        # Whether the network reads whole numbers; known once built.
+        self._reads_indices = False
         # Whether predict may go straight to the engine.
         self._direct = False
 
@@ -73,20 +75,21 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         with self._building:
             if not self._built:
                 self._native.build()
+                self._reads_indices = self._native.index_limit() is not None
                 self._built = True
         # Numbers that are to be whole are looked at before they go to the engine.
-        plain = self._native.index_limit() is None
-        self._direct = self._trained_by is None and not self._observers and plain
+        self._direct = self._trained_by is None and not self._observers and not self._reads_indices
         return self
 
     def _as_input(self, x: ArrayLike) -> RealArray:
-        """Converts what is to go into the network.
+        """Converts what is to go into the network; builds it.
 
         Raises:
             DTypeError: It is no array of real numbers, or the network reads whole numbers and
                 these are not of an integer type.
         """
-        return as_input(x, self._precision, indices=self._native.index_limit() is not None)
+        self.build()
+        return as_input(x, self._precision, indices=self._reads_indices)
 
     def _check_thread(self) -> None:
         """Refuses whatever another thread asks while this one trains."""

@@ -47,8 +47,8 @@ class Form:
         """Returns the form that a network's examples have under a loss; builds the network."""
         network.build()
         shape = tuple(network._native.output_shape())
-        indices = network._native.index_limit() is not None
-        return cls(shape, losses.is_classification(config.loss), network._precision, indices)
+        classification = losses.is_classification(config.loss)
+        return cls(shape, classification, network._precision, network._reads_indices)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
