@@ -19,11 +19,11 @@ use std::time::Duration;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The first GPU, for this test alone. Without one the test is skipped, unless `LOOM_REQUIRE_GPU=1`
-/// says that there must be one.
-fn gpu() -> Option<(Arc<loom::gpu::Gpu>, MutexGuard<'static, ()>)> {
+/// says that there must be one. Bindings are dropped from the last to the first: the GPU before the lock.
+fn gpu() -> Option<(MutexGuard<'static, ()>, Arc<loom::gpu::Gpu>)> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Device::open("gpu", Precision::Float32) {
-        Ok(Device::Gpu(gpu)) => Some((gpu, alone)),
+        Ok(Device::Gpu(gpu)) => Some((alone, gpu)),
         Ok(Device::Cpu) => None,
         Err(error) if std::env::var("LOOM_REQUIRE_GPU").is_ok_and(|value| value == "1") => {
             panic!("LOOM_REQUIRE_GPU is set, and {error}")
@@ -155,7 +155,7 @@ fn assert_close(found: &[f64], expected: &[f64], tolerance: f64, what: &str) {
 /// Fifty steps with every optimizer, in frames, on both kinds of network.
 #[test]
 fn training_is_as_on_the_cpu() -> Result<()> {
-    let Some(_gpu) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     for (make, data) in
         [(mlp as fn() -> Result<Network>, Data::new(160, &[20])), (cnn, Data::new(160, &[1, 12, 12]))]
     {
@@ -177,7 +177,7 @@ fn training_is_as_on_the_cpu() -> Result<()> {
 /// Two runs, one cut after every dispatch, one step by step: the same losses, weights and moments.
 #[test]
 fn a_frame_cut_anywhere_gives_the_same_bits() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(100, &[1, 12, 12]);
     let config =
         TrainingConfig { epochs: 2, gradient_clip: Some(0.5), metrics: vec![Metric::Accuracy], ..config()? };
@@ -204,7 +204,7 @@ fn a_frame_cut_anywhere_gives_the_same_bits() -> Result<()> {
 /// Running statistics move with every step of a frame as they do on the CPU, however frames are cut.
 #[test]
 fn running_statistics_move_as_on_the_cpu() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     // The last batch of an epoch has four rows.
     let data = Data::new(100, &[20]);
     let config = TrainingConfig { epochs: 2, ..config()? };
@@ -240,7 +240,7 @@ fn running_statistics_move_as_on_the_cpu() -> Result<()> {
 /// What was learned on one device goes on on the other; reading brings the newest back.
 #[test]
 fn both_sides_stay_honest() -> Result<()> {
-    let Some(_gpu) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(64, &[20]);
     let config = TrainingConfig { epochs: 2, ..config()? };
     let mut network = mlp()?;
@@ -272,7 +272,7 @@ fn both_sides_stay_honest() -> Result<()> {
 /// Interrupted on the GPU, saved, loaded, resumed on the GPU: bit for bit what it would have been.
 #[test]
 fn resuming_gives_the_same_bits() -> Result<()> {
-    let Some(_gpu) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(96, &[20]);
     let config = TrainingConfig { epochs: 4, ..config()? };
     let mut whole = mlp()?;
@@ -291,7 +291,7 @@ fn resuming_gives_the_same_bits() -> Result<()> {
 /// The manual loop, accumulation, weights of rows and classes: as on the CPU.
 #[test]
 fn every_way_of_training_is_as_on_the_cpu() -> Result<()> {
-    let Some(_gpu) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(48, &[20]);
     let weights: Vec<f32> = (0..48).map(|i| (i % 5) as f32).collect();
     let weighted = Examples { weight: Some(tensor_view(&[48], &weights)?), ..data.examples()? };
@@ -335,7 +335,7 @@ fn every_way_of_training_is_as_on_the_cpu() -> Result<()> {
 /// Weights in packed types are encoded on the device after each update, and computed from there.
 #[test]
 fn packed_weights_train_as_on_the_cpu() -> Result<()> {
-    let Some(_gpu) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(80, &[1, 12, 12]);
     for dtype in [loom::dtype::DType::Float16, loom::dtype::DType::BFloat16, loom::dtype::DType::Int8] {
         let run = |device: &str| -> Result<(Vec<f64>, Vec<f32>)> {
@@ -358,7 +358,7 @@ fn packed_weights_train_as_on_the_cpu() -> Result<()> {
 /// A step that is not finite changes nothing, and the error names the layer.
 #[test]
 fn bad_steps_never_land() -> Result<()> {
-    let Some(_gpu) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     let mut data = Data::new(64, &[20]);
     // Row 40 overflows in the first layer.
     data.input[40 * 20..41 * 20].fill(f32::MAX);
@@ -396,7 +396,7 @@ fn bad_steps_never_land() -> Result<()> {
 /// Weights, gradients and moments larger than a kernel can see are worked on in parts.
 #[test]
 fn weights_larger_than_a_binding_are_split() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     let run = |device: &str| -> Result<Vec<f64>> {
         let mut network = Network::sequential([1024])?;
         network.add([0, 0, 0], Dense::new(24).activation(Activation::Relu))?;
@@ -419,7 +419,7 @@ fn weights_larger_than_a_binding_are_split() -> Result<()> {
 /// What a device cannot do is an error that says so, and the network goes on on the CPU.
 #[test]
 fn errors_leave_the_network_usable() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     let mut double = Network::with_options([4], [1, 1, 1], Precision::Float64, 0)?;
     assert!(matches!(double.to("gpu"), Err(Error::Device(_))));
     assert!(matches!(double.to("gpu:99"), Err(Error::Device(_))));
@@ -449,7 +449,7 @@ fn errors_leave_the_network_usable() -> Result<()> {
 /// A lost device is reported; the weights that were last brought back survive it.
 #[test]
 fn the_last_synchronised_weights_survive_a_lost_device() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(32, &[20]);
     let input = tensor_view(&data.shape, &data.input)?;
     let mut network = mlp()?;
@@ -474,7 +474,7 @@ fn the_last_synchronised_weights_survive_a_lost_device() -> Result<()> {
 /// A training step is one submit, and reads back nothing but what it came to.
 #[test]
 fn a_step_is_one_submit() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(64, &[20]);
     let mut network = mlp()?;
     network.to("gpu")?;
@@ -498,7 +498,7 @@ fn a_step_is_one_submit() -> Result<()> {
 /// A trainer goes where its network goes, in the middle of an epoch; so does an evaluation.
 #[test]
 fn a_trainer_follows_its_network() -> Result<()> {
-    let Some((_gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, _gpu)) = gpu() else { return Ok(()) };
     let data = Data::new(64, &[20]);
     let examples = data.examples()?;
     let config = config()?;
@@ -531,7 +531,7 @@ fn a_trainer_follows_its_network() -> Result<()> {
 /// A GPU that was released is the same one again while a network holds it, and is let go of after that.
 #[test]
 fn a_released_gpu_is_found_again_while_a_network_is_on_it() -> Result<()> {
-    let Some((gpu, _alone)) = gpu() else { return Ok(()) };
+    let Some((_alone, gpu)) = gpu() else { return Ok(()) };
     let mut network = mlp()?;
     network.to("gpu")?;
     let known = Arc::downgrade(&gpu);
