@@ -151,6 +151,8 @@ impl Configured for MultiHeadAttention {
         vec![
             Sample::new(Self::new(1), [1, 1]),
             Sample::new(Self::new(2), [5, 8]),
+            // More keys than one block.
+            Sample::new(Self::new(1).causal(), [141, 2]),
             Sample::new(Self::new(3).causal().without_bias(), [7, 9]),
             Sample::new(grouped.clone().causal().rotary(RotaryConfig::default()), [6, 5]),
             Sample::new(Self { window: Some(3), ..grouped.clone().causal().rotary(half) }, [9, 7]),

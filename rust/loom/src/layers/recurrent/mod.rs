@@ -221,6 +221,7 @@ macro_rules! recurrent {
                 };
                 let last = layer(17).return_sequences();
                 vec![
+                    Sample::new(layer(2), [131, 1]),
                     Sample::new(layer(1), [1, 1]),
                     Sample::new(learned.layers(2), [4, 3]),
                     Sample::new(both, [5, 2]),
