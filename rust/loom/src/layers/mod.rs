@@ -112,6 +112,29 @@ pub struct Want {
     pub parameters: bool,
 }
 
+/// What a learned feedback map is to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FeedbackForm {
+    /// An approximate inverse: the same kind of layer, transposed, with the same activation after it
+    /// (Lee et al. 2015).
+    Inverse,
+    /// A map whose Jacobian approaches the transpose of the layer's own: the activation comes first and
+    /// the transposed linear map after it (Ernoult et al. 2022).
+    TransposedJacobian,
+}
+
+/// What brings values of a layer's output space back to its input's.
+#[derive(Debug)]
+pub enum Feedback {
+    /// A map of its own with parameters to learn, from the output's shape to the input's.
+    Learned(Box<dyn Layer>),
+    /// The layer is linear and without parameters once its forward pass is known: its own backward
+    /// lowering is the transposed map.
+    Backward,
+    /// None is known.
+    Unknown,
+}
+
 /// A layer.
 ///
 /// Shapes are those of one row; the batch axis is everywhere and nowhere named.
@@ -190,6 +213,41 @@ pub trait Layer: fmt::Debug + Send + Sync {
         gradient: Value,
         want: Want,
     ) -> Result<Vec<Option<Value>>>;
+
+    /// Lowers a target for the first input from one for the output, by weighted means of the targets
+    /// and without derivatives; `None` where the layer has no such rule and targets pass through it.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where something it asked for is not there.
+    fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        let _ = (b, cx, inputs, forward, target);
+        Ok(None)
+    }
+
+    /// What brings values of the output's space back to the first input's.
+    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let _ = (inputs, form);
+        Feedback::Unknown
+    }
+
+    /// The layer with its activation left out, for one whose parameters are learned without the
+    /// activation's derivative; `None` where it has none.
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        None
+    }
+
+    /// What targets of the output are clamped to, where its activation bounds it: tanh reaches ±0.95 for
+    /// good, the logistic sigmoid 0.05 to 0.95.
+    fn target_range(&self) -> Option<(f64, f64)> {
+        None
+    }
 
     /// The loss that equals `loss` applied after this layer, but computed from the
     /// layer's input: a softmax absorbs the cross-entropy after it.
