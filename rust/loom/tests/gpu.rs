@@ -106,6 +106,7 @@ fn optimizers() -> Vec<Optimizer> {
             alpha: 0.99,
             epsilon: 1e-8,
             momentum: 0.5,
+            epsilon_in_root: false,
             centered: true,
             weight_decay,
             decay_exempt,

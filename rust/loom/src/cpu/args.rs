@@ -8,7 +8,7 @@ use bytemuck::Pod;
 /// The most operands a step may have.
 pub const MAX_READS: usize = 8;
 /// The most results a step may have.
-pub const MAX_WRITES: usize = 6;
+pub const MAX_WRITES: usize = 8;
 
 /// Values that change from step to step, below a compiled program.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct StepValues {
     pub row_offset: u64,
     /// Updates the optimizer has made, this one counted: 1, 2, ...
     pub optimizer_step: u64,
+    /// Rows of this step's global batch.
+    pub batch_rows: u64,
     /// The learning rate of this step.
     pub rate: f64,
     /// What summed losses are divided by: rows, elements, or the sum of their weights, of the global batch.
@@ -46,6 +48,7 @@ impl Default for StepValues {
             step: 0,
             row_offset: 0,
             optimizer_step: 1,
+            batch_rows: 1,
             rate: 0.0,
             loss_divisor: 1.0,
             max_norm: f64::INFINITY,

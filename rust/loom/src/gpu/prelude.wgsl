@@ -18,6 +18,11 @@ struct Step {
     first_row: u32,
     // Steps of the sequences that a session has seen before this call.
     position: u32,
+    // Rows of the step's global batch.
+    batch_rows: u32,
+    unused_a: u32,
+    unused_b: u32,
+    unused_c: u32,
 }
 
 @group(1) @binding(0) var<storage, read> steps: array<Step>;

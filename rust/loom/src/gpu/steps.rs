@@ -3,7 +3,7 @@
 use crate::cpu::StepValues;
 
 /// Bytes of one entry: the prelude's `Step`.
-pub(crate) const STEP_BYTES: usize = 48;
+pub(crate) const STEP_BYTES: usize = 64;
 
 /// One entry. `first_row` is where the step's rows start in the frame's order of rows.
 pub(crate) fn encode_step(values: &StepValues, first_row: usize) -> [u8; STEP_BYTES] {
@@ -21,6 +21,10 @@ pub(crate) fn encode_step(values: &StepValues, first_row: usize) -> [u8; STEP_BY
         limit(values.clip_value),
         first_row as u32,
         values.position as u32,
+        values.batch_rows as u32,
+        0,
+        0,
+        0,
     ];
     bytemuck::cast(words)
 }

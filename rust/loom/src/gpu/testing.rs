@@ -54,7 +54,9 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Gate(_) => 1e-5,
         Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
         Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,
-        Op::Mix(_) | Op::Scale(_) => 5e-6,
+        Op::Mix(_) | Op::Scale(_) | Op::Combination(_) => 5e-6,
+        Op::Measure(_) | Op::Collect(_) | Op::Judge(_) => 5e-6,
+        Op::OneHot(_) => 0.0,
         Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Encode(_) | Op::Custom(_) => 1e-6,
     }
 }

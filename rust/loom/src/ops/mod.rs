@@ -6,6 +6,7 @@
 pub mod attention;
 mod axis;
 pub mod bias;
+pub mod combination;
 pub mod concat;
 mod constants;
 pub mod convolution;
@@ -22,9 +23,11 @@ pub mod gumbel;
 pub mod loss;
 pub mod mask;
 pub mod masked_softmax;
+pub mod measure;
 pub mod mix;
 pub mod nested_softmax;
 pub mod normalize;
+pub mod one_hot;
 #[cfg(feature = "gpu")]
 mod operands;
 pub mod permute;
@@ -47,6 +50,7 @@ pub mod update;
 
 pub use attention::{Attention, CacheAppend};
 pub use bias::{BiasAdd, BiasGradient};
+pub use combination::{Combination, Term};
 pub use concat::{Concat, Slice};
 pub use convolution::Convolution;
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
@@ -62,9 +66,11 @@ pub use gumbel::GumbelNoise;
 pub use loss::{Loss, LossFunction};
 pub use mask::StepMask;
 pub use masked_softmax::{MaskedSoftmax, TimeMask};
+pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
 pub use nested_softmax::NestedSoftmax;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
+pub use one_hot::OneHot;
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
@@ -208,4 +214,9 @@ operations!(
     Gather,
     Gate,
     Positions,
+    Combination,
+    OneHot,
+    Measure,
+    Collect,
+    Judge,
 );

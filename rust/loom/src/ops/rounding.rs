@@ -200,6 +200,7 @@ mod tests {
             len,
             offsets: vec![0],
             exempt: Vec::new(),
+            watched: None,
         };
         let product = Product::new(Direction::WeightGradient, 1, inputs, outputs);
         let (x, dy): (Vec<f32>, Vec<f32>) = (numbers(1, rows * inputs), numbers(2, rows * outputs));

@@ -63,7 +63,7 @@ fn fuse_updates(program: &mut Program) {
             let step = &mut program.steps[update];
             if let (Op::Product(product), Op::Update(rule)) = (made.op, step.op.clone()) {
                 step.op = ProductUpdate { product, update: rule, offset }.into();
-                step.reads = vec![made.reads[0], made.reads[1], step.reads[0]];
+                step.reads = [&made.reads[..2], &step.reads[..]].concat();
             }
         }
         update += 1;

@@ -95,7 +95,8 @@ pub(crate) fn lower_update_scaled(
         };
         let rate_factor = placed.rate_factor * scale(number);
         let offsets = weights.parameters().iter().map(|p| p.offset).collect();
-        let update = Update { optimizer: optimizer.clone(), rate_factor, len, offsets, exempt };
+        let update =
+            Update { optimizer: optimizer.clone(), rate_factor, len, offsets, exempt, watched: None };
         b.effect(update, &[gradient], &writes);
         if let Some(dtype) = placed.dtype {
             b.set_phase(Phase::Commit);

@@ -23,6 +23,13 @@ pub enum Optimizer {
         #[serde(default)]
         decay_exempt: bool,
     },
+    /// Classical momentum (Sutskever et al. 2013): `v = momentum v - rate g; w += v`, so that a change of
+    /// the rate only concerns what comes after it.
+    Velocity {
+        /// How much of the velocity stays.
+        #[serde(default)]
+        momentum: f64,
+    },
     /// Kingma and Ba 2015, with decay coupled to the gradient.
     Adam {
         /// Decay of the mean.
@@ -67,6 +74,9 @@ pub enum Optimizer {
         /// Added to the root in the denominator.
         #[serde(default = "epsilon")]
         epsilon: f64,
+        /// Whether epsilon is added below the root instead (Graves 2013).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        epsilon_in_root: bool,
         /// How much of the velocity stays.
         #[serde(default)]
         momentum: f64,
@@ -137,6 +147,7 @@ impl Optimizer {
         Optimizer::RmsProp {
             alpha: alpha(),
             epsilon: epsilon(),
+            epsilon_in_root: false,
             momentum: 0.0,
             centered: false,
             weight_decay: 0.0,
@@ -148,6 +159,7 @@ impl Optimizer {
     pub fn name(&self) -> &'static str {
         match self {
             Optimizer::Sgd { .. } => "sgd",
+            Optimizer::Velocity { .. } => "velocity",
             Optimizer::Adam { .. } => "adam",
             Optimizer::AdamW { .. } => "adamw",
             Optimizer::RmsProp { .. } => "rmsprop",
@@ -158,7 +170,7 @@ impl Optimizer {
     pub fn slots(&self) -> &'static [&'static str] {
         match self {
             Optimizer::Sgd { momentum: 0.0, .. } => &[],
-            Optimizer::Sgd { .. } => &["velocity"],
+            Optimizer::Sgd { .. } | Optimizer::Velocity { .. } => &["velocity"],
             Optimizer::Adam { .. } | Optimizer::AdamW { .. } => &["mean", "square"],
             Optimizer::RmsProp { centered: false, momentum: 0.0, .. } => &["square"],
             Optimizer::RmsProp { centered: true, momentum: 0.0, .. } => &["square", "mean"],
@@ -170,6 +182,7 @@ impl Optimizer {
     /// Whether biases and gains are left out of weight decay.
     pub fn decay_exempt(&self) -> bool {
         match self {
+            Optimizer::Velocity { .. } => false,
             Optimizer::Sgd { decay_exempt, .. }
             | Optimizer::Adam { decay_exempt, .. }
             | Optimizer::AdamW { decay_exempt, .. }
@@ -202,6 +215,7 @@ impl Optimizer {
                 }
                 amount("weight_decay", weight_decay)
             }
+            Optimizer::Velocity { momentum } => share("momentum", momentum),
             Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
             | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
                 share("beta1", beta1)?;

@@ -36,7 +36,7 @@ impl ProductUpdate {
         let rows = args.rows * self.product.multiplier;
         let gradient = args.read::<T>(2);
         let (cpu, values) = (args.cpu, args.values);
-        let mut slots = Slots::of(args);
+        let mut slots = Slots::of(&self.update, args, 3);
         let weight = self.offset..self.offset + inputs * outputs;
         self.update.run_plain(cpu, values, 0..weight.start, &mut slots, gradient);
         let chunk = (CHUNK / outputs).max(1) * outputs;

@@ -9,7 +9,11 @@ impl GpuOperation for ProductUpdate {
         let (x, dy, gradient) = (recorder.read(0)?, recorder.read(1)?, recorder.read(2)?);
         let weight = gradient.slice(self.offset, self.product.inputs * self.product.outputs)?;
         self.product.record_weight_gradient(recorder, [&x, &dy], &weight, false)?;
-        recorder.nested(&self.update, vec![gradient])
+        let mut reads = vec![gradient];
+        if self.update.watched.is_some() {
+            reads.push(recorder.read(3)?);
+        }
+        recorder.nested(&self.update, reads)
     }
 }
 
@@ -38,6 +42,7 @@ mod tests {
             len,
             offsets: vec![0, offset, len - 10],
             exempt: vec![3..60, 70..offset],
+            watched: None,
         };
         let product = Product::new(Direction::WeightGradient, 1, inputs, outputs);
         let (x, dy): (Vec<f32>, Vec<f32>) = (numbers(1, rows * inputs), numbers(2, rows * outputs));

@@ -9,8 +9,8 @@ use std::fmt;
 
 /// [`Product`] in the weight direction followed by [`Update`] of the store it contributes to.
 ///
-/// Reads x, dy and the flat gradient (for the store's other parameters), changes the flat master
-/// and the optimizer's moments in place. The bits are those of the two operations it replaces.
+/// Reads x, dy, the flat gradient (for the store's other parameters) and what else the update reads,
+/// changes what the update changes. The bits are those of the two operations it replaces.
 #[derive(Clone, Debug)]
 pub struct ProductUpdate {
     /// The weight's gradient.

@@ -3,10 +3,11 @@
 //! Every operation is one that IEEE 754 rounds exactly, in the order PyTorch's
 //! documentation writes them, so the scalar formula is the reference.
 
-use super::Update;
+use super::{Decision, Update};
 use crate::Result;
 use crate::cpu::{Args, Cpu, Elementwise, Kernel, LANES, Real, StepValues, Vector};
 use crate::ops::Operation;
+use crate::ops::measure::Action;
 use crate::train::Optimizer;
 use std::ops::Range;
 
@@ -21,6 +22,10 @@ pub(super) enum Rule<T> {
         momentum: T,
         nesterov: bool,
         decay: T,
+    },
+    Velocity {
+        rate: T,
+        momentum: T,
     },
     /// `news` and `square_news` are the shares of the gradient and its square: 1 - beta, taken
     /// before rounding, since the difference from 1 has far fewer digits after. `root_scale` is
@@ -41,6 +46,8 @@ pub(super) enum Rule<T> {
         alpha: T,
         news: T,
         epsilon: T,
+        /// What is added below the root instead.
+        rooted: T,
         momentum: T,
         centered: bool,
         decay: T,
@@ -57,6 +64,7 @@ impl<T: Real> Rule<T> {
             Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
                 Rule::Sgd { rate: t(rate), momentum: t(momentum), nesterov, decay: t(decayed(weight_decay)) }
             }
+            Optimizer::Velocity { momentum } => Rule::Velocity { rate: t(rate), momentum: t(momentum) },
             Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
             | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
                 let steps = values.optimizer_step as f64;
@@ -73,11 +81,14 @@ impl<T: Real> Rule<T> {
                     shrink: t(if decoupled { 1.0 - rate * decay } else { 1.0 }),
                 }
             }
-            Optimizer::RmsProp { alpha, epsilon, momentum, centered, weight_decay, .. } => Rule::RmsProp {
+            Optimizer::RmsProp {
+                alpha, epsilon, epsilon_in_root, momentum, centered, weight_decay, ..
+            } => Rule::RmsProp {
                 rate: t(rate),
                 alpha: t(alpha),
                 news: t(1.0 - alpha),
-                epsilon: t(epsilon),
+                epsilon: t(if epsilon_in_root { 0.0 } else { epsilon }),
+                rooted: t(if epsilon_in_root { epsilon } else { 0.0 }),
                 momentum: t(momentum),
                 centered,
                 decay: t(decayed(weight_decay)),
@@ -117,7 +128,11 @@ fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, momen
             let denominator = square.sqrt().mul_add(s(root_scale), s(epsilon));
             (w - s(step_size) * (mean / denominator), [mean, square, c])
         }
-        Rule::RmsProp { rate, alpha, news, epsilon, momentum, centered, decay } => {
+        Rule::Velocity { rate, momentum } => {
+            let v = flush(s(momentum) * a - s(rate) * g);
+            (w + v, [v, b, c])
+        }
+        Rule::RmsProp { rate, alpha, news, epsilon, rooted, momentum, centered, decay } => {
             let g = s(decay).mul_add(w, g);
             let square = flush(a * s(alpha) + g * g * s(news));
             let (mean, spread) = if centered {
@@ -127,7 +142,7 @@ fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, momen
             } else {
                 (b, square)
             };
-            let step = g / (spread.sqrt() + s(epsilon));
+            let step = g / ((spread + s(rooted)).sqrt() + s(epsilon));
             if momentum == T::ZERO {
                 return (w - s(rate) * step, [square, mean, c]);
             }
@@ -192,27 +207,70 @@ impl<T: Real> Slice<'_, T> {
     }
 }
 
-/// A store's master and moments, taken from the front piece by piece.
+/// How many arrays of one length an update may change: master, three moments, and copies of those.
+const ARRAYS: usize = 8;
+
+/// A store's master and moments, and the copies of them that are kept, taken from the front piece by
+/// piece.
 pub(in crate::ops) struct Slots<'a, T> {
-    master: &'a mut [T],
-    moments: [&'a mut [T]; 3],
+    arrays: [&'a mut [T]; ARRAYS],
+    /// What becomes of them; nothing to decide where nobody watches.
+    decision: Option<Decision>,
 }
 
 impl<'a, T: Real> Slots<'a, T> {
-    /// The results of a step, from result 0 on.
-    pub(in crate::ops) fn of(args: &mut Args<'a>) -> Self {
-        Self { master: args.write(0), moments: [args.write(1), args.write(2), args.write(3)] }
+    /// The results of a step, from result 0 on, with the decision in operand `memory`.
+    pub(in crate::ops) fn of(update: &Update, args: &mut Args<'a>, memory: usize) -> Self {
+        let mut arrays: [&'a mut [T]; ARRAYS] = Default::default();
+        let moments = update.optimizer.slots().len();
+        for (number, slot) in arrays.iter_mut().enumerate().take(1 + moments) {
+            *slot = args.write(number);
+        }
+        if update.keeps() {
+            let kept = std::iter::once(true).chain(Update::kept_moments(&update.optimizer));
+            let mut next = 1 + moments;
+            for (number, _) in kept.enumerate().filter(|(_, kept)| *kept) {
+                arrays[COPIES + number] = args.write(next);
+                next += 1;
+            }
+        }
+        let decision = update.watched.map(|watched| watched.decide(args.read::<T>(memory)));
+        Self { arrays, decision }
     }
 
-    /// The next `len` elements of each; nothing of a moment that the rule does not have.
-    fn next(&mut self, len: usize) -> [&'a mut [T]; 4] {
-        let [first, second, third] = &mut self.moments;
-        [&mut self.master, first, second, third].map(|slot| {
+    /// The next `len` elements of each; nothing of an array that is not there.
+    fn next(&mut self, len: usize) -> [&'a mut [T]; ARRAYS] {
+        self.arrays.each_mut().map(|slot| {
             let whole = std::mem::take(slot);
             let (part, rest) = whole.split_at_mut(len.min(whole.len()));
             *slot = rest;
             part
         })
+    }
+}
+
+/// Where the copies start among the arrays.
+const COPIES: usize = 4;
+
+/// Back to the copies, where there are such; what has none, a velocity, starts from zero.
+fn go_back<T: Real>(arrays: [&mut [T]; ARRAYS]) {
+    let [master, a, b, c, copies @ ..] = arrays;
+    if copies[0].is_empty() {
+        return;
+    }
+    for (array, copy) in [master, a, b, c].into_iter().zip(copies) {
+        match copy.is_empty() {
+            true => array.fill(T::ZERO),
+            false => array.copy_from_slice(copy),
+        }
+    }
+}
+
+/// Copies what is there, where copies are kept.
+fn keep<T: Real>(arrays: &mut [&mut [T]; ARRAYS]) {
+    let (now, copies) = arrays.split_at_mut(COPIES);
+    for (array, copy) in now.iter().zip(copies).filter(|(_, copy)| !copy.is_empty()) {
+        copy.copy_from_slice(array);
     }
 }
 
@@ -229,6 +287,8 @@ impl Update {
         gradient: impl Fn(Range<usize>, &mut dyn FnMut(&[T])) + Sync,
     ) {
         let isa = cpu.isa();
+        let Decision { action, factor } =
+            slots.decision.unwrap_or(Decision { action: Action::Apply, factor: Some(1.0) });
         let mut start = range.start;
         // Alternate between parts that decay and parts that do not.
         for exempt in self.exempt.iter().cloned().chain(std::iter::once(range.end..range.end)) {
@@ -237,10 +297,20 @@ impl Update {
                 if end <= start {
                     continue;
                 }
-                let rule = Rule::<T>::new(&self.optimizer, self.rate_factor, values, decays);
+                let rate_factor = self.rate_factor * factor.unwrap_or(0.0);
+                let rule = Rule::<T>::new(&self.optimizer, rate_factor, values, decays);
                 let before = start - range.start;
-                cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, [w, a, b, c]| {
+                cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, mut arrays| {
+                    match action {
+                        Action::Hold => return,
+                        Action::RollBack => return go_back(arrays),
+                        Action::Apply => keep(&mut arrays),
+                    }
+                    if factor.is_none() {
+                        return;
+                    }
                     let first = before + task * chunk;
+                    let [w, a, b, c, ..] = arrays;
                     let mut moments = [a, b, c];
                     gradient(first..first + w.len(), &mut |g| {
                         let moments = moments.each_mut().map(|moment| &mut **moment);
@@ -269,7 +339,7 @@ impl Update {
 impl Operation for Update {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let gradient = args.read::<T>(0);
-        let mut slots = Slots::of(args);
+        let mut slots = Slots::of(self, args, 1);
         self.run_plain(args.cpu, args.values, 0..self.len, &mut slots, gradient);
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use super::Update;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
 use crate::train::Optimizer;
 use std::fmt::Write;
 use std::ops::Range;
@@ -26,6 +27,9 @@ impl Update {
                 .float("MOMENTUM", momentum)
                 .flag("NESTEROV", nesterov)
                 .text(),
+            Optimizer::Velocity { momentum } => {
+                text(include_str!("velocity.wgsl")).float("MOMENTUM", momentum).text()
+            }
             Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
             | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
                 let decoupled = matches!(self.optimizer, Optimizer::AdamW { .. });
@@ -40,26 +44,30 @@ impl Update {
                     .float("DECOUPLED_DECAY", if decoupled { weight_decay } else { 0.0 })
                     .text()
             }
-            Optimizer::RmsProp { alpha, epsilon, momentum, centered, weight_decay, .. } => {
-                text(include_str!("rms_prop.wgsl"))
-                    .float("ALPHA", alpha)
-                    .float("NEWS", 1.0 - alpha)
-                    .float("EPSILON", epsilon)
-                    .float("DECAY", weight_decay)
-                    .float("MOMENTUM", momentum)
-                    .flag("HAS_MOMENTUM", momentum != 0.0)
-                    .flag("CENTERED", centered)
-                    .text()
-            }
+            Optimizer::RmsProp {
+                alpha, epsilon, epsilon_in_root, momentum, centered, weight_decay, ..
+            } => text(include_str!("rms_prop.wgsl"))
+                .float("ALPHA", alpha)
+                .float("NEWS", 1.0 - alpha)
+                .float("EPSILON", if epsilon_in_root { 0.0 } else { epsilon })
+                .float("ROOTED", if epsilon_in_root { epsilon } else { 0.0 })
+                .float("DECAY", weight_decay)
+                .float("MOMENTUM", momentum)
+                .flag("HAS_MOMENTUM", momentum != 0.0)
+                .flag("CENTERED", centered)
+                .text(),
         }
     }
 
     /// One bit a weight, set where decay leaves it out; none where that makes no difference.
     pub(in crate::ops) fn exempt_mask(&self) -> Option<Vec<u32>> {
-        let (Optimizer::Sgd { weight_decay, .. }
-        | Optimizer::Adam { weight_decay, .. }
-        | Optimizer::AdamW { weight_decay, .. }
-        | Optimizer::RmsProp { weight_decay, .. }) = self.optimizer;
+        let weight_decay = match self.optimizer {
+            Optimizer::Velocity { .. } => 0.0,
+            Optimizer::Sgd { weight_decay, .. }
+            | Optimizer::Adam { weight_decay, .. }
+            | Optimizer::AdamW { weight_decay, .. }
+            | Optimizer::RmsProp { weight_decay, .. } => weight_decay,
+        };
         if weight_decay == 0.0 || self.exempt.iter().all(Range::is_empty) {
             return None;
         }
@@ -68,6 +76,65 @@ impl Update {
             mask[index / MASKED] |= 1 << (index % MASKED);
         }
         Some(mask)
+    }
+}
+
+/// What the measures' decision adds to the kernel.
+#[derive(Default)]
+struct Watch {
+    memory: Option<Operand>,
+    /// Of the master and of what else is copied.
+    copies: Vec<Operand>,
+    bindings: String,
+    /// Goes back, copies, or leaves.
+    decide: String,
+    /// What the rate is multiplied by.
+    rate: String,
+}
+
+impl Update {
+    /// Binds the memory of the measures, and the copies, from this binding on.
+    fn record_watch(&self, recorder: &Recorder<'_>, binding: usize) -> Result<Watch> {
+        let Some(watched) = self.watched else { return Ok(Watch { rate: "1.0".into(), ..Watch::default() }) };
+        let header = MeasureMemory::header;
+        let mut watch = Watch {
+            memory: Some(recorder.read(1)?),
+            bindings: format!("@group(0) @binding({binding}) var<storage, read> measures: array<f32>;\n"),
+            rate: format!("measures[{}]", header(Header::RateFactor)),
+            ..Watch::default()
+        };
+        let moments = self.optimizer.slots().len();
+        let (mut keep, mut restore) = (String::new(), String::new());
+        if watched.keeps {
+            let arrays = ["master", "moment_a", "moment_b", "moment_c"];
+            let kept = std::iter::once(true).chain(Self::kept_moments(&self.optimizer));
+            for (array, kept) in arrays.into_iter().zip(kept) {
+                // Writing to a string cannot fail.
+                if !kept {
+                    let _ = writeln!(restore, "{array}[i] = vec4<f32>();");
+                    continue;
+                }
+                let number = watch.copies.len();
+                watch.copies.push(recorder.write(1 + moments + number)?);
+                let _ = writeln!(
+                    watch.bindings,
+                    "@group(0) @binding({}) var<storage, read_write> copy_{number}: array<vec4<f32>>;",
+                    binding + 1 + number
+                );
+                let _ = writeln!(keep, "copy_{number}[i] = {array}[i];");
+                let _ = writeln!(restore, "{array}[i] = copy_{number}[i];");
+            }
+        }
+        watch.decide = format!(
+            "if measures[{}] == 2.0 {{\n{restore}\nreturn;\n}}\nif control.applies == 0u {{ return; }}\n{keep}",
+            header(Header::Action)
+        );
+        if let Some(layer) = watched.layer {
+            let gate = watched.memory.figure(layer, LayerFigure::Gate);
+            let _ = writeln!(watch.decide, "if measures[{gate}] < 0.0 {{ return; }}");
+            let _ = write!(watch.rate, " * measures[{gate}]");
+        }
+        Ok(watch)
     }
 }
 
@@ -103,6 +170,8 @@ impl GpuOperation for Update {
             }
             None => "",
         };
+        let watch = self.record_watch(recorder, 3 + slots + usize::from(mask.is_some()))?;
+        bindings += &watch.bindings;
         let kernel = Template::new(include_str!("update.wgsl"))
             .constant("THREADS", THREADS)
             .section("BINDINGS", bindings)
@@ -110,6 +179,8 @@ impl GpuOperation for Update {
             .section("EXEMPT", exempt)
             .section("LOAD", load)
             .section("STORE", store)
+            .section("DECIDE", watch.decide)
+            .section("RATE", watch.rate)
             .kernel(format!("update.{}", self.optimizer.name()));
         // The mask of a part starts at whole units too.
         for part in recorder.parts(self.len, 64 * MASKED)? {
@@ -121,6 +192,12 @@ impl GpuOperation for Update {
             }
             if let Some(mask) = &mask {
                 operands.push(Bind::Read(mask.slice(first / MASKED, count.div_ceil(MASKED))?));
+            }
+            if let Some(memory) = &watch.memory {
+                operands.push(Bind::Read(memory.clone()));
+            }
+            for copy in &watch.copies {
+                operands.push(Bind::Write(copy.slice(first, count)?));
             }
             let units = count.div_ceil(4);
             recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))?;

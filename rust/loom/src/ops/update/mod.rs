@@ -8,12 +8,18 @@ pub(super) use cpu::Slots;
 #[cfg(test)]
 mod tests;
 
+use super::measure::{Action, Header, LayerFigure, MeasureMemory};
+use crate::cpu::Real;
 use crate::train::Optimizer;
 use std::fmt;
 use std::ops::Range;
 
 /// Updates one store: reads its flat gradient, changes the flat master and the
 /// optimizer's moments in place.
+///
+/// Where it is `watched`, it reads the memory of the measures after that, which says what is to be done
+/// and how fast; and where it keeps copies, it writes those of the master and of each moment but a
+/// velocity, after the moments.
 #[derive(Clone, Debug)]
 pub struct Update {
     /// The rule.
@@ -26,6 +32,53 @@ pub struct Update {
     pub offsets: Vec<usize>,
     /// Parts of the master that weight decay leaves out.
     pub exempt: Vec<Range<usize>>,
+    /// What the measures have to say in it; nothing where there is none.
+    pub watched: Option<Watched>,
+}
+
+/// How an update follows the decision of a [`Judge`](super::Judge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// Where everything is in the memory of the measures.
+    pub memory: MeasureMemory,
+    /// The layer whose gate counts; none for what belongs to no layer's output.
+    pub layer: Option<usize>,
+    /// Whether the state before is copied, and gone back to after an explosion.
+    pub keeps: bool,
+}
+
+/// What one update is to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Decision {
+    /// What becomes of master and moments.
+    pub(super) action: Action,
+    /// What the rate is multiplied by; `None` where the layer's gate is shut.
+    pub(super) factor: Option<f64>,
+}
+
+impl Watched {
+    /// What the memory of the measures says.
+    pub(super) fn decide<T: Real>(&self, memory: &[T]) -> Decision {
+        let get = |place: usize| memory[place].to_f64();
+        let factor = get(MeasureMemory::header(Header::RateFactor));
+        let gate = self.layer.map_or(1.0, |layer| get(self.memory.figure(layer, LayerFigure::Gate)));
+        Decision {
+            action: Action::from_code(get(MeasureMemory::header(Header::Action))),
+            factor: (gate >= 0.0).then_some(factor * gate),
+        }
+    }
+}
+
+impl Update {
+    /// Which of the moments are copied where copies are kept: a velocity starts again from zero.
+    pub(crate) fn kept_moments(optimizer: &Optimizer) -> impl Iterator<Item = bool> {
+        optimizer.slots().iter().map(|slot| *slot != "velocity")
+    }
+
+    /// Whether copies are kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.watched.is_some_and(|watched| watched.keeps)
+    }
 }
 
 impl fmt::Display for Update {

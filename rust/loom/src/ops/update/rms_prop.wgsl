@@ -24,7 +24,7 @@ fn apply_rule(
         // Rounding may leave a square below the mean's own.
         spread = max(square - mean * mean, vec4<f32>());
     }
-    var change = g / (sqrt(spread) + EPSILON);
+    var change = g / (sqrt(spread + ROOTED) + EPSILON);
     if HAS_MOMENTUM {
         var velocity = (*moments).b;
         if CENTERED {

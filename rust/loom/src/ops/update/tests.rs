@@ -56,7 +56,14 @@ impl<T: Real> State<T> {
 }
 
 pub(super) fn update(optimizer: &Optimizer, len: usize) -> Update {
-    Update { optimizer: optimizer.clone(), rate_factor: 1.0, len, offsets: vec![0], exempt: Vec::new() }
+    Update {
+        optimizer: optimizer.clone(),
+        rate_factor: 1.0,
+        len,
+        offsets: vec![0],
+        exempt: Vec::new(),
+        watched: None,
+    }
 }
 
 /// The weights that the golden runs start from.

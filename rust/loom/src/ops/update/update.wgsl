@@ -21,11 +21,15 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let i = group_index(group, groups) * THREADS + thread;
-    if i >= constants.units || control.applies == 0u {
+    if i >= constants.units {
+        return;
+    }
+    #{DECIDE}
+    if control.applies == 0u {
         return;
     }
     let now = steps[constants.step];
-    let rule = rule_of(now.rate, now.optimizer_step - control.skipped);
+    let rule = rule_of(now.rate * (#{RATE}), now.optimizer_step - control.skipped);
     var decays = vec4<bool>(true);
     #{EXEMPT}
     var moments: Moments;

@@ -1,0 +1,28 @@
+// Brings sums together in the memory of the measures, a thread a number.
+@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
+#{OPERANDS}
+
+struct Constants {
+    step: u32,
+    rows: u32,
+    accumulate: u32,
+}
+var<immediate> constants: Constants;
+
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) thread: u32) {
+    let part = thread % (SUMS + 1u);
+    var value = 0.0;
+    var place = 0u;
+    var elements = 0u;
+    switch thread / (SUMS + 1u) {
+        #{CASES}
+        default: {
+            return;
+        }
+    }
+    if part == SUMS {
+        value = f32(constants.rows) * f32(elements);
+    }
+    memory[place + part] = select(value, memory[place + part] + value, constants.accumulate != 0u);
+}

@@ -1,0 +1,129 @@
+//! Kernel of the sums.
+
+use super::{Measure, Measured};
+use crate::Result;
+use crate::cpu::{Args, Kernel, LANES, Real, Vector};
+use crate::ops::Operation;
+use crate::ops::sweep::{first, load};
+
+/// Elements that are summed in lanes, before those sums are added in `f64`.
+const CHUNK: usize = 4096;
+/// Chunks whose sums are kept at once, on the stack.
+const HELD: usize = 128;
+/// Chunks of one task.
+const TASK: usize = 4;
+
+/// The four sums of some elements.
+type Sums<T> = [T; Measure::SUMS];
+
+impl Operation for Measure {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let a = args.read::<T>(0);
+        let other = match self.what {
+            Measured::Norm => Other::None,
+            Measured::Target => Other::Target(args.read::<T>(1)),
+            Measured::Gradient(term) => {
+                Other::Gradient(args.read::<T>(1), T::from_f64(term.value(args.values)))
+            }
+        };
+        let isa = args.cpu.isa();
+        let mut totals = [0.0; Measure::SUMS];
+        let mut sums = [[T::ZERO; Measure::SUMS]; HELD];
+        for (number, held) in a.chunks(HELD * CHUNK).enumerate() {
+            let sums = &mut sums[..held.len().div_ceil(CHUNK)];
+            args.cpu.pool().for_each_chunk(sums, TASK, |task, sums| {
+                let start = number * HELD * CHUNK + task * TASK * CHUNK;
+                let end = a.len().min(start + sums.len() * CHUNK);
+                T::dispatch(isa, Chunks { a: &a[start..end], other: other.part(start, end), sums });
+            });
+            for sums in sums {
+                for (total, sum) in totals.iter_mut().zip(sums) {
+                    *total += sum.to_f64();
+                }
+            }
+        }
+        for (result, total) in args.write::<T>(0).iter_mut().zip(totals) {
+            *result = T::from_f64(total);
+        }
+        Ok(())
+    }
+}
+
+/// What a value is compared with.
+#[derive(Clone, Copy)]
+enum Other<'a, T> {
+    None,
+    Target(&'a [T]),
+    Gradient(&'a [T], T),
+}
+
+impl<'a, T: Copy> Other<'a, T> {
+    fn part(self, start: usize, end: usize) -> Self {
+        match self {
+            Other::None => Other::None,
+            Other::Target(t) => Other::Target(&t[start..end]),
+            Other::Gradient(g, factor) => Other::Gradient(&g[start..end], factor),
+        }
+    }
+}
+
+/// The sums of some chunks.
+struct Chunks<'a, T> {
+    a: &'a [T],
+    other: Other<'a, T>,
+    sums: &'a mut [Sums<T>],
+}
+
+impl<T: Real> Kernel<T> for Chunks<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { a, other, sums } = self;
+        for (number, (sums, a)) in sums.iter_mut().zip(a.chunks(CHUNK)).enumerate() {
+            let start = number * CHUNK;
+            *sums = match other.part(start, start + a.len()) {
+                Other::None => norm::<V>(a),
+                Other::Target(t) => pair::<V>(a, t, |_, t| t),
+                Other::Gradient(g, factor) => {
+                    let factor = V::splat(factor);
+                    pair::<V>(a, g, move |a, g| factor.mul_add(g, a))
+                }
+            };
+        }
+    }
+}
+
+#[inline(always)]
+fn norm<V: Vector>(a: &[V::Element]) -> Sums<V::Element> {
+    let mut sum = V::splat(V::Element::ZERO);
+    for a in a.chunks(LANES) {
+        let a = load::<V>(a);
+        sum = sum + a * a;
+    }
+    [sum.reduce_sum(), V::Element::ZERO, V::Element::ZERO, V::Element::ZERO]
+}
+
+/// `target` makes the target of what is there and what it is compared with.
+#[inline(always)]
+fn pair<V: Vector>(a: &[V::Element], other: &[V::Element], target: impl Fn(V, V) -> V) -> Sums<V::Element> {
+    let mut sums = [V::splat(V::Element::ZERO); Measure::SUMS];
+    let mut add = |a: V, t: V| {
+        let difference = a - t;
+        let products = [a * a, a * t, t * t, difference * difference];
+        for (sum, product) in sums.iter_mut().zip(products) {
+            *sum = *sum + product;
+        }
+    };
+    let whole = a.len() / LANES * LANES;
+    for (a, other) in a[..whole].chunks_exact(LANES).zip(other.chunks_exact(LANES)) {
+        let (a, other) = (V::load(a), V::load(other));
+        add(a, target(a, other));
+    }
+    let rest = a.len() - whole;
+    if rest > 0 {
+        let (a, other) = (V::load_partial(&a[whole..]), V::load_partial(&other[whole..]));
+        add(a, first::<V>(rest, target(a, other)));
+    }
+    sums.map(V::reduce_sum)
+}

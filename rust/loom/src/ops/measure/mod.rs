@@ -1,0 +1,92 @@
+//! How far layers are from their targets, and what that says of the step before.
+//!
+//! [`Measure`] sums over one value and its target, [`Collect`] brings such sums together in the memory
+//! of the measures, and [`Judge`] makes figures and a decision of them there. [`MeasureMemory`] says
+//! where in that memory everything is.
+
+mod collect;
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod judge;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+pub use judge::{ExplosionRule, GapMetric, Judge, LinkBudget};
+pub use memory::{Action, Header, LayerFigure, MeasureMemory};
+
+use crate::ops::combination::Term;
+use std::fmt;
+
+/// What is summed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measured {
+    /// Reads a: the squares of a alone.
+    Norm,
+    /// Reads a and its target t.
+    Target,
+    /// Reads a and a gradient g; the target is `a + factor g`.
+    Gradient(Term),
+}
+
+/// The sums of a², a·t, t² and (a - t)² over all elements of a value and of its target.
+///
+/// Writes those four (without a batch axis); of a norm, the last three are 0.
+///
+/// Order of sums: 4,096 elements by the 16-lane rule, those one after another in `f64`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    /// What is summed.
+    pub what: Measured,
+}
+
+impl Measure {
+    /// How many numbers it makes.
+    pub const SUMS: usize = 4;
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.what {
+            Measured::Norm => write!(f, "measure.norm"),
+            Measured::Target => write!(f, "measure.target"),
+            Measured::Gradient(_) => write!(f, "measure.gradient"),
+        }
+    }
+}
+
+/// Where the sums of a [`Measure`] go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// A layer's output and its target.
+    Layer(usize),
+    /// The norm of a value, by its number among those measured.
+    Norm(usize),
+    /// A layer's cell state and its target.
+    Cell(usize),
+    /// What a layer's feedback map makes of a value, and the value.
+    Reconstruction(usize),
+}
+
+/// Brings the sums of measures together in their memory: reads up to seven of them, writes the memory.
+///
+/// A step's first batch replaces what is there, later ones add to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Collect {
+    /// Where everything is.
+    pub memory: MeasureMemory,
+    /// Where the sums of each operand go, and how many elements of a row they are over.
+    pub entries: Vec<(Entry, usize)>,
+}
+
+impl Collect {
+    /// The most operands of one.
+    pub const MOST: usize = 7;
+}
+
+impl fmt::Display for Collect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "collect {}", self.entries.len())
+    }
+}
