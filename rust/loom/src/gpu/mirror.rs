@@ -412,6 +412,16 @@ impl Mirror {
         }
     }
 
+    /// Reads back something kept beside the parameters, where this has the newer one.
+    pub(crate) fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {
+        match self.kept.get(number).and_then(Option::as_ref) {
+            Some(memory) if self.states == Side::Device => {
+                Frame::download(&self.gpu, &mut [(Operand::new(memory, 0, elements), bytes)])
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether gradients here are newer than the host's.
     pub(crate) fn gradients_ahead(&self) -> bool {
         self.gradients == Side::Device

@@ -104,7 +104,7 @@ impl Forward {
 }
 
 /// Which gradients a backward lowering is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Want {
     /// Gradients of the inputs.
     pub inputs: bool,

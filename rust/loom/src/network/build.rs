@@ -59,6 +59,10 @@ impl Network {
             .map(|(fresh, existing)| fresh.or_else(|| old[existing?].take()))
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Error::Internal("a weight store was lost while building".into()))?;
+        self.registry.layer_stores = self.registry.stores.len();
+        self.registry.feedback.clear();
+        self.registry.feedback_form = None;
+        self.registry.watch = None;
         self.registry.clear_gradients();
         self.registry.clear_moments();
         self.registry.carried = None;
@@ -211,7 +215,7 @@ impl Network {
             .and_then(|first| first.layer.index_limit())
     }
 
-    fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
+    pub(crate) fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
         let layouts: Vec<_> =
             specs.iter().map(|spec| (spec.name.clone(), spec.layout.clone(), spec.morphable)).collect();
         let mut store = match self.precision {

@@ -29,10 +29,10 @@ pub struct SessionExtent {
 
 /// One layer's forward lowering, kept for the backward one.
 #[derive(Debug)]
-struct LoweredLayer {
-    inputs: Vec<Value>,
-    forward: Forward,
-    context: Context,
+pub(crate) struct LoweredLayer {
+    pub(crate) inputs: Vec<Value>,
+    pub(crate) forward: Forward,
+    pub(crate) context: Context,
 }
 
 /// A link's arrival at a cell.
@@ -61,9 +61,12 @@ pub struct Lowered {
     pub input: Value,
     /// The network's output.
     pub output: Value,
-    layers: Vec<LoweredLayer>,
+    pub(crate) layers: Vec<LoweredLayer>,
     cells: Vec<LoweredCell>,
 }
+
+/// Who looks at the gradient of each layer's output, by the layer's number, while gradients are lowered.
+pub(crate) type Observe<'a> = &'a mut dyn FnMut(&mut Builder, usize, Value);
 
 impl Lowered {
     /// What the last layer read.
@@ -144,10 +147,24 @@ impl Network {
         skip_last: bool,
         want_input: bool,
     ) -> Result<Option<Value>> {
+        self.lower_backward_observed(b, lowered, gradient, [skip_last, want_input], None)
+    }
+
+    /// [`lower_backward`](Self::lower_backward) with `[skip_last, want_input]`, down to the first layer
+    /// where somebody observes.
+    pub(crate) fn lower_backward_observed(
+        &self,
+        b: &mut Builder,
+        lowered: &Lowered,
+        gradient: Value,
+        [skip_last, want_input]: [bool; 2],
+        mut observe: Option<Observe<'_>>,
+    ) -> Result<Option<Value>> {
         b.set_phase(Phase::Backward);
         let placed: Vec<&PlacedLayer> = self.layers().collect();
         let trained: Vec<bool> = placed.iter().map(|p| self.is_trained(p)).collect();
-        let lowest = if want_input { Some(0) } else { trained.iter().position(|trained| *trained) };
+        let all = want_input || observe.is_some();
+        let lowest = if all { Some(0) } else { trained.iter().position(|trained| *trained) };
         let Some(lowest) = lowest else { return Ok(None) };
         let count = lowered.layers.len() - usize::from(skip_last);
         // What is contributed to the gradient of each cell's output.
@@ -157,7 +174,7 @@ impl Network {
         }
         let mut input_gradient = None;
         for (number, cell) in lowered.cells.iter().enumerate().rev() {
-            if !want_input && cell.layers.end <= lowest {
+            if !all && cell.layers.end <= lowest {
                 break;
             }
             b.set_layer(None);
@@ -166,6 +183,9 @@ impl Network {
             for index in cell.layers.clone().rev().filter(|index| (lowest..count).contains(index)) {
                 let Some(incoming) = gradient else { break };
                 b.set_layer(Some(placed[index].path.clone()));
+                if let Some(observe) = &mut observe {
+                    observe(b, index, incoming);
+                }
                 let layer = &lowered.layers[index];
                 let want = Want { inputs: want_input || index > lowest, parameters: trained[index] };
                 let mut made = placed[index]
@@ -253,7 +273,7 @@ impl Network {
     }
 
     /// Whether an optimizer moves what a layer computes from.
-    fn is_trained(&self, placed: &PlacedLayer) -> bool {
+    pub(crate) fn is_trained(&self, placed: &PlacedLayer) -> bool {
         let Some(store) = placed.store.filter(|_| placed.trainable) else { return false };
         self.trained_stores().any(|(trained, _)| trained == store)
     }

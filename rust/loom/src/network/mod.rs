@@ -18,6 +18,7 @@ mod summary;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub use inspect::{LayerStatistics, LayerValue};
 pub use links::{Combine, Link};
+pub(crate) use lower::Observe;
 pub use lower::{Lowered, Mode, SessionExtent};
 pub use manual::{GradientStatistics, ManualStep};
 #[cfg(test)]
@@ -34,7 +35,7 @@ use crate::dtype::DType;
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
-use crate::train::OptimizerState;
+use crate::train::{Measures, OptimizerState};
 use crate::{Device, Error, Result, error};
 use std::ops::Range;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ pub struct Network {
     pub(crate) history: Option<Run>,
     /// Moments, counters and the data cursor of the last training.
     pub(crate) optimizer_state: OptimizerState,
+    /// What the newest watched training has shown.
+    pub(crate) measures: Measures,
     /// Which steps programs fuse.
     pub(crate) rewrites: Rewrites,
     /// What it computes on.
@@ -149,6 +152,7 @@ impl Network {
             carries: false,
             history: None,
             optimizer_state: OptimizerState::default(),
+            measures: Measures::default(),
             rewrites: Rewrites::default(),
             device: Device::Cpu,
         })
@@ -260,6 +264,11 @@ impl Network {
     /// Counters of the last training, and the optimizer the moments belong to.
     pub fn optimizer_state(&self) -> &OptimizerState {
         &self.optimizer_state
+    }
+
+    /// What the newest watched training has shown: losses, and each layer's figures.
+    pub fn measures(&self) -> &Measures {
+        &self.measures
     }
 
     /// How many layers a cell holds.

@@ -4,8 +4,10 @@ use super::states::{Carried, State};
 #[cfg(not(feature = "gpu"))]
 use crate::Device;
 use crate::Result;
+use crate::layers::FeedbackForm;
 use crate::program::ParameterRef;
 use crate::tensor::Buffer;
+use crate::train::{FeedbackMap, WatchPlaces};
 use crate::weights::WeightStore;
 use std::borrow::Cow;
 
@@ -22,6 +24,16 @@ pub struct Registry {
     pub(crate) moments: Vec<Vec<Buffer>>,
     /// What layers keep beside their parameters: saved, but neither trained nor morphed.
     pub(crate) states: Vec<State>,
+    /// Where, among the states, a watched training has its own; after those of all layers.
+    pub(crate) watch: Option<WatchPlaces>,
+    /// The feedback maps of layers, whose stores come after those of all layers.
+    pub(crate) feedback: Vec<FeedbackMap>,
+    /// What they are to become.
+    pub(crate) feedback_form: Option<FeedbackForm>,
+    /// How many of the stores belong to layers; feedback maps have the others.
+    pub(crate) layer_stores: usize,
+    /// How many moments the stores of feedback maps have.
+    pub(crate) feedback_slots: usize,
     /// What layers carry from batch to batch of training, where any does; not saved.
     pub(crate) carried: Option<Carried>,
     /// Whether all gradients are to be replaced by the next contribution.
@@ -83,15 +95,24 @@ impl Registry {
 
     /// Makes room for `slots` moments a store, zeroed; those that fit already keep their content.
     pub(crate) fn prepare_moments(&mut self, slots: usize, element: usize) {
-        let sizes: Vec<usize> = self.stores.iter().map(|store| store.len() * element).collect();
-        let fits = self.moments.len() == sizes.len()
-            && self.moments.iter().zip(&sizes).all(|(moments, size)| {
-                moments.len() == slots && moments.iter().all(|moment| moment.len_bytes() == *size)
+        // How many moments each store has, and of which size.
+        let wanted: Vec<(usize, usize)> = self
+            .stores
+            .iter()
+            .enumerate()
+            .map(|(number, store)| {
+                let slots = if number < self.layer_stores { slots } else { self.feedback_slots };
+                (slots, store.len() * element)
+            })
+            .collect();
+        let fits = self.moments.len() == wanted.len()
+            && self.moments.iter().zip(&wanted).all(|(moments, (slots, size))| {
+                moments.len() == *slots && moments.iter().all(|moment| moment.len_bytes() == *size)
             });
         if !fits {
             self.clear_moments();
-            self.moments =
-                sizes.iter().map(|size| (0..slots).map(|_| Buffer::zeroed(*size)).collect()).collect();
+            let fresh = |(slots, size): &(usize, usize)| (0..*slots).map(|_| Buffer::zeroed(*size)).collect();
+            self.moments = wanted.iter().map(fresh).collect();
         }
     }
 
@@ -112,6 +133,11 @@ impl Registry {
     fn forget_device_moments(&mut self) {}
 
     pub(crate) fn forget_device_states(&mut self) {}
+
+    /// Brings one state back to the host; without GPUs it always is there.
+    pub(crate) fn fetch_state(&mut self, _number: usize) -> Result<()> {
+        Ok(())
+    }
 
     /// Brings what is newer on a GPU back to the host; without GPUs nothing ever is.
     pub(crate) fn synchronize(&mut self) -> Result<()> {
@@ -191,6 +217,17 @@ mod mirrored {
             let outcome = inner.synchronize(self);
             self.mirror = Some(inner.into());
             outcome
+        }
+
+        /// Brings one state back to the host, where the GPU's is newer.
+        ///
+        /// # Errors
+        /// [`Error::Device`] where the GPU was lost.
+        pub(crate) fn fetch_state(&mut self, number: usize) -> Result<()> {
+            let Some(mirror) = &self.mirror else { return Ok(()) };
+            let mirror = mirror.lock().unwrap_or_else(PoisonError::into_inner);
+            let elements = self.states[number].spec.shape.len();
+            mirror.current_state(number, elements, self.states[number].content.bytes_mut())
         }
 
         /// Whether nothing on the GPU is newer than what the host has.

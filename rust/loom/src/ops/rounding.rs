@@ -194,14 +194,7 @@ mod tests {
     fn updates_use_the_product_of_rounded_operands() {
         let (rows, inputs, outputs) = (7, 33, 20);
         let len = inputs * outputs;
-        let update = Update {
-            optimizer: Optimizer::sgd(),
-            rate_factor: 1.0,
-            len,
-            offsets: vec![0],
-            exempt: Vec::new(),
-            watched: None,
-        };
+        let update = Update::new(Optimizer::sgd(), len);
         let product = Product::new(Direction::WeightGradient, 1, inputs, outputs);
         let (x, dy): (Vec<f32>, Vec<f32>) = (numbers(1, rows * inputs), numbers(2, rows * outputs));
         let mut setting = Setting::new(rows, &[&x, &dy, &vec![0.0; len]], &[]);

@@ -20,6 +20,9 @@ pub struct Builder {
     at: Option<LayerPath>,
     stored: HashMap<Place, Value>,
     written_gradients: HashSet<ParameterRef>,
+    /// Whether gradients that earlier steps have made are used up.
+    restarted: bool,
+    commits_suppressed: bool,
     precision: Precision,
     /// The values that callers will hand in and read out.
     pub ports: Ports,
@@ -36,6 +39,8 @@ impl Builder {
             at: None,
             stored: HashMap::new(),
             written_gradients: HashSet::new(),
+            restarted: false,
+            commits_suppressed: false,
             precision,
             ports: Ports::default(),
         }
@@ -127,6 +132,9 @@ impl Builder {
 
     /// Pushes an operation that overwrites what a layer keeps, once the step has been found good.
     pub fn commit(&mut self, op: impl Into<Op>, reads: &[Value], writes: &[Value]) {
+        if self.commits_suppressed {
+            return;
+        }
         let step = Step {
             op: op.into(),
             reads: reads.to_vec(),
@@ -243,13 +251,34 @@ impl Builder {
         self.push(op.into(), reads, writes.to_vec(), Write::Set);
     }
 
+    /// [`effect`](Self::effect) of an operation that replaces what a step's first batch finds, and adds
+    /// to it in later ones.
+    pub fn effect_of_batch(&mut self, op: impl Into<Op>, reads: &[Value], writes: &[Value]) {
+        self.push(op.into(), reads, writes.to_vec(), Write::First);
+    }
+
+    /// Gradients are contributed anew from here on: the next contribution to each replaces it.
+    pub fn restart_gradients(&mut self) {
+        self.restarted = true;
+        self.written_gradients.clear();
+    }
+
+    /// Whether what layers keep stays as it is from here on: a pass that only looks again.
+    pub fn suppress_commits(&mut self, suppressed: bool) {
+        self.commits_suppressed = suppressed;
+    }
+
     /// Pushes an operation whose result is a contribution to a parameter's gradient.
     ///
     /// The first contribution of a program replaces a zeroed gradient and adds to
     /// another; later ones (tied weights) always add.
     pub fn contribute(&mut self, op: impl Into<Op>, reads: &[Value], parameter: ParameterRef, shape: Shape) {
         let gradient = self.stored("gradient", shape, Place::Gradient(parameter));
-        let write = if self.written_gradients.insert(parameter) { Write::First } else { Write::Add };
+        let write = match (self.written_gradients.insert(parameter), self.restarted) {
+            (true, false) => Write::First,
+            (true, true) => Write::Set,
+            (false, _) => Write::Add,
+        };
         self.push(op.into(), reads, vec![gradient], write);
     }
 

@@ -16,7 +16,7 @@ pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 pub use run::Run;
 
 use crate::dtype::DType;
-use crate::ops::Op;
+use crate::ops::{Op, Term};
 use crate::tensor::{Precision, Shape};
 
 /// One value of a program: an index into [`Program::values`].
@@ -206,6 +206,15 @@ pub struct LayerValues {
     pub output: Value,
 }
 
+/// The target of a layer's output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TargetValue {
+    /// As it stands.
+    Value(Value),
+    /// The output plus this many times the gradient of the loss.
+    Gradient(Value, Term),
+}
+
 /// The values that callers hand in and read out.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
@@ -225,8 +234,15 @@ pub struct Ports {
     pub input_gradient: Option<Value>,
     /// The global norm of the gradients.
     pub gradient_norm: Option<Value>,
+    /// The memory of the measures, where every layer is measured.
+    pub measures: Option<Value>,
+    /// Whether the step is judged by them.
+    pub judges: bool,
     /// What each layer read and made, by path; filled where the program pins them.
     pub layers: Vec<(LayerPath, LayerValues)>,
+    /// The target of each layer's output, by the layer's number; filled where the program pins layers and
+    /// makes targets.
+    pub targets: Vec<(usize, TargetValue)>,
 }
 
 /// A network lowered for one mode and any number of rows up to `capacity`.

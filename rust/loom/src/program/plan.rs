@@ -1,6 +1,6 @@
 //! Assigns buffers to values: a buffer is used again once its value was read for the last time.
 
-use super::{Kind, Place, Program, Value};
+use super::{Kind, Place, Program, TargetValue, Value};
 
 /// Gives every temporary value a buffer.
 ///
@@ -70,6 +70,10 @@ fn pin_ports(program: &mut Program) {
     for (_, layer) in &ports.layers {
         values.extend([layer.input, layer.output]);
         values.extend(layer.preactivation);
+    }
+    for (_, target) in &ports.targets {
+        let (TargetValue::Value(value) | TargetValue::Gradient(value, _)) = target;
+        values.push(*value);
     }
     for value in values {
         let owner = program.owner(value);

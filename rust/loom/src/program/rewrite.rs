@@ -3,7 +3,7 @@
 //!
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
-use super::{Phase, Place, Program, Step, Value, Write};
+use super::{Phase, Place, Program, Step, TargetValue, Value, Write};
 use crate::ops::{Direction, Op, ProductUpdate};
 
 /// Which rewrites are applied; all of them by default.
@@ -153,6 +153,10 @@ fn is_port(program: &Program, value: Value) -> bool {
                 .into_iter()
                 .flatten()
                 .any(|port| program.owner(port) == value)
+        })
+        || ports.targets.iter().any(|(_, target)| {
+            let (TargetValue::Value(port) | TargetValue::Gradient(port, _)) = target;
+            program.owner(*port) == value
         })
 }
 

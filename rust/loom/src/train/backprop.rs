@@ -1,14 +1,18 @@
 //! Backpropagation: forward, loss, backward, clip, update, step after step.
 
-use super::clip::{lower_clip, lower_update_scaled};
+use super::clip::{Updates, lower_clip, lower_updates};
 use super::data::gather;
 use super::loss::{LossConfig, LossOptions, loss_op};
 use super::metrics::{ClassAxis, MetricState, Truth};
-use super::{Examples, OnNonFinite, OptimizerState, Rows, TrainingConfig, diagnose};
+use super::tween::{self, LoweredLoss, Turn, meaning};
+use super::{
+    Examples, Measures, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, Watching, diagnose,
+};
 use crate::cpu::{Access, Real, StepValues};
 use crate::layers::class_extents;
-use crate::network::{Lowered, Mode, Network};
+use crate::network::{Lowered, Mode, Network, Observe};
 use crate::ops::loss::{divisor, validate_targets};
+use crate::ops::measure::Action;
 use crate::ops::{Loss, LossFunction};
 use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor};
@@ -28,8 +32,10 @@ pub struct StepReport {
     pub rate: f64,
     /// The global gradient norm before clipping, where it was computed.
     pub gradient_norm: Option<f64>,
-    /// Whether the step was left out because it was not finite.
+    /// Whether the step was left out because it was not finite, or exploded.
     pub skipped: bool,
+    /// Whether it exploded, and the step before was taken back.
+    pub exploded: bool,
 }
 
 /// Targets of a step, copied out of a run.
@@ -49,6 +55,8 @@ pub(super) struct Plan {
     weighted: bool,
     /// Whether several batches may add up to one update.
     accumulates: bool,
+    /// What a step learns, where there are feedback maps.
+    turn: Turn,
 }
 
 /// Trains a network by backpropagation, one step at a time.
@@ -99,9 +107,11 @@ impl Trainer {
             class_targets: like.target.are_classes_for(&config.loss, &output)?,
             weighted: like.weight.is_some(),
             accumulates: config.accumulate > 1,
+            turn: Turn::default(),
         };
-        let (program, op) = compile(network, config, plan, pin_layers)?;
         prepare_state(network, config, resume)?;
+        let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
+        let (program, op) = compile(network, config, plan, pin_layers)?;
         let (_, classes, inner) = class_extents(&output);
         let threshold = if config.loss.0 == LossFunction::BinaryCrossEntropy { 0.0 } else { 0.5 };
         Ok(Self {
@@ -202,6 +212,7 @@ impl Trainer {
             return Ok(left_out(network, values.rate));
         }
         values.loss_divisor = total;
+        values.batch_rows = batches.iter().map(|(_, rows)| rows.len() as u64).sum();
         network.prepare_carried(batches[0].1.len())?;
         #[cfg(feature = "gpu")]
         if batches.len() == 1 && self.run.device_memory().is_some() {
@@ -215,6 +226,7 @@ impl Trainer {
             rate: values.rate,
             gradient_norm: None,
             skipped: false,
+            exploded: false,
         };
         network.registry.gradients_zeroed = true;
         self.earlier.clear();
@@ -235,7 +247,7 @@ impl Trainer {
             self.run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
             self.fetch_watched()?;
             let loss = self.summed_loss::<T>();
-            if !loss.is_finite() {
+            if !loss.is_finite() && !self.recovers() {
                 network.registry.restore_states(before);
                 return self.non_finite::<T>(network, report, &values);
             }
@@ -260,15 +272,56 @@ impl Trainer {
             self.run.fetch(&[port])?;
             let norm = self.run.read::<T>(port)[0].to_f64();
             report.gradient_norm = Some(norm);
-            if !norm.is_finite() {
+            if !norm.is_finite() && !self.recovers() {
                 network.registry.restore_states(before);
                 return self.non_finite::<T>(network, report, &values);
             }
         }
-        let access = Access::Exclusive(&mut network.registry);
-        self.run.execute(access, Phase::Update..=Phase::Commit, &values)?;
-        count_update(network);
+        self.update(network, &values, &mut report)?;
+        if report.exploded {
+            network.registry.restore_states(before);
+        }
+        self.note_measures(network, &report)?;
         Ok(report)
+    }
+
+    /// Whether steps that go wrong are taken back by the measures' judgement.
+    pub(super) fn recovers(&self) -> bool {
+        self.run.program().ports().judges
+            && self.config.watched().is_some_and(|watch| watch.explosion.is_some())
+    }
+
+    /// Runs the updates, and all that follows a good step; counts it.
+    pub(super) fn update(
+        &self,
+        network: &mut Network,
+        values: &StepValues,
+        report: &mut StepReport,
+    ) -> Result<()> {
+        let action = match self.recovers() {
+            true => network.judged_action()?,
+            false => Action::Apply,
+        };
+        let last = if action == Action::Apply { Phase::Commit } else { Phase::Update };
+        let access = Access::Exclusive(&mut network.registry);
+        self.run.execute(access, Phase::Update..=last, values)?;
+        if action == Action::Apply {
+            count_update(network);
+        } else {
+            network.synchronize_after_rollback()?;
+            note_explosion(network, report, action == Action::RollBack);
+        }
+        Ok(())
+    }
+
+    /// Takes note of the newest figures of every layer, where they are measured.
+    pub(super) fn note_measures(&self, network: &mut Network, report: &StepReport) -> Result<()> {
+        let Some(watch) = self.config.watched().filter(|_| self.run.program().ports().judges) else {
+            return Ok(());
+        };
+        let kept = network.kept_measures()?;
+        network.measures.note(watch, report.loss, &kept, report.exploded);
+        Ok(())
     }
 
     /// Makes readable what is looked at after a batch's forward pass: its losses, its output where
@@ -296,9 +349,11 @@ impl Trainer {
         let weighted = self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some());
         let accumulates = self.plan.accumulates || batches.len() > 1;
         let moved = !self.run.is_on(network.device());
+        let turn = self.config.turn(network.optimizer_state.epoch);
         if rows <= self.plan.capacity
             && weighted == self.plan.weighted
             && accumulates == self.plan.accumulates
+            && turn == self.plan.turn
             && !moved
         {
             return Ok(());
@@ -308,6 +363,7 @@ impl Trainer {
         }
         self.plan.weighted = weighted;
         self.plan.accumulates = accumulates;
+        self.plan.turn = turn;
         if rows > self.plan.capacity {
             self.plan.capacity = rows.next_power_of_two();
         }
@@ -424,11 +480,26 @@ pub(crate) fn count_update(network: &mut Network) {
     network.optimizer_state.step += 1;
 }
 
+/// Counts a step that exploded: the update before it, where it was taken back, is none any more.
+pub(super) fn note_explosion(network: &mut Network, report: &mut StepReport, taken_back: bool) {
+    network.optimizer_state.step += 1;
+    network.optimizer_state.updates = network.optimizer_state.updates.saturating_sub(u64::from(taken_back));
+    (report.skipped, report.exploded) = (true, true);
+}
+
 /// The report of a step that moved nothing. The step counts, so that the next one draws anew;
 /// the optimizer's counter stays.
 pub(super) fn left_out(network: &mut Network, rate: f64) -> StepReport {
     network.optimizer_state.step += 1;
-    StepReport { loss: f64::NAN, weight: 0.0, rows: 0, rate, gradient_norm: None, skipped: true }
+    StepReport {
+        loss: f64::NAN,
+        weight: 0.0,
+        rows: 0,
+        rate,
+        gradient_norm: None,
+        skipped: true,
+        exploded: false,
+    }
 }
 
 /// The values a batch is copied to.
@@ -496,17 +567,16 @@ fn compile(
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
     let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers, ..Mode::default() })?;
-    let (op, skip_last) =
+    let (op, absorbed) =
         lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
-    if let Some(gradient) = b.ports.output_gradient {
-        network.lower_backward(&mut b, &lowered, gradient, skip_last, false)?;
+    let gradient = b.ports.output_gradient;
+    match (&config.tween, gradient) {
+        (Some(tween), Some(gradient)) => {
+            let loss = LoweredLoss { op: op.clone(), absorbed, gradient };
+            tween::lower(network, &mut b, &lowered, config, tween, &loss, plan.turn)?;
+        }
+        _ => lower_backprop(network, &mut b, &lowered, config, (&op, absorbed))?,
     }
-    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
-    lower_clip(network, &mut b, clips, network.scales_loss())?;
-    let count = network.layers().count();
-    lower_update_scaled(network, &mut b, &config.optimizer, |number| {
-        config.depth_scale.factor(number, count)
-    })?;
     // A gradient that goes straight into its update cannot wait for those of other batches; and it
     // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
     let update = network.rewrites.update && !plan.accumulates && matches!(network.device(), Device::Cpu);
@@ -514,28 +584,85 @@ fn compile(
     Ok((b.finish(plan.capacity, &rewrites), op))
 }
 
+/// Lowers everything that comes after the loss in backpropagation.
+fn lower_backprop(
+    network: &Network,
+    b: &mut Builder,
+    lowered: &Lowered,
+    config: &TrainingConfig,
+    (op, absorbed): (&Loss, bool),
+) -> Result<()> {
+    let mut watching = match &config.watch {
+        Some(watch) => Some(Watching::new(network, watch, false)?),
+        None => None,
+    };
+    if let Some(gradient) = b.ports.output_gradient {
+        let last = lowered.layers.len() - 1;
+        let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
+            if let Some(watching) = watching.as_mut().filter(|_| layer != last) {
+                watching.gradient(b, lowered, layer, gradient);
+            }
+        };
+        let observe: Option<Observe<'_>> = if config.watch.is_some() { Some(&mut observe) } else { None };
+        network.lower_backward_observed(b, lowered, gradient, [absorbed, false], observe)?;
+        if let Some(watching) = &mut watching {
+            let meant = meaning(b, op, absorbed, lowered.output)?;
+            watching.target(b, lowered, last, meant);
+        }
+    }
+    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
+    lower_clip(network, b, clips, network.scales_loss())?;
+    if let Some(watching) = &mut watching {
+        watching.judge(b, lowered, true)?;
+    }
+    let updates = Updates {
+        depth_scale: config.depth_scale,
+        watching: watching.as_ref(),
+        ..Updates::new(&config.optimizer)
+    };
+    lower_updates(network, b, &updates)
+}
+
 /// Makes gradients and moments ready; fresh ones unless resuming.
 fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
     let element = network.precision().size();
-    let slots = config.optimizer.slots().len();
+    let rule = config.rule();
+    let slots = rule.slots().len();
+    if let Some(tween) = &config.tween {
+        let absorbed = network.absorb_loss(&config.loss.0).is_some();
+        network.prepare_feedback(tween, network.top_layer(absorbed), false)?;
+    }
     if resume {
         let held = network.optimizer_state.optimizer.slots();
-        if network.optimizer_state.updates > 0 && held != config.optimizer.slots() {
+        if network.optimizer_state.updates > 0 && held != rule.slots() {
             return Err(Error::State(format!(
                 "the network's optimizer state belongs to {}, which {} cannot go on from; train without resume",
                 network.optimizer_state.optimizer.name(),
-                config.optimizer.name()
+                rule.name()
             )));
         }
-        network.optimizer_state.optimizer = config.optimizer.clone();
+        network.optimizer_state.optimizer = rule.clone();
     } else {
         network.registry.clear_moments();
-        network.optimizer_state =
-            OptimizerState { optimizer: config.optimizer.clone(), ..OptimizerState::default() };
+        network.optimizer_state = OptimizerState { optimizer: rule.clone(), ..OptimizerState::default() };
     }
     network.history = None;
     network.registry.prepare_gradients(element);
     network.registry.prepare_moments(slots, element);
+    let Some(watch) = config.watched() else { return Ok(()) };
+    let trained: Vec<usize> = network.trained_stores().map(|(store, _)| store).collect();
+    let registry = &network.registry;
+    let of_store = |store: usize| match &config.tween {
+        Some(tween) if store >= registry.layer_stores => {
+            tween.mode.has_feedback().then(|| tween.feedback.optimizer.clone())
+        }
+        _ => trained.contains(&store).then(|| rule.clone()),
+    };
+    let rules: Vec<Option<Optimizer>> = (0..registry.stores.len()).map(of_store).collect();
+    network.prepare_watch(&rules, watch.explosion.is_some(), !resume)?;
+    if !resume || network.measures.layers != network.layers().count() {
+        network.measures = Measures::new(network.layers().count());
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Lowers what a trainer does with gradients: scaling, clipping, updates.
 
-use super::Optimizer;
+use super::{DepthScale, Optimizer, Watching};
 use crate::Result;
 use crate::network::Network;
 use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
@@ -60,49 +60,80 @@ pub(crate) fn lower_scale(network: &Network, b: &mut Builder, factor: Value) {
 
 /// Lowers the update of every trained store, and the encoding of versions that follow it.
 pub(crate) fn lower_update(network: &Network, b: &mut Builder, optimizer: &Optimizer) -> Result<()> {
-    lower_update_scaled(network, b, optimizer, |_| 1.0)
+    lower_updates(network, b, &Updates::new(optimizer))
 }
 
-/// [`lower_update`] with a factor on the rate of each trained layer, by its number among the layers.
-pub(crate) fn lower_update_scaled(
-    network: &Network,
-    b: &mut Builder,
-    optimizer: &Optimizer,
-    scale: impl Fn(usize) -> f64,
-) -> Result<()> {
+/// How all layers are updated.
+pub(crate) struct Updates<'a> {
+    optimizer: &'a Optimizer,
+    pub(super) depth_scale: DepthScale,
+    /// What the measures have to say.
+    pub(super) watching: Option<&'a Watching<'a>>,
+    /// Which update of the step this is, from 0, and of how many.
+    pub(super) repeat: [u32; 2],
+}
+
+impl<'a> Updates<'a> {
+    /// By this rule, once a step, all alike.
+    pub(crate) fn new(optimizer: &'a Optimizer) -> Self {
+        Self { optimizer, depth_scale: DepthScale::None, watching: None, repeat: [0, 1] }
+    }
+}
+
+/// [`lower_update`] with all there is to say about it.
+pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Updates<'_>) -> Result<()> {
+    let Updates { optimizer, depth_scale, watching, repeat } = *updates;
+    let count = network.layers().count();
     for (number, placed) in network.layers().enumerate() {
         let (Some(store), true) = (placed.store, placed.trainable && !placed.is_tied()) else { continue };
         let weights = &network.registry.stores[store];
         weights.check_master()?;
-        let len = weights.len();
         b.set_layer(Some(placed.path.clone()));
         b.set_phase(Phase::Update);
-        let gradient = gradient(b, store, len);
-        let whole = ParameterRef { store, parameter: None };
-        let mut writes = vec![b.stored("master", Shape::from(len), Place::Master(whole))];
-        for slot in 0..optimizer.slots().len() {
-            writes.push(b.stored("moment", Shape::from(len), Place::Moment { store, slot }));
-        }
-        let exempt = if optimizer.decay_exempt() {
-            weights
-                .parameters()
-                .iter()
-                .filter(|p| !p.morphable)
-                .map(|p| p.offset..p.offset + p.len())
-                .collect()
-        } else {
-            Vec::new()
+        let mut update = Update {
+            rate_factor: placed.rate_factor * depth_scale.factor(number, count),
+            repeat,
+            offsets: weights.parameters().iter().map(|p| p.offset).collect(),
+            ..Update::new(optimizer.clone(), weights.len())
         };
-        let rate_factor = placed.rate_factor * scale(number);
-        let offsets = weights.parameters().iter().map(|p| p.offset).collect();
-        let update =
-            Update { optimizer: optimizer.clone(), rate_factor, len, offsets, exempt, watched: None };
-        b.effect(update, &[gradient], &writes);
+        if optimizer.decay_exempt() {
+            let exempt = weights.parameters().iter().filter(|p| !p.morphable);
+            update.exempt = exempt.map(|p| p.offset..p.offset + p.len()).collect();
+        }
+        lower_store_update(b, store, update, watching, Some(number));
         if let Some(dtype) = placed.dtype {
-            b.set_phase(Phase::Commit);
+            // Later passes of this step read the version already.
+            let is_last = repeat[0] + 1 == repeat[1];
+            b.set_phase(if is_last { Phase::Commit } else { Phase::Update });
             b.effect(Encode { store, dtype }, &[], &[]);
         }
     }
     b.set_layer(None);
     Ok(())
+}
+
+/// Lowers the update of one store, which belongs to `layer` if to any.
+pub(super) fn lower_store_update(
+    b: &mut Builder,
+    store: usize,
+    mut update: Update,
+    watching: Option<&Watching<'_>>,
+    layer: Option<usize>,
+) {
+    let len = update.len;
+    let mut reads = vec![gradient(b, store, len)];
+    let whole = ParameterRef { store, parameter: None };
+    let mut writes = vec![b.stored("master", Shape::from(len), Place::Master(whole))];
+    for slot in 0..update.optimizer.slots().len() {
+        writes.push(b.stored("moment", Shape::from(len), Place::Moment { store, slot }));
+    }
+    let is_first = update.repeat[0] == 0;
+    if let Some((watched, memory, copies)) =
+        watching.and_then(|watching| watching.update(b, (store, len), layer, is_first))
+    {
+        update.watched = Some(watched);
+        reads.push(memory);
+        writes.extend(copies);
+    }
+    b.effect(update, &reads, &writes);
 }

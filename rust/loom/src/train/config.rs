@@ -1,6 +1,6 @@
 //! How a network is trained, as plain data.
 
-use super::{LossConfig, Metric, Optimizer, Schedule};
+use super::{LossConfig, Metric, Optimizer, Schedule, TweenConfig, Watch};
 use crate::ops::LossFunction;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,12 @@ pub struct TrainingConfig {
     pub depth_scale: DepthScale,
     /// Whether every step's duration is recorded.
     pub track_perf: bool,
+    /// Measures every layer at every step of backpropagation, and takes explosions back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
+    /// Learns by targets instead of backpropagation; then `optimizer` and `depth_scale` are those in here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tween: Option<TweenConfig>,
 }
 
 impl Default for TrainingConfig {
@@ -109,11 +115,23 @@ impl Default for TrainingConfig {
             validation_every: 1,
             depth_scale: DepthScale::default(),
             track_perf: false,
+            watch: None,
+            tween: None,
         }
     }
 }
 
 impl TrainingConfig {
+    /// What is measured, and when a step is taken back; nothing in plain backpropagation.
+    pub fn watched(&self) -> Option<&Watch> {
+        self.tween.as_ref().map(|tween| &tween.watch).or(self.watch.as_ref())
+    }
+
+    /// The rule that moves the weights.
+    pub fn rule(&self) -> Optimizer {
+        self.tween.as_ref().map_or_else(|| self.optimizer.clone(), TweenConfig::rule)
+    }
+
     /// Refuses values that no data could make right.
     ///
     /// # Errors
@@ -147,6 +165,20 @@ impl TrainingConfig {
                 "validation_split must be at least 0 and below 1, got {}",
                 self.validation_split
             )));
+        }
+        if let Some(tween) = &self.tween {
+            tween.validate()?;
+            let clips = self.gradient_clip.is_some() || self.clip_value.is_some();
+            if clips && tween.local_steps > 1 {
+                return Err(Error::Value(
+                    "clipping concerns one gradient a step; leave gradient_clip and clip_value out with local_steps \
+                     above 1"
+                        .into(),
+                ));
+            }
+        }
+        if let Some(watch) = &self.watch {
+            watch.validate()?;
         }
         self.optimizer.validate()?;
         self.schedule.validate()

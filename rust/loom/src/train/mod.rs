@@ -15,6 +15,8 @@ mod metrics;
 mod optimizer;
 mod schedule;
 mod state;
+mod tween;
+mod watch;
 
 pub use backprop::{OwnedTargets, StepReport, Trainer, check_examples};
 pub use config::{DepthScale, OnNonFinite, TrainingConfig};
@@ -28,6 +30,10 @@ pub use metrics::{Metric, MetricState};
 pub use optimizer::Optimizer;
 pub use schedule::Schedule;
 pub use state::OptimizerState;
+pub use tween::{FeedbackConfig, TargetMode, TweenConfig};
+pub use watch::{LayerMeasures, MeasureHistory, Measures, Watch};
 
 pub(crate) use backprop::count_update;
 pub(crate) use clip::{lower_clip, lower_scale, lower_update};
+pub(crate) use tween::FeedbackMap;
+pub(crate) use watch::{WatchPlaces, Watching};

@@ -94,7 +94,8 @@ impl GpuOperation for Collect {
 impl GpuOperation for Judge {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let norms: Vec<u32> = self.norms.iter().flatten().map(|norm| *norm as u32).collect();
-        let norms = recorder.table(&norms)?;
+        let forward = !norms.is_empty();
+        let norms = recorder.table(if forward { &norms } else { &[0] })?;
         let mut operands =
             vec![Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?), Bind::Read(norms)];
         let mut declarations = "";
@@ -116,7 +117,6 @@ impl GpuOperation for Judge {
             .constant("FIRST_LAYER", self.memory.entry(Entry::Layer(0)))
             .constant("FIRST_CELL", self.memory.entry(Entry::Cell(0)))
             .constant("FIRST_RECONSTRUCTION", self.memory.entry(Entry::Reconstruction(0)))
-            .constant("FIRST_NORM", self.memory.entry(Entry::Norm(0)))
             .constant("ACTION", header(Header::Action))
             .constant("RATE_FACTOR", header(Header::RateFactor))
             .constant("PREVIOUS_GAP", header(Header::PreviousGap))
@@ -127,6 +127,7 @@ impl GpuOperation for Judge {
             .constant("HAS_SNAPSHOT", header(Header::HasSnapshot))
             .constant("APPLIED", header(Header::Applied))
             .constant("JUDGED", header(Header::Judged))
+            .flag("FORWARD", forward)
             .flag("SQUARED", self.metric == GapMetric::Mse)
             .flag("GATED", self.budget == LinkBudget::Alignment)
             .float("LEAST_ALIGNMENT", LinkBudget::LEAST_ALIGNMENT)

@@ -64,7 +64,8 @@ impl Default for ExplosionRule {
 pub struct Judge {
     /// Where everything is.
     pub memory: MeasureMemory,
-    /// The number, among the norms, of each layer's input and output.
+    /// Where in the memory the squared norms of each layer's input and output are; none where only feedback
+    /// maps have learned, and nothing but their figures is made.
     pub norms: Vec<[usize; 2]>,
     /// How gaps are put in a number.
     pub metric: GapMetric,
@@ -82,18 +83,25 @@ impl Judge {
     /// What a calm step multiplies the adaptive rate by, up to the base rate.
     pub const CALM_GROWTH: f64 = 1.05;
 
+    /// The mean of squared distances, or its root.
+    fn gap(&self, square: f64, count: f64) -> f64 {
+        let mean = square / count;
+        if self.metric == GapMetric::Mse { mean } else { mean.sqrt() }
+    }
+
+    /// The gap of what is not a layer's output.
+    fn other<T: Real>(&self, memory: &[T], entry: Entry) -> f64 {
+        let at = self.memory.entry(entry);
+        self.gap(memory[at + 3].to_f64(), memory[at + 4].to_f64())
+    }
+
     fn layer<T: Real>(&self, memory: &[T], layer: usize) -> [f64; 7] {
         let first = self.memory.entry(Entry::Layer(layer));
         let [aa, at, tt, square, count] = [0, 1, 2, 3, 4].map(|i| memory[first + i].to_f64());
-        let gap = |square: f64, count: f64| {
-            let mean = square / count;
-            if self.metric == GapMetric::Mse { mean } else { mean.sqrt() }
-        };
         let norms = aa.sqrt() * tt.sqrt();
         // NaN must stay visible, so the comparison asks for zero.
         let alignment = if norms == 0.0 { 0.5 } else { 0.5 + 0.5 * (at / norms).clamp(-1.0, 1.0) };
-        let [input, output] =
-            self.norms[layer].map(|norm| memory[self.memory.entry(Entry::Norm(norm))].to_f64().sqrt());
+        let [input, output] = self.norms[layer].map(|place| memory[place].to_f64().sqrt());
         let gain = if input == 0.0 { 0.0 } else { output / input };
         let budget = self.budget_scale * if self.budget == LinkBudget::Gain { gain } else { alignment };
         let gate = match self.budget {
@@ -101,12 +109,9 @@ impl Judge {
             LinkBudget::Alignment if budget < LinkBudget::LEAST_ALIGNMENT => -1.0,
             LinkBudget::Alignment => 0.5 + 0.5 * budget,
         };
-        let other = |entry| {
-            let at = self.memory.entry(entry);
-            gap(memory[at + 3].to_f64(), memory[at + 4].to_f64())
-        };
-        let (cell, reconstruction) = (other(Entry::Cell(layer)), other(Entry::Reconstruction(layer)));
-        [gap(square, count), alignment, gain, budget, gate, cell, reconstruction]
+        let (cell, reconstruction) =
+            (self.other(memory, Entry::Cell(layer)), self.other(memory, Entry::Reconstruction(layer)));
+        [self.gap(square, count), alignment, gain, budget, gate, cell, reconstruction]
     }
 
     /// Judges a step whose losses were `finite`.
@@ -120,6 +125,14 @@ impl Judge {
             LayerFigure::CellGap,
             LayerFigure::Reconstruction,
         ];
+        if self.norms.is_empty() {
+            for layer in 0..self.memory.layers {
+                let figure = self.other(memory, Entry::Reconstruction(layer));
+                memory[self.memory.figure(layer, LayerFigure::Reconstruction)] = T::from_f64(figure);
+            }
+            memory[MeasureMemory::header(Header::Action)] = T::from_f64(Action::Apply.code());
+            return;
+        }
         let (mut total, mut finite) = (0.0, finite);
         for layer in 0..self.memory.layers {
             let figures = self.layer(memory, layer);

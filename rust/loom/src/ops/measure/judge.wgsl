@@ -1,7 +1,7 @@
 // Makes each layer's figures of the collected sums, and decides what becomes of the step; see judge.rs.
 @group(0) @binding(0) var<storage, read> losses: array<f32>;
 @group(0) @binding(1) var<storage, read_write> memory: array<f32>;
-// The numbers, among the norms, of each layer's input and output.
+// Where the squared norms of each layer's input and output are.
 @group(0) @binding(2) var<storage, read> norms: array<vec2<u32>>;
 #{NORM}
 
@@ -26,6 +26,15 @@ fn in_one_number(first: u32) -> f32 {
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(local_invocation_index) thread: u32) {
+    if !FORWARD {
+        for (var layer = thread; layer < LAYERS; layer += THREADS) {
+            memory[FIRST_FIGURE + FIGURES * layer + 6u] = in_one_number(FIRST_RECONSTRUCTION + 5u * layer);
+        }
+        if thread == 0u {
+            memory[ACTION] = 1.0;
+        }
+        return;
+    }
     var good = true;
     for (var row = thread; row < constants.rows; row += THREADS) {
         good = good && is_finite(losses[row]);
@@ -39,8 +48,8 @@ fn main(@builtin(local_invocation_index) thread: u32) {
         if squares != 0.0 {
             alignment = 0.5 + 0.5 * clamp(memory[first + 1u] / squares, -1.0, 1.0);
         }
-        let input = sqrt(memory[FIRST_NORM + 5u * norms[layer].x]);
-        let output = sqrt(memory[FIRST_NORM + 5u * norms[layer].y]);
+        let input = sqrt(memory[norms[layer].x]);
+        let output = sqrt(memory[norms[layer].y]);
         var gain = 0.0;
         if input != 0.0 {
             gain = output / input;

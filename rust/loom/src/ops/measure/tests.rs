@@ -61,7 +61,7 @@ fn what_is_kept_comes_first_and_nothing_overlaps() {
 fn judge(budget: LinkBudget, explosion: Option<ExplosionRule>) -> Judge {
     Judge {
         memory: MEMORY,
-        norms: vec![[0, 1], [1, 2]],
+        norms: [[0, 1], [1, 2]].map(|pair| pair.map(|norm| MEMORY.entry(Entry::Norm(norm)))).to_vec(),
         metric: GapMetric::Rms,
         budget,
         budget_scale: 1.0,
@@ -197,6 +197,7 @@ mod on_gpu {
             (judge(LinkBudget::Gain, rule), [0.5, 0.2]),
             (judge(LinkBudget::Gain, rule), [50.0, 20.0]),
             (judge(LinkBudget::Alignment, rule), [f64::INFINITY, 0.2]),
+            (Judge { norms: Vec::new(), ..judge(LinkBudget::Gain, rule) }, [0.5, 0.2]),
             (Judge { metric: GapMetric::Mse, ..judge(LinkBudget::Alignment, None) }, [50.0, 0.2]),
         ] {
             let mut before = after(&judge(LinkBudget::Gain, rule), &memory([0.3, 0.3]), &[1.0]);

@@ -37,12 +37,10 @@ mod tests {
         let len = offset + weight.next_multiple_of(64) + 10;
         let slots = optimizer.slots().len();
         let update = Update {
-            optimizer,
             rate_factor: 0.5,
-            len,
             offsets: vec![0, offset, len - 10],
             exempt: vec![3..60, 70..offset],
-            watched: None,
+            ..Update::new(optimizer, len)
         };
         let product = Product::new(Direction::WeightGradient, 1, inputs, outputs);
         let (x, dy): (Vec<f32>, Vec<f32>) = (numbers(1, rows * inputs), numbers(2, rows * outputs));

@@ -56,8 +56,11 @@ pub(super) enum Rule<T> {
 
 impl<T: Real> Rule<T> {
     /// The rule of `optimizer` at this step, with or without its weight decay.
-    pub(super) fn new(optimizer: &Optimizer, rate_factor: f64, values: &StepValues, decays: bool) -> Self {
-        let rate = values.rate * rate_factor;
+    pub(super) fn new(update: &Update, factor: f64, values: &StepValues, decays: bool) -> Self {
+        let optimizer = &update.optimizer;
+        let rate = update.rate.unwrap_or(values.rate) * (update.rate_factor * factor);
+        let [number, updates] = update.repeat.map(u64::from);
+        let steps = (values.optimizer_step - 1) * updates + number + 1;
         let decayed = |decay: f64| if decays { decay } else { 0.0 };
         let t = T::from_f64;
         match *optimizer {
@@ -67,7 +70,7 @@ impl<T: Real> Rule<T> {
             Optimizer::Velocity { momentum } => Rule::Velocity { rate: t(rate), momentum: t(momentum) },
             Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
             | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
-                let steps = values.optimizer_step as f64;
+                let steps = steps as f64;
                 let decoupled = matches!(optimizer, Optimizer::AdamW { .. });
                 let decay = decayed(weight_decay);
                 Rule::Adam {
@@ -297,8 +300,7 @@ impl Update {
                 if end <= start {
                     continue;
                 }
-                let rate_factor = self.rate_factor * factor.unwrap_or(0.0);
-                let rule = Rule::<T>::new(&self.optimizer, rate_factor, values, decays);
+                let rule = Rule::<T>::new(self, factor.unwrap_or(0.0), values, decays);
                 let before = start - range.start;
                 cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, mut arrays| {
                     match action {

@@ -180,7 +180,10 @@ impl GpuOperation for Update {
             .section("LOAD", load)
             .section("STORE", store)
             .section("DECIDE", watch.decide)
+            .section("BASE_RATE", self.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
             .section("RATE", watch.rate)
+            .constant("UPDATE", self.repeat[0])
+            .constant("UPDATES", self.repeat[1])
             .kernel(format!("update.{}", self.optimizer.name()));
         // The mask of a part starts at whole units too.
         for part in recorder.parts(self.len, 64 * MASKED)? {

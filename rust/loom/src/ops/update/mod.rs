@@ -26,6 +26,10 @@ pub struct Update {
     pub optimizer: Optimizer,
     /// Multiplies the step's rate.
     pub rate_factor: f64,
+    /// The rate, where it is not the step's.
+    pub rate: Option<f64>,
+    /// Which update of a step this is, from 0, and of how many.
+    pub repeat: [u32; 2],
     /// Elements of the flat master.
     pub len: usize,
     /// Where each parameter starts in the flat master.
@@ -73,6 +77,20 @@ impl Update {
     /// Which of the moments are copied where copies are kept: a velocity starts again from zero.
     pub(crate) fn kept_moments(optimizer: &Optimizer) -> impl Iterator<Item = bool> {
         optimizer.slots().iter().map(|slot| *slot != "velocity")
+    }
+
+    /// The update of a whole store by this rule, once a step at the step's rate.
+    pub fn new(optimizer: Optimizer, len: usize) -> Self {
+        Self {
+            optimizer,
+            rate_factor: 1.0,
+            rate: None,
+            repeat: [0, 1],
+            len,
+            offsets: vec![0],
+            exempt: Vec::new(),
+            watched: None,
+        }
     }
 
     /// Whether copies are kept.

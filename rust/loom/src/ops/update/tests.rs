@@ -56,14 +56,7 @@ impl<T: Real> State<T> {
 }
 
 pub(super) fn update(optimizer: &Optimizer, len: usize) -> Update {
-    Update {
-        optimizer: optimizer.clone(),
-        rate_factor: 1.0,
-        len,
-        offsets: vec![0],
-        exempt: Vec::new(),
-        watched: None,
-    }
+    Update::new(optimizer.clone(), len)
 }
 
 /// The weights that the golden runs start from.

@@ -29,7 +29,8 @@ fn main(
         return;
     }
     let now = steps[constants.step];
-    let rule = rule_of(now.rate * (#{RATE}), now.optimizer_step - control.skipped);
+    let updates = (now.optimizer_step - control.skipped - 1u) * UPDATES + UPDATE + 1u;
+    let rule = rule_of(#{BASE_RATE} * (#{RATE}), updates);
     var decays = vec4<bool>(true);
     #{EXEMPT}
     var moments: Moments;

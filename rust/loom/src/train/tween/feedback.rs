@@ -1,0 +1,127 @@
+//! Feedback maps: what brings targets back to the input of a layer in the difference modes.
+
+use super::{TargetMode, TweenConfig};
+use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, Layer};
+use crate::network::{Network, at_layer};
+use crate::program::ParameterRef;
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// One layer's learned feedback map.
+#[derive(Clone, Debug)]
+pub(crate) struct FeedbackMap {
+    /// The layer it goes back through, by its number.
+    pub(crate) of: usize,
+    pub(crate) layer: Arc<dyn Layer>,
+    /// Its weights, in the registry.
+    pub(crate) store: usize,
+}
+
+/// Keys the initial weights of feedback maps, as the index of an inner layer.
+const FEEDBACK: usize = 0xFEED;
+
+impl TargetMode {
+    /// What feedback maps are to become.
+    pub(crate) fn feedback_form(self) -> Option<FeedbackForm> {
+        match self {
+            TargetMode::ChainRule | TargetMode::Layerwise => None,
+            TargetMode::Difference => Some(FeedbackForm::Inverse),
+            TargetMode::DifferenceReconstruction => Some(FeedbackForm::TransposedJacobian),
+        }
+    }
+}
+
+impl Network {
+    /// The first layer whose backward pass starts from the loss: the last, or the one below where the
+    /// last has absorbed it.
+    pub(crate) fn top_layer(&self, absorbed: bool) -> usize {
+        (self.layers().count() - 1).saturating_sub(usize::from(absorbed))
+    }
+
+    /// Makes the feedback maps of all layers that targets pass back through, unless they are there.
+    ///
+    /// # Errors
+    /// [`Error::State`] naming a layer that has none.
+    pub(crate) fn prepare_feedback(&mut self, config: &TweenConfig, top: usize, fresh: bool) -> Result<()> {
+        let Some(form) = config.mode.feedback_form() else { return Ok(()) };
+        if !self.links.is_empty() {
+            return Err(Error::State(format!(
+                "{} passes targets back through one layer after another, and does not know links; use \
+                 chain_rule for grids with links",
+                config.mode.name()
+            )));
+        }
+        if self.registry.feedback_form == Some(form) && !fresh {
+            self.registry.feedback_slots = config.feedback.optimizer.slots().len();
+            return Ok(());
+        }
+        self.synchronize()?;
+        let mut maps = Vec::new();
+        let mut stores = Vec::new();
+        for (number, placed) in self.layers().enumerate().take(top).skip(1) {
+            let inputs = placed.input_shapes();
+            match placed.layer.feedback(&inputs, form) {
+                Feedback::Learned(layer) => {
+                    let output: Vec<_> = placed.output_shape.iter().cloned().collect();
+                    let specs = layer.parameters(&output);
+                    let path = placed.path.inner(FEEDBACK).hash32();
+                    let store = self.initial_store(path, &specs).map_err(|error| at_layer(placed, error))?;
+                    maps.push(FeedbackMap {
+                        of: number,
+                        layer: layer.into(),
+                        store: self.registry.layer_stores + stores.len(),
+                    });
+                    stores.push(store);
+                }
+                Feedback::Backward => {}
+                Feedback::Unknown => {
+                    let error = Error::State(format!(
+                        "there is no feedback map for this kind of layer, which {} needs; use chain_rule",
+                        config.mode.name()
+                    ));
+                    return Err(at_layer(placed, error));
+                }
+            }
+        }
+        let registry = &mut self.registry;
+        registry.stores.truncate(registry.layer_stores);
+        registry.stores.extend(stores);
+        registry.feedback = maps;
+        registry.feedback_form = Some(form);
+        registry.feedback_slots = config.feedback.optimizer.slots().len();
+        registry.clear_gradients();
+        registry.clear_moments();
+        let device = self.device.clone();
+        // Stores are counted anew: copies on a device are of the old ones.
+        self.registry.place_on(&device);
+        self.invalidate();
+        Ok(())
+    }
+
+    /// The learned map back through a layer.
+    pub(crate) fn feedback_of(&self, layer: usize) -> Option<&FeedbackMap> {
+        self.registry.feedback.iter().find(|map| map.of == layer)
+    }
+
+    /// What a feedback map finds its parameters in.
+    pub(crate) fn feedback_context(&self, map: &FeedbackMap) -> Context {
+        let store = &self.registry.stores[map.store];
+        let path = self.layers().nth(map.of).map(|placed| placed.path.inner(FEEDBACK)).unwrap_or_default();
+        Context {
+            path,
+            training: true,
+            parameters: store
+                .parameters()
+                .iter()
+                .enumerate()
+                .map(|(index, info)| BoundParameter {
+                    name: info.name.clone(),
+                    reference: ParameterRef { store: map.store, parameter: Some(index) },
+                    shape: info.layout.storage_shape(),
+                    active: None,
+                })
+                .collect(),
+            ..Context::default()
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Lowers a whole step of learning by targets.
+
+use super::targets::Lowering;
+use super::{TargetMode, TweenConfig};
+use crate::layers::class_extents;
+use crate::network::{Lowered, Network};
+use crate::ops::pointwise::Activation;
+use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
+use crate::program::{Builder, Phase, TargetValue, Value};
+use crate::train::clip::{Updates, lower_clip, lower_scale, lower_store_update, lower_updates};
+use crate::train::{TrainingConfig, Watching};
+use crate::{Error, Result};
+
+/// What a step learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::train) enum Turn {
+    /// Layers, and feedback maps where there are any.
+    #[default]
+    Both,
+    /// Layers alone.
+    Forward,
+    /// Feedback maps alone.
+    Feedback,
+}
+
+impl TrainingConfig {
+    /// What the steps of this epoch learn.
+    pub(in crate::train) fn turn(&self, epoch: u64) -> Turn {
+        match &self.tween {
+            Some(tween) if tween.mode.has_feedback() && tween.feedback.alternate => {
+                if epoch.is_multiple_of(2) { Turn::Feedback } else { Turn::Forward }
+            }
+            _ => Turn::Both,
+        }
+    }
+}
+
+/// The loss of a program, as it has been lowered.
+pub(in crate::train) struct LoweredLoss {
+    pub(in crate::train) op: Loss,
+    /// Whether the last layer has absorbed it.
+    pub(in crate::train) absorbed: bool,
+    pub(in crate::train) gradient: Value,
+}
+
+/// What an output means, and its target in the same space: probabilities where the loss takes logits,
+/// ones and zeros where it takes classes.
+pub(in crate::train) fn meaning(
+    b: &mut Builder,
+    loss: &Loss,
+    absorbed: bool,
+    output: Value,
+) -> Result<[Value; 2]> {
+    let missing = || Error::Internal("a training program lacks its target".into());
+    let target = b.ports.target.ok_or_else(missing)?;
+    let shape = b.shape(output).clone();
+    let (outer, classes, inner) = class_extents(&shape);
+    let target = match loss.class_targets {
+        true => b.apply(OneHot { outer, classes, inner }, &[target], "target", shape.clone()),
+        false => target,
+    };
+    let value = match loss.function {
+        LossFunction::CrossEntropy { .. } if !absorbed => {
+            let op = Softmax { direction: Direction::Forward, outer, classes, inner, temperature: 1.0 };
+            b.apply(op, &[output], "meaning", shape)
+        }
+        LossFunction::BinaryCrossEntropy => {
+            b.apply(Pointwise::forward(Activation::Sigmoid), &[output], "meaning", shape)
+        }
+        _ => output,
+    };
+    Ok([value, target])
+}
+
+/// Lowers everything that comes after the loss.
+pub(in crate::train) fn lower(
+    network: &Network,
+    b: &mut Builder,
+    lowered: &Lowered,
+    config: &TrainingConfig,
+    tween: &TweenConfig,
+    loss: &LoweredLoss,
+    turn: Turn,
+) -> Result<()> {
+    let gated = tween.watch.link_budget == crate::ops::measure::LinkBudget::Alignment;
+    let mut watching = Watching::new(network, &tween.watch, gated)?;
+    let placed = network.layers().collect();
+    let top = network.top_layer(loss.absorbed);
+    let scaled = network.scales_loss();
+    let lowering = Lowering { network, config: tween, lowered, placed, top, scaled };
+    b.set_phase(Phase::Backward);
+    let mut targets: Vec<Option<Value>> = vec![None; lowered.layers.len()];
+    if turn != Turn::Feedback {
+        lower_targets(&lowering, b, loss, &mut watching, &mut targets)?;
+    }
+    if turn != Turn::Forward && tween.mode.has_feedback() {
+        lowering.learn_feedback(b, 0, Some(&mut watching))?;
+    }
+    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
+    lower_clip(network, b, clips, scaled)?;
+    watching.judge(b, lowered, turn != Turn::Feedback)?;
+    if turn != Turn::Forward && tween.mode.has_feedback() {
+        for number in 0..tween.feedback.steps {
+            b.set_phase(Phase::Update);
+            if number > 0 {
+                b.restart_gradients();
+                lowering.learn_feedback(b, number, None)?;
+            }
+            lower_feedback_updates(&lowering, b, &watching, number as u32);
+        }
+    }
+    if turn != Turn::Feedback {
+        lower_local_steps(&lowering, b, loss, &watching, &targets)?;
+    }
+    Ok(())
+}
+
+/// Makes all targets, measures them, and contributes to all parameters from each layer's own loss.
+fn lower_targets(
+    lowering: &Lowering<'_>,
+    b: &mut Builder,
+    loss: &LoweredLoss,
+    watching: &mut Watching<'_>,
+    targets: &mut [Option<Value>],
+) -> Result<()> {
+    let Lowering { network, config, lowered, top, .. } = lowering;
+    let last = lowered.layers.len() - 1;
+    let meant = meaning(b, &loss.op, loss.absorbed, lowered.output)?;
+    let pins = !b.ports.layers.is_empty();
+    if config.mode == TargetMode::ChainRule {
+        let term = watching.target_term();
+        let wants_values = config.local_steps > 1;
+        let mut made: Vec<(usize, Value)> = Vec::new();
+        let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
+            if layer != last {
+                watching.gradient(b, lowered, layer, gradient);
+            }
+            if layer < *top && wants_values {
+                targets[layer] = Some(lowering.moved(b, layer, gradient, term));
+            }
+            if pins {
+                made.push((layer, gradient));
+            }
+        };
+        network.lower_backward_observed(
+            b,
+            lowered,
+            loss.gradient,
+            [loss.absorbed, false],
+            Some(&mut observe),
+        )?;
+        if pins {
+            let gradients = made.iter().filter(|(layer, _)| *layer != last);
+            b.ports.targets =
+                gradients.map(|(layer, value)| (*layer, TargetValue::Gradient(*value, term))).collect();
+        }
+    } else {
+        let mut target = meant[1];
+        if *top < last {
+            // The last layer has absorbed the loss: the one below it means the same.
+            watching.target(b, lowered, *top, [meant[0], meant[1]]);
+        }
+        lowering.learn(b, *top, &lowered.layers[*top].forward, loss.gradient)?;
+        for layer in (0..*top).rev() {
+            target = match config.mode {
+                TargetMode::Layerwise => lowering.layerwise(b, layer + 1, target)?,
+                _ if layer + 1 == *top => {
+                    let gradient = lowering.back(b, *top, loss.gradient)?.ok_or_else(|| {
+                        Error::Internal("the last layer made no gradient of its input".into())
+                    })?;
+                    lowering.first_target(b, layer, gradient)
+                }
+                _ => lowering.difference(b, layer + 1, target)?,
+            };
+            watching.target(b, lowered, layer, [lowering.output(layer), target]);
+            targets[layer] = Some(target);
+            if network.is_trained(lowering.placed[layer]) {
+                let gradient = lowering.local_gradient(b, lowering.output(layer), target);
+                lowering.learn(b, layer, &lowered.layers[layer].forward, gradient)?;
+            }
+        }
+        if pins {
+            let values = targets.iter().enumerate();
+            b.ports.targets =
+                values.filter_map(|(layer, value)| Some((layer, TargetValue::Value((*value)?)))).collect();
+        }
+    }
+    watching.target(b, lowered, last, meant);
+    if pins {
+        b.ports.targets.push((last, TargetValue::Value(meant[1])));
+    }
+    b.set_layer(None);
+    Ok(())
+}
+
+/// The updates of one step of all feedback maps.
+fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &Watching<'_>, number: u32) {
+    let feedback = &lowering.config.feedback;
+    for map in &lowering.network.registry.feedback {
+        let store = &lowering.network.registry.stores[map.store];
+        b.set_layer(Some(lowering.placed[map.of].path.clone()));
+        let update = Update {
+            rate: Some(feedback.rate),
+            repeat: [number, feedback.steps as u32],
+            offsets: store.parameters().iter().map(|parameter| parameter.offset).collect(),
+            ..Update::new(feedback.optimizer.clone(), store.len())
+        };
+        lower_store_update(b, map.store, update, Some(watching), None);
+    }
+    b.set_layer(None);
+}
+
+/// The updates of all layers, and the steps toward the same targets after the first.
+fn lower_local_steps(
+    lowering: &Lowering<'_>,
+    b: &mut Builder,
+    loss: &LoweredLoss,
+    watching: &Watching<'_>,
+    targets: &[Option<Value>],
+) -> Result<()> {
+    let Lowering { network, config, top, .. } = lowering;
+    let rule = config.rule();
+    let steps = config.local_steps as u32;
+    for number in 0..steps {
+        if number > 0 {
+            b.set_phase(Phase::Update);
+            b.restart_gradients();
+            for layer in 0..=*top {
+                if !network.is_trained(lowering.placed[layer]) {
+                    continue;
+                }
+                let forward = lowering.again(b, layer, None)?;
+                let gradient = match targets[layer] {
+                    Some(target) => Some(lowering.local_gradient(b, forward.output, target)),
+                    None if layer == *top => loss.again(b, forward.output),
+                    None => None,
+                };
+                if let Some(gradient) = gradient {
+                    lowering.learn(b, layer, &forward, gradient)?;
+                }
+            }
+            b.set_layer(None);
+            if let Some(factor) = b.ports.gradient_norm.filter(|_| lowering.scaled) {
+                lower_scale(network, b, factor);
+            }
+        }
+        let updates = Updates {
+            depth_scale: config.depth_scale,
+            watching: Some(watching),
+            repeat: [number, steps],
+            ..Updates::new(&rule)
+        };
+        lower_updates(network, b, &updates)?;
+    }
+    Ok(())
+}
+
+impl LoweredLoss {
+    /// The gradient of the loss for another output of the layer that it starts from.
+    fn again(&self, b: &mut Builder, output: Value) -> Option<Value> {
+        let reads: Vec<Value> =
+            [Some(output), b.ports.target, b.ports.sample_weight].into_iter().flatten().collect();
+        let shape = b.shape(output).clone();
+        b.apply_loss(self.op.clone(), &reads, shape).1
+    }
+}

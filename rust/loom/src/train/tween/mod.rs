@@ -1,0 +1,10 @@
+//! Neural tweening and target propagation: every layer learns toward a target of its own.
+
+mod config;
+mod feedback;
+mod lower;
+mod targets;
+
+pub use config::{FeedbackConfig, TargetMode, TweenConfig};
+pub(crate) use feedback::FeedbackMap;
+pub(super) use lower::{LoweredLoss, Turn, lower, meaning};

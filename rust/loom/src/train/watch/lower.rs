@@ -1,0 +1,160 @@
+//! Lowers the measures of every layer, the judgement on the step, and what updates need to follow it.
+
+use super::{Watch, WatchPlaces};
+use crate::network::{Lowered, Network};
+use crate::ops::combination::Term;
+use crate::ops::measure::{Entry, Measured};
+use crate::ops::update::Watched;
+use crate::ops::{Collect, Judge, Measure};
+use crate::program::{Builder, Phase, Value};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+
+/// The measures of a program while it is being lowered.
+pub(crate) struct Watching<'a> {
+    watch: &'a Watch,
+    places: &'a WatchPlaces,
+    /// Whether updates obey the gates of their layers.
+    gated: bool,
+    /// Whether losses, and with them gradients, are scaled.
+    scaled: bool,
+    /// The sums to be collected: where they go, over how many elements a row, and what they are.
+    sums: Vec<(Entry, usize, Value)>,
+    /// Where in the memory the squared norms of values are.
+    norms: Vec<(Value, usize)>,
+    norms_used: usize,
+}
+
+impl<'a> Watching<'a> {
+    /// For this network, which has been prepared.
+    pub(crate) fn new(network: &'a Network, watch: &'a Watch, gated: bool) -> Result<Self> {
+        let places = network.registry.watch.as_ref();
+        let places = places.ok_or_else(|| Error::Internal("a watched training was not prepared".into()))?;
+        Ok(Self {
+            watch,
+            places,
+            gated,
+            scaled: network.scales_loss(),
+            sums: Vec::new(),
+            norms: Vec::new(),
+            norms_used: 0,
+        })
+    }
+
+    /// A chain-rule target is the output plus this many times the gradient of the loss.
+    pub(crate) fn target_term(&self) -> Term {
+        Term::fixed(-self.watch.gradient_scale).times_rows().over_scale(self.scaled)
+    }
+
+    /// Measures a layer's output against its chain-rule target, from the gradient of the loss.
+    pub(crate) fn gradient(&mut self, b: &mut Builder, lowered: &Lowered, layer: usize, gradient: Value) {
+        let output = lowered.layers[layer].forward.output;
+        let op = Measure { what: Measured::Gradient(self.target_term()) };
+        self.push(b, Entry::Layer(layer), op, &[output, gradient]);
+        self.note_norm(output, Entry::Layer(layer));
+    }
+
+    /// Measures a layer's output, or what it means, against its target.
+    pub(crate) fn target(
+        &mut self,
+        b: &mut Builder,
+        lowered: &Lowered,
+        layer: usize,
+        [value, target]: [Value; 2],
+    ) {
+        self.push(b, Entry::Layer(layer), Measure { what: Measured::Target }, &[value, target]);
+        if value == lowered.layers[layer].forward.output {
+            self.note_norm(value, Entry::Layer(layer));
+        }
+    }
+
+    /// Measures a recurrent layer's cell states against what the gradient would have them be.
+    pub(crate) fn cell(&mut self, b: &mut Builder, layer: usize, states: Value, gradient: Value, term: Term) {
+        let op = Measure { what: Measured::Gradient(term) };
+        self.push(b, Entry::Cell(layer), op, &[states, gradient]);
+    }
+
+    /// Measures what a layer's feedback map has made against what it was to make.
+    pub(crate) fn reconstruction(&mut self, b: &mut Builder, layer: usize, made: Value, wanted: Value) {
+        let op = Measure { what: Measured::Target };
+        self.push(b, Entry::Reconstruction(layer), op, &[made, wanted]);
+    }
+
+    fn push(&mut self, b: &mut Builder, entry: Entry, op: Measure, reads: &[Value]) {
+        let elements = b.shape(reads[0]).len();
+        let sums = b.apply_fixed(op, reads, "sums", Shape::from(Measure::SUMS));
+        self.sums.push((entry, elements, sums));
+    }
+
+    fn note_norm(&mut self, value: Value, entry: Entry) {
+        self.norms.push((value, self.places.memory.entry(entry)));
+    }
+
+    /// Where the squared norm of a value is, measured unless it was already.
+    fn norm(&mut self, b: &mut Builder, value: Value) -> usize {
+        if let Some((_, place)) = self.norms.iter().find(|(known, _)| *known == value) {
+            return *place;
+        }
+        let entry = Entry::Norm(self.norms_used);
+        self.norms_used += 1;
+        self.push(b, entry, Measure { what: Measured::Norm }, &[value]);
+        self.note_norm(value, entry);
+        self.places.memory.entry(entry)
+    }
+
+    /// Collects all sums and, unless only feedback maps learn, judges the step.
+    pub(crate) fn judge(&mut self, b: &mut Builder, lowered: &Lowered, forward: bool) -> Result<()> {
+        let losses = b.ports.row_losses;
+        let losses = losses.ok_or_else(|| Error::Internal("a training program lacks its losses".into()))?;
+        b.set_layer(None);
+        b.set_phase(Phase::Exchange);
+        let mut norms = Vec::new();
+        if forward {
+            for layer in &lowered.layers {
+                norms.push([self.norm(b, layer.inputs[0]), self.norm(b, layer.forward.output)]);
+            }
+        }
+        let memory = self.places.measures(b);
+        for group in self.sums.chunks(Collect::MOST) {
+            let entries = group.iter().map(|(entry, elements, _)| (*entry, *elements)).collect();
+            let reads: Vec<Value> = group.iter().map(|(_, _, sums)| *sums).collect();
+            b.effect_of_batch(Collect { memory: self.places.memory, entries }, &reads, &[memory]);
+        }
+        b.set_phase(Phase::Verdict);
+        let norm = b.ports.gradient_norm.filter(|_| forward);
+        let reads: Vec<Value> = [Some(losses), norm].into_iter().flatten().collect();
+        let op = Judge {
+            memory: self.places.memory,
+            norms,
+            metric: self.watch.gap_metric,
+            budget: self.watch.link_budget,
+            budget_scale: self.watch.link_budget_scale,
+            explosion: self.watch.explosion,
+            has_norm: norm.is_some(),
+        };
+        b.effect(op, &reads, &[memory]);
+        b.ports.measures = Some(memory);
+        b.ports.judges = forward;
+        Ok(())
+    }
+
+    /// What the update of a store of `len` weights has to follow, if anything, with what it reads and
+    /// writes for that. The `first` update of a step keeps copies, or goes back to them.
+    pub(crate) fn update(
+        &self,
+        b: &mut Builder,
+        (store, len): (usize, usize),
+        layer: Option<usize>,
+        first: bool,
+    ) -> Option<(Watched, Value, Vec<Value>)> {
+        let detects = self.watch.explosion.is_some();
+        if !detects && !self.gated {
+            return None;
+        }
+        let keeps = detects && first;
+        let watched = Watched { memory: self.places.memory, layer: layer.filter(|_| self.gated), keeps };
+        let numbers = self.places.copies.get(store).filter(|_| keeps).map_or(&[][..], Vec::as_slice);
+        let copies = numbers.iter().map(|number| b.state("copy", Shape::from(len), *number)).collect();
+        Some((watched, self.places.measures(b), copies))
+    }
+}

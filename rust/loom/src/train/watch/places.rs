@@ -1,0 +1,123 @@
+//! Where the registry keeps what a watched training needs: the memory of the measures, and copies of
+//! masters and moments to go back to.
+
+use crate::layers::StateSpec;
+use crate::network::{Network, State};
+use crate::ops::Update;
+use crate::ops::measure::{Action, Header, MeasureMemory};
+use crate::program::{Builder, Value};
+use crate::tensor::Shape;
+use crate::train::Optimizer;
+use crate::{Device, Error, Result};
+
+/// The numbers, among what the registry keeps, of a watched training's memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WatchPlaces {
+    /// Where everything is in the memory of the measures.
+    pub(crate) memory: MeasureMemory,
+    /// The memory of the measures.
+    pub(crate) measures: usize,
+    /// For each store, the copies of its master and of its moments but velocities; none where it is not
+    /// copied.
+    pub(crate) copies: Vec<Vec<usize>>,
+}
+
+impl WatchPlaces {
+    /// The memory of the measures, in a program.
+    pub(crate) fn measures(&self, b: &mut Builder) -> Value {
+        b.state("measures", Shape::from(self.memory.len()), self.measures)
+    }
+}
+
+impl Network {
+    /// Makes room for the measures of every layer, and for copies of the stores that `rules` move where
+    /// `copies` are kept. What is there and fits stays, unless it is to be `fresh`.
+    pub(crate) fn prepare_watch(
+        &mut self,
+        rules: &[Option<Optimizer>],
+        copies: bool,
+        fresh: bool,
+    ) -> Result<()> {
+        self.synchronize()?;
+        let layers = self.layers().count();
+        // Every layer's input and output may be a value of its own.
+        let memory = MeasureMemory { layers, norms: 2 * layers };
+        let mut specs =
+            vec![StateSpec { name: "measures".into(), shape: Shape::from(memory.len()), initial: 0.0 }];
+        let first = self.kept_by_layers();
+        let mut places = WatchPlaces { memory, measures: first, copies: Vec::new() };
+        for (store, rule) in rules.iter().enumerate() {
+            let mut own = Vec::new();
+            if let Some(rule) = rule.as_ref().filter(|_| copies) {
+                let kept = Update::kept_moments(rule).filter(|kept| *kept).count();
+                for number in 0..=kept {
+                    own.push(first + specs.len());
+                    specs.push(StateSpec {
+                        name: format!("copy.{store}.{number}").into(),
+                        shape: Shape::from(self.registry.stores[store].len()),
+                        initial: 0.0,
+                    });
+                }
+            }
+            places.copies.push(own);
+        }
+        let held = &self.registry.states[first..];
+        let fits =
+            held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec);
+        if fresh || !fits {
+            self.registry.states.truncate(first);
+            let precision = self.precision;
+            self.registry.states.extend(specs.into_iter().map(|spec| State::new(spec, precision)));
+            self.set_measure(&places, Header::RateFactor, 1.0);
+            self.registry.forget_device_states();
+        }
+        self.registry.watch = Some(places);
+        Ok(())
+    }
+
+    /// How many of what the registry keeps belong to layers; what trainings keep comes after them.
+    pub(crate) fn kept_by_layers(&self) -> usize {
+        self.layers().map(|placed| placed.states.end).max().unwrap_or(0)
+    }
+
+    fn set_measure(&mut self, places: &WatchPlaces, what: Header, value: f64) {
+        let content = &mut self.registry.states[places.measures].content;
+        let place = MeasureMemory::header(what);
+        match self.precision.stored() {
+            crate::tensor::Precision::Float64 => content.as_mut_slice::<f64>()[place] = value,
+            _ => content.as_mut_slice::<f32>()[place] = value as f32,
+        }
+    }
+
+    /// What the judgement on a step was.
+    pub(crate) fn judged_action(&mut self) -> Result<Action> {
+        let kept = self.kept_measures()?;
+        Ok(Action::from_code(kept[MeasureMemory::header(Header::Action)]))
+    }
+
+    /// Makes versions follow masters that went back to their copies.
+    pub(crate) fn synchronize_after_rollback(&mut self) -> Result<()> {
+        match self.device {
+            Device::Cpu => self.refresh_versions(),
+            // A program that reads a version finds it older than the master.
+            #[cfg(feature = "gpu")]
+            Device::Gpu(_) => {
+                self.synchronize()?;
+                self.refresh_versions()
+            }
+        }
+    }
+
+    /// The newest header and figures of a watched training, brought back from the device if need be.
+    pub(crate) fn kept_measures(&mut self) -> Result<Vec<f64>> {
+        let places = self.registry.watch.clone();
+        let places = places.ok_or_else(|| Error::State("nothing was measured yet".into()))?;
+        self.registry.fetch_state(places.measures)?;
+        let content = &self.registry.states[places.measures].content;
+        let kept = places.memory.kept();
+        Ok(match self.precision.stored() {
+            crate::tensor::Precision::Float64 => content.as_slice::<f64>()[..kept].to_vec(),
+            _ => content.as_slice::<f32>()[..kept].iter().map(|x| f64::from(*x)).collect(),
+        })
+    }
+}
