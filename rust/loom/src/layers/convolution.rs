@@ -1,6 +1,6 @@
 //! Convolution of signals, images and volumes.
 
-use super::activation::{activate, activate_backward};
+use super::activation::{activate, activate_backward, linear, range_of};
 use super::dense::{with_bias, yes};
 use super::registry::{Configured, config_of};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, positive, split};
@@ -243,6 +243,14 @@ where
         let weight = cx.read(b, "weight")?;
         let op = self.op(Direction::InputGradient, geometry, shape[0]);
         Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        linear(self.activation, || self.clone().activation(Activation::Linear))
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.activation)
     }
 }
 

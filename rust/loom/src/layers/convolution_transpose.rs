@@ -1,6 +1,6 @@
 //! Transposed convolution of signals, images and volumes.
 
-use super::activation::{activate, activate_backward};
+use super::activation::{activate, activate_backward, linear, range_of};
 use super::convolution::{add_bias, bias_gradient, one, validate_groups};
 use super::dense::{with_bias, yes};
 use super::registry::{Configured, config_of};
@@ -252,5 +252,13 @@ where
         let weight = cx.read(b, "weight")?;
         let op = self.op(Direction::Forward, geometry, shape[0]);
         Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        linear(self.activation, || self.clone().activation(Activation::Linear))
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.activation)
     }
 }

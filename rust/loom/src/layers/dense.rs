@@ -1,7 +1,8 @@
 //! Fully connected layer.
 
-use super::activation::{activate, activate_backward};
+use super::activation::{activate, activate_backward, linear, range_of};
 use super::registry::{Configured, config_of};
+use super::target::WeightedMean;
 use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
@@ -178,6 +179,29 @@ impl Layer for Dense {
         let shape = b.shape(x).clone();
         let op = Product::new(Direction::InputGradient, multiplier, features, self.units);
         Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+
+    /// The mean by the weight.
+    fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        let x = *single(self.kind(), inputs)?;
+        let (_, features) = self.extents(b, x);
+        let weight = cx.master(b, "weight")?;
+        Ok(Some(WeightedMean::new(weight, features, self.units).lower(b, x, target)))
+    }
+
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        linear(self.activation, || self.clone().activation(Activation::Linear))
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.activation)
     }
 }
 

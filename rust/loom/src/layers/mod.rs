@@ -33,6 +33,9 @@ mod residual;
 mod sample;
 mod sequential;
 mod softmax;
+mod target;
+#[cfg(test)]
+mod target_tests;
 mod window;
 #[cfg(test)]
 mod window_golden;

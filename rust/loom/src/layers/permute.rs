@@ -92,4 +92,18 @@ impl Layer for Permute {
         let op = self.op(&shape).inverse();
         Ok(vec![Some(b.apply(op, &[gradient], "dx", shape))])
     }
+
+    /// The target with its axes put back.
+    fn target(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        let shape = b.shape(*single(self.kind(), inputs)?).clone();
+        let op = self.op(&shape).inverse();
+        Ok(Some(b.apply(op, &[target], "target", shape)))
+    }
 }

@@ -107,4 +107,19 @@ impl Layer for Sequential {
         let made = self.layers.backward(b, cx, inputs, forward, gradient, want)?;
         Ok(vec![made.input, made.context])
     }
+
+    fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        self.layers.target(b, cx, inputs, forward, target)
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        self.layers.target_range()
+    }
 }

@@ -24,6 +24,7 @@ pub mod mask;
 pub mod masked_softmax;
 pub mod mix;
 pub mod nested_softmax;
+pub mod noise;
 pub mod normalize;
 #[cfg(feature = "gpu")]
 mod operands;
@@ -41,6 +42,7 @@ mod segment;
 pub mod softmax;
 pub mod sum;
 mod sweep;
+pub mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod update;
@@ -64,6 +66,7 @@ pub use mask::StepMask;
 pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use mix::{Mix, MixPart, Scale};
 pub use nested_softmax::NestedSoftmax;
+pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use permute::Permute;
 pub use pointwise::Pointwise;
@@ -75,6 +78,7 @@ pub use recurrent::Recurrent;
 pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
+pub use target::{AbsoluteSums, Clamp, MeanTarget, WeightProduct};
 pub use update::Update;
 
 use crate::Result;
@@ -180,6 +184,7 @@ operations!(
     MaskedSoftmax,
     Entmax,
     GumbelNoise,
+    GaussianNoise,
     Distance,
     Normalize,
     ChannelMoments,
@@ -208,4 +213,8 @@ operations!(
     Gather,
     Gate,
     Positions,
+    AbsoluteSums,
+    WeightProduct,
+    MeanTarget,
+    Clamp,
 );

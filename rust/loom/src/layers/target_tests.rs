@@ -1,0 +1,1 @@
+//! Rules for targets against plain transcriptions.
