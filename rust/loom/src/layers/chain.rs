@@ -1,7 +1,10 @@
 //! Layers in a row, as composite layers hold them.
 
 use super::target::clamp;
-use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, StateSpec, Want, from_config};
+use super::{
+    CarriedSpec, Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Reshape, Sequential,
+    StateSpec, Want, from_config,
+};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, error};
@@ -269,6 +272,34 @@ impl Chain {
         }
         b.set_layer(outside);
         Ok(target)
+    }
+
+    /// What leads back through all layers: their maps in the reverse order, where each has one or leaves
+    /// its elements in their order.
+    pub(super) fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let (shapes, false) = (self.shapes(inputs), self.takes_context()) else { return Feedback::Unknown };
+        let Ok((shapes, _)) = shapes else { return Feedback::Unknown };
+        let mut maps: Vec<Arc<dyn Layer>> = Vec::with_capacity(self.0.len());
+        let (mut linear, mut mapped) = (true, true);
+        for (layer, inputs) in self.0.iter().zip(&shapes).rev() {
+            match layer.feedback(inputs, form) {
+                Feedback::Learned(map) => {
+                    maps.push(map.into());
+                    linear = false;
+                }
+                Feedback::Backward if matches!(layer.kind(), "flatten" | "reshape") => {
+                    let extents: Vec<i64> = inputs[0].iter().map(|extent| *extent as i64).collect();
+                    maps.push(Arc::new(Reshape::new(extents)));
+                }
+                Feedback::Backward => mapped = false,
+                Feedback::Unknown => return Feedback::Unknown,
+            }
+        }
+        match (linear, mapped) {
+            (true, _) => Feedback::Backward,
+            (false, true) => Feedback::Learned(Box::new(Sequential::new(Self(maps)))),
+            (false, false) => Feedback::Unknown,
+        }
     }
 
     /// What targets of the last layer that changes elements are held between.

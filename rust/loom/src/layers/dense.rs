@@ -1,9 +1,12 @@
 //! Fully connected layer.
 
 use super::activation::{activate, activate_backward, linear, range_of};
+use super::feedback::{in_form, learned};
 use super::registry::{Configured, config_of};
 use super::target::WeightedMean;
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{
+    Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single,
+};
 use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
@@ -194,6 +197,15 @@ impl Layer for Dense {
         let (_, features) = self.extents(b, x);
         let weight = cx.master(b, "weight")?;
         Ok(Some(WeightedMean::new(weight, features, self.units).lower(b, x, target)))
+    }
+
+    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let (Ok(output), Ok(input)) = (self.output_shape(inputs), single(self.kind(), inputs)) else {
+            return Feedback::Unknown;
+        };
+        let units = input.last().copied().unwrap_or(1);
+        let map = |activation| Self { units, activation, ..self.clone() };
+        learned(in_form(form, self.activation, map), output, input)
     }
 
     fn without_activation(&self) -> Option<Box<dyn Layer>> {

@@ -14,6 +14,9 @@ mod convolution_transpose;
 mod dense;
 mod dropout;
 mod embedding;
+mod feedback;
+#[cfg(test)]
+mod feedback_tests;
 mod flatten;
 mod gated;
 #[cfg(test)]
