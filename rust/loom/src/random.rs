@@ -25,6 +25,14 @@ pub enum Use {
     Dropout = 2,
     /// Noise of a softmax's logits.
     Gumbel = 3,
+    /// Gaussian noise.
+    Noise = 4,
+}
+
+/// The number of a layer path with `index` added at its end, from that of the path: several streams of one
+/// use in one layer have paths of their own.
+pub fn path_within(path: u32, index: u32) -> u32 {
+    index.to_le_bytes().iter().fold(path, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -362,6 +370,14 @@ mod tests {
         assert!(close(moment(&normal, 4), 3.0, 96.0));
         let below_one = normal.iter().filter(|x| x.abs() < 1.0).count() as f64 / n as f64;
         assert!(close(below_one, 0.682_689_492_137, 0.217));
+    }
+
+    #[test]
+    fn paths_within_a_layer_are_those_of_layers_inside_it() {
+        let path = crate::program::LayerPath::new(3, 0, 300, 2);
+        for index in [0, 1, 255, 256, 70_000] {
+            assert_eq!(path_within(path.hash32(), index), path.inner(index as usize).hash32());
+        }
     }
 
     /// All 24 orders of four, and where each of ten comes to stand, against chi squared.

@@ -13,11 +13,11 @@ use std::ops::RangeInclusive;
 use std::sync::PoisonError;
 
 /// Words of the prelude's `Control`.
-pub(super) const CONTROL_WORDS: usize = 6;
+pub(super) const CONTROL_WORDS: usize = 8;
 
 /// A control that lets updates write, before a step with these values.
 pub(super) fn control_before(values: &StepValues) -> [u32; CONTROL_WORDS] {
-    [1, 0, 0, 0, values.loss_scale.to_bits(), values.good_steps]
+    [1, 0, 0, 0, values.loss_scale.to_bits(), values.good_steps, 0, 0]
 }
 
 /// Dispatches after which what there is is submitted, so that the device works while the rest

@@ -45,4 +45,4 @@ pub(crate) use adapter::{first_hardware, open};
 pub(crate) use frame::execute;
 pub(crate) use memory::{Memory, OFFSET_ELEMENTS};
 pub(crate) use mirror::Mirror;
-pub(crate) use training::{FrameStep, Outcome, Resident, train_frame};
+pub(crate) use training::{FrameStep, Outcome, Outcomes, Resident, train_frame};

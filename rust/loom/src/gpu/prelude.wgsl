@@ -53,5 +53,8 @@ struct Control {
     scale: f32,
     // Good steps since that last changed.
     good_steps: u32,
+    // Whether updates go back to their copies instead of writing.
+    goes_back: u32,
+    unused: u32,
 }
 

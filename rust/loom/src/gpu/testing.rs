@@ -42,9 +42,13 @@ pub(crate) fn own_gpu() -> Option<Arc<Gpu>> {
 pub(crate) fn tolerance(op: &Op) -> f64 {
     match op {
         Op::Product(_) | Op::ProductUpdate(_) | Op::Convolution(_) | Op::Recurrent(_) => 2e-5,
+        Op::WeightProduct(_) => 2e-5,
+        Op::AbsoluteSums(_) => 5e-6,
+        Op::MeanTarget(_) => 2e-6,
         Op::BiasGradient(_) | Op::SquaredSum(_) | Op::Sum(_) => 5e-6,
         Op::Loss(_) | Op::Softmax(_) | Op::Pointwise(_) => 1e-5,
-        Op::NestedSoftmax(_) | Op::MaskedSoftmax(_) | Op::Entmax(_) | Op::GumbelNoise(_) => 1e-5,
+        Op::NestedSoftmax(_) | Op::MaskedSoftmax(_) | Op::Entmax(_) => 1e-5,
+        Op::GumbelNoise(_) | Op::GaussianNoise(_) => 1e-5,
         Op::Distance(_) => 5e-6,
         Op::Normalize(_) | Op::ChannelMoments(_) | Op::ChannelNormalize(_) | Op::GainGradient(_) => 1e-5,
         Op::Update(_) | Op::RunningAverage(_) => 2e-6,
@@ -53,7 +57,7 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Rotary(_) | Op::Positions(_) | Op::Gather(_) => 5e-6,
         Op::Gate(_) => 1e-5,
         Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
-        Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,
+        Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) | Op::Clamp(_) => 0.0,
         Op::Mix(_) | Op::Scale(_) | Op::Combination(_) => 5e-6,
         Op::Measure(_) | Op::Collect(_) | Op::Judge(_) => 5e-6,
         Op::OneHot(_) => 0.0,

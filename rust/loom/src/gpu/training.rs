@@ -9,7 +9,8 @@ use super::recorder::{Bind, Dispatch, Recorder, schedule};
 use super::steps::{STEP_BYTES, encode_step};
 use crate::cpu::StepValues;
 use crate::network::Registry;
-use crate::program::{Phase, Program};
+use crate::ops::measure::{Header, MeasureMemory};
+use crate::program::{Phase, Place, Program};
 use crate::tensor::Precision;
 use crate::train::LossScale;
 use crate::{Error, Result};
@@ -106,6 +107,10 @@ pub(crate) struct Outcome {
     pub left_out: bool,
     /// Whether it was left out for the sake of the loss scale, which was halved; no error.
     pub overflowed: bool,
+    /// Whether it exploded, and so was left out.
+    pub exploded: bool,
+    /// Whether the update before it was taken back for that.
+    pub taken_back: bool,
     /// The loss scale after it.
     pub scale: f32,
 }
@@ -113,8 +118,14 @@ pub(crate) struct Outcome {
 /// Words of one step's outcome.
 const OUTCOME_WORDS: usize = 4;
 
-/// What a frame's steps have come to, with the outputs that were kept, one stretch a step.
-pub(crate) type Outcomes = (Vec<Outcome>, Vec<f32>);
+/// What a frame's steps have come to.
+pub(crate) struct Outcomes {
+    pub(crate) steps: Vec<Outcome>,
+    /// The outputs that were kept, one stretch a step.
+    pub(crate) outputs: Vec<f32>,
+    /// Header and figures of the measures, one stretch a step, where steps are judged by them.
+    pub(crate) measures: Vec<f32>,
+}
 
 /// Runs training steps one after another in one frame and waits for their outcomes.
 ///
@@ -137,6 +148,7 @@ pub(crate) fn train_frame(
 ) -> Result<Outcomes> {
     let gpu = memory.gpu().clone();
     gpu.check()?;
+    let watch = registry.watch.clone().filter(|_| program.ports().judges);
     if let Some((resident, order)) = resident {
         gpu.upload(resident.order.allocation(), 0, bytemuck::cast_slice(order));
     }
@@ -150,6 +162,13 @@ pub(crate) fn train_frame(
         Some(elements) => Some((Operand::allocate(&gpu, "kept outputs", steps.len() * elements)?, elements)),
         None => None,
     };
+    let figures = match &watch {
+        Some(places) => {
+            let kept = places.memory.kept();
+            Some((Operand::allocate(&gpu, "kept measures", steps.len() * kept)?, kept))
+        }
+        None => None,
+    };
     let resident = resident.map(|(resident, _)| resident);
     let mut lists = Vec::new();
     let followers = steps.iter().skip(1).map(|step| step.rows).map(Some).chain([None]);
@@ -159,17 +178,26 @@ pub(crate) fn train_frame(
         if lists.iter().any(|(known, _)| *known == (rows, next)) {
             continue;
         }
+        let mut mirror = registry.mirror()?;
+        mirror.prepare(program, registry)?;
+        let measures = match &watch {
+            Some(places) => Some(mirror.operand(Place::State(places.measures), registry)?),
+            None => None,
+        };
         let mut recorder = Recorder::new(&gpu, rows, memory.control().clone());
-        record_verdict(&mut recorder, memory, program, &outcomes, halts)?;
+        record_verdict(&mut recorder, memory, program, (&outcomes, measures.as_ref()), halts)?;
         if let Some((outputs, elements)) = &outputs {
-            record_keep(&mut recorder, memory, program, outputs, *elements)?;
+            let output = output_of(memory, program, rows)?;
+            record_keep(&mut recorder, output, outputs, *elements)?;
+        }
+        if let (Some((figures, kept)), Some(measures)) = (&figures, &measures) {
+            record_keep(&mut recorder, measures.slice(0, *kept)?, figures, *kept)?;
         }
         let verdict = recorder.dispatches;
         let gathered = match (resident, next) {
             (Some(resident), Some(next)) => resident.gather(&gpu, memory, program, next, 1)?,
             _ => Vec::new(),
         };
-        let mut mirror = registry.mirror()?;
         let stored = Stored { registry, carried: registry.carried.as_ref() };
         let mut list = |phases| memory.dispatches(program, stored, &mut mirror, rows, true, phases);
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::Update..=Phase::Commit)?);
@@ -195,15 +223,21 @@ pub(crate) fn train_frame(
     if let Some((operand, _)) = outputs {
         parts.push((operand, bytemuck::cast_slice_mut(&mut kept)));
     }
+    let mut measures = vec![0f32; figures.as_ref().map_or(0, |(operand, _)| operand.elements)];
+    if let Some((operand, _)) = figures {
+        parts.push((operand, bytemuck::cast_slice_mut(&mut measures)));
+    }
     Frame::download(&gpu, &mut parts)?;
     let outcomes = words.chunks_exact(OUTCOME_WORDS).map(|words| Outcome {
         loss: f32::from_bits(words[0]),
         norm: f32::from_bits(words[1]),
         left_out: words[2] != 0,
         overflowed: words[2] == 2,
+        exploded: words[2] >= 3,
+        taken_back: words[2] == 4,
         scale: f32::from_bits(words[3]),
     });
-    Ok((outcomes.collect(), kept))
+    Ok(Outcomes { steps: outcomes.collect(), outputs: kept, measures })
 }
 
 /// Adds the verdict on a step.
@@ -211,7 +245,7 @@ fn record_verdict(
     recorder: &mut Recorder<'_>,
     memory: &Memory,
     program: &Program,
-    outcomes: &Operand,
+    (outcomes, measures): (&Operand, Option<&Operand>),
     halts: bool,
 ) -> Result<()> {
     let (ports, rows) = (program.ports(), recorder.rows());
@@ -228,29 +262,44 @@ fn record_verdict(
         .flag("SCALED", program.precision() == Precision::Mixed)
         .constant("GROWTH_STEPS", LossScale::GROWTH_STEPS)
         .float("LARGEST_SCALE", f64::from(LossScale::LARGEST))
+        .flag("JUDGED", measures.is_some())
+        .section(
+            "MEASURES",
+            if measures.is_some() {
+                "@group(0) @binding(4) var<storage, read> measures: array<f32>;"
+            } else {
+                ""
+            },
+        )
+        .section(
+            "ACTION",
+            match measures {
+                Some(_) => format!("measures[{}]", MeasureMemory::header(Header::Action)),
+                None => "1.0".into(),
+            },
+        )
         .kernel("verdict");
-    let operands = [
+    let mut operands = vec![
         Bind::Read(losses),
         Bind::Read(norm),
         Bind::Write(memory.control().clone()),
         Bind::Write(outcomes.clone()),
     ];
+    operands.extend(measures.cloned().map(Bind::Read));
     recorder.dispatch(&kernel, &operands, &[rows as u32, u32::from(halts)], 1)
 }
 
-/// Adds what keeps a step's output for after the frame.
-fn record_keep(
-    recorder: &mut Recorder<'_>,
-    memory: &Memory,
-    program: &Program,
-    outputs: &Operand,
-    stride: usize,
-) -> Result<()> {
-    const THREADS: usize = 256;
+/// A program's output.
+fn output_of(memory: &Memory, program: &Program, rows: usize) -> Result<Operand> {
     let Some(output) = program.ports().output else {
         return Err(Error::Internal("a training program lacks its output".into()));
     };
-    let output = memory.value(program, output, recorder.rows())?;
+    memory.value(program, output, rows)
+}
+
+/// Adds what keeps a step's `output` for after the frame.
+fn record_keep(recorder: &mut Recorder<'_>, output: Operand, outputs: &Operand, stride: usize) -> Result<()> {
+    const THREADS: usize = 256;
     let kernel = Template::new(include_str!("keep.wgsl")).constant("THREADS", THREADS).kernel("keep output");
     let constants = [output.elements as u32, stride as u32];
     let groups = output.elements.div_ceil(THREADS);

@@ -5,6 +5,7 @@
 @group(0) @binding(1) var<storage, read> norm: array<f32>;
 @group(0) @binding(2) var<storage, read_write> control: Control;
 @group(0) @binding(3) var<storage, read_write> outcomes: array<vec4<u32>>;
+#{MEASURES}
 
 struct Constants {
     step: u32,
@@ -39,7 +40,13 @@ fn main(@builtin(local_invocation_index) thread: u32) {
             length = norm[0];
             finite = finite && is_finite(length);
         }
-        let left_out = !finite || control.halted != 0u;
+        // Where the measures judge steps, nothing else does.
+        let action = #{ACTION};
+        if JUDGED {
+            finite = true;
+        }
+        let left_out = !finite || control.halted != 0u || action != 1.0;
+        control.goes_back = select(0u, 1u, action == 2.0);
         var overflowed = false;
         if SCALED && control.halted == 0u {
             overflowed = !finite && control.scale > 1.0;
@@ -59,11 +66,16 @@ fn main(@builtin(local_invocation_index) thread: u32) {
         if left_out {
             control.skipped += 1u;
         }
+        // The update before is none any more.
+        control.skipped += control.goes_back;
         if !finite && !overflowed && constants.halts != 0u && control.halted == 0u {
             control.halted = 1u;
             control.halted_step = constants.step;
         }
-        let what = select(select(0u, 1u, left_out), 2u, overflowed);
+        var what = select(select(0u, 1u, left_out), 2u, overflowed);
+        if action != 1.0 {
+            what = 3u + control.goes_back;
+        }
         outcomes[constants.step] =
             vec4<u32>(bitcast<u32>(loss), bitcast<u32>(length), what, bitcast<u32>(control.scale));
     }

@@ -1,6 +1,7 @@
 //! An activation as a layer, and the lowering that layers with an activation share.
 
 use super::registry::{Configured, config_of};
+use super::target::{SIGMOID_RANGE, TANH_RANGE};
 use super::{Context, Forward, Layer, Sample, Want, single};
 use crate::Result;
 use crate::ops::Pointwise;
@@ -56,6 +57,27 @@ impl Layer for ActivationLayer {
     ) -> Result<Vec<Option<Value>>> {
         Ok(vec![want.inputs.then(|| activate_backward(b, self.function, forward, gradient))])
     }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.function)
+    }
+}
+
+/// What targets of a layer that ends in this activation are held between.
+pub(super) fn range_of(activation: Activation) -> Option<(f64, f64)> {
+    match activation {
+        Activation::Tanh => Some(TANH_RANGE),
+        Activation::Sigmoid => Some(SIGMOID_RANGE),
+        _ => None,
+    }
+}
+
+/// A layer with its activation left out, where it has one.
+pub(super) fn linear<L: Layer + 'static>(
+    activation: Activation,
+    without: impl FnOnce() -> L,
+) -> Option<Box<dyn Layer>> {
+    (activation != Activation::Linear).then(|| Box::new(without()) as Box<dyn Layer>)
 }
 
 /// Lowers `a = activation(z)`, saving whichever of the two the derivative is made from.

@@ -1,6 +1,10 @@
 //! Layers in a row, as composite layers hold them.
 
-use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, StateSpec, Want, from_config};
+use super::target::clamp;
+use super::{
+    CarriedSpec, Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Reshape, Sequential,
+    StateSpec, Want, from_config,
+};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, error};
@@ -237,6 +241,80 @@ impl Chain {
         b.set_layer(outside);
         made.context = b.sum(&to_context);
         Ok(made)
+    }
+}
+
+impl Chain {
+    /// A target for the input from one for what the last layer makes, by each layer's rule from the last to
+    /// the first and between the bounds of each; it passes through layers without a rule. `None` where one
+    /// of those makes more or fewer elements than it reads.
+    pub(super) fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        let outside = b.layer();
+        let mut target = Some(target);
+        for (number, layer) in self.0.iter().enumerate().rev() {
+            let Some(above) = target else { break };
+            let cx = cx.inner(number, &number.to_string());
+            b.set_layer(Some(cx.path.clone()));
+            let value = if number == 0 { inputs[0] } else { forward.inner[number - 1].output };
+            let operands = layer_inputs(&**layer, value, inputs);
+            let made = layer.target(b, &cx, &operands, &forward.inner[number], above)?;
+            target = made.or_else(|| pass(b, above, value));
+            if let (Some(made), Some(below)) = (target, number.checked_sub(1)) {
+                target = Some(clamp(b, made, self.0[below].target_range()));
+            }
+        }
+        b.set_layer(outside);
+        Ok(target)
+    }
+
+    /// What leads back through all layers: their maps in the reverse order, where each has one or leaves
+    /// its elements in their order.
+    pub(super) fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let (shapes, false) = (self.shapes(inputs), self.takes_context()) else { return Feedback::Unknown };
+        let Ok((shapes, _)) = shapes else { return Feedback::Unknown };
+        let mut maps: Vec<Arc<dyn Layer>> = Vec::with_capacity(self.0.len());
+        let (mut linear, mut mapped) = (true, true);
+        for (layer, inputs) in self.0.iter().zip(&shapes).rev() {
+            match layer.feedback(inputs, form) {
+                Feedback::Learned(map) => {
+                    maps.push(map.into());
+                    linear = false;
+                }
+                Feedback::Backward if matches!(layer.kind(), "flatten" | "reshape") => {
+                    let extents: Vec<i64> = inputs[0].iter().map(|extent| *extent as i64).collect();
+                    maps.push(Arc::new(Reshape::new(extents)));
+                }
+                Feedback::Backward => mapped = false,
+                Feedback::Unknown => return Feedback::Unknown,
+            }
+        }
+        match (linear, mapped) {
+            (true, _) => Feedback::Backward,
+            (false, true) => Feedback::Learned(Box::new(Sequential::new(Self(maps)))),
+            (false, false) => Feedback::Unknown,
+        }
+    }
+
+    /// What targets of the last layer that changes elements are held between.
+    pub(super) fn target_range(&self) -> Option<(f64, f64)> {
+        self.0.iter().rev().find(|layer| !layer.keeps_elements())?.target_range()
+    }
+}
+
+/// A layer's target as that of its input, where it has as many elements.
+fn pass(b: &mut Builder, target: Value, input: Value) -> Option<Value> {
+    let shape = b.shape(input).clone();
+    match b.shape(target) {
+        same if *same == shape => Some(target),
+        other if other.len() == shape.len() => Some(b.reshape(target, shape)),
+        _ => None,
     }
 }
 

@@ -1,10 +1,13 @@
 //! Convolution of signals, images and volumes.
 
-use super::activation::{activate, activate_backward};
+use super::activation::{activate, activate_backward, linear, range_of};
 use super::dense::{with_bias, yes};
+use super::feedback::{in_form, learned};
 use super::registry::{Configured, config_of};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, positive, split};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, single};
+use super::{
+    Context, ConvTranspose, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, single,
+};
 use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Convolution, Direction, Geometry};
 use crate::program::{Builder, Value};
@@ -243,6 +246,43 @@ where
         let weight = cx.read(b, "weight")?;
         let op = self.op(Direction::InputGradient, geometry, shape[0]);
         Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+
+    /// The transposed convolution with the same window. Where padding by name is uneven it is an element
+    /// off, so that no weight makes it the transpose.
+    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let Ok(input) = single(self.kind(), inputs) else { return Feedback::Unknown };
+        let Ok(geometry) = self.geometry(input) else { return Feedback::Unknown };
+        let Self { kernel_size, stride, padding, dilation, groups, .. } = *self;
+        let window = Window { kernel: kernel_size, stride, padding, dilation };
+        let Some(back) = window.undone(last(geometry.input), last(geometry.output)) else {
+            return Feedback::Unknown;
+        };
+        if !back.aligned && form == FeedbackForm::TransposedJacobian {
+            return Feedback::Unknown;
+        }
+        let map = |activation| ConvTranspose {
+            filters: input[0],
+            kernel_size,
+            stride,
+            padding: back.padding,
+            output_padding: back.output_padding,
+            dilation,
+            groups,
+            activation,
+            bias: self.bias,
+            weight_initializer: self.weight_initializer,
+            bias_initializer: self.bias_initializer,
+        };
+        learned(in_form(form, self.activation, map), join::<N>(self.filters, geometry.output), input)
+    }
+
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        linear(self.activation, || self.clone().activation(Activation::Linear))
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.activation)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Transposed convolution of signals, images and volumes.
 
-use super::activation::{activate, activate_backward};
+use super::activation::{activate, activate_backward, linear, range_of};
 use super::convolution::{add_bias, bias_gradient, one, validate_groups};
 use super::dense::{with_bias, yes};
+use super::feedback::{in_form, learned};
 use super::registry::{Configured, config_of};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, positive, split, zeros};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, single};
+use super::{Context, Conv, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, single};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Convolution, Direction, Geometry};
 use crate::program::{Builder, Value};
@@ -252,5 +253,33 @@ where
         let weight = cx.read(b, "weight")?;
         let op = self.op(Direction::Forward, geometry, shape[0]);
         Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+
+    /// The convolution with the same window.
+    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let (Ok(output), Ok(input)) = (self.output_shape(inputs), single(self.kind(), inputs)) else {
+            return Feedback::Unknown;
+        };
+        let map = |activation| Conv {
+            filters: input[0],
+            kernel_size: self.kernel_size,
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+            groups: self.groups,
+            activation,
+            bias: self.bias,
+            weight_initializer: self.weight_initializer,
+            bias_initializer: self.bias_initializer,
+        };
+        learned(in_form(form, self.activation, map), output, input)
+    }
+
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        linear(self.activation, || self.clone().activation(Activation::Linear))
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.activation)
     }
 }

@@ -1,8 +1,12 @@
 //! Fully connected layer.
 
-use super::activation::{activate, activate_backward};
+use super::activation::{activate, activate_backward, linear, range_of};
+use super::feedback::{in_form, learned};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::target::WeightedMean;
+use super::{
+    Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single,
+};
 use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
@@ -178,6 +182,38 @@ impl Layer for Dense {
         let shape = b.shape(x).clone();
         let op = Product::new(Direction::InputGradient, multiplier, features, self.units);
         Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    }
+
+    /// The mean by the weight.
+    fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        let x = *single(self.kind(), inputs)?;
+        let (_, features) = self.extents(b, x);
+        let weight = cx.master(b, "weight")?;
+        Ok(Some(WeightedMean::new(weight, features, self.units).lower(b, x, target)))
+    }
+
+    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        let (Ok(output), Ok(input)) = (self.output_shape(inputs), single(self.kind(), inputs)) else {
+            return Feedback::Unknown;
+        };
+        let units = input.last().copied().unwrap_or(1);
+        let map = |activation| Self { units, activation, ..self.clone() };
+        learned(in_form(form, self.activation, map), output, input)
+    }
+
+    fn without_activation(&self) -> Option<Box<dyn Layer>> {
+        linear(self.activation, || self.clone().activation(Activation::Linear))
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        range_of(self.activation)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Random zeroing in training.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Sample, Want, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
@@ -79,5 +79,9 @@ impl Layer for Dropout {
         let x = *single(self.kind(), inputs)?;
         let (op, shape) = (self.op(b, x), b.shape(x).clone());
         Ok(vec![Some(b.apply(op, &[gradient], "dx", shape))])
+    }
+
+    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
+        Feedback::Backward
     }
 }

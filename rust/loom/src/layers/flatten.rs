@@ -1,7 +1,7 @@
 //! All axes of a row made one.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Sample, Want, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, single};
 use crate::Result;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -52,5 +52,9 @@ impl Layer for Flatten {
     ) -> Result<Vec<Option<Value>>> {
         let shape = b.shape(*single(self.kind(), inputs)?).clone();
         Ok(vec![want.inputs.then(|| b.reshape(gradient, shape))])
+    }
+
+    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
+        Feedback::Backward
     }
 }

@@ -2,9 +2,10 @@
 
 use super::projection::Projection;
 use super::registry::{Configured, config_of};
+use super::target::WeightedMean;
 use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::pointwise::Activation;
-use crate::ops::{Direction, Gate};
+use crate::ops::{Direction, Gate, WeightProduct};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
@@ -100,6 +101,17 @@ macro_rules! gated {
             ) -> Result<Vec<Option<Value>>> {
                 self.gated().backward(b, cx, *single(self.kind(), inputs)?, forward, gradient, want)
             }
+
+            fn target(
+                &self,
+                b: &mut Builder,
+                cx: &Context,
+                inputs: &[Value],
+                _forward: &Forward,
+                target: Value,
+            ) -> Result<Option<Value>> {
+                self.gated().target(b, cx, *single(self.kind(), inputs)?, target).map(Some)
+            }
         }
     };
 }
@@ -169,5 +181,16 @@ impl Gated {
         let parts = [gate.backward(b, cx, x, da, want)?, up.backward(b, cx, x, dc, want)?];
         let parts: Vec<Value> = parts.into_iter().flatten().collect();
         Ok(vec![b.sum(&parts)])
+    }
+
+    /// The mean by the product of up and down, as though the gate were open: down alone would end at the
+    /// hidden units, not at the input.
+    fn target(&self, b: &mut Builder, cx: &Context, x: Value, target: Value) -> Result<Value> {
+        let width = self.width(b.shape(x))?;
+        let [_, up, down] = self.projections(width);
+        let weights = [up.master(b, cx)?, down.master(b, cx)?];
+        let op = WeightProduct::new(width, self.hidden, width);
+        let weight = b.apply_fixed(op, &weights, "up and down", Shape::from([width, width]));
+        Ok(WeightedMean::new(weight, width, width).lower(b, x, target))
     }
 }

@@ -14,6 +14,9 @@ mod convolution_transpose;
 mod dense;
 mod dropout;
 mod embedding;
+mod feedback;
+#[cfg(test)]
+mod feedback_tests;
 mod flatten;
 mod gated;
 #[cfg(test)]
@@ -33,6 +36,9 @@ mod residual;
 mod sample;
 mod sequential;
 mod softmax;
+mod target;
+#[cfg(test)]
+mod target_tests;
 mod window;
 #[cfg(test)]
 mod window_golden;

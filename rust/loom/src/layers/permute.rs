@@ -1,7 +1,7 @@
 //! Axes in another order.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
 use crate::ops;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -91,5 +91,23 @@ impl Layer for Permute {
         let shape = b.shape(*single(self.kind(), inputs)?).clone();
         let op = self.op(&shape).inverse();
         Ok(vec![Some(b.apply(op, &[gradient], "dx", shape))])
+    }
+
+    /// The target with its axes put back.
+    fn target(
+        &self,
+        b: &mut Builder,
+        _cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        let shape = b.shape(*single(self.kind(), inputs)?).clone();
+        let op = self.op(&shape).inverse();
+        Ok(Some(b.apply(op, &[target], "target", shape)))
+    }
+
+    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
+        Feedback::Backward
     }
 }

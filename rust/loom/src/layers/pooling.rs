@@ -3,7 +3,7 @@
 use super::dense::yes;
 use super::registry::{Configured, config_of};
 use super::window::{Padding, Window, join, last, ones, positive, split, zeros};
-use super::{Context, Forward, Layer, Sample, Want, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, single};
 use crate::ops::pool::PoolKind;
 use crate::ops::{Direction, Pool};
 use crate::program::{Builder, Value};
@@ -265,6 +265,10 @@ macro_rules! layer {
                     return Ok(vec![None]);
                 }
                 Ok(vec![Some(self.pooling(b.shape(x))?.backward(b, x, forward, gradient))])
+            }
+
+            fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
+                Feedback::Backward
             }
         }
     };

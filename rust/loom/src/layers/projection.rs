@@ -69,6 +69,11 @@ impl Projection {
         Ok(b.apply(add, &[z, bias], "z", shape))
     }
 
+    /// The weight's master (inputs, outputs), whatever the forward pass reads.
+    pub fn master(&self, b: &mut Builder, cx: &Context) -> Result<Value> {
+        cx.master(b, &self.weight())
+    }
+
     /// Pushes the parameters' gradients, and returns the input's where it is wanted.
     pub fn backward(
         &self,

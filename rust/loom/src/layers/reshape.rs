@@ -1,7 +1,7 @@
 //! A row's elements seen with other extents.
 
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -87,5 +87,9 @@ impl Layer for Reshape {
     ) -> Result<Vec<Option<Value>>> {
         let shape = b.shape(*single(self.kind(), inputs)?).clone();
         Ok(vec![want.inputs.then(|| b.reshape(gradient, shape))])
+    }
+
+    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
+        Feedback::Backward
     }
 }

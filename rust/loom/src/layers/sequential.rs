@@ -3,7 +3,8 @@
 use super::chain::Chain;
 use super::registry::{Configured, config_of};
 use super::{
-    ActivationLayer, CarriedSpec, Context, Dense, Forward, Layer, ParameterSpec, Sample, StateSpec, Want,
+    ActivationLayer, CarriedSpec, Context, Dense, Feedback, FeedbackForm, Forward, Layer, ParameterSpec,
+    Sample, StateSpec, Want,
 };
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
@@ -106,5 +107,24 @@ impl Layer for Sequential {
     ) -> Result<Vec<Option<Value>>> {
         let made = self.layers.backward(b, cx, inputs, forward, gradient, want)?;
         Ok(vec![made.input, made.context])
+    }
+
+    fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        self.layers.target(b, cx, inputs, forward, target)
+    }
+
+    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
+        self.layers.feedback(inputs, form)
+    }
+
+    fn target_range(&self) -> Option<(f64, f64)> {
+        self.layers.target_range()
     }
 }

@@ -94,6 +94,15 @@ fn axis_name<const N: usize>(axis: usize) -> &'static str {
     if N == 1 { "length" } else { ["depth", "height", "width"][3 - N + axis] }
 }
 
+/// How a transposed convolution undoes the extents of a convolution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undone<const N: usize> {
+    pub padding: Padding<N>,
+    pub output_padding: [usize; N],
+    /// Whether the windows lie where the convolution's do.
+    pub aligned: bool,
+}
+
 /// A window as a layer describes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<const N: usize> {
@@ -174,6 +183,28 @@ impl<const N: usize> Window<N> {
             }
         }
         Ok(self.geometry(output, input, before))
+    }
+
+    /// What a transposed convolution with this window needs to make `input` of `output` again, where this
+    /// one slid over `input`; `None` where no padding does.
+    pub fn undone(&self, input: [usize; N], output: [usize; N]) -> Option<Undone<N>> {
+        let same = self.padding == Padding::Named(NamedPadding::Same);
+        if same && (0..N).all(|axis| input[axis].is_multiple_of(self.stride[axis])) {
+            return Some(Undone { padding: self.padding, output_padding: [0; N], aligned: true });
+        }
+        let (mut pads, mut output_padding, mut aligned) = ([0; N], [0; N], true);
+        for axis in 0..N {
+            let whole = (output[axis] - 1) * self.stride[axis] + self.reach(axis);
+            let total = if same { whole.saturating_sub(input[axis]) } else { 2 * self.explicit(axis) };
+            // As much is taken away at either end, so an odd total is an element too much at the start.
+            pads[axis] = total.div_ceil(2);
+            aligned &= total.is_multiple_of(2);
+            output_padding[axis] = (input[axis] + 2 * pads[axis]).checked_sub(whole)?;
+            if output_padding[axis] >= self.stride[axis].max(self.dilation[axis]) {
+                return None;
+            }
+        }
+        Some(Undone { padding: Padding::Explicit(pads), output_padding, aligned })
     }
 
     fn explicit(&self, axis: usize) -> usize {

@@ -26,6 +26,7 @@ pub mod masked_softmax;
 pub mod measure;
 pub mod mix;
 pub mod nested_softmax;
+pub mod noise;
 pub mod normalize;
 pub mod one_hot;
 #[cfg(feature = "gpu")]
@@ -44,6 +45,7 @@ mod segment;
 pub mod softmax;
 pub mod sum;
 mod sweep;
+pub mod target;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod update;
@@ -69,6 +71,7 @@ pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
 pub use nested_softmax::NestedSoftmax;
+pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;
 pub use permute::Permute;
@@ -81,6 +84,7 @@ pub use recurrent::Recurrent;
 pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
+pub use target::{AbsoluteSums, Clamp, MeanTarget, WeightProduct};
 pub use update::Update;
 
 use crate::Result;
@@ -186,6 +190,7 @@ operations!(
     MaskedSoftmax,
     Entmax,
     GumbelNoise,
+    GaussianNoise,
     Distance,
     Normalize,
     ChannelMoments,
@@ -219,4 +224,8 @@ operations!(
     Measure,
     Collect,
     Judge,
+    AbsoluteSums,
+    WeightProduct,
+    MeanTarget,
+    Clamp,
 );

@@ -15,7 +15,7 @@ use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::measure::Action;
 use crate::ops::{Loss, LossFunction};
 use crate::program::{Builder, Kind, Phase, Ports, Program, Rewrites, Run, Value};
-use crate::tensor::{Precision, Shape, Tensor};
+use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Device, Error, Result};
 use std::sync::Arc;
 
@@ -38,6 +38,21 @@ pub struct StepReport {
     pub exploded: bool,
 }
 
+impl Default for StepReport {
+    /// Of a step that has done nothing yet.
+    fn default() -> Self {
+        Self {
+            loss: f64::NAN,
+            weight: 0.0,
+            rows: 0,
+            rate: 0.0,
+            gradient_norm: None,
+            skipped: false,
+            exploded: false,
+        }
+    }
+}
+
 /// Targets of a step, copied out of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedTargets {
@@ -52,11 +67,11 @@ pub enum OwnedTargets {
 pub(super) struct Plan {
     pub(super) capacity: usize,
     pub(super) class_targets: bool,
-    weighted: bool,
+    pub(super) weighted: bool,
     /// Whether several batches may add up to one update.
-    accumulates: bool,
+    pub(super) accumulates: bool,
     /// What a step learns, where there are feedback maps.
-    turn: Turn,
+    pub(super) turn: Turn,
 }
 
 /// Trains a network by backpropagation, one step at a time.
@@ -101,14 +116,26 @@ impl Trainer {
     ) -> Result<Self> {
         config.validate()?;
         network.build()?;
-        let output = network.output_shape().clone();
         let plan = Plan {
             capacity: config.batch_size.min(like.rows().max(1)),
-            class_targets: like.target.are_classes_for(&config.loss, &output)?,
+            class_targets: like.target.are_classes_for(&config.loss, network.output_shape())?,
             weighted: like.weight.is_some(),
             accumulates: config.accumulate > 1,
             turn: Turn::default(),
         };
+        Self::with_plan(network, config, plan, total_steps, resume, pin_layers)
+    }
+
+    /// [`new`](Self::new) by what a program depends on.
+    pub(super) fn with_plan(
+        network: &mut Network,
+        config: &TrainingConfig,
+        plan: Plan,
+        total_steps: u64,
+        resume: bool,
+        pin_layers: bool,
+    ) -> Result<Self> {
+        let output = network.output_shape().clone();
         prepare_state(network, config, resume)?;
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let (program, op) = compile(network, config, plan, pin_layers)?;
@@ -219,15 +246,7 @@ impl Trainer {
             self.earlier.clear();
             return self.step_on_gpu(network, values, total);
         }
-        let mut report = StepReport {
-            loss: 0.0,
-            weight: total,
-            rows: 0,
-            rate: values.rate,
-            gradient_norm: None,
-            skipped: false,
-            exploded: false,
-        };
+        let mut report = StepReport { loss: 0.0, weight: total, rate: values.rate, ..StepReport::default() };
         network.registry.gradients_zeroed = true;
         self.earlier.clear();
         // What layers keep follows every batch; a bad one takes all of the step back.
@@ -293,7 +312,7 @@ impl Trainer {
 
     /// Runs the updates, and all that follows a good step; counts it.
     pub(super) fn update(
-        &self,
+        &mut self,
         network: &mut Network,
         values: &StepValues,
         report: &mut StepReport,
@@ -346,27 +365,28 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<()> {
         let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
-        let weighted = self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some());
-        let accumulates = self.plan.accumulates || batches.len() > 1;
+        let wanted = Plan {
+            weighted: self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some()),
+            accumulates: self.plan.accumulates || batches.len() > 1,
+            ..self.plan
+        };
+        self.fit(network, rows, wanted)
+    }
+
+    /// Compiles anew unless the program is `wanted` and has room for these rows.
+    pub(super) fn fit(&mut self, network: &Network, rows: usize, mut wanted: Plan) -> Result<()> {
+        wanted.turn = self.config.turn(network.optimizer_state.epoch);
+        if rows > wanted.capacity {
+            wanted.capacity = rows.next_power_of_two();
+        }
         let moved = !self.run.is_on(network.device());
-        let turn = self.config.turn(network.optimizer_state.epoch);
-        if rows <= self.plan.capacity
-            && weighted == self.plan.weighted
-            && accumulates == self.plan.accumulates
-            && turn == self.plan.turn
-            && !moved
-        {
+        if wanted == self.plan && !moved {
             return Ok(());
         }
         if moved {
             self.forget_examples();
         }
-        self.plan.weighted = weighted;
-        self.plan.accumulates = accumulates;
-        self.plan.turn = turn;
-        if rows > self.plan.capacity {
-            self.plan.capacity = rows.next_power_of_two();
-        }
+        self.plan = wanted;
         let (program, op) = compile(network, &self.config, self.plan, self.pin_layers)?;
         self.op = op;
         self.run = network.device().run(Arc::new(program))?;
@@ -376,11 +396,7 @@ impl Trainer {
     /// Copies a batch into the run; returns what its summed losses are to be divided by.
     pub(super) fn fill<T: Real>(&mut self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<f64> {
         let ports = BatchPorts::of(self.run.program().ports())?;
-        self.run.rows = rows.len();
-        if rows.is_empty() {
-            return Err(Error::Value("a batch is empty: it has no rows".into()));
-        }
-        gather(&examples.input, Some(rows), self.run.write::<T>(ports.input));
+        self.fill_input::<T>(&examples.input, rows)?;
         if self.plan.class_targets {
             examples.target.copy_labels(rows, self.run.write_indices(ports.target));
         } else {
@@ -400,7 +416,18 @@ impl Trainer {
         Ok(divisor(&self.op, rows.len(), labels, weights))
     }
 
-    fn summed_loss<T: Real>(&self) -> f64 {
+    /// Copies a batch's inputs into the run.
+    pub(super) fn fill_input<T: Real>(&mut self, input: &TensorView<'_>, rows: Rows<'_>) -> Result<()> {
+        let ports = BatchPorts::of(self.run.program().ports())?;
+        self.run.rows = rows.len();
+        if rows.is_empty() {
+            return Err(Error::Value("a batch is empty: it has no rows".into()));
+        }
+        gather(input, Some(rows), self.run.write::<T>(ports.input));
+        Ok(())
+    }
+
+    pub(super) fn summed_loss<T: Real>(&self) -> f64 {
         match self.run.program().ports().row_losses {
             Some(port) => self.run.read::<T>(port).iter().map(|loss| loss.to_f64()).sum(),
             None => 0.0,

@@ -65,7 +65,7 @@ pub(crate) fn lower_update(network: &Network, b: &mut Builder, optimizer: &Optim
 
 /// How all layers are updated.
 pub(crate) struct Updates<'a> {
-    optimizer: &'a Optimizer,
+    pub(super) optimizer: &'a Optimizer,
     pub(super) depth_scale: DepthScale,
     /// What the measures have to say.
     pub(super) watching: Option<&'a Watching<'a>>,

@@ -48,11 +48,11 @@ mod on_gpu {
     use super::{Epoch, Examples, Instant, Network, Result, StepReport, Trainer};
     use crate::Device;
     use crate::cpu::StepValues;
-    use crate::gpu::{FrameStep, Gpu, Outcome, Resident, train_frame};
+    use crate::gpu::{FrameStep, Gpu, Outcome, Outcomes, Resident, train_frame};
     use crate::ops::loss::divisor;
     use crate::program::Phase;
     use crate::tensor::{Elements, TensorView};
-    use crate::train::backprop::{count_update, left_out, step_values};
+    use crate::train::backprop::{count_update, left_out, note_explosion, step_values};
     use crate::train::data::{Targets, gather};
     use crate::train::metrics::Truth;
     use crate::train::{Rows, count_step};
@@ -125,11 +125,15 @@ mod on_gpu {
         ) -> Result<StepReport> {
             let rows = self.run.rows;
             let steps = [FrameStep { values: values.clone(), rows, first_row: 0 }];
-            let outcome = self.run_frame(network, &steps, None, None)?.0[0];
+            let Outcomes { steps: outcomes, measures, .. } = self.run_frame(network, &steps, None, None)?;
+            let outcome = outcomes[0];
             if self.is_watched() || !self.metrics.is_empty() {
                 self.fetch_watched()?;
             }
-            let report = self.report(&outcome, &values, total, rows);
+            let mut report = self.report(&outcome, &values, total, rows);
+            if self.note_judged(network, &mut report, &outcome, &measures) {
+                return Ok(report);
+            }
             if outcome.left_out {
                 return self.non_finite_at(network, report, &values);
             }
@@ -147,7 +151,27 @@ mod on_gpu {
                 rate: values.rate,
                 gradient_norm: has_norm.then_some(f64::from(outcome.norm)),
                 skipped: false,
+                exploded: false,
             }
+        }
+
+        /// Takes note of a step's measures, where it was judged by them; counts it and says so where it
+        /// exploded.
+        fn note_judged(
+            &self,
+            network: &mut Network,
+            report: &mut StepReport,
+            outcome: &Outcome,
+            measures: &[f32],
+        ) -> bool {
+            let judges = self.run.program().ports().judges;
+            let Some(watch) = self.config.watched().filter(|_| judges) else { return false };
+            if outcome.exploded {
+                note_explosion(network, report, outcome.taken_back);
+            }
+            let kept: Vec<f64> = measures.iter().map(|x| f64::from(*x)).collect();
+            network.measures.note(watch, report.loss, &kept, report.exploded);
+            outcome.exploded
         }
 
         /// Leaves a step out, or says where it went wrong: by the loss if that is where.
@@ -168,7 +192,7 @@ mod on_gpu {
             steps: &[FrameStep],
             order: Option<&[u32]>,
             kept: Option<usize>,
-        ) -> Result<(Vec<Outcome>, Vec<f32>)> {
+        ) -> Result<Outcomes> {
             for step in steps {
                 network.prepare_carried(step.rows)?;
             }
@@ -232,6 +256,7 @@ mod on_gpu {
                 }
                 let values = StepValues {
                     loss_divisor: total,
+                    batch_rows: batch.len() as u64,
                     ..step_values(&trainer.config, network, number as u64, trainer.total_steps)
                 };
                 steps.push(FrameStep { values, rows: batch.len(), first_row: number * batch_size });
@@ -246,7 +271,9 @@ mod on_gpu {
                 return Ok(true);
             }
             let started = Instant::now();
-            let (outcomes, outputs) = trainer.run_frame(network, &steps, Some(rows), kept)?;
+            let Outcomes { steps: outcomes, outputs, measures } =
+                trainer.run_frame(network, &steps, Some(rows), kept)?;
+            let figures = measures.len() / steps.len();
             let seconds = started.elapsed().as_secs_f64() / steps.len() as f64;
             if trainer.frames.run > 0 {
                 trainer.frames.step_seconds = Some(seconds.max(1e-7));
@@ -255,6 +282,12 @@ mod on_gpu {
             for (number, ((step, outcome), total)) in steps.iter().zip(&outcomes).zip(&totals).enumerate() {
                 let batch = &rows[step.first_row..step.first_row + step.rows];
                 let mut report = trainer.report(outcome, &step.values, *total, step.rows);
+                let measures = &measures[number * figures..(number + 1) * figures];
+                if trainer.note_judged(network, &mut report, outcome, measures) {
+                    count_step(network, &report);
+                    reports.push(report);
+                    continue;
+                }
                 if outcome.overflowed {
                     report = trainer.non_finite_at(network, report, &step.values)?;
                 } else if outcome.left_out {

@@ -3,10 +3,11 @@
 use super::MultiHeadAttention;
 use crate::layers::projection::Projection;
 use crate::layers::registry::config_of;
+use crate::layers::target::WeightedMean;
 use crate::layers::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
-use crate::ops::{Attention, CacheAppend, Direction, GainGradient, Normalize, Rotary};
+use crate::ops::{Attention, CacheAppend, Direction, GainGradient, Normalize, Rotary, WeightProduct};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
@@ -324,5 +325,32 @@ impl Layer for MultiHeadAttention {
         }
         let parts: Vec<Value> = own.into_iter().chain(others).collect();
         Ok(vec![b.sum(&parts)])
+    }
+
+    /// The mean by the product of the value's and the output's weight, each step by itself, as though it
+    /// looked at itself alone. Where the values come from the context there is none for the input.
+    fn target(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        _forward: &Forward,
+        target: Value,
+    ) -> Result<Option<Value>> {
+        if self.cross {
+            return Ok(None);
+        }
+        let x = *single(self.kind(), inputs)?;
+        let e = self.extents(&[b.shape(x).clone()])?;
+        let [_, _, value, output] = self.projections(&e);
+        let weights = [value.master(b, cx)?, output.master(b, cx)?];
+        let (groups, repeats) = (e.key_value_heads, e.heads / e.key_value_heads);
+        let op = match repeats {
+            1 => WeightProduct::new(e.width, e.heads * e.head_dim, e.width),
+            _ => WeightProduct { inputs: e.width, outputs: e.width, groups, repeats, extent: e.head_dim },
+        };
+        let weight = b.apply_fixed(op, &weights, "value and output", Shape::from([e.width, e.width]));
+        let mean = WeightedMean { mask: cx.mask, ..WeightedMean::new(weight, e.width, e.width) };
+        Ok(Some(mean.lower(b, x, target)))
     }
 }

@@ -1,6 +1,7 @@
 //! Recurrent layers: RNN, LSTM and GRU over sequences.
 
 mod stack;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -198,6 +199,21 @@ macro_rules! recurrent {
                 want: Want,
             ) -> Result<Vec<Option<Value>>> {
                 self.stack().backward(b, cx, forward, gradient, want)
+            }
+
+            fn target(
+                &self,
+                b: &mut Builder,
+                cx: &Context,
+                _inputs: &[Value],
+                forward: &Forward,
+                target: Value,
+            ) -> Result<Option<Value>> {
+                self.stack().target(b, cx, forward, target).map(Some)
+            }
+
+            fn target_range(&self) -> Option<(f64, f64)> {
+                self.stack().target_range()
             }
         }
 

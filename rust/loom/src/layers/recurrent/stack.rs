@@ -27,7 +27,7 @@ pub(super) struct Stack {
 }
 
 /// `weight_ih_l0`, `bias_hh_l1_reverse`: PyTorch's names.
-fn name(what: &str, layer: usize, direction: usize) -> String {
+pub(super) fn name(what: &str, layer: usize, direction: usize) -> String {
     let suffix = if direction == 1 { "_reverse" } else { "" };
     format!("{what}_l{layer}{suffix}")
 }

@@ -45,8 +45,9 @@ fn copy(
 
 impl GpuOperation for Concat {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let repetitions = recorder.rows() * self.outer;
         let y = recorder.write(0)?;
+        // Also of a value without a batch axis.
+        let repetitions = y.elements / self.total;
         let covered: usize = self.parts.iter().map(|(_, length)| length).sum();
         if covered < self.total {
             let kernel = Template::new(include_str!("zero.wgsl")).constant("THREADS", THREADS).kernel("zero");
@@ -65,9 +66,9 @@ impl GpuOperation for Concat {
 
 impl GpuOperation for Slice {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let count = recorder.rows() * self.outer * self.length;
-        let x = Side { operand: recorder.read(0)?, stride: self.total, start: self.start };
         let y = Side { operand: recorder.write(0)?, stride: self.length, start: 0 };
+        let count = y.operand.elements;
+        let x = Side { operand: recorder.read(0)?, stride: self.total, start: self.start };
         copy(recorder, x, y, self.length, count, self.guarded)
     }
 }

@@ -19,7 +19,7 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let i = group_index(group, groups) * THREADS + thread;
-    if 4u * i >= constants.elements || control.applies == 0u {
+    if 4u * i >= constants.elements || control.applies == 0u && control.goes_back == 0u {
         return;
     }
     // What lies beyond the last weight is another's.

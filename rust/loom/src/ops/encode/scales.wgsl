@@ -48,7 +48,7 @@ fn main(
         }
         workgroupBarrier();
     }
-    if thread < WIDTH && there && control.applies != 0u {
+    if thread < WIDTH && there && (control.applies != 0u || control.goes_back != 0u) {
         found = cells[thread];
         if constants.goes_on != 0u {
             found = max(found, largest[column]);

@@ -5,6 +5,8 @@ mod cpu;
 mod gpu;
 
 pub(super) use cpu::{with_decoded, with_right};
+#[cfg(feature = "gpu")]
+pub(super) use gpu::{Operands, record};
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;

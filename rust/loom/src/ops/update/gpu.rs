@@ -126,8 +126,9 @@ impl Update {
             }
         }
         watch.decide = format!(
-            "if measures[{}] == 2.0 {{\n{restore}\nreturn;\n}}\nif control.applies == 0u {{ return; }}\n{keep}",
-            header(Header::Action)
+            "if measures[{action}] == 2.0 {{\n{restore}\nreturn;\n}}\nif measures[{action}] != 1.0 || control.applies == \
+             0u {{ return; }}\n{keep}",
+            action = header(Header::Action)
         );
         if let Some(layer) = watched.layer {
             let gate = watched.memory.figure(layer, LayerFigure::Gate);

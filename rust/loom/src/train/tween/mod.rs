@@ -3,8 +3,10 @@
 mod config;
 mod feedback;
 mod lower;
+mod state;
 mod targets;
 
 pub use config::{FeedbackConfig, TargetMode, TweenConfig};
 pub(crate) use feedback::FeedbackMap;
 pub(super) use lower::{LoweredLoss, Turn, lower, meaning};
+pub use state::{Passage, TweenState};

@@ -1,0 +1,423 @@
+//! One step of learning by targets, call by call.
+
+use super::{TargetMode, Turn};
+use crate::cpu::{Access, Real, StepValues};
+use crate::layers::Feedback;
+use crate::network::{Mode, Network};
+use crate::ops::measure::{Action, Header};
+use crate::program::{Builder, Phase, TargetValue, Value};
+use crate::tensor::{Elements, Precision, Tensor, TensorView};
+use crate::train::backprop::{Plan, step_values};
+use crate::train::{
+    Examples, Rows, StepReport, Targets, Trainer, TrainingConfig, check_examples, count_step,
+};
+use crate::{Error, Result};
+
+/// What has been called of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+enum Stage {
+    Nothing,
+    Forward,
+    Backward,
+    Measured,
+}
+
+/// How targets pass back through a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// By the gradient of the loss.
+    Gradient,
+    /// By a rule of its own.
+    Rule,
+    /// By a feedback map that learns.
+    Learned,
+    /// By the transpose of its own linear map.
+    Transpose,
+    /// Unchanged: it has no rule of its own.
+    Unchanged,
+    /// Not at all: it has no rule, and changes the number of elements; the layer below keeps its output as
+    /// its target.
+    Stopped,
+}
+
+impl Passage {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Passage::Gradient => "gradient",
+            Passage::Rule => "rule",
+            Passage::Learned => "feedback map",
+            Passage::Transpose => "transpose",
+            Passage::Unchanged => "unchanged",
+            Passage::Stopped => "stopped",
+        }
+    }
+}
+
+/// A network learning by targets, one call at a time: [`forward`](Self::forward),
+/// [`backward`](Self::backward), [`measure`](Self::measure), [`apply`](Self::apply), or all four in a
+/// [`step`](Self::step).
+///
+/// What it measures stands in [`Network::measures`]; velocities and feedback maps are the network's, too.
+#[derive(Debug)]
+pub struct TweenState {
+    trainer: Trainer,
+    stage: Stage,
+    input: Option<Tensor>,
+    values: StepValues,
+    report: StepReport,
+}
+
+impl TweenState {
+    /// For this network; with `resume` what its last training has left goes on, otherwise it is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for settings out of range or without [`tween`](TrainingConfig::tween), and
+    /// whatever [`Trainer::new`] refuses.
+    pub fn new(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<Self> {
+        if config.tween.is_none() {
+            return Err(Error::Value("a TweenState needs a config with `tween`".into()));
+        }
+        config.validate()?;
+        network.build()?;
+        let plan = Plan {
+            capacity: 1,
+            class_targets: config.loss.takes_classes(),
+            weighted: false,
+            accumulates: false,
+            turn: Turn::default(),
+        };
+        let trainer = Trainer::with_plan(network, config, plan, u64::MAX, resume, true)?;
+        let rate = config.learning_rate;
+        Ok(Self {
+            trainer,
+            stage: Stage::Nothing,
+            input: None,
+            values: StepValues::default(),
+            report: StepReport { rate, ..StepReport::default() },
+        })
+    }
+
+    /// The settings it follows.
+    pub fn config(&self) -> &TrainingConfig {
+        self.trainer.config()
+    }
+
+    /// Runs every layer forward, and keeps what each has made. Returns the output.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for input that does not fit.
+    pub fn forward(&mut self, network: &mut Network, input: TensorView<'_>) -> Result<Tensor> {
+        network.check_input(&input)?;
+        self.stage = Stage::Nothing;
+        self.trainer.fit(network, input.rows(), self.trainer.plan)?;
+        network.prepare_carried(input.rows())?;
+        self.values = StepValues {
+            batch_rows: input.rows() as u64,
+            ..step_values(self.trainer.config(), network, 0, u64::MAX)
+        };
+        self.report = StepReport { rate: self.values.rate, rows: input.rows(), ..StepReport::default() };
+        let output = match network.precision() {
+            Precision::Float32 | Precision::Mixed => self.run_forward::<f32>(network, &input)?,
+            Precision::Float64 => self.run_forward::<f64>(network, &input)?,
+        };
+        self.trainer.run.epoch = network.registry.epoch();
+        self.input = Some(owned(&input)?);
+        self.stage = Stage::Forward;
+        Ok(output)
+    }
+
+    fn run_forward<T: Real>(&mut self, network: &mut Network, input: &TensorView<'_>) -> Result<Tensor> {
+        self.trainer.fill_input::<T>(input, Rows::First(input.rows()))?;
+        self.execute(network, Phase::Forward, Phase::Forward)?;
+        let output = self.trainer.run.program().ports().output;
+        let output = output.ok_or_else(|| Error::Internal("a training program lacks its output".into()))?;
+        self.read(output)
+    }
+
+    fn execute(&mut self, network: &mut Network, first: Phase, last: Phase) -> Result<()> {
+        let access = Access::Exclusive(&mut network.registry);
+        self.trainer.run.execute(access, first..=last, &self.values)
+    }
+
+    /// Makes every layer's target for these targets of the output, and each layer's local gradient from
+    /// it. Returns the loss.
+    ///
+    /// # Errors
+    /// [`Error::State`] without a forward pass before it, or after the weights have moved;
+    /// [`Error::Shape`] and [`Error::Value`] for targets that do not fit.
+    pub fn backward(
+        &mut self,
+        network: &mut Network,
+        target: Targets<'_>,
+        weight: Option<TensorView<'_>>,
+    ) -> Result<f64> {
+        self.require(Stage::Forward, "backward", "forward")?;
+        if self.trainer.run.epoch != network.registry.epoch() {
+            return Err(Error::State(
+                "the weights have moved since the forward pass; call forward again before backward".into(),
+            ));
+        }
+        let Some(input) = self.input.take() else {
+            return Err(Error::State("backward needs a forward pass before it".into()));
+        };
+        let outcome = self.run_backward(network, &Examples { input: input.view(), target, weight });
+        self.input = Some(input);
+        outcome?;
+        self.stage = Stage::Backward;
+        Ok(self.report.loss)
+    }
+
+    fn run_backward(&mut self, network: &mut Network, examples: &Examples<'_>) -> Result<()> {
+        check_examples(network, self.trainer.config(), examples)?;
+        let output = network.output_shape();
+        let wanted = Plan {
+            class_targets: examples.target.are_classes_for(&self.trainer.config().loss, output)?,
+            weighted: examples.weight.is_some(),
+            ..self.trainer.plan
+        };
+        if wanted != self.trainer.plan {
+            // Another program, which has to see the input again.
+            self.trainer.fit(network, examples.rows(), wanted)?;
+            match network.precision() {
+                Precision::Float32 | Precision::Mixed => self.run_forward::<f32>(network, &examples.input)?,
+                Precision::Float64 => self.run_forward::<f64>(network, &examples.input)?,
+            };
+        }
+        match network.precision() {
+            Precision::Float32 | Precision::Mixed => self.backward_in::<f32>(network, examples),
+            Precision::Float64 => self.backward_in::<f64>(network, examples),
+        }
+    }
+
+    fn backward_in<T: Real>(&mut self, network: &mut Network, examples: &Examples<'_>) -> Result<()> {
+        let total = self.trainer.fill::<T>(examples, Rows::First(examples.rows()))?;
+        if total == 0.0 {
+            return Err(Error::Value(
+                "every weight of the batch is 0: there is nothing to learn from".into(),
+            ));
+        }
+        self.values.loss_divisor = total;
+        network.registry.gradients_zeroed = true;
+        self.execute(network, Phase::Loss, Phase::Exchange)?;
+        let losses = self.trainer.run.program().ports().row_losses;
+        self.trainer.run.fetch(losses.as_slice())?;
+        self.report.loss = self.trainer.summed_loss::<T>() / total;
+        self.report.weight = total;
+        Ok(())
+    }
+
+    /// Fills the measures, and looks whether the step before has exploded.
+    ///
+    /// # Errors
+    /// [`Error::State`] without a backward pass before it.
+    pub fn measure(&mut self, network: &mut Network) -> Result<()> {
+        self.require(Stage::Backward, "measure", "backward")?;
+        self.execute(network, Phase::Verdict, Phase::Verdict)?;
+        if self.trainer.recovers() {
+            self.report.exploded = network.judged_action()? != Action::Apply;
+        }
+        self.trainer.note_measures(network, &self.report)?;
+        self.stage = Stage::Measured;
+        Ok(())
+    }
+
+    /// Updates every layer from its own local gradient, at this rate or else at the adaptive one; after an
+    /// explosion goes back instead. Returns whether it has updated.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a rate that is negative or not finite, [`Error::State`] before the step was
+    /// measured, [`Error::NonFinite`] where the loss is infinite or NaN and nothing is taken back.
+    pub fn apply(&mut self, network: &mut Network, rate: Option<f64>) -> Result<bool> {
+        self.require(Stage::Measured, "apply", "measure")?;
+        if let Some(rate) = rate {
+            if !(rate.is_finite() && rate >= 0.0) {
+                return Err(Error::Value(format!("the rate must be finite and at least 0, got {rate}")));
+            }
+            // The updates multiply by the factor again.
+            self.values.rate = rate / network.measures.header(Header::RateFactor);
+        }
+        self.stage = Stage::Nothing;
+        if !self.trainer.recovers() && !self.report.loss.is_finite() {
+            let (report, values) = (self.report, self.values.clone());
+            return match network.precision() {
+                Precision::Float32 | Precision::Mixed => {
+                    self.trainer.non_finite::<f32>(network, report, &values).map(|_| false)
+                }
+                Precision::Float64 => self.trainer.non_finite::<f64>(network, report, &values).map(|_| false),
+            };
+        }
+        self.trainer.update(network, &self.values, &mut self.report)?;
+        count_step(network, &self.report);
+        Ok(!self.report.exploded)
+    }
+
+    /// All four calls. Returns the loss.
+    ///
+    /// # Errors
+    /// Theirs.
+    pub fn step(
+        &mut self,
+        network: &mut Network,
+        input: TensorView<'_>,
+        target: Targets<'_>,
+        weight: Option<TensorView<'_>>,
+    ) -> Result<f64> {
+        self.forward(network, input)?;
+        let loss = self.backward(network, target, weight)?;
+        self.measure(network)?;
+        self.apply(network, None)?;
+        Ok(loss)
+    }
+
+    fn require(&self, stage: Stage, call: &str, before: &str) -> Result<()> {
+        if self.stage == stage {
+            return Ok(());
+        }
+        Err(Error::State(format!("{call} comes after {before}; call {before} first")))
+    }
+
+    /// What every layer has made in the newest forward pass, the batch axis first.
+    ///
+    /// # Errors
+    /// [`Error::State`] before any.
+    pub fn activations(&mut self) -> Result<Vec<Tensor>> {
+        if self.input.is_none() {
+            return Err(Error::State("there is no forward pass to look at; call forward first".into()));
+        }
+        let ports = self.trainer.run.program().ports();
+        let outputs: Vec<Value> = ports.layers.iter().map(|(_, layer)| layer.output).collect();
+        outputs.into_iter().map(|output| self.read(output)).collect()
+    }
+
+    /// The targets of every layer's output in the newest backward pass, the batch axis first; the last is
+    /// what its meaning is compared with.
+    ///
+    /// # Errors
+    /// [`Error::State`] before any.
+    pub fn targets(&mut self) -> Result<Vec<Tensor>> {
+        self.require_targets()?;
+        let ports = self.trainer.run.program().ports().clone();
+        let mut targets = ports.targets;
+        targets.sort_by_key(|(layer, _)| *layer);
+        let mut found = Vec::with_capacity(targets.len());
+        for (layer, target) in targets {
+            found.push(match target {
+                TargetValue::Value(value) => self.read(value)?,
+                TargetValue::Gradient(value, term) => {
+                    let (output, gradient) = (self.read(ports.layers[layer].1.output)?, self.read(value)?);
+                    moved(output, term.value(&self.values), &gradient)?
+                }
+            });
+        }
+        Ok(found)
+    }
+
+    /// The gradients of the loss with respect to every layer's output, in chain-rule mode.
+    ///
+    /// # Errors
+    /// [`Error::State`] in other modes, and before any backward pass.
+    pub fn chain_gradients(&mut self) -> Result<Vec<Tensor>> {
+        self.require_targets()?;
+        let ports = self.trainer.run.program().ports().clone();
+        let mut gradients: Vec<(usize, Value)> = ports
+            .targets
+            .iter()
+            .filter_map(|(layer, target)| match target {
+                TargetValue::Gradient(value, _) => Some((*layer, *value)),
+                TargetValue::Value(_) => None,
+            })
+            .collect();
+        let mode = self.trainer.config().tween.as_ref().map(|tween| tween.mode);
+        if mode != Some(TargetMode::ChainRule) {
+            return Err(Error::State("only chain_rule makes gradients of the loss for every layer".into()));
+        }
+        gradients.sort_by_key(|(layer, _)| *layer);
+        // Where the last layer has absorbed the loss, the gradient starts below it.
+        if gradients.len() < ports.layers.len() {
+            gradients.extend(ports.output_gradient.map(|value| (gradients.len(), value)));
+        }
+        gradients.dedup_by_key(|(_, value)| *value);
+        gradients.into_iter().map(|(_, value)| self.read(value)).collect()
+    }
+
+    fn require_targets(&self) -> Result<()> {
+        if self.report.loss.is_nan() && self.report.weight == 0.0 {
+            return Err(Error::State("there are no targets to look at; call backward first".into()));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, value: Value) -> Result<Tensor> {
+        let run = &mut self.trainer.run;
+        run.fetch(&[value])?;
+        let shape = [&[run.rows], &run.program().value(value).shape[..]].concat();
+        match run.program().precision() {
+            Precision::Float32 | Precision::Mixed => Tensor::new(shape, run.read::<f32>(value).to_vec()),
+            Precision::Float64 => Tensor::new(shape, run.read::<f64>(value).to_vec()),
+        }
+    }
+}
+
+/// A copy of an array.
+fn owned(view: &TensorView<'_>) -> Result<Tensor> {
+    match view.elements() {
+        Elements::Float32(elements) => Tensor::new(view.shape(), elements.to_vec()),
+        Elements::Float64(elements) => Tensor::new(view.shape(), elements.to_vec()),
+    }
+}
+
+/// `tensor + factor * by`, element by element.
+fn moved(tensor: Tensor, factor: f64, by: &Tensor) -> Result<Tensor> {
+    match (tensor, by) {
+        (Tensor::Float32(shape, mut elements), Tensor::Float32(_, by)) => {
+            elements.iter_mut().zip(by).for_each(|(x, by)| *x = (factor as f32).mul_add(*by, *x));
+            Tensor::new(shape, elements)
+        }
+        (Tensor::Float64(shape, mut elements), Tensor::Float64(_, by)) => {
+            elements.iter_mut().zip(by).for_each(|(x, by)| *x = factor.mul_add(*by, *x));
+            Tensor::new(shape, elements)
+        }
+        _ => Err(Error::Internal("values of one run differ in precision".into())),
+    }
+}
+
+impl Network {
+    /// How targets pass back through each layer when it learns this way.
+    ///
+    /// # Errors
+    /// Whatever [`build`](Network::build) refuses, and [`Error::Internal`] where a layer cannot be lowered.
+    pub fn target_passages(&mut self, config: &TrainingConfig) -> Result<Vec<Passage>> {
+        self.build()?;
+        let Some(tween) = &config.tween else { return Ok(vec![Passage::Gradient; self.layers().count()]) };
+        let top = self.top_layer(self.absorb_loss(&config.loss.0).is_some());
+        let mut b = Builder::new(self.precision());
+        let lowered = self.lower_forward(&mut b, Mode { training: true, ..Mode::default() })?;
+        let mut found = Vec::new();
+        for (number, placed) in self.layers().enumerate() {
+            let below_top = number < top && number > 0;
+            found.push(match tween.mode.feedback_form() {
+                None if tween.mode == TargetMode::ChainRule => Passage::Gradient,
+                Some(_) if !below_top => Passage::Gradient,
+                Some(form) => match placed.layer.feedback(&placed.input_shapes(), form) {
+                    Feedback::Learned(_) => Passage::Learned,
+                    Feedback::Backward => Passage::Transpose,
+                    Feedback::Unknown => Passage::Stopped,
+                },
+                None => {
+                    let layer = &lowered.layers[number];
+                    let output = layer.forward.output;
+                    let own =
+                        placed.layer.target(&mut b, &layer.context, &layer.inputs, &layer.forward, output)?;
+                    let same = b.shape(output).len() == b.shape(layer.inputs[0]).len();
+                    match (own, same) {
+                        (Some(_), _) => Passage::Rule,
+                        (None, true) => Passage::Unchanged,
+                        (None, false) => Passage::Stopped,
+                    }
+                }
+            });
+        }
+        Ok(found)
+    }
+}
