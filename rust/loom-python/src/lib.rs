@@ -8,6 +8,7 @@ mod error;
 mod network;
 mod session;
 mod training;
+mod tween;
 
 /// The native half of the `loom` package; users import `loom`.
 #[pymodule]
@@ -24,6 +25,11 @@ mod _native {
     use super::session::Session;
     #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient};
+    #[pymodule_export]
+    use super::tween::{
+        TweenState, feedback_names, feedback_parameter, measure_history, measures, moment,
+        set_feedback_parameter, target_passages,
+    };
 
     /// The kinds of layers that the engine knows.
     #[pyfunction]

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Reads a training config from JSON.
-fn parse(config: &str) -> PyResult<TrainingConfig> {
+pub fn parse(config: &str) -> PyResult<TrainingConfig> {
     let config: TrainingConfig =
         serde_json::from_str(config).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
     config.validate().map_err(PyError::from)?;
@@ -221,6 +221,8 @@ pub struct Report {
     steps: u64,
     /// How many of them were left out because they were not finite.
     skipped: u64,
+    /// How many of those exploded, and were taken back.
+    exploded: u64,
     /// How many rows they took in.
     rows: u64,
     /// The sum of the steps' losses, each times its weight.
@@ -242,6 +244,7 @@ impl Report {
         self.rate = step.rate;
         self.gradient_norm = step.gradient_norm;
         self.times.extend(duration.map(|duration| duration.as_secs_f64()));
+        self.exploded += u64::from(step.exploded);
         if step.skipped {
             self.skipped += 1;
         } else {

@@ -149,7 +149,12 @@ impl Network {
     }
 
     /// Store and index of a parameter.
-    fn find_parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<(usize, usize)> {
+    pub(crate) fn find_parameter(
+        &self,
+        cell: Coordinates,
+        layer: usize,
+        name: &str,
+    ) -> Result<(usize, usize)> {
         let placed = self.layer(cell, layer)?;
         let store = placed.store.ok_or_else(|| {
             at_layer(placed, Error::Value(format!("the layer has no parameters, so none named \"{name}\"")))

@@ -2,6 +2,7 @@
 
 mod config;
 mod feedback;
+mod inspect;
 mod lower;
 mod state;
 mod targets;
