@@ -2,10 +2,12 @@
 //!
 //! Tensors are named `z.y.x.l.name` (masters in the outside's layout, and what layers keep beside them), `z.y.x.l.name@dtype` and
 //! `z.y.x.l.name@dtype.scale` (packed codes in storage order and their scales), and
-//! `z.y.x.l@moment.name` (an optimizer's flat moments). The metadata holds `loom.format`,
-//! `loom.config` and, with the optimizer's state, `loom.training`.
+//! `z.y.x.l@moment.name` (an optimizer's flat moments); those of `watched.rs` come beside them. The
+//! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training` and
+//! `loom.watched`.
 
 use super::atomic;
+use super::watched::Watched;
 use crate::dtype::DType;
 use crate::network::{Network, PlacedLayer};
 use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
@@ -27,10 +29,10 @@ pub struct SaveOptions {
 }
 
 /// One tensor on its way into a file.
-struct Entry {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+pub(super) struct Entry {
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl View for &Entry {
@@ -105,6 +107,8 @@ impl Network {
         if options.optimizer {
             let state = serde_json::to_string(&self.optimizer_state).map_err(unwritable)?;
             metadata.insert("loom.training".into(), state);
+            let watched = self.collect_training(&mut entries)?;
+            metadata.insert("loom.watched".into(), serde_json::to_string(&watched).map_err(unwritable)?);
         }
         safetensors::serialize(entries.iter().map(|(name, entry)| (name.as_str(), entry)), Some(metadata))
             .map_err(unwritable)
@@ -153,7 +157,7 @@ impl Network {
         }
     }
 
-    fn real_dtype(&self) -> Dtype {
+    pub(super) fn real_dtype(&self) -> Dtype {
         match self.precision() {
             Precision::Float32 | Precision::Mixed => Dtype::F32,
             Precision::Float64 => Dtype::F64,
@@ -197,6 +201,12 @@ impl Network {
         if let Some(state) = metadata.get("loom.training") {
             let state: OptimizerState = serde_json::from_str(state)
                 .map_err(|error| Error::Serialization(format!("the training state is damaged: {error}")))?;
+            if let Some(watched) = metadata.get("loom.watched") {
+                let watched: Watched = serde_json::from_str(watched).map_err(|error| {
+                    Error::Serialization(format!("the training state is damaged: {error}"))
+                })?;
+                network.restore_training(&tensors, watched)?;
+            }
             network.restore_moments(&tensors, state)?;
         }
         Ok(network)
@@ -267,12 +277,13 @@ impl Network {
                 moment.copy_from_slice(saved.data());
             }
         }
+        self.restore_feedback_moments(tensors)?;
         self.optimizer_state = state;
         Ok(())
     }
 }
 
-fn real_entry(tensor: &Tensor) -> Entry {
+pub(super) fn real_entry(tensor: &Tensor) -> Entry {
     let (dtype, bytes) = match tensor {
         Tensor::Float32(_, elements) => (Dtype::F32, bytemuck::cast_slice(elements).to_vec()),
         Tensor::Float64(_, elements) => (Dtype::F64, bytemuck::cast_slice(elements).to_vec()),
@@ -281,7 +292,7 @@ fn real_entry(tensor: &Tensor) -> Entry {
 }
 
 /// A tensor of the network's own precision, from bytes that need not be aligned.
-fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> Result<Tensor> {
+pub(super) fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> Result<Tensor> {
     let saved = tensors.tensor(name).map_err(unreadable)?;
     let shape = saved.shape().to_vec();
     let aligned = Buffer::from_slice(saved.data());
@@ -299,7 +310,7 @@ fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> R
     }
 }
 
-fn unreadable(error: safetensors::SafeTensorError) -> Error {
+pub(super) fn unreadable(error: safetensors::SafeTensorError) -> Error {
     Error::Serialization(format!("the file is damaged, cut short, or no safetensors file: {error}"))
 }
 
@@ -308,7 +319,7 @@ fn unwritable(error: impl std::fmt::Display) -> Error {
 }
 
 /// Whatever is wrong with content that a file brought is the file's fault.
-fn damaged(error: Error) -> Error {
+pub(super) fn damaged(error: Error) -> Error {
     match error {
         Error::Serialization(message) => Error::Serialization(message),
         other => Error::Serialization(format!("the file does not describe a network: {other}")),

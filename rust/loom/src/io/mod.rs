@@ -2,5 +2,6 @@
 
 mod atomic;
 mod checkpoint;
+mod watched;
 
 pub use checkpoint::{FORMAT, SaveOptions};

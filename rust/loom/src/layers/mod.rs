@@ -119,7 +119,8 @@ pub struct Want {
 }
 
 /// What a learned feedback map is to become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FeedbackForm {
     /// An approximate inverse: the same kind of layer, transposed, with the same activation after it
     /// (Lee et al. 2015).

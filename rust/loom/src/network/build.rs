@@ -61,7 +61,7 @@ impl Network {
             .ok_or_else(|| Error::Internal("a weight store was lost while building".into()))?;
         self.registry.layer_stores = self.registry.stores.len();
         self.registry.feedback.clear();
-        self.registry.feedback_form = None;
+        self.registry.feedback_kind = None;
         self.registry.watch = None;
         self.registry.clear_gradients();
         self.registry.clear_moments();

@@ -4,10 +4,9 @@ use super::states::{Carried, State};
 #[cfg(not(feature = "gpu"))]
 use crate::Device;
 use crate::Result;
-use crate::layers::FeedbackForm;
 use crate::program::ParameterRef;
 use crate::tensor::Buffer;
-use crate::train::{FeedbackMap, WatchPlaces};
+use crate::train::{FeedbackKind, FeedbackMap, WatchPlaces};
 use crate::weights::WeightStore;
 use std::borrow::Cow;
 
@@ -28,8 +27,8 @@ pub struct Registry {
     pub(crate) watch: Option<WatchPlaces>,
     /// The feedback maps of layers, whose stores come after those of all layers.
     pub(crate) feedback: Vec<FeedbackMap>,
-    /// What they are to become.
-    pub(crate) feedback_form: Option<FeedbackForm>,
+    /// Which of them there are.
+    pub(crate) feedback_kind: Option<FeedbackKind>,
     /// How many of the stores belong to layers; feedback maps have the others.
     pub(crate) layer_stores: usize,
     /// How many moments the stores of feedback maps have.

@@ -657,7 +657,7 @@ fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -
     let slots = rule.slots().len();
     if let Some(tween) = &config.tween {
         let absorbed = network.absorb_loss(&config.loss.0).is_some();
-        network.prepare_feedback(tween, network.top_layer(absorbed), false)?;
+        network.prepare_feedback(tween, network.top_layer(absorbed))?;
     }
     if resume {
         let held = network.optimizer_state.optimizer.slots();

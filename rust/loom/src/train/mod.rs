@@ -35,5 +35,5 @@ pub use watch::{LayerMeasures, MeasureHistory, Measures, Watch};
 
 pub(crate) use backprop::count_update;
 pub(crate) use clip::{lower_clip, lower_scale, lower_update};
-pub(crate) use tween::FeedbackMap;
+pub(crate) use tween::{FeedbackKind, FeedbackMap};
 pub(crate) use watch::{WatchPlaces, Watching};

@@ -5,6 +5,7 @@ use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, Layer};
 use crate::network::{Network, at_layer};
 use crate::program::ParameterRef;
 use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One layer's learned feedback map.
@@ -15,6 +16,25 @@ pub(crate) struct FeedbackMap {
     pub(crate) layer: Arc<dyn Layer>,
     /// Its weights, in the registry.
     pub(crate) store: usize,
+}
+
+/// Which feedback maps there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FeedbackKind {
+    /// What they are to become.
+    pub(crate) form: FeedbackForm,
+    /// The layer that learns from the loss itself: those below it but the first have maps.
+    pub(crate) top: usize,
+}
+
+impl FeedbackForm {
+    /// The mode that has such maps.
+    fn mode(self) -> &'static str {
+        match self {
+            FeedbackForm::Inverse => TargetMode::Difference.name(),
+            FeedbackForm::TransposedJacobian => TargetMode::DifferenceReconstruction.name(),
+        }
+    }
 }
 
 /// Keys the initial weights of feedback maps, as the index of an inner layer.
@@ -42,19 +62,27 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::State`] naming a layer that has none.
-    pub(crate) fn prepare_feedback(&mut self, config: &TweenConfig, top: usize, fresh: bool) -> Result<()> {
-        let Some(form) = config.mode.feedback_form() else { return Ok(()) };
-        if !self.links.is_empty() {
+    pub(crate) fn prepare_feedback(&mut self, config: &TweenConfig, top: usize) -> Result<()> {
+        let mode = config.mode;
+        if mode != TargetMode::ChainRule && !self.links.is_empty() {
             return Err(Error::State(format!(
                 "{} passes targets back through one layer after another, and does not know links; use \
                  chain_rule for grids with links",
-                config.mode.name()
+                mode.name()
             )));
         }
-        if self.registry.feedback_form == Some(form) && !fresh {
-            self.registry.feedback_slots = config.feedback.optimizer.slots().len();
-            return Ok(());
+        let Some(form) = mode.feedback_form() else { return Ok(()) };
+        let wanted = FeedbackKind { form, top };
+        if self.registry.feedback_kind != Some(wanted) {
+            self.make_feedback(wanted)?;
         }
+        self.registry.feedback_slots = config.feedback.optimizer.slots().len();
+        Ok(())
+    }
+
+    /// Makes new feedback maps for the layers below `top` but the first.
+    pub(crate) fn make_feedback(&mut self, kind: FeedbackKind) -> Result<()> {
+        let FeedbackKind { form, top } = kind;
         self.synchronize()?;
         let mut maps = Vec::new();
         let mut stores = Vec::new();
@@ -77,7 +105,7 @@ impl Network {
                 Feedback::Unknown => {
                     let error = Error::State(format!(
                         "there is no feedback map for this kind of layer, which {} needs; use chain_rule",
-                        config.mode.name()
+                        form.mode()
                     ));
                     return Err(at_layer(placed, error));
                 }
@@ -87,8 +115,7 @@ impl Network {
         registry.stores.truncate(registry.layer_stores);
         registry.stores.extend(stores);
         registry.feedback = maps;
-        registry.feedback_form = Some(form);
-        registry.feedback_slots = config.feedback.optimizer.slots().len();
+        registry.feedback_kind = Some(kind);
         registry.clear_gradients();
         registry.clear_moments();
         let device = self.device.clone();

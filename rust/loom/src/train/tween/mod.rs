@@ -8,6 +8,6 @@ mod state;
 mod targets;
 
 pub use config::{FeedbackConfig, TargetMode, TweenConfig};
-pub(crate) use feedback::FeedbackMap;
+pub(crate) use feedback::{FeedbackKind, FeedbackMap};
 pub(super) use lower::{LoweredLoss, Turn, lower, meaning};
 pub use state::{Passage, TweenState};

@@ -65,14 +65,19 @@ impl Network {
         let fits =
             held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec);
         if fresh || !fits {
-            self.registry.states.truncate(first);
-            let precision = self.precision;
-            self.registry.states.extend(specs.into_iter().map(|spec| State::new(spec, precision)));
+            self.keep_for_training(specs);
             self.set_measure(&places, Header::RateFactor, 1.0);
-            self.registry.forget_device_states();
         }
         self.registry.watch = Some(places);
         Ok(())
+    }
+
+    /// Makes room for what a training keeps, in place of what one before has kept.
+    pub(crate) fn keep_for_training(&mut self, specs: Vec<StateSpec>) {
+        let precision = self.precision;
+        self.registry.states.truncate(self.kept_by_layers());
+        self.registry.states.extend(specs.into_iter().map(|spec| State::new(spec, precision)));
+        self.registry.forget_device_states();
     }
 
     /// How many of what the registry keeps belong to layers; what trainings keep comes after them.

@@ -1,0 +1,203 @@
+//! What a watched training keeps, in a checkpoint: measures and their history, the copies to go back to,
+//! and feedback maps.
+//!
+//! Tensors are named `training@measures` and `training@copy.store.number` (what the registry keeps for
+//! it), `training@losses`, `training@exploded`, `training@newest`, `training@history.steps` and
+//! `training@history.records`, and `z.y.x.l@feedback.name` and `z.y.x.l@feedback.moment.number`.
+
+use super::checkpoint::{Entry, damaged, real_entry, real_tensor, unreadable};
+use crate::layers::StateSpec;
+use crate::network::Network;
+use crate::ops::measure::MeasureMemory;
+use crate::tensor::{Buffer, Shape};
+use crate::train::{FeedbackKind, Measures, WatchPlaces};
+use crate::{Error, Result};
+use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
+
+/// What tells how to read the tensors.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Watched {
+    /// The names and lengths of what the registry keeps for the training.
+    kept: Vec<(String, usize)>,
+    /// How many layers were measured, and over how many steps.
+    layers: usize,
+    steps: u64,
+    stride: u64,
+    feedback: Option<FeedbackKind>,
+    feedback_slots: usize,
+}
+
+fn numbers(values: &[f64]) -> Entry {
+    let bytes = bytemuck::cast_slice(values).to_vec();
+    Entry { dtype: Dtype::F64, shape: vec![values.len()], bytes }
+}
+
+fn counts(values: &[u64]) -> Entry {
+    let bytes = bytemuck::cast_slice(values).to_vec();
+    Entry { dtype: Dtype::U64, shape: vec![values.len()], bytes }
+}
+
+impl Network {
+    /// Adds the tensors of the newest watched training.
+    pub(super) fn collect_training(&self, entries: &mut Vec<(String, Entry)>) -> Result<Watched> {
+        let first = self.kept_by_layers();
+        let mut kept = Vec::new();
+        for state in &self.registry.states[first..] {
+            kept.push((state.spec.name.to_string(), state.spec.shape.len()));
+            let entry = Entry {
+                dtype: self.real_dtype(),
+                shape: vec![state.spec.shape.len()],
+                bytes: state.content.bytes().to_vec(),
+            };
+            entries.push((format!("training@{}", state.spec.name), entry));
+        }
+        let measures = &self.measures;
+        if measures.steps > 0 {
+            entries.push(("training@losses".into(), numbers(&measures.losses)));
+            entries.push(("training@exploded".into(), counts(&measures.exploded)));
+            entries.push(("training@newest".into(), numbers(&measures.newest)));
+            entries.push(("training@history.steps".into(), counts(&measures.history.steps)));
+            entries.push(("training@history.records".into(), numbers(&measures.history.records)));
+        }
+        for map in &self.registry.feedback {
+            let Some(placed) = self.layers().nth(map.of) else { continue };
+            let store = &self.registry.stores[map.store];
+            for (index, info) in store.parameters().iter().enumerate() {
+                let name = format!("{}@feedback.{}", placed.path(), info.name);
+                entries.push((name, real_entry(&store.get(index)?)));
+            }
+            let moments = self.registry.moments.get(map.store).map_or(&[][..], Vec::as_slice);
+            for (number, moment) in moments.iter().enumerate() {
+                let entry = Entry {
+                    dtype: self.real_dtype(),
+                    shape: vec![store.len()],
+                    bytes: moment.bytes().to_vec(),
+                };
+                entries.push((format!("{}@feedback.moment.{number}", placed.path()), entry));
+            }
+        }
+        Ok(Watched {
+            kept,
+            layers: measures.layers,
+            steps: measures.steps,
+            stride: measures.history.stride,
+            feedback: self.registry.feedback_kind,
+            feedback_slots: self.registry.feedback_slots,
+        })
+    }
+
+    /// Brings back what [`collect_training`](Self::collect_training) has saved, but the feedback maps' moments.
+    pub(super) fn restore_training(&mut self, tensors: &SafeTensors<'_>, watched: Watched) -> Result<()> {
+        let precision = self.precision();
+        if let Some(kind) = watched.feedback {
+            if kind.top > self.layers().count() {
+                return Err(Error::Serialization("the file has feedback maps of layers it lacks".into()));
+            }
+            self.make_feedback(kind).map_err(damaged)?;
+            self.registry.feedback_slots = watched.feedback_slots;
+            for map in self.registry.feedback.clone() {
+                let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else {
+                    continue;
+                };
+                let store = &mut self.registry.stores[map.store];
+                for (index, info) in store.parameters().to_vec().iter().enumerate() {
+                    let name = format!("{path}@feedback.{}", info.name);
+                    let values = real_tensor(tensors, &name, precision)?;
+                    store.set(index, &values.view()).map_err(damaged)?;
+                }
+            }
+        }
+        self.restore_kept(tensors, &watched)?;
+        if watched.steps > 0 {
+            self.measures = Measures {
+                layers: watched.layers,
+                steps: watched.steps,
+                losses: vector(tensors, "training@losses", Dtype::F64)?,
+                exploded: vector(tensors, "training@exploded", Dtype::U64)?,
+                newest: vector(tensors, "training@newest", Dtype::F64)?,
+                history: crate::train::MeasureHistory {
+                    stride: watched.stride,
+                    steps: vector(tensors, "training@history.steps", Dtype::U64)?,
+                    records: vector(tensors, "training@history.records", Dtype::F64)?,
+                },
+            };
+            let kept = MeasureMemory { layers: watched.layers, norms: 0 }.kept();
+            let history = &self.measures.history;
+            let fits = watched.layers == self.layers().count()
+                && self.measures.newest.len() == kept
+                && history.records.len() == history.steps.len() * kept;
+            if !fits {
+                return Err(Error::Serialization("the file's measures do not fit its network".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_kept(&mut self, tensors: &SafeTensors<'_>, watched: &Watched) -> Result<()> {
+        if watched.kept.is_empty() {
+            return Ok(());
+        }
+        let layers = self.layers().count();
+        let memory = MeasureMemory { layers, norms: 2 * layers };
+        let first = self.kept_by_layers();
+        let mut places =
+            WatchPlaces { memory, measures: first, copies: vec![Vec::new(); self.registry.stores.len()] };
+        let wrong = || Error::Serialization("what the file keeps for its training does not fit it".into());
+        let mut specs = Vec::new();
+        for (number, (name, len)) in watched.kept.iter().enumerate() {
+            specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });
+            if number == 0 {
+                if name != "measures" || *len != memory.len() {
+                    return Err(wrong());
+                }
+                continue;
+            }
+            let store = name.strip_prefix("copy.").and_then(|rest| rest.split('.').next());
+            let store: usize = store.and_then(|store| store.parse().ok()).ok_or_else(wrong)?;
+            let known = self.registry.stores.get(store).ok_or_else(wrong)?;
+            if known.len() != *len {
+                return Err(wrong());
+            }
+            places.copies[store].push(first + number);
+        }
+        self.keep_for_training(specs);
+        for (number, (name, len)) in watched.kept.iter().enumerate() {
+            let saved = tensors.tensor(&format!("training@{name}")).map_err(unreadable)?;
+            if saved.data().len() != len * self.precision().size() {
+                return Err(wrong());
+            }
+            self.registry.states[first + number].content.bytes_mut().copy_from_slice(saved.data());
+        }
+        self.registry.watch = Some(places);
+        Ok(())
+    }
+
+    /// Brings back the moments of feedback maps, for which there is room.
+    pub(super) fn restore_feedback_moments(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
+        for map in self.registry.feedback.clone() {
+            let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
+            for (number, moment) in self.registry.moments[map.store].iter_mut().enumerate() {
+                let name = format!("{path}@feedback.moment.{number}");
+                // A map that never learned has no moments to save.
+                let Ok(saved) = tensors.tensor(&name) else { continue };
+                if saved.data().len() != moment.len_bytes() {
+                    return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
+                }
+                moment.bytes_mut().copy_from_slice(saved.data());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A saved list of eight-byte numbers.
+fn vector<T: bytemuck::Pod>(tensors: &SafeTensors<'_>, name: &str, dtype: Dtype) -> Result<Vec<T>> {
+    let saved = tensors.tensor(name).map_err(unreadable)?;
+    if saved.dtype() != dtype {
+        return Err(Error::Serialization(format!("\"{name}\" is {:?}", saved.dtype())));
+    }
+    // The bytes of a file need not be aligned.
+    Ok(Buffer::from_slice(saved.data()).as_slice::<T>().to_vec())
+}
