@@ -143,7 +143,7 @@ fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
     Ok(loom::layers::from_config(&config).map_err(PyError::from)?)
 }
 
-fn split(at: At) -> ([usize; 3], usize) {
+pub fn split(at: At) -> ([usize; 3], usize) {
     ([at[0], at[1], at[2]], at[3])
 }
 
