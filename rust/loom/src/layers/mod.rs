@@ -39,6 +39,8 @@ mod softmax;
 mod target;
 #[cfg(test)]
 mod target_tests;
+#[cfg(test)]
+mod trial;
 mod window;
 #[cfg(test)]
 mod window_golden;
@@ -235,6 +237,19 @@ pub trait Layer: fmt::Debug + Send + Sync {
         target: Value,
     ) -> Result<Option<Value>> {
         let _ = (b, cx, inputs, forward, target);
+        Ok(None)
+    }
+
+    /// The states after each step of a recurrent layer's cells, those of the last layer of a stack:
+    /// (time, directions x units), c of an LSTM and h of a GRU. `None` for layers without such cells, and
+    /// in inference.
+    ///
+    /// Their gradients come with those of [`backward`](Layer::backward), where [`Builder::cells`] asks.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where something it asked for is not there.
+    fn cell_states(&self, b: &mut Builder, cx: &Context, forward: &Forward) -> Result<Option<Value>> {
+        let _ = (b, cx, forward);
         Ok(None)
     }
 

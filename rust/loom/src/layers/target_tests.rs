@@ -1,29 +1,10 @@
 //! Rules for targets against plain transcriptions of them, on the CPU in f64 and on a GPU.
 
+use super::trial::Trial;
 use super::*;
-use crate::cpu::{Access, Real, StepValues};
 use crate::dtype::DType;
 use crate::ops::pointwise::Activation;
-use crate::ops::testing::{assert_close, numbers};
-use crate::program::{Kind, LayerPath, ParameterRef, Phase, Rewrites};
-use crate::tensor::Precision;
-use crate::{Network, tensor_view};
-use std::sync::Arc;
-
-/// One layer and what goes into it.
-struct Case {
-    layer: Arc<dyn Layer>,
-    network: Network,
-    input: Shape,
-    output: Shape,
-    rows: usize,
-    x: Vec<f64>,
-    target: Vec<f64>,
-    /// 0 where a step of a row is padding.
-    mask: Option<Vec<f64>>,
-    /// The packed type that the forward pass reads.
-    active: Option<DType>,
-}
+use crate::ops::testing::assert_close;
 
 /// What came of lowering a layer and its target.
 struct Made {
@@ -32,115 +13,27 @@ struct Made {
     inner: Vec<Vec<f64>>,
 }
 
-impl Case {
-    fn new(layer: impl Layer + 'static, input: impl Into<Shape>, rows: usize) -> Self {
-        let (layer, input): (Arc<dyn Layer>, Shape) = (Arc::new(layer), input.into());
-        let output = layer.output_shape(&[input.clone()]).unwrap();
-        let network = Self::network(&layer, &input, Precision::Float64);
-        let (x, target) = (numbers(1, rows * input.len()), numbers(2, rows * output.len()));
-        // What is f32 stays the same number in f64.
-        let [x, target] = [x, target].map(|x| x.into_iter().map(|x: f64| f64::from(x as f32)).collect());
-        Self { layer, network, input, output, rows, x, target, mask: None, active: None }
-    }
+/// Lowers a target; the layers inside come before it.
+fn lower(
+    layer: &dyn Layer,
+    b: &mut Builder,
+    cx: &Context,
+    x: Value,
+    forward: &Forward,
+    above: Value,
+) -> Option<Vec<Value>> {
+    let made = layer.target(b, cx, &[x], forward, above).unwrap()?;
+    assert_eq!(b.shape(made), b.shape(x));
+    Some(forward.inner.iter().map(|inner| inner.output).chain([made]).collect())
+}
 
-    fn network(layer: &Arc<dyn Layer>, input: &Shape, precision: Precision) -> Network {
-        let mut network = Network::with_options(input.clone(), [1, 1, 1], precision, 5).unwrap();
-        network.add_arc([0, 0, 0], layer.clone()).unwrap();
-        network.build().unwrap();
-        network
-    }
-
-    /// With padding at the end of some rows, and within one.
-    fn masked(mut self) -> Self {
-        let steps = self.input[0];
-        let real = |i: usize| i % steps < steps - (i / steps).min(steps - 1) && i != 1;
-        self.mask = Some((0..self.rows * steps).map(|i| f64::from(u8::from(real(i)))).collect());
-        self
-    }
-
-    fn is_real(&self, step: usize) -> bool {
-        self.mask.as_ref().is_none_or(|mask| mask[step] != 0.0)
-    }
-
-    /// A parameter as the outside sees it.
-    fn parameter(&self, name: &str) -> Vec<f64> {
-        self.network.parameter([0, 0, 0], 0, name).unwrap().to_f64()
-    }
-
-    fn set(&mut self, name: &str, values: &[f64]) {
-        let shape = self.network.parameter([0, 0, 0], 0, name).unwrap().shape().to_vec();
-        self.network.set_parameter([0, 0, 0], 0, name, tensor_view(&shape, values).unwrap()).unwrap();
-    }
-
-    fn run_on<T: Real>(&self, network: &mut Network) -> Option<Made> {
-        let mut b = Builder::new(T::PRECISION);
-        b.set_phase(Phase::Forward);
-        let x = b.input("input", self.input.clone(), Kind::Real);
-        let target = b.input("target", self.output.clone(), Kind::Real);
-        let mask = self.mask.as_ref().map(|_| b.input("mask", Shape::from([self.input[0]]), Kind::Real));
-        let stores = network.registry.stores.iter().enumerate();
-        let parameters = stores.flat_map(|(store, content)| {
-            content.parameters().iter().enumerate().map(move |(number, info)| BoundParameter {
-                name: info.name.clone(),
-                reference: ParameterRef { store, parameter: Some(number) },
-                shape: info.layout.storage_shape(),
-                active: self.active.filter(|_| info.morphable),
-            })
-        });
-        let parameters = parameters.collect();
-        let path = LayerPath::new(0, 0, 0, 0);
-        let cx = Context { path, training: true, parameters, mask, ..Context::default() };
-        let forward = self.layer.forward(&mut b, &cx, &[x]).unwrap();
-        b.set_phase(Phase::Backward);
-        let made = self.layer.target(&mut b, &cx, &[x], &forward, target).unwrap()?;
-        assert_eq!(*b.shape(made), self.input);
-        let inner: Vec<Value> = forward.inner.iter().map(|inner| inner.output).collect();
-        let all: Vec<Value> = inner.iter().copied().chain([made]).collect();
-        all.iter().for_each(|value| b.pin(*value));
-        let mut run = network.device.run(Arc::new(b.finish(self.rows, &Rewrites::default()))).unwrap();
-        run.rows = self.rows;
-        let given = [Some((x, &self.x)), Some((target, &self.target)), mask.zip(self.mask.as_ref())];
-        for (value, numbers) in given.into_iter().flatten() {
-            let numbers: Vec<T> = numbers.iter().map(|x| T::from_f64(*x)).collect();
-            run.write::<T>(value).copy_from_slice(&numbers);
-        }
-        let access = Access::Exclusive(&mut network.registry);
-        run.execute(access, Phase::Forward..=Phase::Backward, &StepValues::default()).unwrap();
-        run.fetch(&all).unwrap();
-        let read = |value: Value| run.read::<T>(value).iter().map(|x| x.to_f64()).collect();
-        Some(Made { target: read(made), inner: inner.into_iter().map(read).collect() })
-    }
-
-    /// Compares the CPU in f64 with `expected`, and a GPU with the CPU.
-    fn check(&mut self, expected: impl Fn(&Self, &Made) -> Vec<f64>) {
-        let mut network = Self::network(&self.layer, &self.input, Precision::Float64);
-        for name in network.parameter_names([0, 0, 0], 0).unwrap() {
-            let values = self.network.parameter([0, 0, 0], 0, &name).unwrap();
-            network.set_parameter([0, 0, 0], 0, &name, values.view()).unwrap();
-        }
-        let made = self.run_on::<f64>(&mut network).unwrap();
-        assert_close(&made.target, &expected(self, &made), 1e-12);
-        #[cfg(feature = "gpu")]
-        self.check_gpu(&made);
-    }
-
-    #[cfg(feature = "gpu")]
-    fn check_gpu(&self, expected: &Made) {
-        if crate::gpu::testing::gpu().is_none() {
-            return;
-        }
-        let mut network = Self::network(&self.layer, &self.input, Precision::Float32);
-        for name in network.parameter_names([0, 0, 0], 0).unwrap() {
-            let values = self.network.parameter([0, 0, 0], 0, &name).unwrap();
-            let single: Vec<f32> = values.to_f64().into_iter().map(|x| x as f32).collect();
-            let view = tensor_view(values.shape(), &single).unwrap();
-            network.set_parameter([0, 0, 0], 0, &name, view).unwrap();
-        }
-        network.to("gpu:0").unwrap();
-        let found = self.run_on::<f32>(&mut network).unwrap();
-        let found: Vec<f32> = found.target.iter().map(|x| *x as f32).collect();
-        assert_close(&found, &expected.target, 1e-4);
-    }
+/// Compares a target with what it is to be.
+#[track_caller]
+fn check(trial: &Trial, expected: impl Fn(&Trial, &Made) -> Vec<f64>) {
+    let mut inner = trial.run(&lower);
+    let target = inner.pop().unwrap();
+    let made = Made { target, inner };
+    assert_close(&made.target, &expected(trial, &made), 1e-12);
 }
 
 /// The rule as it is written, for one step: `weight(o, j)` leads from input j to output o.
@@ -158,7 +51,7 @@ fn mean(weight: impl Fn(usize, usize) -> f64, target: &[f64], x: &[f64]) -> Vec<
 
 /// [`mean`] for every real step of every row, or with `last` for the last of each row.
 fn means(
-    case: &Case,
+    case: &Trial,
     weight: impl Fn(usize, usize) -> f64,
     [inputs, outputs]: [usize; 2],
     last: bool,
@@ -186,16 +79,16 @@ fn clamped(x: Vec<f64>, (low, high): (f64, f64)) -> Vec<f64> {
 
 #[test]
 fn dense_takes_the_mean_by_its_weight() {
-    let expected = |case: &Case, _: &Made| {
+    let expected = |case: &Trial, _: &Made| {
         let (features, units) = (*case.input.last().unwrap(), *case.output.last().unwrap());
         let weight = case.parameter("weight");
         let weight = |o: usize, j: usize| weight[o * features + j];
-        means(case, weight, [features, units], false, &case.target, &case.x)
+        means(case, weight, [features, units], false, &case.above, &case.x)
     };
     for rows in [1, 5] {
-        Case::new(Dense::new(1), [1], rows).check(expected);
-        Case::new(Dense::new(5).activation(Activation::Tanh), [7], rows).check(expected);
-        let mut case = Case::new(Dense::new(19).without_bias(), [3, 33], rows);
+        check(&Trial::new(Dense::new(1), [1], rows), expected);
+        check(&Trial::new(Dense::new(5).activation(Activation::Tanh), [7], rows), expected);
+        let mut case = Trial::new(Dense::new(19).without_bias(), [3, 33], rows);
         // Inputs that next to nothing leads away from.
         let mut weight = case.parameter("weight");
         for o in 0..19 {
@@ -203,29 +96,29 @@ fn dense_takes_the_mean_by_its_weight() {
             weight[o * 33 + 20] = 0.0005;
         }
         case.set("weight", &weight);
-        case.check(expected);
+        check(&case, expected);
     }
 }
 
 #[test]
 fn masters_are_read_where_the_layer_computes_from_a_packed_weight() {
-    let mut case = Case::new(Dense::new(6), [9], 2);
-    let plain = case.run_on::<f32>(&mut Case::network(&case.layer, &case.input, Precision::Float32)).unwrap();
-    let mut network = Case::network(&case.layer, &case.input, Precision::Float32);
+    let mut case = Trial::new(Dense::new(6), [9], 2);
+    let plain = case.run_on::<f32>(&mut case.copy::<f32>(), &lower).unwrap();
+    let mut network = case.copy::<f32>();
     network.morph_where(DType::Int8, |_| true).unwrap();
     case.active = Some(DType::Int8);
-    assert!(case.run_on::<f32>(&mut network).unwrap().target == plain.target);
+    assert!(case.run_on::<f32>(&mut network, &lower).unwrap() == plain);
 }
 
 /// A recurrent layer by the matrix of its candidates, from the top of the stack down.
 fn check_recurrent(
-    mut case: Case,
+    case: &Trial,
     [units, layers, directions, gates]: [usize; 4],
     sequences: bool,
     tanh: bool,
 ) {
-    case.check(|case, made| {
-        let mut target = case.target.clone();
+    check(case, |case, made| {
+        let mut target = case.above.clone();
         for layer in (0..layers).rev() {
             let x = if layer == 0 { &case.x } else { &made.inner[layer - 1] };
             let inputs = if layer == 0 { case.input[1] } else { directions * units };
@@ -248,22 +141,27 @@ fn check_recurrent(
 #[test]
 fn recurrent_layers_take_the_mean_by_the_candidates_weights() {
     for rows in [1, 4] {
-        check_recurrent(Case::new(Lstm::new(1), [1, 1], rows), [1, 1, 1, 4], false, true);
-        check_recurrent(Case::new(Rnn::new(6), [5, 3], rows), [6, 1, 1, 1], false, true);
-        check_recurrent(Case::new(Lstm::new(5).return_sequences(), [4, 3], rows), [5, 1, 1, 4], true, true);
+        check_recurrent(&Trial::new(Lstm::new(1), [1, 1], rows), [1, 1, 1, 4], false, true);
+        check_recurrent(&Trial::new(Rnn::new(6), [5, 3], rows), [6, 1, 1, 1], false, true);
+        check_recurrent(&Trial::new(Lstm::new(5).return_sequences(), [4, 3], rows), [5, 1, 1, 4], true, true);
         let both = Gru::new(4).bidirectional();
-        check_recurrent(Case::new(both.clone(), [5, 7], rows), [4, 1, 2, 3], false, true);
-        check_recurrent(Case::new(both.return_sequences().layers(2), [5, 3], rows), [4, 2, 2, 3], true, true);
+        check_recurrent(&Trial::new(both.clone(), [5, 7], rows), [4, 1, 2, 3], false, true);
+        check_recurrent(
+            &Trial::new(both.return_sequences().layers(2), [5, 3], rows),
+            [4, 2, 2, 3],
+            true,
+            true,
+        );
         let relu = Rnn { activation: Nonlinearity::Relu, ..Rnn::new(4).layers(2).bidirectional() };
-        check_recurrent(Case::new(relu, [5, 3], rows), [4, 2, 2, 1], false, false);
+        check_recurrent(&Trial::new(relu, [5, 3], rows), [4, 2, 2, 1], false, false);
     }
 }
 
 #[test]
 fn recurrent_layers_leave_padding_as_it_is() {
-    let masked = |layer: Lstm| Case::new(layer, [5, 3], 4).masked();
-    check_recurrent(masked(Lstm::new(4).layers(2)), [4, 2, 1, 4], false, true);
-    check_recurrent(masked(Lstm::new(4).return_sequences()), [4, 1, 1, 4], true, true);
+    let masked = |layer: Lstm| Trial::new(layer, [5, 3], 4).masked();
+    check_recurrent(&masked(Lstm::new(4).layers(2)), [4, 2, 1, 4], false, true);
+    check_recurrent(&masked(Lstm::new(4).return_sequences()), [4, 1, 1, 4], true, true);
 }
 
 #[test]
@@ -275,7 +173,7 @@ fn attention_takes_the_mean_by_values_and_output() {
     ];
     for (layer, width, [heads, groups, extent]) in layers {
         for rows in [1, 3] {
-            let expected = |case: &Case, _: &Made| {
+            let expected = |case: &Trial, _: &Made| {
                 let (values, output) = (case.parameter("value_weight"), case.parameter("output_weight"));
                 let weight = |o: usize, j: usize| -> f64 {
                     let by_head = |k: usize| {
@@ -285,28 +183,28 @@ fn attention_takes_the_mean_by_values_and_output() {
                     };
                     (0..heads * extent).map(by_head).sum()
                 };
-                means(case, weight, [width, width], false, &case.target, &case.x)
+                means(case, weight, [width, width], false, &case.above, &case.x)
             };
-            Case::new(layer.clone(), [4, width], rows).check(expected);
-            Case::new(layer.clone(), [4, width], rows).masked().check(expected);
+            check(&Trial::new(layer.clone(), [4, width], rows), expected);
+            check(&Trial::new(layer.clone(), [4, width], rows).masked(), expected);
         }
     }
 }
 
 #[test]
 fn gated_layers_take_the_mean_by_up_and_down() {
-    let expected = |case: &Case, _: &Made| {
+    let expected = |case: &Trial, _: &Made| {
         let (up, down) = (case.parameter("up_weight"), case.parameter("down_weight"));
         let width = *case.input.last().unwrap();
         let hidden = up.len() / width;
         let weight = |o: usize, j: usize| -> f64 {
             (0..hidden).map(|k| down[o * hidden + k] * up[k * width + j]).sum()
         };
-        means(case, weight, [width, width], false, &case.target, &case.x)
+        means(case, weight, [width, width], false, &case.above, &case.x)
     };
     for rows in [1, 3] {
-        Case::new(SwiGLU::new(11), [5, 6], rows).check(expected);
-        Case::new(GeGLU { bias: true, ..GeGLU::new(19) }, [7], rows).check(expected);
+        check(&Trial::new(SwiGLU::new(11), [5, 6], rows), expected);
+        check(&Trial::new(GeGLU { bias: true, ..GeGLU::new(19) }, [7], rows), expected);
     }
 }
 
@@ -315,11 +213,11 @@ fn layers_in_a_row_pass_targets_down_between_their_bounds() {
     let inner = Chain::from(Dense::new(12).activation(Activation::Sigmoid)).then(Reshape::new([2, 3, 2]));
     let layers = inner.then(Permute { axes: vec![1, 0, 2] }).then(Flatten {}).then(Dense::new(4));
     for rows in [1, 3] {
-        Case::new(Sequential::new(layers.clone()), [5], rows).check(|case, made| {
+        check(&Trial::new(Sequential::new(layers.clone()), [5], rows), |case, made| {
             let [first, second] = ["0.weight", "4.weight"].map(|name| case.parameter(name));
             let hidden = &made.inner[3];
             let above = |o: usize, j: usize| second[o * 12 + j];
-            let made = means(case, above, [12, 4], false, &case.target, hidden);
+            let made = means(case, above, [12, 4], false, &case.above, hidden);
             // (3, 2, 2) as it was before its axes changed places.
             let place = |i: usize| i / 12 * 12 + i % 12 / 2 % 3 * 4 + i % 12 / 6 * 2 + i % 2;
             let back = (0..made.len()).map(|i| made[place(i)]).collect();
@@ -331,13 +229,12 @@ fn layers_in_a_row_pass_targets_down_between_their_bounds() {
 
 #[test]
 fn layers_without_a_rule_say_so() {
-    let none =
-        |layer: Case| layer.run_on::<f64>(&mut Case::network(&layer.layer, &layer.input, Precision::Float64));
-    assert!(none(Case::new(Flatten {}, [2, 3], 1)).is_none());
-    assert!(none(Case::new(LayerNorm::default(), [2, 3], 1)).is_none());
+    let none = |trial: Trial| trial.run_on::<f64>(&mut trial.copy::<f64>(), &lower);
+    assert!(none(Trial::new(Flatten {}, [2, 3], 1)).is_none());
+    assert!(none(Trial::new(LayerNorm::default(), [2, 3], 1)).is_none());
     // A convolution inside makes more elements than it reads.
     let layers = Chain::from(Conv1D::new(5, [3])).then(Dense::new(3));
-    assert!(none(Case::new(Sequential::new(layers), [2, 6], 1)).is_none());
+    assert!(none(Trial::new(Sequential::new(layers), [2, 6], 1)).is_none());
 }
 
 #[test]

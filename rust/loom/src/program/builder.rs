@@ -26,6 +26,22 @@ pub struct Builder {
     precision: Precision,
     /// The values that callers will hand in and read out.
     pub ports: Ports,
+    /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
+    /// where nobody asks, as at the beginning.
+    pub cells: Option<Vec<CellValues>>,
+}
+
+/// The states of a recurrent layer's cells after each step and the gradients that reach them, both
+/// (time, directions x units) a row: c of an LSTM, h of a GRU. Gradients are those with all that comes
+/// through later steps and through the output; at padded steps they are zero.
+#[derive(Clone, Debug)]
+pub struct CellValues {
+    /// The layer.
+    pub path: LayerPath,
+    /// What the cells held.
+    pub states: Value,
+    /// The gradient of it.
+    pub gradient: Value,
 }
 
 impl Builder {
@@ -43,6 +59,7 @@ impl Builder {
             commits_suppressed: false,
             precision,
             ports: Ports::default(),
+            cells: None,
         }
     }
 
@@ -151,6 +168,13 @@ impl Builder {
         let info = self.values[value.index()].clone();
         debug_assert_eq!(info.shape.len(), shape.len());
         self.define(ValueInfo { shape, place: Place::Alias(value), ..info })
+    }
+
+    /// Leaves the states and gradients of a layer's cells for whoever has asked.
+    pub fn report_cells(&mut self, values: CellValues) {
+        if let Some(cells) = &mut self.cells {
+            cells.push(values);
+        }
     }
 
     /// Keeps a value's content until the run ends.

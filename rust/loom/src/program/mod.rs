@@ -11,7 +11,7 @@ mod plan;
 mod rewrite;
 mod run;
 
-pub use builder::Builder;
+pub use builder::{Builder, CellValues};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 pub use run::Run;
 

@@ -1,5 +1,8 @@
 //! Recurrent layers: RNN, LSTM and GRU over sequences.
 
+mod cells;
+#[cfg(test)]
+mod cells_tests;
 mod stack;
 mod targets;
 #[cfg(test)]
@@ -199,6 +202,15 @@ macro_rules! recurrent {
                 want: Want,
             ) -> Result<Vec<Option<Value>>> {
                 self.stack().backward(b, cx, forward, gradient, want)
+            }
+
+            fn cell_states(
+                &self,
+                b: &mut Builder,
+                _cx: &Context,
+                forward: &Forward,
+            ) -> Result<Option<Value>> {
+                Ok(forward.inner.last().and_then(|top| self.stack().cell_states(b, top)))
             }
 
             fn target(

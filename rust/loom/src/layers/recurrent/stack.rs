@@ -5,7 +5,7 @@ use super::{
 };
 use crate::layers::shape_error;
 use crate::ops::{self, BiasAdd, BiasGradient, Direction, Dropout, Product, Recurrent, Slice};
-use crate::program::{Builder, Value};
+use crate::program::{Builder, CellValues, Value};
 use crate::weights::Layout;
 
 /// One or more layers of one kind of cell on top of each other.
@@ -202,6 +202,7 @@ impl Stack {
             resumes: false,
             keeps: cx.training,
             state: false,
+            cell_gradients: false,
         }
     }
 
@@ -388,8 +389,15 @@ impl Stack {
         };
         let results = std::iter::repeat_n(("share gradient", Shape::from([time, gates])), shares)
             .chain(state.map(|shape| ("state gradient", shape)));
+        let asked = b.cells.is_some() && layer + 1 == self.layers && self.has_cells();
+        op.cell_gradients = asked;
+        let steps = Shape::from([time, directions * units]);
+        let results = results.chain(asked.then_some(("cell gradient", steps)));
         let made = b.apply_list(op, &reads, results);
-        let to_state = made.get(shares).copied();
+        let to_state = made.get(shares).copied().filter(|_| to_parameter || to_context);
+        if let (true, Some(gradient), Some(states)) = (asked, made.last(), self.cell_states(b, forward)) {
+            b.report_cells(CellValues { path: cx.path.clone(), states, gradient: *gradient });
+        }
 
         let mut to_input = Vec::new();
         for direction in 0..directions {

@@ -126,6 +126,8 @@ pub(super) struct RowGradient<'a, T> {
     pub input: &'a mut [T],
     /// The gradient of the state's share (gates, units).
     pub sums: &'a mut [T],
+    /// The gradient of an LSTM's c, or of the others' h, after the step; empty where it is not asked for.
+    pub state: &'a mut [T],
 }
 
 /// [`RowGradient`]s of a step, all on one instruction set.
@@ -175,7 +177,9 @@ fn both<V: Vector>(
 fn simple_gradient<V: Vector>(mut row: RowGradient<'_, V::Element>, f: impl Fn(V, V) -> V) {
     let units = row.hidden.len();
     for part in vectors(units) {
-        let dz = f(gate(row.saved, units, 0, part), gate(row.hidden, units, 0, part));
+        let dh = gate(row.hidden, units, 0, part);
+        keep(dh, row.state, units, 0, part);
+        let dz = f(gate(row.saved, units, 0, part), dh);
         both(dz, &mut row, units, 0, part);
         keep(V::splat(V::Element::ZERO), row.hidden, units, 0, part);
     }
@@ -193,6 +197,7 @@ fn lstm_gradient<V: Vector>(mut row: RowGradient<'_, V::Element>) {
         let t = saved(4).tanh();
         let dh = gate::<V>(row.hidden, units, 0, part);
         let dc = (dh * o).mul_add((-t).mul_add(t, one), gate::<V>(row.cell_state, units, 0, part));
+        keep(dc, row.state, units, 0, part);
         let c = before::<V>(&row, units, part);
         both(dc * g * slope(i), &mut row, units, 0, part);
         both(dc * c * slope(f), &mut row, units, 1, part);
@@ -211,6 +216,7 @@ fn gru_gradient<V: Vector>(mut row: RowGradient<'_, V::Element>) {
         let saved = |number| gate::<V>(row.saved, units, number, part);
         let (r, z, n, q) = (saved(0), saved(1), saved(2), saved(3));
         let dh = gate::<V>(row.hidden, units, 0, part);
+        keep(dh, row.state, units, 0, part);
         let h = before::<V>(&row, units, part);
         let dn = dh * (one - z) * (-n).mul_add(n, one);
         both(dn * q * (r * (one - r)), &mut row, units, 0, part);

@@ -233,6 +233,7 @@ impl Recurrent {
         let [input, input_back] = each(true, &mut number);
         let [sums, sums_back] = each(self.cell.splits_gradient(), &mut number);
         let state = if self.state { args.write::<T>(number.next()) } else { &mut [] };
+        let cells = if self.cell_gradients { args.write::<T>(number.next()) } else { &mut [] };
 
         let gates = self.time * self.cell.gates() * self.units;
         let results = [
@@ -241,9 +242,10 @@ impl Recurrent {
             (sums, chunk * gates),
             (sums_back, chunk * gates),
             (state, chunk * self.initial_extents().0),
+            (cells, chunk * self.steps_len()),
         ];
         cpu.pool().for_each_piece(rows.div_ceil(chunk), results, |task, results| {
-            let [input, input_back, sums, sums_back, state] = results;
+            let [input, input_back, sums, sums_back, state, cells] = results;
             let first = task * chunk;
             let count = chunk.min(rows - first);
             let mut held = HELD.take();
@@ -268,7 +270,7 @@ impl Recurrent {
                 let saved_len = self.time * self.cell.saved() * self.units;
                 let saved = &saved[direction][first * saved_len..];
                 let dy = &dy[first * self.output_len()..];
-                part.backward(&mut held, [dy, before, saved], [input, sums, &mut *state]);
+                part.backward(&mut held, [dy, before, saved], [input, sums, &mut *state, &mut *cells]);
             }
             HELD.set(held);
         });
@@ -398,7 +400,7 @@ impl<T: Real> Part<'_, T> {
         &self,
         held: &mut Buffer,
         [dy, before, saved]: [&[T]; 3],
-        [input, shared, state]: [&mut [T]; 3],
+        [input, shared, state, cells]: [&mut [T]; 4],
     ) {
         let Self { op, cpu, count, .. } = *self;
         let (cell, units, time, isa) = (op.cell, op.units, op.time, cpu.isa());
@@ -421,11 +423,15 @@ impl<T: Real> Part<'_, T> {
             }
             let states = hidden.chunks_exact_mut(stride).zip(cell_state.chunks_exact_mut(stride));
             let results = input.chunks_exact_mut(time * gates).zip(sums.chunks_exact_mut(sums_stride));
+            let mut cells = cells.chunks_exact_mut(op.steps_len());
+            let place = (t * op.directions + self.direction) * units;
             let rows = results.zip(states).enumerate().filter_map(|(row, (results, states))| {
                 let (input, sums) = (&mut results.0[t * gates..][..gates], &mut results.1[..gates]);
+                let state = part_of(&mut cells, place, units);
                 if !self.is_real(row, t) {
                     input.fill(T::ZERO);
                     sums.fill(T::ZERO);
+                    state.fill(T::ZERO);
                     return None;
                 }
                 let before = match cell {
@@ -439,7 +445,7 @@ impl<T: Real> Part<'_, T> {
                 };
                 let saved = row_of(saved, row * time + t, saved_len);
                 let (hidden, cell_state) = (&mut states.0[..units], &mut states.1[..units]);
-                Some(RowGradient { saved, before, hidden, cell_state, input, sums })
+                Some(RowGradient { saved, before, hidden, cell_state, input, sums, state })
             });
             T::dispatch(isa, Backward { cell, rows });
             for (row, shared) in shared.chunks_exact_mut(time * gates).enumerate() {

@@ -409,6 +409,9 @@ impl Recurrent {
         let number = if splits { 2 * directions } else { directions };
         let state = if self.state { Some(recorder.write(number)?) } else { None };
         bindings.store("state", state, self.initial_extents().0);
+        let number = number + usize::from(self.state);
+        let cells = if self.cell_gradients { Some(recorder.write(number)?) } else { None };
+        bindings.store("cell_gradient", cells, self.steps_len());
 
         let text = include_str!("backward.wgsl");
         let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
@@ -463,6 +466,11 @@ impl Recurrent {
                 &[["dn * q * (r * (one - r))"; 2], ["dh * (old - n) * (z * (one - z))"; 2], ["dn", "dn * r"]]
             }
         };
+        if self.cell_gradients {
+            let state = if cell == Cell::Lstm { "dc" } else { "dh" };
+            let at = "(time * DIRECTIONS + DIRECTION) * UNITS + unit";
+            line(format_args!("store_cell_gradient(first, {at}, select(Lanes(), {state}, real));"));
+        }
         for (number, [input, share]) in gates.iter().enumerate() {
             let at = format!("(time * GATES + {number}u) * UNITS + unit");
             line(format_args!("let d{number} = select(Lanes(), {share}, real);"));

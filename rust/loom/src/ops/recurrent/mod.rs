@@ -124,7 +124,10 @@ pub enum InitialState {
 /// - each, for a GRU: the gradient of the state's share, that is of `h W + b`; for the others they are the
 ///   same;
 /// - with `state`: the gradient of the initial state, laid out a row as the `Rows` it came from, zero
-///   outside of this loop's part; (directions, states, units) if it is shared.
+///   outside of this loop's part; (directions, states, units) if it is shared;
+/// - with `cell_gradients`: the gradient of an LSTM's c, or of the others' h, after each step (time,
+///   directions x units), with all that reaches it through later steps and through the output; zero at
+///   padded steps.
 ///
 /// Sums over units run in order from the input's share (or, backward, from the gradient that comes from
 /// the output) with fused multiply-add.
@@ -154,6 +157,8 @@ pub struct Recurrent {
     pub keeps: bool,
     /// Whether the last state is written, or the gradient of the initial one.
     pub state: bool,
+    /// Whether the gradient of the cell's state after each step is written; of the input gradient.
+    pub cell_gradients: bool,
 }
 
 impl Recurrent {
@@ -168,6 +173,11 @@ impl Recurrent {
             InitialState::Rows { offset, stride } => (stride, offset),
             InitialState::Zeros | InitialState::Shared => (self.state_len(), 0),
         }
+    }
+
+    /// The numbers of a row of all steps' states in both directions.
+    fn steps_len(&self) -> usize {
+        self.time * self.directions * self.units
     }
 
     /// The numbers of a row of y.
@@ -191,6 +201,9 @@ impl fmt::Display for Recurrent {
         }
         if self.mask {
             write!(f, " masked")?;
+        }
+        if self.cell_gradients {
+            write!(f, " cells")?;
         }
         Ok(())
     }

@@ -61,7 +61,8 @@ impl Case {
 
     /// The gradient's operation and its setting, from the forward direction's results.
     fn backward<T: Real>(&self, forward: &[Vec<T>], dy: &[T]) -> (Recurrent, Setting<T>) {
-        let op = Recurrent { direction: Direction::InputGradient, state: true, ..self.op.clone() };
+        let asked = Recurrent { state: true, cell_gradients: true, ..self.op.clone() };
+        let op = Recurrent { direction: Direction::InputGradient, ..asked };
         let directions = op.directions;
         let own = self.setting::<T>();
         let mut reads: Vec<&[T]> = vec![dy];
@@ -82,13 +83,18 @@ impl Case {
         }
         let gates = self.rows * op.time * op.cell.gates() * op.units;
         let mut writes = vec![gates; directions * if op.cell.splits_gradient() { 2 } else { 1 }];
-        writes.push(self.rows * op.initial_extents().0);
+        writes.extend([self.rows * op.initial_extents().0, self.rows * op.steps_len()]);
         let setting = Setting::new(self.rows, &reads, &writes);
         (op, setting)
     }
 
     /// y by the formulas, from these operands.
     fn plain(&self, reads: &[Vec<f64>]) -> Vec<f64> {
+        self.pushed(reads, &vec![0.0; self.rows * self.op.steps_len()])
+    }
+
+    /// The same with something added to an LSTM's c, or to the others' h, after each step.
+    fn pushed(&self, reads: &[Vec<f64>], push: &[f64]) -> Vec<f64> {
         let op = &self.op;
         let (units, directions) = (op.units, op.directions);
         let gates = op.cell.gates() * units;
@@ -127,16 +133,18 @@ impl Case {
                                 reads[direction][(row * op.time + t) * gates + gate * units + unit]
                             };
                             let z = |gate: usize| x(gate) + share(gate, unit);
+                            let push = push[((row * op.time + t) * directions + direction) * units + unit];
                             match op.cell {
-                                Cell::Tanh => h[unit] = z(0).tanh(),
-                                Cell::Relu => h[unit] = z(0).max(0.0),
+                                Cell::Tanh => h[unit] = z(0).tanh() + push,
+                                Cell::Relu => h[unit] = z(0).max(0.0) + push,
                                 Cell::Lstm => {
-                                    c[unit] = sigmoid(z(1)) * c[unit] + sigmoid(z(0)) * z(2).tanh();
+                                    c[unit] = sigmoid(z(1)) * c[unit] + sigmoid(z(0)) * z(2).tanh() + push;
                                     h[unit] = sigmoid(z(3)) * c[unit].tanh();
                                 }
                                 Cell::Gru => {
                                     let n = (x(2) + sigmoid(z(0)) * share(2, unit)).tanh();
-                                    h[unit] = (1.0 - sigmoid(z(1))) * n + sigmoid(z(1)) * last[unit];
+                                    let z = sigmoid(z(1));
+                                    h[unit] = (1.0 - z) * n + z * last[unit] + push;
                                 }
                             }
                         }
@@ -167,6 +175,7 @@ fn op(cell: Cell, time: usize, units: usize) -> Recurrent {
         resumes: false,
         keeps: true,
         state: false,
+        cell_gradients: false,
     }
 }
 
@@ -228,6 +237,12 @@ fn check_gradient(case: &Case) {
         let operand = directions + direction;
         assert_gradient(&weight, &case.reads[operand], |x| value(operand, x));
     }
+    // The state after each step, as though something were added to it.
+    let cells = gradients.last().unwrap();
+    let still = vec![0.0; cells.len()];
+    assert_gradient(cells, &still, |push| {
+        case.pushed(&case.reads, push).iter().zip(&dy).map(|(y, dy)| y * dy).sum()
+    });
     let state = &gradients[directions * if op.cell.splits_gradient() { 2 } else { 1 }];
     let operand = if op.bias { 3 * directions } else { 2 * directions };
     match op.initial {
