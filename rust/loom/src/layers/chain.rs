@@ -246,8 +246,8 @@ impl Chain {
 
 impl Chain {
     /// A target for the input from one for what the last layer makes, by each layer's rule from the last to
-    /// the first and between the bounds of each; it passes through layers without a rule. `None` where one
-    /// of those makes more or fewer elements than it reads.
+    /// the first and between the bounds of each. It passes through layers without a rule; where one of
+    /// those makes more or fewer elements than it reads, what it has read stays as it is.
     pub(super) fn target(
         &self,
         b: &mut Builder,
@@ -255,19 +255,18 @@ impl Chain {
         inputs: &[Value],
         forward: &Forward,
         target: Value,
-    ) -> Result<Option<Value>> {
+    ) -> Result<Value> {
         let outside = b.layer();
-        let mut target = Some(target);
+        let mut target = target;
         for (number, layer) in self.0.iter().enumerate().rev() {
-            let Some(above) = target else { break };
             let cx = cx.inner(number, &number.to_string());
             b.set_layer(Some(cx.path.clone()));
             let value = if number == 0 { inputs[0] } else { forward.inner[number - 1].output };
             let operands = layer_inputs(&**layer, value, inputs);
-            let made = layer.target(b, &cx, &operands, &forward.inner[number], above)?;
-            target = made.or_else(|| pass(b, above, value));
-            if let (Some(made), Some(below)) = (target, number.checked_sub(1)) {
-                target = Some(clamp(b, made, self.0[below].target_range()));
+            let made = layer.target(b, &cx, &operands, &forward.inner[number], target)?;
+            target = made.unwrap_or_else(|| pass(b, target, value));
+            if let Some(below) = number.checked_sub(1) {
+                target = clamp(b, target, self.0[below].target_range());
             }
         }
         b.set_layer(outside);
@@ -308,13 +307,13 @@ impl Chain {
     }
 }
 
-/// A layer's target as that of its input, where it has as many elements.
-fn pass(b: &mut Builder, target: Value, input: Value) -> Option<Value> {
+/// A layer's target as that of its input, where it has as many elements; else the input.
+fn pass(b: &mut Builder, target: Value, input: Value) -> Value {
     let shape = b.shape(input).clone();
     match b.shape(target) {
-        same if *same == shape => Some(target),
-        other if other.len() == shape.len() => Some(b.reshape(target, shape)),
-        _ => None,
+        same if *same == shape => target,
+        other if other.len() == shape.len() => b.reshape(target, shape),
+        _ => input,
     }
 }
 

@@ -69,9 +69,9 @@ proptest! {
 
     #[test]
     fn transposed_convolutions_lead_back((layer, input) in convolutions()) {
-        prop_assume!(layer.output_shape(&[input.clone()]).is_ok());
+        prop_assume!(layer.output_shape(std::slice::from_ref(&input)).is_ok());
         for form in FORMS {
-            let map = leads_back(&layer, &[input.clone()], form);
+            let map = leads_back(&layer, std::slice::from_ref(&input), form);
             if layer.padding != Padding::Named(NamedPadding::Same) {
                 prop_assert!(map.is_some(), "{layer:?} on {input}");
             }
@@ -90,9 +90,9 @@ proptest! {
             .groups(layer.groups)
             .activation(layer.activation)
             .output_padding(output_padding);
-        prop_assume!(from_config(&layer.config()).is_ok() && layer.output_shape(&[input.clone()]).is_ok());
+        prop_assume!(from_config(&layer.config()).is_ok() && layer.output_shape(std::slice::from_ref(&input)).is_ok());
         for form in FORMS {
-            let map = leads_back(&layer, &[input.clone()], form);
+            let map = leads_back(&layer, std::slice::from_ref(&input), form);
             if (0..2).all(|axis| output_padding[axis] < layer.stride[axis]) {
                 prop_assert!(map.is_some(), "{layer:?} on {input}");
             }
@@ -107,11 +107,11 @@ proptest! {
     #[test]
     fn the_transposed_form_can_be_the_transpose((layer, input) in convolutions()) {
         let layer = layer.activation(Activation::Linear).without_bias();
-        prop_assume!(layer.output_shape(&[input.clone()]).is_ok());
-        let map = leads_back(&layer, &[input.clone()], FeedbackForm::TransposedJacobian);
+        prop_assume!(layer.output_shape(std::slice::from_ref(&input)).is_ok());
+        let map = leads_back(&layer, std::slice::from_ref(&input), FeedbackForm::TransposedJacobian);
         prop_assume!(map.is_some());
-        let output = layer.output_shape(&[input.clone()]).unwrap();
-        let count = layer.parameters(&[input.clone()])[0].layout.storage_shape().len();
+        let output = layer.output_shape(std::slice::from_ref(&input)).unwrap();
+        let count = layer.parameters(std::slice::from_ref(&input))[0].layout.storage_shape().len();
         let weight = numbers::<f64>(1, count);
         let (x, y) = (numbers::<f64>(2, input.len()), numbers::<f64>(3, output.len()));
         let there = with_weight(Box::new(layer), &weight, &input, &x);

@@ -117,7 +117,7 @@ impl Layer for Sequential {
         forward: &Forward,
         target: Value,
     ) -> Result<Option<Value>> {
-        self.layers.target(b, cx, inputs, forward, target)
+        self.layers.target(b, cx, inputs, forward, target).map(Some)
     }
 
     fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {

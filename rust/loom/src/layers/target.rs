@@ -3,7 +3,7 @@
 
 use super::Context;
 use crate::Result;
-use crate::ops::{AbsoluteSums, Clamp, Direction, MeanTarget, Product};
+use crate::ops::{AbsoluteSums, Combination, Direction, MeanTarget, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 
@@ -53,7 +53,7 @@ impl WeightedMean {
 pub(super) fn clamp(b: &mut Builder, target: Value, range: Option<(f64, f64)>) -> Value {
     let Some((low, high)) = range else { return target };
     let shape = b.shape(target).clone();
-    b.apply(Clamp { low, high }, &[target], "target", shape)
+    b.apply(Combination::clamp(low, high), &[target], "target", shape)
 }
 
 impl Context {

@@ -35,7 +35,7 @@ pub(super) type Lower<'a> =
 impl Trial {
     pub fn new(layer: impl Layer + 'static, input: impl Into<Shape>, rows: usize) -> Self {
         let (layer, input): (Arc<dyn Layer>, Shape) = (Arc::new(layer), input.into());
-        let output = layer.output_shape(&[input.clone()]).unwrap();
+        let output = layer.output_shape(std::slice::from_ref(&input)).unwrap();
         let (x, above) = (numbers(1, rows * input.len()), numbers(2, rows * output.len()));
         // What is f32 stays the same number in f64.
         let [x, above] = [x, above].map(|x| x.into_iter().map(|x: f64| f64::from(x as f32)).collect());

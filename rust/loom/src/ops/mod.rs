@@ -84,7 +84,7 @@ pub use recurrent::Recurrent;
 pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
-pub use target::{AbsoluteSums, Clamp, MeanTarget, WeightProduct};
+pub use target::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::Update;
 
 use crate::Result;
@@ -227,5 +227,4 @@ operations!(
     AbsoluteSums,
     WeightProduct,
     MeanTarget,
-    Clamp,
 );

@@ -27,7 +27,7 @@ fn check<T: Real>(rows: usize, features: usize, row_offset: u64) {
             let first = at - at % 2;
             let u = (f64::from(stream.word(first) >> 9) * 2.0 + 1.0) / 2f64.powi(24);
             let (sine, cosine) = (std::f64::consts::TAU * f64::from(stream.uniform_f32(first + 1))).sin_cos();
-            0.36 * (-2.0 * u.ln()).sqrt() * if at % 2 == 0 { cosine } else { sine }
+            0.36 * (-2.0 * u.ln()).sqrt() * if at.is_multiple_of(2) { cosine } else { sine }
         })
         .collect();
     let y = setting::<T>(rows, features, row_offset).result(&op(features));

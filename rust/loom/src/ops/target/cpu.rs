@@ -1,11 +1,11 @@
 //! Kernels of weighted means on the CPU.
 
-use super::{AbsoluteSums, Clamp, LEAST_SUM, MeanTarget, WeightProduct};
+use super::{AbsoluteSums, LEAST_SUM, MeanTarget, WeightProduct};
 use crate::Result;
 use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product};
 use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::Operation;
-use crate::ops::sweep::{PASS, lane_sums, load, map, rows_per_task, store};
+use crate::ops::sweep::{PASS, lane_sums, load, rows_per_task, store};
 
 impl Operation for AbsoluteSums {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
@@ -117,37 +117,5 @@ impl<T: Real> Kernel<T> for Means<'_, T> {
                 store(V::select(weight.lt(V::constant(LEAST_SUM)), load(x), mean), y);
             }
         }
-    }
-}
-
-impl Operation for Clamp {
-    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let x = args.read::<T>(0);
-        let y = args.write::<T>(0);
-        let isa = args.cpu.isa();
-        args.cpu.pool().for_each_chunk(y, PASS, |task, y| {
-            let x = &x[task * PASS..][..y.len()];
-            T::dispatch(isa, Between { x, y, low: self.low, high: self.high });
-        });
-        Ok(())
-    }
-}
-
-/// Some elements of [`Clamp`].
-struct Between<'a, T> {
-    x: &'a [T],
-    y: &'a mut [T],
-    low: f64,
-    high: f64,
-}
-
-impl<T: Real> Kernel<T> for Between<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        let (low, high) = (V::constant(self.low), V::constant(self.high));
-        // `min` and `max` give their second operand where either is NaN.
-        map(self.x, self.y, |x: V| low.max(high.min(x)));
     }
 }

@@ -1,11 +1,11 @@
 //! Weighted means on a GPU.
 
-use super::{AbsoluteSums, Clamp, LEAST_SUM, MeanTarget, WeightProduct};
+use super::{AbsoluteSums, LEAST_SUM, MeanTarget, WeightProduct};
 use crate::Result;
 use crate::gpu::product::{Finish, Matrix, Problem, Storage};
 use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::operands::Operands;
-use crate::ops::{pointwise, product};
+use crate::ops::product;
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -66,19 +66,5 @@ impl GpuOperation for MeanTarget {
         let count = recorder.rows() * self.steps * self.features;
         let constants = [count as u32, self.steps as u32, self.features as u32];
         recorder.dispatch(&kernel, &operands.binds, &constants, count.div_ceil(THREADS))
-    }
-}
-
-impl GpuOperation for Clamp {
-    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let y = recorder.write(0)?;
-        let count = y.elements;
-        let kernel = Template::new(include_str!("clamp.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("FUNCTIONS", pointwise::WGSL_PRELUDE)
-            .kernel("clamp");
-        let constants = [count as u32, (self.low as f32).to_bits(), (self.high as f32).to_bits()];
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(y)];
-        recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
     }
 }

@@ -74,15 +74,6 @@ pub struct MeanTarget {
     pub mask: bool,
 }
 
-/// `y = min(max(x, low), high)`, element by element; NaN stays NaN.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Clamp {
-    /// The least result.
-    pub low: f64,
-    /// The largest result.
-    pub high: f64,
-}
-
 impl fmt::Display for AbsoluteSums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "absolute_sums {}x{}", self.inputs, self.outputs)
@@ -110,11 +101,5 @@ impl fmt::Display for MeanTarget {
             write!(f, " masked")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Clamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clamp {}..{}", self.low, self.high)
     }
 }
