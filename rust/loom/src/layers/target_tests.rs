@@ -267,3 +267,24 @@ fn activations_are_left_out() {
     assert_eq!(active.without_activation().unwrap().config(), transposed.config());
     assert!(Flatten {}.without_activation().is_none());
 }
+
+/// Whatever the options: a rule gives as many elements as its layer reads, and finite ones.
+#[test]
+fn every_rule_gives_what_its_layer_reads() {
+    for (kind, samples) in samples() {
+        for sample in samples {
+            if sample.context.is_some() || sample.layer.index_limit().is_some() {
+                continue;
+            }
+            let mut trial = Trial::of(sample.layer, sample.input, 2);
+            if sample.masked && kind != "masked" {
+                trial = trial.masked();
+            }
+            let made = trial.run_on::<f32>(&mut trial.copy::<f32>(), &lower);
+            if let Some(target) = made.and_then(|mut made| made.pop()) {
+                assert_eq!(target.len(), trial.x.len());
+                assert!(target.iter().all(|x| x.is_finite()), "{:?}", trial.layer);
+            }
+        }
+    }
+}

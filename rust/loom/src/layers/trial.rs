@@ -34,7 +34,10 @@ pub(super) type Lower<'a> =
 
 impl Trial {
     pub fn new(layer: impl Layer + 'static, input: impl Into<Shape>, rows: usize) -> Self {
-        let (layer, input): (Arc<dyn Layer>, Shape) = (Arc::new(layer), input.into());
+        Self::of(Arc::new(layer), input.into(), rows)
+    }
+
+    pub fn of(layer: Arc<dyn Layer>, input: Shape, rows: usize) -> Self {
         let output = layer.output_shape(std::slice::from_ref(&input)).unwrap();
         let (x, above) = (numbers(1, rows * input.len()), numbers(2, rows * output.len()));
         // What is f32 stays the same number in f64.
