@@ -273,7 +273,10 @@ fn activations_are_left_out() {
 fn every_rule_gives_what_its_layer_reads() {
     for (kind, samples) in samples() {
         for sample in samples {
-            if sample.context.is_some() || sample.layer.index_limit().is_some() {
+            let inputs = std::slice::from_ref(&sample.input);
+            // A trial has no second input, no whole numbers and nothing that is kept.
+            let lacks = sample.context.is_some() || sample.layer.index_limit().is_some();
+            if lacks || !sample.layer.states(inputs).is_empty() {
                 continue;
             }
             let mut trial = Trial::of(sample.layer, sample.input, 2);
