@@ -10,8 +10,8 @@ use std::fmt;
 /// Writes each operand to a place of its own in every row of the result: `outer` times over,
 /// `total` elements long. What no operand covers becomes zero.
 ///
-/// Operands: (outer, part) each, at most eight. Result: (outer, total). By itself it copies
-/// elements as they are.
+/// Operands: (outer, part) each, at most eight. Result: (outer, total). All have a batch axis, or all
+/// have none. By itself it copies elements as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concat {
     /// How often the pattern repeats in a row: the product of the axes before the joined one.
@@ -24,7 +24,7 @@ pub struct Concat {
 
 /// Takes one part out of every row: what [`Concat`] has put there.
 ///
-/// Operand: (outer, total). Result: (outer, length).
+/// Operand: (outer, total). Result: (outer, length). Both have a batch axis, or neither has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// How often the pattern repeats in a row.
