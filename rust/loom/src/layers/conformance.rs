@@ -9,6 +9,7 @@ use crate::network::{Combine, Link, Mode, ProgramKey};
 use crate::ops::pointwise::Activation;
 use crate::program::{Phase, Run};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::train::{DepthScale, Examples, Optimizer, TargetMode, TrainingConfig, TweenConfig, Watch, train};
 use crate::{Network, Result, tensor_view};
 use std::sync::Arc;
 
@@ -316,6 +317,70 @@ fn files_keep_everything(name: &str, sample: &Sample) -> Result<()> {
     Ok(())
 }
 
+/// A few steps of learning on these examples: weights, and all figures of all steps.
+fn learned(
+    sample: &Sample,
+    precision: Precision,
+    device: &str,
+    config: &TrainingConfig,
+) -> Result<[Vec<f64>; 2]> {
+    let Place { mut network, .. } = place(sample, precision)?;
+    network.to(device)?;
+    let input = inputs(sample);
+    let target = numbers(ROWS * network.output_shape().len(), 0.7);
+    let output = shaped(ROWS, network.output_shape());
+    let examples = Examples::regression(
+        tensor_view(&shaped(ROWS, &sample.input), &input)?,
+        tensor_view(&output, &target)?,
+    );
+    train(&mut network, &examples, config)?;
+    network.synchronize()?;
+    let mut weights = Vec::new();
+    for store in network.registry.stores() {
+        for index in 0..store.parameters().len() {
+            weights.extend(store.get(index)?.to_f64());
+        }
+    }
+    Ok([weights, network.measures().history.records.clone()])
+}
+
+/// Chain-rule targets teach every layer what backpropagation teaches it, on either device, and every layer
+/// takes part in layerwise learning, by a rule of its own or by handing targets on.
+fn targets_teach(name: &str, sample: &Sample) -> Result<()> {
+    let watch = Watch { history: Some(1), ..Watch::tween() };
+    let tween = TweenConfig { depth_scale: DepthScale::None, watch, ..TweenConfig::tween() };
+    let config = TrainingConfig { epochs: 3, batch_size: ROWS, ..tween.clone().training() };
+    let [found, figures] = learned(sample, Precision::Float64, "cpu", &config)?;
+    let optimizer = Optimizer::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, decay_exempt: false };
+    let plain = TrainingConfig { tween: None, optimizer, ..config.clone() };
+    let [expected, _] = learned(sample, Precision::Float64, "cpu", &plain)?;
+    assert_close(&format!("{name}: weights taught by targets"), &found, &expected, 1e-10);
+    assert!(figures.len() > 16, "{name}: nothing was measured");
+    let mut modes = vec![config];
+    if sample.context.is_none() {
+        let tween = TweenConfig { mode: TargetMode::Layerwise, ..tween };
+        modes.push(TrainingConfig { epochs: 3, batch_size: ROWS, ..tween.training() });
+    }
+    for config in modes {
+        let [weights, _] = learned(sample, Precision::Float32, "cpu", &config)?;
+        assert!(weights.iter().all(|weight| weight.is_finite()), "{name}");
+        #[cfg(feature = "gpu")]
+        if crate::gpu::testing::gpu().is_some() {
+            let [found, figures] = learned(sample, Precision::Float32, "gpu:0", &config)?;
+            let [expected, known] = learned(sample, Precision::Float32, "cpu", &config)?;
+            let mode = config.tween.map(|tween| tween.mode.name()).unwrap_or_default();
+            let tolerance = 10.0 * sample.tolerance;
+            assert_close(&format!("{name}: {mode} weights on a GPU"), &found, &expected, tolerance);
+            let measured = |figures: &[f64]| -> Vec<f64> {
+                figures.iter().map(|x| if x.is_nan() { -1.0 } else { *x }).collect()
+            };
+            let what = format!("{name}: {mode} figures on a GPU");
+            assert_close(&what, &measured(&figures), &measured(&known), tolerance);
+        }
+    }
+    Ok(())
+}
+
 /// A network with packed weights computes what one with the decoded weights as its masters does.
 fn low_bits_compute_what_they_hold(name: &str, sample: &Sample, dtype: DType, most: f64) -> Result<()> {
     let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
@@ -364,6 +429,11 @@ fn instruction_sets_threads_and_batches_give_the_same_bits() {
 #[test]
 fn gpus_agree_with_the_cpu() {
     for_every_sample(devices_agree);
+}
+
+#[test]
+fn every_layer_learns_by_targets() {
+    for_every_sample(targets_teach);
 }
 
 #[test]

@@ -162,6 +162,17 @@ impl Trainer {
         &self.config
     }
 
+    /// Changes the rate that the schedule starts from.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for one that is negative or not finite.
+    pub fn set_learning_rate(&mut self, rate: f64) -> Result<()> {
+        let config = TrainingConfig { learning_rate: rate, ..self.config.clone() };
+        config.validate()?;
+        self.config = config;
+        Ok(())
+    }
+
     /// The run of the newest step, for looking at its values.
     pub fn run(&self) -> &Run {
         &self.run
@@ -228,6 +239,9 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
         let mut values = step_values(&self.config, network, 0, self.total_steps);
+        if batches.len() > 1 {
+            self.config.check_accumulation()?;
+        }
         self.fit_plan(network, batches)?;
         // A single batch is filled once; several are filled again after their weights are summed.
         let mut total = 0.0;
@@ -285,6 +299,8 @@ impl Trainer {
             values.gradients_zeroed = false;
             values.row_offset += rows.len() as u64;
         }
+        // Passes that come after the verdict are over the last batch once more.
+        values.row_offset -= batches.last().map_or(0, |(_, rows)| rows.len() as u64);
         let access = Access::Exclusive(&mut network.registry);
         self.run.execute(access, Phase::Verdict..=Phase::Verdict, &values)?;
         if let Some(port) = self.run.program().ports().gradient_norm {
@@ -630,17 +646,24 @@ fn lower_backprop(
                 watching.gradient(b, lowered, layer, gradient);
             }
         };
-        let observe: Option<Observe<'_>> = if config.watch.is_some() { Some(&mut observe) } else { None };
+        let watches = config.watch.is_some();
+        let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
+        b.cells = watches.then(Vec::new);
         network.lower_backward_observed(b, lowered, gradient, [absorbed, false], observe)?;
         if let Some(watching) = &mut watching {
+            let term = watching.target_term();
+            watching.cells(b, network, term);
             let meant = meaning(b, op, absorbed, lowered.output)?;
             watching.target(b, lowered, last, meant);
         }
     }
+    if let Some(watching) = &mut watching {
+        watching.collect(b, lowered, true);
+    }
     let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
     lower_clip(network, b, clips, network.scales_loss())?;
-    if let Some(watching) = &mut watching {
-        watching.judge(b, lowered, true)?;
+    if let Some(watching) = &watching {
+        watching.judge(b)?;
     }
     let updates = Updates {
         depth_scale: config.depth_scale,

@@ -127,6 +127,21 @@ impl TrainingConfig {
         self.tween.as_ref().map(|tween| &tween.watch).or(self.watch.as_ref())
     }
 
+    /// Refuses several batches for one update where layers pass over their batch several times.
+    pub(crate) fn check_accumulation(&self) -> Result<()> {
+        let several = |tween: &TweenConfig| {
+            tween.local_steps > 1 || (tween.mode.has_feedback() && tween.feedback.steps > 1)
+        };
+        if self.tween.as_ref().is_some_and(several) {
+            return Err(Error::Value(
+                "local_steps or feedback steps above 1 pass over one batch several times; give one batch a step, \
+                 without accumulate"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The rule that moves the weights.
     pub fn rule(&self) -> Optimizer {
         self.tween.as_ref().map_or_else(|| self.optimizer.clone(), TweenConfig::rule)
@@ -175,6 +190,9 @@ impl TrainingConfig {
                      above 1"
                         .into(),
                 ));
+            }
+            if self.accumulate > 1 {
+                self.check_accumulation()?;
             }
         }
         if let Some(watch) = &self.watch {

@@ -231,10 +231,9 @@ impl<'a, T: Real> Slots<'a, T> {
         }
         if update.keeps() {
             let kept = std::iter::once(true).chain(Update::kept_moments(&update.optimizer));
-            let mut next = 1 + moments;
-            for (number, _) in kept.enumerate().filter(|(_, kept)| *kept) {
-                arrays[COPIES + number] = args.write(next);
-                next += 1;
+            let kept = kept.enumerate().filter(|(_, kept)| *kept);
+            for ((number, _), result) in kept.zip(1 + moments..) {
+                arrays[COPIES + number] = args.write(result);
             }
         }
         let decision = update.watched.map(|watched| watched.decide(args.read::<T>(memory)));

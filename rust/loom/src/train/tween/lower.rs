@@ -96,9 +96,10 @@ pub(in crate::train) fn lower(
     if turn != Turn::Forward && tween.mode.has_feedback() {
         lowering.learn_feedback(b, 0, Some(&mut watching))?;
     }
+    watching.collect(b, lowered, turn != Turn::Feedback);
     let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
     lower_clip(network, b, clips, scaled)?;
-    watching.judge(b, lowered, turn != Turn::Feedback)?;
+    watching.judge(b)?;
     if turn != Turn::Forward && tween.mode.has_feedback() {
         for number in 0..tween.feedback.steps {
             b.set_phase(Phase::Update);
@@ -142,13 +143,10 @@ fn lower_targets(
                 made.push((layer, gradient));
             }
         };
-        network.lower_backward_observed(
-            b,
-            lowered,
-            loss.gradient,
-            [loss.absorbed, false],
-            Some(&mut observe),
-        )?;
+        let skip_last = [loss.absorbed, false];
+        b.cells = Some(Vec::new());
+        network.lower_backward_observed(b, lowered, loss.gradient, skip_last, Some(&mut observe))?;
+        watching.cells(b, network, term);
         if pins {
             let gradients = made.iter().filter(|(layer, _)| *layer != last);
             b.ports.targets =
@@ -161,6 +159,7 @@ fn lower_targets(
             watching.target(b, lowered, *top, [meant[0], meant[1]]);
         }
         lowering.learn(b, *top, &lowered.layers[*top].forward, loss.gradient)?;
+        b.cells = Some(Vec::new());
         for layer in (0..*top).rev() {
             target = match config.mode {
                 TargetMode::Layerwise => lowering.layerwise(b, layer + 1, target)?,
@@ -179,6 +178,7 @@ fn lower_targets(
                 lowering.learn(b, layer, &lowered.layers[layer].forward, gradient)?;
             }
         }
+        watching.cells(b, network, lowering.cell_term());
         if pins {
             let values = targets.iter().enumerate();
             b.ports.targets =
@@ -225,12 +225,12 @@ fn lower_local_steps(
         if number > 0 {
             b.set_phase(Phase::Update);
             b.restart_gradients();
-            for layer in 0..=*top {
+            for (layer, target) in targets.iter().enumerate().take(*top + 1) {
                 if !network.is_trained(lowering.placed[layer]) {
                     continue;
                 }
                 let forward = lowering.again(b, layer, None)?;
-                let gradient = match targets[layer] {
+                let gradient = match *target {
                     Some(target) => Some(lowering.local_gradient(b, forward.output, target)),
                     None if layer == *top => loss.again(b, forward.output),
                     None => None,

@@ -89,15 +89,26 @@ impl<'a> Lowering<'a> {
         Ok(self.same_shape(b, Combination::clamp(least, greatest), &[value], "target"))
     }
 
-    /// The gradient, with respect to a layer's output, of its local loss toward a fixed target.
-    pub(super) fn local_gradient(&self, b: &mut Builder, output: Value, target: Value) -> Value {
-        let factor = match self.config.mode {
+    /// What output less target is multiplied by in the gradient of a local loss.
+    fn local_factor(&self) -> f64 {
+        match self.config.mode {
             // Half the square, over what the target was moved by.
             TargetMode::ChainRule => 1.0 / self.config.watch.gradient_scale,
             TargetMode::Layerwise => 1.0,
             // The whole square.
             TargetMode::Difference | TargetMode::DifferenceReconstruction => 2.0,
-        };
+        }
+    }
+
+    /// A cell state's target is the state plus this many times the gradient of the layer's local loss: the
+    /// target that half the squared distance of the output from its own gives the cell.
+    pub(super) fn cell_term(&self) -> Term {
+        Term::fixed(-1.0 / self.local_factor()).times_rows().over_scale(self.scaled)
+    }
+
+    /// The gradient, with respect to a layer's output, of its local loss toward a fixed target.
+    pub(super) fn local_gradient(&self, b: &mut Builder, output: Value, target: Value) -> Value {
+        let factor = self.local_factor();
         let terms = [factor, -factor].map(|x| Term::fixed(x).over_rows().times_scale(self.scaled));
         self.same_shape(b, Combination::new(terms), &[output, target], "local gradient")
     }
@@ -118,7 +129,7 @@ impl<'a> Lowering<'a> {
             _ => None,
         };
         let rule = linear.as_deref().unwrap_or(&*placed.layer);
-        let want = Want { inputs: false, parameters: true, ..Want::default() };
+        let want = Want { inputs: false, parameters: true };
         rule.backward(b, &lowered.context, &lowered.inputs, forward, gradient, want)
             .map_err(|error| at_layer(placed, error))?;
         Ok(())
@@ -128,7 +139,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn back(&self, b: &mut Builder, layer: usize, gradient: Value) -> Result<Option<Value>> {
         let (placed, lowered) = (self.placed[layer], &self.lowered.layers[layer]);
         b.set_layer(Some(placed.path.clone()));
-        let want = Want { inputs: true, parameters: false, ..Want::default() };
+        let want = Want { inputs: true, parameters: false };
         let made = placed
             .layer
             .backward(b, &lowered.context, &lowered.inputs, &lowered.forward, gradient, want)
@@ -163,7 +174,7 @@ impl<'a> Lowering<'a> {
         gradient: Value,
     ) -> Result<()> {
         let context = self.network.feedback_context(map);
-        let want = Want { inputs: false, parameters: true, ..Want::default() };
+        let want = Want { inputs: false, parameters: true };
         map.layer
             .backward(b, &context, &[value], forward, gradient, want)
             .map_err(|error| at_layer(self.placed[map.of], error))?;

@@ -6,7 +6,7 @@ use crate::ops::combination::Term;
 use crate::ops::measure::{Entry, Measured};
 use crate::ops::update::Watched;
 use crate::ops::{Collect, Judge, Measure};
-use crate::program::{Builder, Phase, Value};
+use crate::program::{Builder, LayerPath, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 
@@ -23,6 +23,8 @@ pub(crate) struct Watching<'a> {
     /// Where in the memory the squared norms of values are.
     norms: Vec<(Value, usize)>,
     norms_used: usize,
+    /// Those of each layer's input and output.
+    layer_norms: Vec<[usize; 2]>,
 }
 
 impl<'a> Watching<'a> {
@@ -38,6 +40,7 @@ impl<'a> Watching<'a> {
             sums: Vec::new(),
             norms: Vec::new(),
             norms_used: 0,
+            layer_norms: Vec::new(),
         })
     }
 
@@ -68,10 +71,16 @@ impl<'a> Watching<'a> {
         }
     }
 
-    /// Measures a recurrent layer's cell states against what the gradient would have them be.
-    pub(crate) fn cell(&mut self, b: &mut Builder, layer: usize, states: Value, gradient: Value, term: Term) {
-        let op = Measure { what: Measured::Gradient(term) };
-        self.push(b, Entry::Cell(layer), op, &[states, gradient]);
+    /// Measures the cell states that recurrent layers have shown (`Builder::cells`) against their targets,
+    /// `term` times their gradients away.
+    pub(crate) fn cells(&mut self, b: &mut Builder, network: &Network, term: Term) {
+        for cell in b.cells.take().unwrap_or_default() {
+            // A layer inside another one reports for the outer one.
+            let outer = |path: &LayerPath| cell.path.indices().starts_with(path.indices());
+            let Some(layer) = network.layers().position(|placed| outer(placed.path())) else { continue };
+            let op = Measure { what: Measured::Gradient(term) };
+            self.push(b, Entry::Cell(layer), op, &[cell.states, cell.gradient]);
+        }
     }
 
     /// Measures what a layer's feedback map has made against what it was to make.
@@ -102,16 +111,14 @@ impl<'a> Watching<'a> {
         self.places.memory.entry(entry)
     }
 
-    /// Collects all sums and, unless only feedback maps learn, judges the step.
-    pub(crate) fn judge(&mut self, b: &mut Builder, lowered: &Lowered, forward: bool) -> Result<()> {
-        let losses = b.ports.row_losses;
-        let losses = losses.ok_or_else(|| Error::Internal("a training program lacks its losses".into()))?;
+    /// Collects all sums; unless only feedback maps learn, those of all norms with them.
+    pub(crate) fn collect(&mut self, b: &mut Builder, lowered: &Lowered, forward: bool) {
         b.set_layer(None);
         b.set_phase(Phase::Exchange);
-        let mut norms = Vec::new();
         if forward {
             for layer in &lowered.layers {
-                norms.push([self.norm(b, layer.inputs[0]), self.norm(b, layer.forward.output)]);
+                let norms = [self.norm(b, layer.inputs[0]), self.norm(b, layer.forward.output)];
+                self.layer_norms.push(norms);
             }
         }
         let memory = self.places.measures(b);
@@ -120,18 +127,26 @@ impl<'a> Watching<'a> {
             let reads: Vec<Value> = group.iter().map(|(_, _, sums)| *sums).collect();
             b.effect_of_batch(Collect { memory: self.places.memory, entries }, &reads, &[memory]);
         }
+    }
+
+    /// Judges the step by what was collected.
+    pub(crate) fn judge(&self, b: &mut Builder) -> Result<()> {
+        let losses = b.ports.row_losses;
+        let losses = losses.ok_or_else(|| Error::Internal("a training program lacks its losses".into()))?;
         b.set_phase(Phase::Verdict);
+        let forward = !self.layer_norms.is_empty();
         let norm = b.ports.gradient_norm.filter(|_| forward);
         let reads: Vec<Value> = [Some(losses), norm].into_iter().flatten().collect();
         let op = Judge {
             memory: self.places.memory,
-            norms,
+            norms: self.layer_norms.clone(),
             metric: self.watch.gap_metric,
             budget: self.watch.link_budget,
             budget_scale: self.watch.link_budget_scale,
             explosion: self.watch.explosion,
             has_norm: norm.is_some(),
         };
+        let memory = self.places.measures(b);
         b.effect(op, &reads, &[memory]);
         b.ports.measures = Some(memory);
         b.ports.judges = forward;
