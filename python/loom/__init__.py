@@ -16,6 +16,7 @@ import numpy as _numpy  # noqa: F401 - the native module needs it
 
 from loom._native import __version__
 from loom.errors import (
+    BottleneckWarning,
     CellIndexError,
     ConfigError,
     DataError,
@@ -70,17 +71,23 @@ if TYPE_CHECKING:
         time_frames,
     )
     from loom.evaluation import evaluate
+    from loom.measuring import MeasureHistory, Measures, Observe
     from loom.network import Network, Sequential, load
     from loom.optimizers import SGD, Adam, AdamW, RMSprop
     from loom.result import TrainingResult
     from loom.session import Session
     from loom.trainer import Trainer
     from loom.training import train
+    from loom.tween_report import LayerReport, TweenReport
+    from loom.tween_state import TweenState
+    from loom.tween_trainer import TweenTrainer
+    from loom.tweening import TweenConfig
 
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "BottleneckWarning",
     "CSVLogger",
     "Callback",
     "CellConfig",
@@ -99,13 +106,17 @@ __all__ = [
     "InvalidValueError",
     "LambdaCallback",
     "LayerKind",
+    "LayerReport",
     "LinkConfig",
     "LoomError",
+    "MeasureHistory",
+    "Measures",
     "MissingExtraError",
     "ModelCheckpoint",
     "Network",
     "NetworkConfig",
     "NonFiniteError",
+    "Observe",
     "RMSprop",
     "Sequential",
     "SerializationError",
@@ -117,6 +128,10 @@ __all__ = [
     "TrainingBatch",
     "TrainingConfig",
     "TrainingResult",
+    "TweenConfig",
+    "TweenReport",
+    "TweenState",
+    "TweenTrainer",
     "__version__",
     "callbacks",
     "datasets",
@@ -166,9 +181,13 @@ _HOMES = {
     "FrameStatistics": "device",
     "History": "callbacks",
     "LambdaCallback": "callbacks",
+    "LayerReport": "tween_report",
+    "MeasureHistory": "measuring",
+    "Measures": "measuring",
     "ModelCheckpoint": "callbacks",
     "Network": "network",
     "NetworkConfig": "architecture",
+    "Observe": "measuring",
     "RMSprop": "optimizers",
     "SGD": "optimizers",
     "Sequential": "network",
@@ -177,6 +196,10 @@ _HOMES = {
     "TrainingBatch": "data",
     "TrainingConfig": "config",
     "TrainingResult": "result",
+    "TweenConfig": "tweening",
+    "TweenReport": "tween_report",
+    "TweenState": "tween_state",
+    "TweenTrainer": "tween_trainer",
     "devices": "device",
     "evaluate": "evaluation",
     "frame_statistics": "device",

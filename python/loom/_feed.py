@@ -15,12 +15,14 @@ from loom.config import TrainingConfig
 from loom.convert import as_input, as_real_array
 from loom.data import ArraySource, BatchSource, TrainingBatch, as_target
 from loom.errors import ConfigError, DataError
+from loom.measuring import Observe, watch_settings
 from loom.schedules import Schedule, Warmup
+from loom.tweening import TweenConfig, tween_settings
 
 if TYPE_CHECKING:
     from loom._base import NetworkBase
 
-__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form", "engine_config"]
+__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form", "base_rate", "engine_config"]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
 _UNLIMITED = 1 << 62
@@ -204,7 +206,13 @@ class BatchFeed:
         return trainer.step(batches)
 
 
-def engine_config(config: TrainingConfig, output_shape: tuple[int, ...]) -> str:
+def engine_config(
+    config: TrainingConfig,
+    output_shape: tuple[int, ...],
+    *,
+    observe: Observe | None = None,
+    tween: TweenConfig | None = None,
+) -> str:
     """Returns the settings that the engine follows, as JSON.
 
     Splitting, validating and stopping early are done here in Python, and so are
@@ -213,6 +221,8 @@ def engine_config(config: TrainingConfig, output_shape: tuple[int, ...]) -> str:
     Args:
         config: How the training goes.
         output_shape: One sample's output.
+        observe: What backpropagation measures; nothing where None.
+        tween: How it learns by targets; by backpropagation where None.
 
     Returns:
         The engine's configuration.
@@ -222,7 +232,27 @@ def engine_config(config: TrainingConfig, output_shape: tuple[int, ...]) -> str:
     elsewhere = {"device", "verbose", "early_stopping", "validation_frequency"}
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
     weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
-    return json.dumps({**settings, "validation_split": 0.0, "class_weight": weights})
+    engine: dict[str, object] = {
+        **settings,
+        "learning_rate": base_rate(config, tween),
+        "validation_split": 0.0,
+        "class_weight": weights,
+    }
+    if observe is not None:
+        engine["watch"] = watch_settings(observe)
+    if tween is not None:
+        engine["tween"] = tween_settings(tween)
+    return json.dumps(engine)
+
+
+def base_rate(config: TrainingConfig, tween: TweenConfig | None) -> float:
+    """Returns the learning rate before the schedule.
+
+    Args:
+        config: How the training goes; the rate it gives counts first.
+        tween: How it learns by targets; by backpropagation where None.
+    """
+    return config.rate if tween is None or config.learning_rate is not None else tween.base_rate
 
 
 def _spans_the_run(schedule: Schedule) -> bool:

@@ -31,8 +31,10 @@ class TrainingConfig(Plain):
         epochs: How often the data is gone through.
         batch_size: How many samples make one step; the last batch of an epoch
             may be smaller. Data that comes in batches keeps its own.
-        learning_rate: The step size, before the schedule.
-        optimizer: An optimizer, or the name of one: sgd, adam, adamw, rmsprop.
+        learning_rate: The step size, before the schedule. Where None it is 1e-3, and
+            `TweenConfig.base_rate` in learning by targets; see `rate`.
+        optimizer: An optimizer, or the name of one: sgd, adam, adamw, rmsprop. In learning by
+            targets, that of the `TweenConfig` counts.
         schedule: How the learning rate changes from step to step.
         loss: A loss, or the name of one: mse, mae, huber, cross_entropy, nll,
             binary_cross_entropy.
@@ -65,7 +67,8 @@ class TrainingConfig(Plain):
             mae, mse, r2, or any callable(outputs, targets) -> float.
         accumulate: Over how many batches gradients add up before one update.
         depth_scale: How the learning rate changes with a layer's depth, layer i of
-            N: "none", "geometric" (1.1 ** i) or "inv_sqrt" (1 / sqrt(N - i)).
+            N: "none", "geometric" (1.1 ** i) or "inv_sqrt" (1 / sqrt(N - i)). In learning by
+            targets, that of the `TweenConfig` counts.
         early_stopping: When to stop before the last epoch.
 
     Raises:
@@ -79,7 +82,7 @@ class TrainingConfig(Plain):
 
     epochs: int = 1
     batch_size: int = 32
-    learning_rate: float = 1e-3
+    learning_rate: float | None = None
     optimizer: OptimizerLike = field(default_factory=AdamW)
     schedule: ScheduleLike = field(default_factory=Constant)
     loss: LossLike = "mse"
@@ -112,7 +115,6 @@ class TrainingConfig(Plain):
             "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
             "depth_scale": choice(where, "depth_scale", self.depth_scale, _DEPTH_SCALES),
             "seed": whole(where, "seed", self.seed, least=0),
-            "learning_rate": real(where, "learning_rate", self.learning_rate, least=0.0),
             "validation_split": real(where, "validation_split", self.validation_split, least=0.0, below=1.0),
             "label_smoothing": real(where, "label_smoothing", self.label_smoothing, least=0.0, below=1.0),
             "class_weight": _class_weight(self.class_weight),
@@ -123,6 +125,8 @@ class TrainingConfig(Plain):
             settings[name] = whole(where, name, getattr(self, name), least=1)
         for name in ("shuffle", "verbose", "track_perf"):
             settings[name] = flag(where, name, getattr(self, name))
+        if self.learning_rate is not None:
+            settings["learning_rate"] = real(where, "learning_rate", self.learning_rate, least=0.0)
         for name in ("gradient_clip", "clip_value"):
             if (bound := getattr(self, name)) is not None:
                 settings[name] = real(where, name, bound, above=0.0)
@@ -139,6 +143,11 @@ class TrainingConfig(Plain):
                     )
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of backpropagation: the one given, or else 1e-3."""
+        return 1e-3 if self.learning_rate is None else self.learning_rate
 
 
 def _class_weight(value: object) -> dict[int, float] | tuple[float, ...] | None:

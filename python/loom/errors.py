@@ -1,12 +1,13 @@
-"""Every exception that loom raises on purpose.
+"""Every exception that loom raises on purpose, and its warnings.
 
-All derive from `LoomError` and from the built-in class that a caller would
+All exceptions derive from `LoomError` and from the built-in class that a caller would
 expect, so both `except loom.LoomError` and `except ValueError` work.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "BottleneckWarning",
     "CellIndexError",
     "ConfigError",
     "DTypeError",
@@ -74,6 +75,10 @@ class NonFiniteError(LoomError, ArithmeticError):
 
 class MissingExtraError(LoomError, ImportError):
     """An optional dependency that is not installed; the message names the extra."""
+
+
+class BottleneckWarning(UserWarning):
+    """Layers whose link budget stayed below 0.5 on average while a network learned."""
 
 
 class InternalError(LoomError, RuntimeError):

@@ -22,6 +22,7 @@ from loom.device import check_device
 from loom.errors import ConfigError, DTypeError, SerializationError, ShapeError, StateError
 from loom.grid import Coordinate, Extents, coordinates, locate
 from loom.handles import Cell, LayerHandle, brief, place_in_cell
+from loom.measuring import Measures, Observe
 from loom.metrics import Metric
 
 if TYPE_CHECKING:
@@ -115,6 +116,14 @@ class Network(ManualLoop):
         saved with the training state.
         """
         return self._native.loss_scale()
+
+    @property
+    def measures(self) -> Measures:
+        """What the newest measured step has shown of every layer, and the steps that were kept.
+
+        Learning by targets measures; backpropagation does with `observe=`.
+        """
+        return Measures(self)
 
     @property
     def cells(self) -> list[Cell]:
@@ -475,11 +484,12 @@ class Network(ManualLoop):
         validation: Data | None = None,
         callbacks: Iterable[Callback] = (),
         resume: bool = False,
+        observe: bool | Observe = False,
     ) -> TrainingResult:
         """Trains the network; see `loom.train`."""
         from loom.training import train
 
-        return train(self, data, config, validation, callbacks, resume)
+        return train(self, data, config, validation, callbacks, resume, observe)
 
     # Keeping work
 

@@ -121,11 +121,12 @@ class RMSprop(Optimizer):
 
     Args:
         alpha: Decay of the squared gradient's average; from 0 to below 1.
-        epsilon: Added to the root in the divisor; above zero.
+        epsilon: Added to the divisor; above zero.
         momentum: How much of the last step is kept; from 0 to below 1.
         centered: Takes the squared average gradient from v under the root.
         weight_decay: Adds weight_decay w to g.
         decay_exempt: Leaves biases and norm gains out of the decay.
+        epsilon_in_root: Adds epsilon below the root, to v, instead of to the root (Graves 2013).
     """
 
     alpha: float = 0.99
@@ -134,6 +135,7 @@ class RMSprop(Optimizer):
     centered: bool = False
     weight_decay: float = 0.0
     decay_exempt: bool = False
+    epsilon_in_root: bool = False
 
     def __post_init__(self) -> None:
         self._set(
@@ -141,6 +143,7 @@ class RMSprop(Optimizer):
             epsilon=real("RMSprop", "epsilon", self.epsilon, above=0.0),
             momentum=real("RMSprop", "momentum", self.momentum, least=0.0, below=1.0),
             centered=flag("RMSprop", "centered", self.centered),
+            epsilon_in_root=flag("RMSprop", "epsilon_in_root", self.epsilon_in_root),
             **_decay("RMSprop", self.weight_decay, self.decay_exempt),
         )
 

@@ -20,14 +20,19 @@ __all__ = ["LiveProgress", "PlainProgress", "ProgressReporter", "reporter"]
 class ProgressReporter(Callback):
     """Base of the two ways to show progress."""
 
-    def on_progress(self, done: int, total: int | None, loss: float) -> None:
+    live: Mapping[str, float] = {}
+    """What was measured of the newest step, where training is observed."""
+
+    def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
         """Shows how far the epoch has come; called some ten times a second.
 
         Args:
             done: Steps of this epoch that are done.
             total: Steps of this epoch, where known.
             loss: The mean loss of the epoch so far.
+            live: What was measured of the newest step: mean gap, adaptive rate, explosions.
         """
+        self.live = live or {}
 
 
 class PlainProgress(ProgressReporter):
@@ -57,7 +62,8 @@ class PlainProgress(ProgressReporter):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Writes the epoch's line."""
         seconds = time.perf_counter() - self._started
-        self._write(f"{_title(epoch, self.params.get('epochs'))}  {format_logs(logs)}  {seconds:.2f} s")
+        shown = format_logs({**(logs or {}), **self.live})
+        self._write(f"{_title(epoch, self.params.get('epochs'))}  {shown}  {seconds:.2f} s")
 
 
 class LiveProgress(ProgressReporter):
@@ -98,10 +104,12 @@ class LiveProgress(ProgressReporter):
             title = _title(epoch, self.params.get("epochs"))
             self._task = self._bar.add_task(title, total=self.params.get("steps"), logs="")
 
-    def on_progress(self, done: int, total: int | None, loss: float) -> None:
+    def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
         """Moves the bar."""
+        super().on_progress(done, total, loss, live)
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total, logs=f"loss {loss:.4f}")
+            shown = format_logs({"loss": loss, **self.live})
+            self._bar.update(self._task, completed=done, total=total, logs=shown)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Replaces the bar by a line."""
@@ -111,7 +119,8 @@ class LiveProgress(ProgressReporter):
         self._bar.remove_task(self._task)
         self._task = None
         title = _title(epoch, self.params.get("epochs"))
-        self._bar.print(f"{title}  {format_logs(logs)}  [dim]{seconds:.2f} s[/dim]", highlight=False)
+        shown = format_logs({**(logs or {}), **self.live})
+        self._bar.print(f"{title}  {shown}  [dim]{seconds:.2f} s[/dim]", highlight=False)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Takes the live display away."""
@@ -148,6 +157,8 @@ def _unmeasured(name: str, value: float) -> bool:
 
 
 def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value}"
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
 
 

@@ -23,7 +23,8 @@ class TrainingResult:
             begin with "val_", the validation loss is "val_loss"; where
             `validation_frequency` left an epoch out, it holds nan.
         step_times: The seconds that each step took, with `track_perf`.
-        skipped_steps: How many steps were left out because they were not finite.
+        skipped_steps: How many steps were left out because they were not finite, or exploded.
+        explosions: How many steps exploded, in learning by targets and where it was observed.
         device: Where the run took place: "cpu", "gpu:0".
         stop_reason: Why it ended: "finished" after all epochs, "stopped" by a
             callback, "interrupted" by Ctrl-C.
@@ -37,6 +38,7 @@ class TrainingResult:
     metrics: dict[str, list[float]] = field(default_factory=dict)
     step_times: list[float] = field(default_factory=list)
     skipped_steps: int = 0
+    explosions: int = 0
     device: str = "cpu"
     stop_reason: StopReason = "finished"
     message: str = ""

@@ -11,6 +11,7 @@ from loom._typing import ArrayLike
 from loom.config import TrainingConfig
 from loom.data import TrainingBatch
 from loom.errors import ConfigError, DataError
+from loom.measuring import Observe, resolve_observe
 
 if TYPE_CHECKING:
     from loom.network import Network
@@ -30,6 +31,8 @@ class Trainer:
         config: How the training goes; the defaults where None.
         total_steps: How many steps there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
+        observe: True, or a `loom.Observe`, measures every layer at every step; see
+            `Network.measures`.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -50,6 +53,7 @@ class Trainer:
         *,
         total_steps: int | None = None,
         resume: bool = False,
+        observe: bool | Observe = False,
     ) -> None:
         self.network = network
         self.config = TrainingConfig() if config is None else config
@@ -58,7 +62,7 @@ class Trainer:
         self._form = Form.of(network, self.config)
         network._check_idle("a trainer")
         network._place_for_training(self.config.device)
-        self._settings = engine_config(self.config, self._form.output_shape)
+        self._settings = engine_config(self.config, self._form.output_shape, observe=resolve_observe(observe))
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
         self._resume = resume
         self._trainer: _native.Trainer | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, metrics
@@ -17,15 +19,19 @@ from loom._interrupts import Interrupts
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.config import TrainingConfig
 from loom.data import ArraySource, Data, as_source, split
-from loom.errors import ConfigError, DataError, StateError
+from loom.errors import BottleneckWarning, ConfigError, DataError, StateError
 from loom.evaluation import Evaluation, in_order
+from loom.measuring import Observe, resolve_observe
 from loom.progress import reporter
 from loom.result import StopReason, TrainingResult
+from loom.tween_report import bottleneck_message
+from loom.tween_state import report as report_on
+from loom.tweening import TweenConfig
 
 if TYPE_CHECKING:
     from loom.network import Network
 
-__all__ = ["train"]
+__all__ = ["run_training", "train"]
 
 _SLICE_SECONDS = 0.05
 
@@ -37,6 +43,7 @@ def train(
     validation: Data | None = None,
     callbacks: Iterable[Callback] = (),
     resume: bool = False,
+    observe: bool | Observe = False,
 ) -> TrainingResult:
     """Trains a network by backpropagation.
 
@@ -59,6 +66,9 @@ def train(
             epoch if need be, bit for bit as if it never had; `epochs` then counts those
             that are done.
 
+        observe: True, or a `loom.Observe`, measures every layer at every step, and can take
+            explosions back; see `Network.measures`.
+
     Returns:
         The course of the run.
 
@@ -72,6 +82,10 @@ def train(
             weights are then those from before that step.
         StateError: The network is training already.
 
+    Warns:
+        BottleneckWarning: The training was observed, and layers' link budgets were below 0.5 on
+            average.
+
     Examples:
         >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=2)
         >>> config = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
@@ -80,11 +94,41 @@ def train(
         3
     """
     settings = TrainingConfig() if config is None else config
-    if not isinstance(settings, TrainingConfig):
-        raise ConfigError(f"config must be a loom.TrainingConfig, got {settings!r}")
+    watch = resolve_observe(observe)
+    return run_training(network, data, settings, validation, callbacks, resume, observe=watch)
+
+
+def run_training(
+    network: Network,
+    data: Data,
+    config: TrainingConfig,
+    validation: Data | None,
+    callbacks: Iterable[Callback],
+    resume: bool,
+    *,
+    observe: Observe | None = None,
+    tween: TweenConfig | None = None,
+) -> TrainingResult:
+    """Trains a network, by backpropagation or by targets.
+
+    Args:
+        network: The network.
+        data: As in `train`.
+        config: How the training goes.
+        validation: Data that is measured but not learned from.
+        callbacks: What else runs.
+        resume: Goes on where the network's last training stopped.
+        observe: What backpropagation measures; nothing where None.
+        tween: How it learns by targets; by backpropagation where None.
+
+    Returns:
+        The course of the run.
+    """
+    if not isinstance(config, TrainingConfig):
+        raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
     if network._trained_by is not None:
         raise StateError("the network is training already")
-    run = _Run(network, data, settings, validation, callbacks, resume)
+    run = _Run(network, data, config, validation, callbacks, resume, observe, tween)
     return run.result()
 
 
@@ -99,11 +143,14 @@ class _Run:
         validation: Data | None,
         callbacks: Iterable[Callback],
         resume: bool,
+        observe: Observe | None,
+        tween: TweenConfig | None,
     ) -> None:
         self.network = network
         self.config = config
         self.form = Form.of(network, config)
-        self.settings = engine_config(config, self.form.output_shape)
+        self.settings = engine_config(config, self.form.output_shape, observe=observe, tween=tween)
+        self.watched = observe is not None or tween is not None
         self.metrics = metrics.resolve_all(config.metrics)
         self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
         source = as_source(data)
@@ -142,7 +189,9 @@ class _Run:
         self.history: dict[str, list[float]] = {}
         self.epoch_times: list[float] = []
         self.step_times: list[float] = []
-        self.rows = self.skipped = 0
+        self.rows = self.skipped = self.exploded = 0
+        # Each layer's link budgets at the ends of epochs, where no history is kept.
+        self.budgets: list[NDArray[np.float64]] = []
 
     def _trainer(self, resume: bool) -> _native.Trainer:
         self.revision = self.network._revision
@@ -176,6 +225,8 @@ class _Run:
         if self.hooks.stop_requested and self.stop_reason == "finished":
             self.stop_reason = "stopped"
         seconds = time.perf_counter() - started
+        if self.watched:
+            self._warn_of_bottlenecks()
         losses = self.history.pop("loss", [])
         return TrainingResult(
             loss_history=losses,
@@ -187,8 +238,28 @@ class _Run:
             skipped_steps=self.skipped,
             device=network.device,
             stop_reason=self.stop_reason,
+            explosions=self.exploded,
             message=self.hooks.message,
         )
+
+    def _warn_of_bottlenecks(self) -> None:
+        kept = bool(len(self.network.measures.history))
+        budgets = np.mean(self.budgets, axis=0) if self.budgets and not kept else None
+        found = report_on(self.network, self.settings, budgets).bottlenecks
+        if found:
+            # Of whoever called `train` or `fit`.
+            warnings.warn(bottleneck_message(found), BottleneckWarning, stacklevel=5)
+
+    def _live_measures(self, rate: float) -> dict[str, float]:
+        """Returns what is shown of the measures while the network learns."""
+        measures = self.network.measures
+        if not self.watched or not measures.steps:
+            return {}
+        return {
+            "gap": measures.mean_gap,
+            "rate": rate * measures.rate_factor,
+            "explosions": measures.explosion_count,
+        }
 
     def _logs(self) -> dict[str, float]:
         return {name: values[-1] for name, values in self.history.items() if values}
@@ -231,6 +302,7 @@ class _Run:
                 done += report.steps
                 self.rows += report.rows
                 self.skipped += report.skipped
+                self.exploded += report.exploded
                 self.step_times += report.times
                 loss_sum += report.loss_sum
                 weight += report.weight
@@ -244,7 +316,8 @@ class _Run:
                 hooks.run("on_train_batch_end", done - 1, {"loss": loss})
             if self.progress is not None:
                 mean = loss_sum / weight if weight else math.nan
-                self.progress.on_progress(done, self.feed.steps, mean)
+                live = self._live_measures(report.rate)
+                self.progress.on_progress(done, self.feed.steps, mean, live)
             if hooks.stop_requested:
                 return None
         return seen
@@ -261,6 +334,8 @@ class _Run:
     ) -> dict[str, float]:
         with self.interrupts.held:
             loss, known = self.trainer.end_epoch()
+        if self.watched:
+            self.budgets.append(self.network.measures.link_budgets)
         logs = {"loss": loss, **in_order(self.metrics, known, seen)}
         try:
             logs.update(self._validate(epoch, tuple(logs)))

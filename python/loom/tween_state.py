@@ -1,0 +1,405 @@
+"""Learning by targets, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from loom import _native
+from loom._checks import flag, real
+from loom._feed import Form, base_rate, engine_config
+from loom._suggest import unknown
+from loom._typing import ArrayLike, RealArray
+from loom.config import TrainingConfig
+from loom.convert import as_real_array
+from loom.data import as_target
+from loom.errors import ConfigError, StateError
+from loom.handles import LayerHandle
+from loom.losses import LossLike
+from loom.measuring import Measures
+from loom.tween_report import LayerReport, TweenReport, mean_budgets
+from loom.tweening import TweenConfig
+
+if TYPE_CHECKING:
+    from loom.network import Network
+
+__all__ = ["FeedbackMap", "FeedbackMaps", "TweenState"]
+
+
+class TweenState(Measures):
+    """A network that learns by targets, and what each of its layers makes of them.
+
+    One step is four calls: `forward`, `backward`, `measure` and `apply`; `step` makes all four.
+    Targets are class indices or one-hot rows for a loss that takes classes, values otherwise.
+    What was measured, velocities and feedback maps are the network's own, and stay with it.
+
+    Args:
+        network: The network; it learns in place.
+        config: How it learns; the defaults where None.
+        loss: The last layer's loss, or its name; or a `TrainingConfig`, of which the loss and its
+            settings, clipping, learning rate, schedule, seed and device count.
+        resume: Goes on from what the network's last training has left; otherwise that is
+            forgotten, feedback maps aside.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        ShapeError: The layers do not fit together.
+        StateError: The mode needs a feedback map that a layer does not have; or what there is to
+            resume from belongs to another optimizer.
+        DeviceError: The config names a GPU that is not there.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=3)
+        >>> state = loom.TweenState(net, loom.TweenConfig(base_rate=0.1), loss="cross_entropy")
+        >>> x, y = np.eye(3), np.array([0, 1, 1])
+        >>> state.forward(x).shape
+        (3, 2)
+        >>> first = state.backward(y)
+        >>> state.measure()
+        >>> state.apply()
+        True
+        >>> state.step(x, y) < first
+        True
+        >>> [target.shape for target in state.backward_targets]
+        [(3, 8), (3, 2)]
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: TweenConfig | None = None,
+        loss: LossLike | TrainingConfig = "mse",
+        resume: bool = False,
+    ) -> None:
+        super().__init__(network)
+        self._configure(config, loss if isinstance(loss, TrainingConfig) else TrainingConfig(loss=loss))
+        network._check_idle("a TweenState")
+        network._place_for_training(self.training.device)
+        self._prepare(resume=flag("TweenState", "resume", resume))
+
+    @classmethod
+    def _of(cls, network: Network, config: TweenConfig, training: TrainingConfig) -> TweenState:
+        """Returns a view of what learning this way has left; it can go on from there."""
+        state = cls.__new__(cls)
+        Measures.__init__(state, network)
+        state._configure(config, training)
+        return state
+
+    def _configure(self, config: TweenConfig | None, training: TrainingConfig) -> None:
+        self.config = check_tween(config)
+        self.training = training
+        self._form = Form.of(self._network, training)
+        self._settings = engine_config(training, self._form.output_shape, tween=self.config)
+        self._engine: _native.TweenState | None = None
+        self._revision = -1
+
+    def _prepare(self, *, resume: bool) -> _native.TweenState:
+        self._engine = _native.TweenState(self._network._native, self._settings, resume)
+        self._revision = self._network._revision
+        self._network._judged_by = replace(self.training, early_stopping=None)
+        return self._engine
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self._network
+
+    # The four calls
+
+    def forward(self, x: ArrayLike) -> RealArray:
+        """Runs every layer forward, and keeps what each has made.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+
+        Returns:
+            (rows, *output_shape) in the network's precision.
+
+        Raises:
+            ShapeError: The samples do not have the network's input shape.
+            NonFiniteError: They hold NaN or infinity.
+            StateError: The network is being trained by another.
+        """
+        self._network._check_idle("forward")
+        array = self._network._as_input(x)
+        engine = self._engine
+        if engine is None or self._revision != self._network._revision:
+            engine = self._prepare(resume=True)
+        return engine.forward(array)
+
+    def backward(self, y: ArrayLike, weight: ArrayLike | None = None) -> float:
+        """Makes every layer's target.
+
+        Args:
+            y: (rows, ...) what was wanted: values, class indices, or one row for each.
+            weight: (rows,) how much each sample counts.
+
+        Returns:
+            The loss.
+
+        Raises:
+            StateError: There was no forward pass, or the weights have moved since.
+            ShapeError: The targets do not fit the output.
+        """
+        self._network._check_idle("backward")
+        form = self._form
+        target = as_target(y, form.output_shape, classification=form.classification, precision=form.precision)
+        weights = None if weight is None else as_real_array(weight, form.precision, what="weight")
+        return self._called("backward", "forward").backward(target, weights)
+
+    def measure(self) -> None:
+        """Fills the measures, and looks whether the step before has made the network explode.
+
+        Raises:
+            StateError: There was no backward pass.
+        """
+        self._network._check_idle("measure")
+        self._called("measure", "backward").measure()
+
+    def apply(self, rate: float | None = None) -> bool:
+        """Updates every layer from its own target; after an explosion it takes the step before back.
+
+        Args:
+            rate: The learning rate, before depth scale and gate; the adaptive one where None.
+
+        Returns:
+            Whether the layers were updated.
+
+        Raises:
+            StateError: The step was not measured.
+            NonFiniteError: The loss is infinite or NaN, and explosions are not detected.
+        """
+        self._network._check_idle("apply")
+        given = None if rate is None else real("apply", "rate", rate, least=0.0)
+        return self._called("apply", "measure").apply(given)
+
+    def step(self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None) -> float:
+        """Learns from one batch: `forward`, `backward`, `measure` and `apply`.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+            y: (rows, ...) what was wanted.
+            weight: (rows,) how much each sample counts.
+
+        Returns:
+            The loss before the update.
+
+        Raises:
+            ShapeError: The batch does not fit the network.
+            NonFiniteError: The loss is infinite or NaN, and explosions are not detected.
+            StateError: The network is being trained by another.
+        """
+        self.forward(x)
+        loss = self.backward(y, weight)
+        self.measure()
+        self.apply()
+        return loss
+
+    def _called(self, call: str, before: str) -> _native.TweenState:
+        if self._engine is None:
+            raise StateError(f"{call} comes after {before}; call {before} first")
+        return self._engine
+
+    # What layers made
+
+    @property
+    def forward_acts(self) -> list[NDArray[Any]]:
+        """(rows, ...) what each layer made in the newest forward pass."""
+        return self._called("forward_acts", "forward").activations()
+
+    @property
+    def backward_targets(self) -> list[NDArray[Any]]:
+        """(rows, ...) each layer's target in the newest backward pass; the last is the real one.
+
+        The last layer's gap compares it with what the output means: probabilities, where the loss
+        takes logits.
+        """
+        return self._called("backward_targets", "backward").targets()
+
+    @property
+    def chain_gradients(self) -> list[NDArray[Any]]:
+        """(rows, ...) the loss's gradient with respect to each layer's output, in chain_rule."""
+        return self._called("chain_gradients", "backward").chain_gradients()
+
+    # What is kept from step to step
+
+    @property
+    def adaptive_rate(self) -> float:
+        """The learning rate, before any schedule, as explosions have left it."""
+        return base_rate(self.training, self.config) * self.rate_factor
+
+    @property
+    def weight_velocity(self) -> dict[str, NDArray[Any] | dict[str, NDArray[Any]]]:
+        """Each layer's velocity by its path: an array like the weight, or a dict where there are several.
+
+        Raises:
+            InvalidValueError: The config's optimizer keeps no velocity.
+        """
+        return self._velocities(biases=False)
+
+    @property
+    def bias_velocity(self) -> dict[str, NDArray[Any] | dict[str, NDArray[Any]]]:
+        """The same of biases; layers without any are left out.
+
+        Raises:
+            InvalidValueError: The config's optimizer keeps no velocity.
+        """
+        return self._velocities(biases=True)
+
+    def _velocities(self, *, biases: bool) -> dict[str, NDArray[Any] | dict[str, NDArray[Any]]]:
+        found: dict[str, NDArray[Any] | dict[str, NDArray[Any]]] = {}
+        native = self._network._native
+        for layer in self._network.layers:
+            names = [name for name in layer.parameters if ("bias" in name) == biases]
+            arrays = {name: _native.moment(native, layer.at, name, "velocity") for name in names}
+            if len(arrays) == 1:
+                found[layer.path] = next(iter(arrays.values()))
+            elif arrays:
+                found[layer.path] = arrays
+        return found
+
+    @property
+    def feedback(self) -> FeedbackMaps:
+        """The feedback maps that learn, by the path of the layer that each goes back through."""
+        return FeedbackMaps(self._network)
+
+    def report(self) -> TweenReport:
+        """Returns a table of every layer: how targets pass it, its measures, whether it is a bottleneck."""
+        return report(self._network, self._settings)
+
+    def __repr__(self) -> str:
+        """Returns the mode, how many steps there were, and the mean gap."""
+        return (
+            f"TweenState({self.config.mode}, {self.steps} steps, mean gap {self.mean_gap:.4g}, "
+            f"{self.explosion_count} explosions)"
+        )
+
+
+class FeedbackMaps(Mapping[str, "FeedbackMap"]):
+    """The feedback maps of a network in the difference modes.
+
+    Args:
+        network: The network.
+    """
+
+    def __init__(self, network: Network) -> None:
+        native = network._native
+        named = {layer.path: (layer, _native.feedback_names(native, layer.at)) for layer in network.layers}
+        self._maps = {path: FeedbackMap(layer, names) for path, (layer, names) in named.items() if names}
+
+    def __getitem__(self, path: str) -> FeedbackMap:
+        """Returns the map that goes back through a layer."""
+        if path not in self._maps:
+            raise unknown("layer with a feedback map", path, self._maps)
+        return self._maps[path]
+
+    def __contains__(self, path: object) -> bool:
+        """Whether there is a map that goes back through this layer."""
+        return path in self._maps
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the layers' paths."""
+        return iter(self._maps)
+
+    def __len__(self) -> int:
+        """Returns how many maps there are."""
+        return len(self._maps)
+
+    def __repr__(self) -> str:
+        """Returns the maps' layers."""
+        return f"FeedbackMaps({', '.join(self._maps)})"
+
+
+class FeedbackMap(Mapping[str, "NDArray[Any]"]):
+    """The parameters of one feedback map by name; items can be assigned.
+
+    Args:
+        layer: The layer that it goes back through.
+        names: Its parameters.
+    """
+
+    def __init__(self, layer: LayerHandle, names: list[str]) -> None:
+        self._layer = layer
+        self._names = names
+
+    def _require(self, name: str) -> None:
+        if name not in self._names:
+            raise unknown(f"parameter of the feedback map of layer {self._layer.path}", name, self._names)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Returns a parameter, in a read-only array."""
+        self._require(name)
+        array = _native.feedback_parameter(self._layer._network._native, self._layer.at, name)
+        array.flags.writeable = False
+        return array
+
+    def __setitem__(self, name: str, values: ArrayLike) -> None:
+        """Sets a parameter."""
+        self._require(name)
+        network = self._layer._network
+        network._check_thread()
+        array = as_real_array(values, network._precision, what=f"{self._layer.path} feedback {name}")
+        _native.set_feedback_parameter(network._native, self._layer.at, name, array)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a parameter of this name."""
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Returns how many parameters there are."""
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        """Returns names and shapes."""
+        shapes = ", ".join(f"{name}: {values.shape}" for name, values in self.items())
+        return f"FeedbackMap({shapes})"
+
+
+def check_tween(config: TweenConfig | None) -> TweenConfig:
+    """Returns the settings of learning by targets, the defaults where None.
+
+    Args:
+        config: The settings.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if config is None:
+        return TweenConfig()
+    if not isinstance(config, TweenConfig):
+        raise ConfigError(f"config must be a loom.TweenConfig, got {config!r}")
+    return config
+
+
+def report(network: Network, settings: str, budgets: NDArray[Any] | None = None) -> TweenReport:
+    """Returns what was measured of every layer.
+
+    Args:
+        network: The network.
+        settings: How it learns, as the engine takes it.
+        budgets: (layers,) each layer's mean budget, where known better than by the kept history.
+    """
+    measures = network.measures
+    passages = _native.target_passages(network._native, settings)
+    columns = (
+        measures.gaps,
+        measures.alignments,
+        measures.gains,
+        measures.link_budgets,
+        mean_budgets(measures) if budgets is None else budgets,
+        measures.cell_gaps,
+        measures.reconstruction_errors,
+    )
+    return TweenReport(
+        [
+            LayerReport(layer.path, layer.kind, passage, *map(float, figures))
+            for layer, passage, *figures in zip(network.layers, passages, *columns, strict=True)
+        ]
+    )

@@ -1,0 +1,303 @@
+"""Learning by targets against a plain NumPy transcription of its formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import loom
+from loom import TweenConfig, TweenState, nn
+from tween_reference import ACTIVATIONS, Layer, Reference
+
+MODES = ("chain_rule", "layerwise", "difference", "difference_reconstruction")
+TOLERANCE = {"float64": 1e-10, "float32": 1e-6}
+Array = NDArray[Any]
+
+
+def network(activation: str, precision: str, seed: int = 3) -> loom.Network:
+    """Dense 5-7-6-4, with biases that are not zero."""
+    layers = [nn.Dense(7, activation=activation), nn.Dense(6, activation=activation), nn.Dense(4)]
+    net = loom.Sequential(layers, input_shape=5, precision=precision, seed=seed)
+    random = np.random.default_rng(seed)
+    for layer in net.layers:
+        layer.weight = random.normal(0, 0.6, layer.weight.shape)
+        layer.bias = random.normal(0, 0.2, layer.bias.shape)
+    return net
+
+
+def data(loss: str, rows: int, seed: int = 4) -> tuple[Array, Array, Array]:
+    """Samples, targets as one gives them, and targets as rows of numbers; all exact in float32."""
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 5)).astype(np.float32).astype(np.float64)
+    if loss == "cross_entropy":
+        classes = random.integers(0, 4, rows)
+        return x, classes, np.eye(4)[classes]
+    values = random.normal(size=(rows, 4)).astype(np.float32).astype(np.float64)
+    return x, values, values
+
+
+def transcribed(net: loom.Network, loss: str, config: TweenConfig) -> Reference:
+    layers = [
+        Layer(layer.weight.astype(np.float64), layer.bias.astype(np.float64), str(layer.config.activation))  # type: ignore[attr-defined]
+        for layer in net.layers
+    ]
+    return Reference(layers, loss, config)
+
+
+def set_feedback(state: TweenState, reference: Reference, seed: int = 6) -> None:
+    """Gives both the same feedback map of the middle layer, the only one that learns."""
+    (path,) = state.feedback
+    assert path == "0.0.0.1"
+    feedback = state.feedback[path]
+    weight_name = next(name for name in feedback if name.endswith("weight"))
+    bias_name = next(name for name in feedback if name.endswith("bias"))
+    random = np.random.default_rng(seed)
+    weight = random.normal(0, 0.5, (7, 6)).astype(np.float32).astype(np.float64)
+    bias = random.normal(0, 0.1, 7).astype(np.float32).astype(np.float64)
+    feedback[weight_name], feedback[bias_name] = weight, bias
+    activation = ACTIVATIONS[reference.layers[1].activation][0]
+    if reference.config.mode == "difference":
+        reference.layers[1].feedback = lambda y: activation(y @ weight.T + bias)
+    else:
+        # What has the transposed Jacobian is linear in the activation's derivative, so that comes first.
+        reference.layers[1].feedback = lambda y: np.asarray(activation(y) @ weight.T + bias)
+
+
+def close(found: object, expected: object, tolerance: float, what: str) -> None:
+    expected = np.asarray(expected, np.float64)
+    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+    np.testing.assert_allclose(
+        np.asarray(found, np.float64), expected, rtol=0, atol=tolerance * scale, err_msg=what
+    )
+
+
+def compare(state: TweenState, reference: Reference, tolerance: float) -> None:
+    """Everything that a step leaves."""
+    for i in range(3):
+        close(state.forward_acts[i], reference.outputs[i], tolerance, f"activation {i}")
+        close(state.backward_targets[i], reference.targets[i], tolerance, f"target {i}")
+        if reference.config.mode == "chain_rule":
+            close(state.chain_gradients[i], reference.gradients[i], tolerance, f"gradient {i}")
+    for name, expected in {
+        "gaps": reference.gaps,
+        "alignments": reference.alignments,
+        "gains": reference.gains,
+        "link_budgets": reference.budgets,
+        "prev_avg_gap": reference.prev_avg_gap,
+        "gap_growth_rate": reference.growth,
+        "explosion_count": reference.explosions,
+        "adaptive_rate": reference.adaptive_rate,
+        "loss_history": reference.losses,
+    }.items():
+        close(getattr(state, name), expected, tolerance, name)
+    for layer, expected_layer in zip(state.network.layers, reference.layers, strict=True):
+        for name, found, expected_values in (
+            ("weight", layer.weight, expected_layer.weight),
+            ("bias", layer.bias, expected_layer.bias),
+            ("weight velocity", state.weight_velocity[layer.path], expected_layer.velocity),
+            ("bias velocity", state.bias_velocity[layer.path], expected_layer.bias_velocity),
+        ):
+            close(found, expected_values, tolerance, f"{name} of {layer.path}")
+
+
+def both(
+    activation: str, loss: str, precision: str, config: TweenConfig
+) -> tuple[TweenState, Reference, float]:
+    net = network(activation, precision)
+    state = TweenState(net, config, loss)
+    reference = transcribed(net, loss, config)
+    if config.mode.startswith("difference"):
+        set_feedback(state, reference)
+    return state, reference, TOLERANCE[precision]
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("preset", [TweenConfig.tween, TweenConfig.target_prop])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_step_is_the_formulas(
+    mode: str, preset: Any, activation: str, loss: str, rows: int, precision: str
+) -> None:
+    config = preset(mode=mode, base_rate=0.02, feedback_rate=0.0)
+    state, reference, tolerance = both(activation, loss, precision, config)
+    x, y, target = data(loss, rows)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, tolerance)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("mode", MODES)
+def test_several_local_steps_are_the_formulas(mode: str, loss: str, activation: str) -> None:
+    config = TweenConfig.target_prop(mode=mode, local_steps=3, base_rate=0.02, feedback_rate=0.0)
+    state, reference, tolerance = both(activation, loss, "float64", config)
+    x, y, target = data(loss, 64)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, tolerance)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_settings_other_than_the_presets(mode: str) -> None:
+    config = TweenConfig(
+        mode=mode,
+        depth_scale="none",
+        gap_metric="mse",
+        link_budget="alignment",
+        link_budget_scale=0.7,
+        momentum=0.5,
+        gradient_scale=0.3,
+        activation_clamp=0.4,
+        target_rate=1.7,
+        base_rate=0.03,
+        feedback_rate=0.0,
+    )
+    state, reference, tolerance = both("relu", "mse", "float64", config)
+    x, y, target = data("mse", 10)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, tolerance)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("local_steps", [1, 3])
+@pytest.mark.parametrize("mode", ["chain_rule", "layerwise"])
+def test_an_explosion_is_taken_back_as_the_formulas_say(mode: str, local_steps: int, precision: str) -> None:
+    config = TweenConfig(mode=mode, base_rate=0.02, local_steps=local_steps, explosion_limit=3.0)
+    state, reference, _ = both("relu", "mse", precision, config)
+    # The disturbance multiplies float32's rounding errors, too.
+    tolerance = {"float64": 1e-10, "float32": 1e-5}[precision]
+    x, y, target = data("mse", 64)
+    explosions = []
+    for number in range(12):
+        rate = 40.0 / local_steps if number == 4 else None
+        state.forward(x)
+        state.backward(y)
+        state.measure()
+        applied = state.apply(rate)
+        reference.step(x, target, rate)
+        assert applied is not reference.exploded
+        explosions += [number] if reference.exploded else []
+        if number == 5:
+            # What an exploded network makes is far beyond float32's digits.
+            close(state.gap_growth_rate / reference.growth, 1.0, 100 * tolerance, "growth")
+        else:
+            compare_after_explosion(state, reference, tolerance)
+    assert explosions == [5]
+    np.testing.assert_array_equal(state.history.explosions, [5])
+
+
+def compare_after_explosion(state: TweenState, reference: Reference, tolerance: float) -> None:
+    for layer, expected in zip(state.network.layers, reference.layers, strict=True):
+        close(layer.weight, expected.weight, tolerance, layer.path)
+        close(state.weight_velocity[layer.path], expected.velocity, tolerance, layer.path)
+    close(state.adaptive_rate, reference.adaptive_rate, tolerance, "adaptive rate")
+    close(state.prev_avg_gap, reference.prev_avg_gap, tolerance, "previous gap")
+
+
+def test_targets_as_indices_and_as_rows_are_the_same() -> None:
+    x, classes, rows = data("cross_entropy", 20)
+    found = []
+    for target in (classes, rows):
+        state = TweenState(network("tanh", "float64"), TweenConfig(), "cross_entropy")
+        found.append(([state.step(x, target) for _ in range(3)], state))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1].gaps, found[1][1].gaps)
+    np.testing.assert_array_equal(found[0][1].backward_targets[-1], rows)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_one_local_step_by_the_chain_rule_is_sgd_with_momentum(loss: str) -> None:
+    x, y, _ = data(loss, 60)
+    training = loom.TrainingConfig(
+        epochs=5,
+        batch_size=16,
+        learning_rate=0.05,
+        loss=loss,
+        optimizer=loom.SGD(momentum=0.9),
+        seed=2,
+        verbose=False,
+    )
+    plain, tweened = network("tanh", "float64"), network("tanh", "float64")
+    loom.train(plain, (x, y), training)
+    fit(tweened, TweenConfig(depth_scale="none", detect_explosions=False), (x, y), training)
+    for layer, other in zip(plain.layers, tweened.layers, strict=True):
+        close(other.weight, layer.weight, 1e-12, layer.path)
+        close(other.bias, layer.bias, 1e-12, layer.path)
+
+
+def fit(net: loom.Network, config: TweenConfig, examples: Any, training: loom.TrainingConfig) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", loom.BottleneckWarning)
+        loom.TweenTrainer(net, config).fit(examples, training)
+
+
+def test_transposed_feedback_on_a_linear_network_gives_the_gradient_s_direction() -> None:
+    """With G = W^T, differences carry the gradient of the layer below the last back exactly."""
+    layers = [nn.Dense(units) for units in (9, 8, 7, 6, 4)]
+    net = loom.Sequential(layers, input_shape=5, precision="float64", seed=1)
+    config = TweenConfig(
+        mode="difference", depth_scale="none", momentum=0.0, feedback_rate=0.0, detect_explosions=False
+    )
+    state = TweenState(net, config)
+    assert list(state.feedback) == ["0.0.0.1", "0.0.0.2", "0.0.0.3"]
+    for layer in net.layers[1:-1]:
+        feedback = state.feedback[layer.path]
+        feedback["weight"], feedback["bias"] = layer.weight.T, np.zeros(layer.weight.shape[1])
+    x, y, _ = data("mse", 32)
+    before = [np.array(layer.weight) for layer in net.layers]
+    net.set_optimizer("sgd")
+    output = net.forward(x)
+    net.backward(loom.losses.mse(output, y)[1])
+    gradients = [np.array(layer.gradients["weight"]) for layer in net.layers]
+    net.zero_gradients()
+    state.step(x, y)
+    for layer, old, gradient in zip(net.layers, before, gradients, strict=True):
+        move = layer.weight - old
+        cosine = -(move * gradient).sum() / np.sqrt((move**2).sum() * (gradient**2).sum())
+        assert cosine > 0.999999, layer.path
+
+
+def test_inverses_learn() -> None:
+    config = TweenConfig(
+        mode="difference", base_rate=0.0, feedback_rate=0.05, feedback_noise=0.1, feedback_steps=5
+    )
+    state = TweenState(network("tanh", "float64"), config)
+    x, y, _ = data("mse", 64)
+    errors = []
+    for _ in range(100):
+        state.step(x, y)
+        errors.append(state.reconstruction_errors)
+    table = np.array(errors)
+    assert np.isnan(table[:, [0, 2]]).all()
+    assert table[-10:, 1].mean() < 0.6 * table[:3, 1].mean()
+
+
+def test_feedback_maps_learn_the_transposed_jacobian() -> None:
+    """Of a linear layer that is the transposed weight, wherever the map starts."""
+    config = TweenConfig(
+        mode="difference_reconstruction",
+        base_rate=0.0,
+        feedback_rate=0.02,
+        feedback_noise=0.5,
+        feedback_steps=10,
+    )
+    net = network("linear", "float64")
+    state = TweenState(net, config)
+    x, y, _ = data("mse", 64)
+    for _ in range(60):
+        state.step(x, y)
+    wanted, found = net.layers[1].weight.T, state.feedback["0.0.0.1"]["weight"]
+    close(found, wanted, 0.1, "feedback map")
+    assert (found * wanted).sum() / np.sqrt((found**2).sum() * (wanted**2).sum()) > 0.995
