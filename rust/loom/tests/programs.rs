@@ -4,7 +4,7 @@ use loom::layers::{AvgPool2D, Conv2D, Dense, Dropout, Flatten, MaxPool2D, Softma
 use loom::ops::pointwise::Activation;
 use loom::ops::{Direction, Product};
 use loom::program::{Builder, Kind, LayerPath, ParameterRef, Phase, Place, Rewrites, Write};
-use loom::train::{Examples, LossConfig, Optimizer, Rows, Trainer, TrainingConfig};
+use loom::train::{Examples, LossConfig, Optimizer, Rows, Trainer, TrainingConfig, TweenConfig};
 use loom::{Network, Precision, Result, Shape, tensor_view};
 
 fn network() -> Result<Network> {
@@ -67,6 +67,29 @@ fn accumulation_with_clipping() -> Result<()> {
 
 /// Two readers of one weight: the first contribution of a program may replace the gradient,
 /// the second must add to it.
+/// The golden dump of two steps toward the same targets, the second of which runs every layer again.
+#[test]
+fn two_local_steps() -> Result<()> {
+    let mut network = Network::new([6], [1, 1, 1])?;
+    network.add([0, 0, 0], Dense::new(5).activation(Activation::Tanh))?;
+    network.add([0, 0, 0], Dropout { rate: 0.25 })?;
+    network.add([0, 0, 0], Dense::new(3))?;
+    let (shape, input, labels) = examples_of(&network, 4);
+    let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
+    let tween = TweenConfig { local_steps: 2, ..TweenConfig::target_prop() };
+    let config =
+        TrainingConfig { batch_size: 4, loss: LossConfig::parse("cross_entropy")?, ..tween.training() };
+    let trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+    let dump = trainer.run().program().to_string();
+    let golden = include_str!("golden/two_local_steps.txt");
+    assert_eq!(
+        dump.trim(),
+        golden.trim(),
+        "the program has changed; if it should have, update the golden file"
+    );
+    Ok(())
+}
+
 #[test]
 fn tied_weights() {
     let mut b = Builder::new(Precision::Float32);

@@ -396,3 +396,23 @@ fn what_has_no_way_back_is_refused_by_name() -> Result<()> {
     assert!(matches!(clipped.validate(), Err(Error::Value(_))));
     Ok(())
 }
+
+/// Targets are not kept: learning by them takes the memory of backpropagation and of the measures.
+#[test]
+fn chain_rule_targets_take_little_memory() -> Result<()> {
+    let data = Data::new(64, &[1, 8, 8]);
+    let watch = Watch { explosion: None, ..Watch::tween() };
+    let config =
+        TrainingConfig { batch_size: 64, ..training(TweenConfig { watch, ..TweenConfig::tween() })? };
+    let rule = Optimizer::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0, decay_exempt: false };
+    let plain = TrainingConfig { tween: None, optimizer: rule, ..config.clone() };
+    let mut bytes = Vec::new();
+    for config in [plain, config] {
+        let mut network = images(Precision::Float32)?;
+        let trainer = Trainer::new(&mut network, &config, &data.examples()?, 1, false, false)?;
+        let saved = network.to_bytes(SaveOptions { optimizer: true })?.len();
+        bytes.push(trainer.run().program().run_bytes() + saved);
+    }
+    assert!(bytes[1] as f64 <= 1.3 * bytes[0] as f64, "{bytes:?}");
+    Ok(())
+}

@@ -136,7 +136,7 @@ fn lower_targets(
             if layer != last {
                 watching.gradient(b, lowered, layer, gradient);
             }
-            if layer < *top && wants_values {
+            if layer < *top && wants_values && network.is_trained(lowering.placed[layer]) {
                 targets[layer] = Some(lowering.moved(b, layer, gradient, term));
             }
             if pins {
