@@ -12,12 +12,12 @@ from loom._typing import ArrayLike
 from loom.convert import as_labels, as_real_array
 from loom.errors import DataError, FileError, ShapeError
 from loom.extras import require
+from loom.measuring import Measures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loom.callbacks import History
-    from loom.measuring import Measures
     from loom.network import Network
     from loom.result import TrainingResult
 
@@ -122,7 +122,7 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
         DataError: No history was kept.
         FileError: The picture cannot be written.
     """
-    history = getattr(measured, "measures", measured).history
+    history = (measured if isinstance(measured, Measures) else measured.measures).history
     if not len(history):
         raise DataError("there is nothing to draw: no history was kept; give history=1 to keep every step")
     colors = require("matplotlib.colors", extra="plot", purpose="loom.plot")

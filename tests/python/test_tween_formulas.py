@@ -301,3 +301,30 @@ def test_feedback_maps_learn_the_transposed_jacobian() -> None:
     wanted, found = net.layers[1].weight.T, state.feedback["0.0.0.1"]["weight"]
     close(found, wanted, 0.1, "feedback map")
     assert (found * wanted).sum() / np.sqrt((found**2).sum() * (wanted**2).sum()) > 0.995
+
+
+def test_centred_rmsprop_with_epsilon_in_the_root_is_graves_rule() -> None:
+    """m = .95 m + .05 g; v = .95 v + .05 g^2; u = .9 u - rate g / sqrt(v - m^2 + 1e-3); w += u."""
+    rule = loom.RMSprop(alpha=0.95, epsilon=1e-3, momentum=0.9, centered=True, epsilon_in_root=True)
+    net = network("tanh", "float64")
+    config = TweenConfig(optimizer=rule, depth_scale="none", base_rate=0.01)
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    x, y, target = data("mse", 16)
+    memory = [[np.zeros_like(values) for _ in range(3)] for values in parameters(reference)]
+    for _ in range(5):
+        state.step(x, y)
+        reference.forward(x)
+        reference.backward(target)
+        gradients = [g for i in range(3) for g in reference.local_gradient(i)]
+        for values, gradient, (m, v, u) in zip(parameters(reference), gradients, memory, strict=True):
+            m[...] = 0.95 * m + 0.05 * gradient
+            v[...] = 0.95 * v + 0.05 * gradient**2
+            u[...] = 0.9 * u - 0.01 * gradient / np.sqrt(v - m**2 + 1e-3)
+            values += u
+        for layer, expected in zip(net.layers, reference.layers, strict=True):
+            close(layer.weight, expected.weight, 1e-10, layer.path)
+            close(layer.bias, expected.bias, 1e-10, layer.path)
+
+
+def parameters(reference: Reference) -> list[Array]:
+    return [values for layer in reference.layers for values in (layer.weight, layer.bias)]

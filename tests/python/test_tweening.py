@@ -473,3 +473,19 @@ def test_heat_maps_show_steps_by_layer_and_explosions(tmp_path: Path) -> None:
     loom.plot.tween(state.network)
     with pytest.raises(loom.DataError, match="no history was kept"):
         loom.plot.tween(mlp())
+
+
+def test_a_last_softmax_is_one_with_the_loss() -> None:
+    layers = [nn.Dense(12, activation="tanh"), nn.Dense(3)]
+    logits = loom.Sequential(layers, input_shape=6, precision="float64")
+    softmax = loom.Sequential([*layers, nn.Softmax()], input_shape=6, precision="float64")
+    x, y = batch()
+    config = TweenConfig(depth_scale="none")
+    first, second = (TweenState(net, config, "cross_entropy") for net in (logits, softmax))
+    for _ in range(3):
+        assert first.step(x, y) == pytest.approx(second.step(x, y), rel=1e-12)
+    assert [len(first.chain_gradients), len(second.chain_gradients)] == [2, 2]
+    assert [len(second.forward_acts), len(second.backward_targets)] == [3, 3]
+    np.testing.assert_allclose(second.chain_gradients[1], first.chain_gradients[1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(second.gaps[[0, 2]], first.gaps, rtol=1e-9)
+    np.testing.assert_allclose(second.forward_acts[2].sum(axis=1), 1.0)
