@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings, strategies
 from numpy.typing import NDArray
 
 import loom
@@ -76,7 +77,7 @@ def close(found: object, expected: object, tolerance: float, what: str) -> None:
 
 def compare(state: TweenState, reference: Reference, tolerance: float) -> None:
     """Everything that a step leaves."""
-    for i in range(3):
+    for i in range(len(reference.layers)):
         close(state.forward_acts[i], reference.outputs[i], tolerance, f"activation {i}")
         close(state.backward_targets[i], reference.targets[i], tolerance, f"target {i}")
         if reference.config.mode == "chain_rule":
@@ -328,3 +329,57 @@ def test_centred_rmsprop_with_epsilon_in_the_root_is_graves_rule() -> None:
 
 def parameters(reference: Reference) -> list[Array]:
     return [values for layer in reference.layers for values in (layer.weight, layer.bias)]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(drawn=strategies.data())
+def test_networks_of_any_size_follow_the_formulas(drawn: strategies.DataObject) -> None:
+    def draw(least: int, most: int) -> int:
+        return drawn.draw(strategies.integers(least, most))
+
+    def pick(*choices: Any) -> Any:
+        return drawn.draw(strategies.sampled_from(choices))
+
+    extents = [draw(1, 18) for _ in range(draw(2, 6))]
+    layers = [nn.Dense(units, activation=pick("tanh", "relu", "linear")) for units in extents[1:]]
+    net = loom.Sequential(layers, input_shape=extents[0], precision="float64", seed=draw(0, 99))
+    config = TweenConfig(
+        mode=pick("chain_rule", "layerwise"),
+        local_steps=draw(1, 3),
+        base_rate=0.01,
+        momentum=pick(0.0, 0.9),
+        gap_metric=pick("rms", "mse"),
+        link_budget=pick("gain", "alignment"),
+        depth_scale=pick("none", "geometric", "inv_sqrt"),
+        detect_explosions=pick(True, False),
+    )
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    random = np.random.default_rng(draw(0, 99))
+    for _ in range(3):
+        rows = draw(1, 40)
+        x, y = random.normal(size=(rows, extents[0])), random.normal(size=(rows, extents[-1]))
+        # A layer that is dead has no gain.
+        assume(all((output != 0).any() for output in outputs(reference, x)))
+        state.step(x, y)
+        reference.step(x, y)
+        compare(state, reference, 1e-10)
+
+
+def outputs(reference: Reference, x: Array) -> list[Array]:
+    reference.forward(x)
+    return reference.outputs
+
+
+@pytest.mark.parametrize("units", [(4,), (7, 4)])
+@pytest.mark.parametrize("mode", MODES)
+def test_networks_too_short_for_feedback_maps_learn_in_every_mode(mode: str, units: tuple[int, ...]) -> None:
+    layers = [nn.Dense(count, activation="tanh") for count in units]
+    net = loom.Sequential(layers, input_shape=5, precision="float64")
+    config = TweenConfig(mode=mode)
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    x, y, target = data("mse", 12)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, 1e-10)
+    assert len(state.feedback) == 0
