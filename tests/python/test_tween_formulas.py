@@ -383,3 +383,65 @@ def test_networks_too_short_for_feedback_maps_learn_in_every_mode(mode: str, uni
         reference.step(x, target)
         compare(state, reference, 1e-10)
     assert len(state.feedback) == 0
+
+
+@pytest.mark.parametrize("gap_metric", ["rms", "mse"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_inverses_learn_by_the_formulas(activation: str, gap_metric: str) -> None:
+    """Without noise, G learns ||G(a_i) - a_(i-1)||^2; the targets of its batch come from before it has."""
+    config = TweenConfig(
+        mode="difference",
+        base_rate=0.02,
+        feedback_rate=0.03,
+        feedback_noise=0.0,
+        feedback_steps=2,
+        feedback_optimizer=loom.SGD(momentum=0.5),
+        gap_metric=gap_metric,
+    )
+    net = network(activation, "float64")
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    feedback = state.feedback["0.0.0.1"]
+    weight, bias = np.array(feedback["weight"]), np.array(feedback["bias"])
+    moments = [np.zeros_like(weight), np.zeros_like(bias)]
+    function, derivative = ACTIVATIONS[activation]
+    reference.layers[1].feedback = lambda y: function(y @ weight.T + bias)
+    x, y, target = data("mse", 30)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        wanted, given_output = reference.outputs[0], reference.outputs[1]
+        for number in range(2):
+            made = given_output @ weight.T + bias
+            square = ((function(made) - wanted) ** 2).mean()
+            if number == 0:
+                error = np.sqrt(square) if gap_metric == "rms" else square
+                close(state.reconstruction_errors[1], error, 1e-10, "reconstruction error")
+            delta = 2 * (function(made) - wanted) / 30 * derivative(made)
+            for values, moment, gradient in (
+                (weight, moments[0], delta.T @ given_output),
+                (bias, moments[1], delta.sum(axis=0)),
+            ):
+                moment[...] = 0.5 * moment + gradient
+                values -= 0.03 * moment
+        compare(state, reference, 1e-10)
+        close(feedback["weight"], weight, 1e-10, "feedback weight")
+        close(feedback["bias"], bias, 1e-10, "feedback bias")
+
+
+def test_several_feedback_maps_follow_the_formulas() -> None:
+    config = TweenConfig(mode="difference", base_rate=0.02, feedback_rate=0.0)
+    extents = (9, 8, 7, 6, 4)
+    net = loom.Sequential(
+        [nn.Dense(units, activation="tanh") for units in extents], input_shape=5, precision="float64"
+    )
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    assert list(state.feedback) == ["0.0.0.1", "0.0.0.2", "0.0.0.3"]
+    for layer, mapped in zip(net.layers[1:-1], reference.layers[1:-1], strict=True):
+        feedback = state.feedback[layer.path]
+        weight, bias = np.array(feedback["weight"]), np.array(feedback["bias"])
+        mapped.feedback = lambda y, weight=weight, bias=bias: np.tanh(y @ weight.T + bias)  # type: ignore[misc]
+    x, y, target = data("mse", 21)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, 1e-10)

@@ -151,9 +151,11 @@ def blobs_as_values() -> Arrays:
     return x, np.eye(3)[y]
 
 
-def test_an_lstm_reports_the_gap_of_its_cell_state_too() -> None:
-    net = loom.Sequential([nn.LSTM(5), nn.Dense(2)], input_shape=(4, 3))
-    state = TweenState(net)
+@pytest.mark.parametrize("mode", ["chain_rule", "layerwise"])
+@pytest.mark.parametrize("layer", [nn.LSTM(5), nn.GRU(5)], ids=["lstm", "gru"])
+def test_gated_layers_report_the_gap_of_their_cell_state_too(layer: nn.Layer, mode: str) -> None:
+    net = loom.Sequential([layer, nn.Dense(2)], input_shape=(4, 3))
+    state = TweenState(net, TweenConfig(mode=mode))
     state.step(np.random.default_rng(0).normal(size=(6, 4, 3)), np.zeros((6, *net.output_shape)))
     assert state.gaps[0] > 0
     assert state.cell_gaps[0] > 0
@@ -466,7 +468,7 @@ def test_heat_maps_show_steps_by_layer_and_explosions(tmp_path: Path) -> None:
     assert state.explosion_count == 1
     figure = loom.plot.tween(state, tmp_path / "tween.png")
     panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["gap, 1 explosions", "link budget, 1 explosions"]
+    assert [axes.get_title() for axes in panels] == ["gap, 1 explosion", "link budget, 1 explosion"]
     np.testing.assert_array_equal(panels[1].collections[0].get_array(), state.history.link_budgets.T)
     assert [line.get_xdata()[0] for line in panels[0].lines] == [6]
     assert (tmp_path / "tween.png").stat().st_size > 1000
