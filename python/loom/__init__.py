@@ -16,7 +16,6 @@ import numpy as _numpy  # noqa: F401 - the native module needs it
 
 from loom._native import __version__
 from loom.errors import (
-    BottleneckWarning,
     CellIndexError,
     ConfigError,
     DataError,
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
         time_frames,
     )
     from loom.evaluation import evaluate
-    from loom.measuring import MeasureHistory, Measures, Observe
+    from loom.measuring import BottleneckWarning, MeasureHistory, Measures, Observe
     from loom.network import Network, Sequential, load
     from loom.optimizers import SGD, Adam, AdamW, RMSprop
     from loom.result import TrainingResult
@@ -172,6 +171,7 @@ _MODULES = frozenset(
 _HOMES = {
     "Adam": "optimizers",
     "AdamW": "optimizers",
+    "BottleneckWarning": "measuring",
     "CSVLogger": "callbacks",
     "Callback": "callbacks",
     "CellConfig": "architecture",

@@ -1,13 +1,12 @@
-"""Every exception that loom raises on purpose, and its warnings.
+"""Every exception that loom raises on purpose.
 
-All exceptions derive from `LoomError` and from the built-in class that a caller would
+All derive from `LoomError` and from the built-in class that a caller would
 expect, so both `except loom.LoomError` and `except ValueError` work.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "BottleneckWarning",
     "CellIndexError",
     "ConfigError",
     "DTypeError",
@@ -75,10 +74,6 @@ class NonFiniteError(LoomError, ArithmeticError):
 
 class MissingExtraError(LoomError, ImportError):
     """An optional dependency that is not installed; the message names the extra."""
-
-
-class BottleneckWarning(UserWarning):
-    """Layers whose link budget stayed below 0.5 on average while a network learned."""
 
 
 class InternalError(LoomError, RuntimeError):

@@ -22,10 +22,15 @@ from loom.errors import ConfigError
 if TYPE_CHECKING:
     from loom.network import Network
 
-__all__ = ["MeasureHistory", "Measures", "Observe"]
+__all__ = ["BottleneckWarning", "MeasureHistory", "Measures", "Observe"]
 
 BOTTLENECK = 0.5
 """A layer whose link budget is below this on average is a bottleneck."""
+
+
+class BottleneckWarning(UserWarning):
+    """Layers whose link budget stayed below 0.5 on average while a network learned."""
+
 
 _GAP_METRICS = ("rms", "mse")
 _LINK_BUDGETS = ("gain", "alignment")

@@ -12,12 +12,12 @@ from loom._typing import ArrayLike
 from loom.convert import as_labels, as_real_array
 from loom.errors import DataError, FileError, ShapeError
 from loom.extras import require
+from loom.measuring import Measures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loom.callbacks import History
-    from loom.measuring import Measures
     from loom.network import Network
     from loom.result import TrainingResult
 
@@ -122,12 +122,14 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
         DataError: No history was kept.
         FileError: The picture cannot be written.
     """
-    history = getattr(measured, "measures", measured).history
+    history = (measured if isinstance(measured, Measures) else measured.measures).history
     if not len(history):
         raise DataError("there is nothing to draw: no history was kept; give history=1 to keep every step")
     colors = require("matplotlib.colors", extra="plot", purpose="loom.plot")
     layers = len(history.layers)
     figure = _figure(width=9.0, height=2.0 + 2 * max(1.0, 0.22 * layers))
+    count = len(history.explosions)
+    exploded = f", {count} explosion{'s' * (count > 1)}" if count else ""
     # A step's column reaches to the next step that was kept; the last is as wide as the one before.
     width = history.steps[-1] - history.steps[-2] if len(history) > 1 else 1
     edges = np.append(history.steps, history.steps[-1] + width)
@@ -143,7 +145,7 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
         figure.colorbar(image, ax=axes)
         for step in history.explosions:
             axes.axvline(step, color="white", linewidth=1.2)
-        axes.set_title(f"{title}, {len(history.explosions)} explosions" if len(history.explosions) else title)
+        axes.set_title(title + exploded)
         axes.set_yticks(np.arange(layers) + 0.5, history.layers, fontsize=7)
         axes.invert_yaxis()
         axes.set_xlabel("step")

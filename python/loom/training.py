@@ -19,9 +19,9 @@ from loom._interrupts import Interrupts
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.config import TrainingConfig
 from loom.data import ArraySource, Data, as_source, split
-from loom.errors import BottleneckWarning, ConfigError, DataError, StateError
+from loom.errors import ConfigError, DataError, StateError
 from loom.evaluation import Evaluation, in_order
-from loom.measuring import Observe, resolve_observe
+from loom.measuring import BottleneckWarning, Observe, resolve_observe
 from loom.progress import reporter
 from loom.result import StopReason, TrainingResult
 from loom.tween_report import bottleneck_message
@@ -252,13 +252,13 @@ class _Run:
 
     def _live_measures(self, rate: float) -> dict[str, float]:
         """Returns what is shown of the measures while the network learns."""
-        measures = self.network.measures
-        if not self.watched or not measures.steps:
+        newest = _native.measures(self.network._native) if self.watched else {"steps": 0}
+        if not newest["steps"]:
             return {}
         return {
-            "gap": measures.mean_gap,
-            "rate": rate * measures.rate_factor,
-            "explosions": measures.explosion_count,
+            "gap": newest["avg_gap"],
+            "rate": rate * newest["rate_factor"],
+            "explosions": int(newest["explosions"]),
         }
 
     def _logs(self) -> dict[str, float]:
@@ -334,7 +334,7 @@ class _Run:
     ) -> dict[str, float]:
         with self.interrupts.held:
             loss, known = self.trainer.end_epoch()
-        if self.watched:
+        if self.watched and self.network.measures.steps:
             self.budgets.append(self.network.measures.link_budgets)
         logs = {"loss": loss, **in_order(self.metrics, known, seen)}
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,11 @@ class TweenReport(Sequence[LayerReport]):
         """The layers whose mean budget is below 0.5."""
         return [layer for layer in self.layers if layer.bottleneck]
 
-    def __getitem__(self, index: int | slice) -> LayerReport | tuple[LayerReport, ...]:  # type: ignore[override]
+    @overload
+    def __getitem__(self, index: int) -> LayerReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LayerReport, ...]: ...
+    def __getitem__(self, index: int | slice) -> LayerReport | tuple[LayerReport, ...]:
         """Returns a layer, or several."""
         return self.layers[index]
 

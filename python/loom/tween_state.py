@@ -221,7 +221,13 @@ class TweenState(Measures):
 
     @property
     def chain_gradients(self) -> list[NDArray[Any]]:
-        """(rows, ...) the loss's gradient with respect to each layer's output, in chain_rule."""
+        """(rows, ...) the loss's gradient with respect to each layer's output, in chain_rule.
+
+        Where a last softmax is one with the loss, they end at the layer below it.
+
+        Raises:
+            StateError: There was no backward pass, or the mode is another.
+        """
         return self._called("chain_gradients", "backward").chain_gradients()
 
     # What is kept from step to step

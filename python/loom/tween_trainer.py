@@ -31,7 +31,7 @@ class TweenTrainer:
 
     Examples:
         >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=2)
-        >>> trainer = loom.TweenTrainer(net, loom.TweenConfig(base_rate=0.1, history=1))
+        >>> trainer = loom.TweenTrainer(net, loom.TweenConfig.target_prop(history=1))
         >>> training = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
         >>> result = trainer.fit((np.eye(2), np.array([0, 1])), training)
         >>> result.explosions

@@ -42,6 +42,7 @@ OPTIMIZERS = {
         "centered": True,
         "weight_decay": 0.0,
         "decay_exempt": False,
+        "epsilon_in_root": False,
     },
 }
 
@@ -101,7 +102,7 @@ def test_defaults() -> None:
     assert TrainingConfig().to_config() == {
         "epochs": 1,
         "batch_size": 32,
-        "learning_rate": 1e-3,
+        "learning_rate": None,
         "optimizer": optimizers.AdamW().to_config(),
         "schedule": {"type": "constant"},
         "loss": "mse",
@@ -123,6 +124,14 @@ def test_defaults() -> None:
         "depth_scale": "none",
         "early_stopping": None,
     }
+
+
+def test_a_learning_rate_that_is_not_given_is_known_as_such() -> None:
+    assert TrainingConfig().rate == 1e-3
+    assert TrainingConfig(learning_rate=0).rate == 0.0
+    given = TrainingConfig(learning_rate=1e-3)
+    assert given != TrainingConfig()
+    assert TrainingConfig.from_config(given.to_config()) == given
 
 
 def test_a_full_configuration_to_json_and_back() -> None:

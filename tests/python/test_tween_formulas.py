@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings, strategies
 from numpy.typing import NDArray
 
 import loom
@@ -76,7 +77,7 @@ def close(found: object, expected: object, tolerance: float, what: str) -> None:
 
 def compare(state: TweenState, reference: Reference, tolerance: float) -> None:
     """Everything that a step leaves."""
-    for i in range(3):
+    for i in range(len(reference.layers)):
         close(state.forward_acts[i], reference.outputs[i], tolerance, f"activation {i}")
         close(state.backward_targets[i], reference.targets[i], tolerance, f"target {i}")
         if reference.config.mode == "chain_rule":
@@ -301,3 +302,191 @@ def test_feedback_maps_learn_the_transposed_jacobian() -> None:
     wanted, found = net.layers[1].weight.T, state.feedback["0.0.0.1"]["weight"]
     close(found, wanted, 0.1, "feedback map")
     assert (found * wanted).sum() / np.sqrt((found**2).sum() * (wanted**2).sum()) > 0.995
+
+
+def test_centred_rmsprop_with_epsilon_in_the_root_is_graves_rule() -> None:
+    """m = .95 m + .05 g; v = .95 v + .05 g^2; u = .9 u - rate g / sqrt(v - m^2 + 1e-3); w += u."""
+    rule = loom.RMSprop(alpha=0.95, epsilon=1e-3, momentum=0.9, centered=True, epsilon_in_root=True)
+    net = network("tanh", "float64")
+    config = TweenConfig(optimizer=rule, depth_scale="none", base_rate=0.01)
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    x, y, target = data("mse", 16)
+    memory = [[np.zeros_like(values) for _ in range(3)] for values in parameters(reference)]
+    for _ in range(5):
+        state.step(x, y)
+        reference.forward(x)
+        reference.backward(target)
+        gradients = [g for i in range(3) for g in reference.local_gradient(i)]
+        for values, gradient, (m, v, u) in zip(parameters(reference), gradients, memory, strict=True):
+            m[...] = 0.95 * m + 0.05 * gradient
+            v[...] = 0.95 * v + 0.05 * gradient**2
+            u[...] = 0.9 * u - 0.01 * gradient / np.sqrt(v - m**2 + 1e-3)
+            values += u
+        for layer, expected in zip(net.layers, reference.layers, strict=True):
+            close(layer.weight, expected.weight, 1e-10, layer.path)
+            close(layer.bias, expected.bias, 1e-10, layer.path)
+
+
+def parameters(reference: Reference) -> list[Array]:
+    return [values for layer in reference.layers for values in (layer.weight, layer.bias)]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(drawn=strategies.data())
+def test_networks_of_any_size_follow_the_formulas(drawn: strategies.DataObject) -> None:
+    def draw(least: int, most: int) -> int:
+        return drawn.draw(strategies.integers(least, most))
+
+    def pick(*choices: Any) -> Any:
+        return drawn.draw(strategies.sampled_from(choices))
+
+    extents = [draw(1, 18) for _ in range(draw(2, 6))]
+    layers = [nn.Dense(units, activation=pick("tanh", "relu", "linear")) for units in extents[1:]]
+    net = loom.Sequential(layers, input_shape=extents[0], precision="float64", seed=draw(0, 99))
+    config = TweenConfig(
+        mode=pick("chain_rule", "layerwise"),
+        local_steps=draw(1, 3),
+        base_rate=0.01,
+        momentum=pick(0.0, 0.9),
+        gap_metric=pick("rms", "mse"),
+        link_budget=pick("gain", "alignment"),
+        depth_scale=pick("none", "geometric", "inv_sqrt"),
+        detect_explosions=pick(True, False),
+    )
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    random = np.random.default_rng(draw(0, 99))
+    for _ in range(3):
+        rows = draw(1, 40)
+        x, y = random.normal(size=(rows, extents[0])), random.normal(size=(rows, extents[-1]))
+        # A layer that is dead has no gain.
+        assume(all((output != 0).any() for output in outputs(reference, x)))
+        state.step(x, y)
+        reference.step(x, y)
+        compare(state, reference, 1e-10)
+
+
+def outputs(reference: Reference, x: Array) -> list[Array]:
+    reference.forward(x)
+    return reference.outputs
+
+
+@pytest.mark.parametrize("units", [(4,), (7, 4)])
+@pytest.mark.parametrize("mode", MODES)
+def test_networks_too_short_for_feedback_maps_learn_in_every_mode(mode: str, units: tuple[int, ...]) -> None:
+    layers = [nn.Dense(count, activation="tanh") for count in units]
+    net = loom.Sequential(layers, input_shape=5, precision="float64")
+    config = TweenConfig(mode=mode)
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    x, y, target = data("mse", 12)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, 1e-10)
+    assert len(state.feedback) == 0
+
+
+@pytest.mark.parametrize("gap_metric", ["rms", "mse"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_inverses_learn_by_the_formulas(activation: str, gap_metric: str) -> None:
+    """Without noise, G learns ||G(a_i) - a_(i-1)||^2; the targets of its batch come from before it has."""
+    config = TweenConfig(
+        mode="difference",
+        base_rate=0.02,
+        feedback_rate=0.03,
+        feedback_noise=0.0,
+        feedback_steps=2,
+        feedback_optimizer=loom.SGD(momentum=0.5),
+        gap_metric=gap_metric,
+    )
+    net = network(activation, "float64")
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    feedback = state.feedback["0.0.0.1"]
+    weight, bias = np.array(feedback["weight"]), np.array(feedback["bias"])
+    moments = [np.zeros_like(weight), np.zeros_like(bias)]
+    function, derivative = ACTIVATIONS[activation]
+    reference.layers[1].feedback = lambda y: function(y @ weight.T + bias)
+    x, y, target = data("mse", 30)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        wanted, given_output = reference.outputs[0], reference.outputs[1]
+        for number in range(2):
+            made = given_output @ weight.T + bias
+            square = ((function(made) - wanted) ** 2).mean()
+            if number == 0:
+                error = np.sqrt(square) if gap_metric == "rms" else square
+                close(state.reconstruction_errors[1], error, 1e-10, "reconstruction error")
+            delta = 2 * (function(made) - wanted) / 30 * derivative(made)
+            for values, moment, gradient in (
+                (weight, moments[0], delta.T @ given_output),
+                (bias, moments[1], delta.sum(axis=0)),
+            ):
+                moment[...] = 0.5 * moment + gradient
+                values -= 0.03 * moment
+        compare(state, reference, 1e-10)
+        close(feedback["weight"], weight, 1e-10, "feedback weight")
+        close(feedback["bias"], bias, 1e-10, "feedback bias")
+
+
+def test_several_feedback_maps_follow_the_formulas() -> None:
+    config = TweenConfig(mode="difference", base_rate=0.02, feedback_rate=0.0)
+    extents = (9, 8, 7, 6, 4)
+    net = loom.Sequential(
+        [nn.Dense(units, activation="tanh") for units in extents], input_shape=5, precision="float64"
+    )
+    state, reference = TweenState(net, config), transcribed(net, "mse", config)
+    assert list(state.feedback) == ["0.0.0.1", "0.0.0.2", "0.0.0.3"]
+    for layer, mapped in zip(net.layers[1:-1], reference.layers[1:-1], strict=True):
+        feedback = state.feedback[layer.path]
+        weight, bias = np.array(feedback["weight"]), np.array(feedback["bias"])
+        mapped.feedback = lambda y, weight=weight, bias=bias: np.tanh(y @ weight.T + bias)  # type: ignore[misc]
+    x, y, target = data("mse", 21)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, 1e-10)
+
+
+def test_learned_jacobians_turn_tanh_networks_updates_toward_the_gradient() -> None:
+    """Layers that are reached through feedback maps: at random before the maps learn, nearly right after."""
+    units = (16, 16, 16, 4)
+    layers = [nn.Dense(count, activation="tanh") for count in units[:-1]]
+    net = loom.Sequential([*layers, nn.Dense(4)], input_shape=12, precision="float64")
+    config = TweenConfig(
+        mode="difference_reconstruction",
+        base_rate=0.0,
+        momentum=0.0,
+        depth_scale="none",
+        target_rate=0.01,
+        feedback_rate=0.5,
+        feedback_steps=5,
+    )
+    state = TweenState(net, config)
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(64, 12)), random.normal(size=(64, 4))
+    before = direction_cosines(state, x, y)
+    for _ in range(100):
+        state.step(random.normal(size=(64, 12)), y)
+    after = direction_cosines(state, x, y)
+    assert min(after[:2]) > 0.97 > 0.5 > max(before[:2])
+    assert min(after[2:]) > 0.999999
+
+
+def direction_cosines(state: TweenState, x: Array, y: Array) -> list[float]:
+    """The cosine of each layer's update with the gradient of backpropagation; moves nothing."""
+    net = state.network
+    before = [np.array(layer.weight) for layer in net.layers]
+    state.forward(x)
+    state.backward(y)
+    state.measure()
+    assert state.apply(1e-3)
+    moves = [layer.weight - old for layer, old in zip(net.layers, before, strict=True)]
+    for layer, old in zip(net.layers, before, strict=True):
+        layer.weight = old
+    net.backward(loom.losses.mse(net.forward(x), y)[1])
+    gradients = [layer.gradients["weight"] for layer in net.layers]
+    net.zero_gradients()
+    return [
+        float(-(move * gradient).sum() / np.sqrt((move**2).sum() * (gradient**2).sum()))
+        for move, gradient in zip(moves, gradients, strict=True)
+    ]

@@ -151,9 +151,11 @@ def blobs_as_values() -> Arrays:
     return x, np.eye(3)[y]
 
 
-def test_an_lstm_reports_the_gap_of_its_cell_state_too() -> None:
-    net = loom.Sequential([nn.LSTM(5), nn.Dense(2)], input_shape=(4, 3))
-    state = TweenState(net)
+@pytest.mark.parametrize("mode", ["chain_rule", "layerwise"])
+@pytest.mark.parametrize("layer", [nn.LSTM(5), nn.GRU(5)], ids=["lstm", "gru"])
+def test_gated_layers_report_the_gap_of_their_cell_state_too(layer: nn.Layer, mode: str) -> None:
+    net = loom.Sequential([layer, nn.Dense(2)], input_shape=(4, 3))
+    state = TweenState(net, TweenConfig(mode=mode))
     state.step(np.random.default_rng(0).normal(size=(6, 4, 3)), np.zeros((6, *net.output_shape)))
     assert state.gaps[0] > 0
     assert state.cell_gaps[0] > 0
@@ -466,10 +468,26 @@ def test_heat_maps_show_steps_by_layer_and_explosions(tmp_path: Path) -> None:
     assert state.explosion_count == 1
     figure = loom.plot.tween(state, tmp_path / "tween.png")
     panels = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["gap, 1 explosions", "link budget, 1 explosions"]
+    assert [axes.get_title() for axes in panels] == ["gap, 1 explosion", "link budget, 1 explosion"]
     np.testing.assert_array_equal(panels[1].collections[0].get_array(), state.history.link_budgets.T)
     assert [line.get_xdata()[0] for line in panels[0].lines] == [6]
     assert (tmp_path / "tween.png").stat().st_size > 1000
     loom.plot.tween(state.network)
     with pytest.raises(loom.DataError, match="no history was kept"):
         loom.plot.tween(mlp())
+
+
+def test_a_last_softmax_is_one_with_the_loss() -> None:
+    layers = [nn.Dense(12, activation="tanh"), nn.Dense(3)]
+    logits = loom.Sequential(layers, input_shape=6, precision="float64")
+    softmax = loom.Sequential([*layers, nn.Softmax()], input_shape=6, precision="float64")
+    x, y = batch()
+    config = TweenConfig(depth_scale="none")
+    first, second = (TweenState(net, config, "cross_entropy") for net in (logits, softmax))
+    for _ in range(3):
+        assert first.step(x, y) == pytest.approx(second.step(x, y), rel=1e-12)
+    assert [len(first.chain_gradients), len(second.chain_gradients)] == [2, 2]
+    assert [len(second.forward_acts), len(second.backward_targets)] == [3, 3]
+    np.testing.assert_allclose(second.chain_gradients[1], first.chain_gradients[1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(second.gaps[[0, 2]], first.gaps, rtol=1e-9)
+    np.testing.assert_allclose(second.forward_acts[2].sum(axis=1), 1.0)
