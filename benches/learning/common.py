@@ -8,8 +8,12 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import loom
+
+Parts: TypeAlias = tuple[loom.datasets.Part, loom.datasets.Part, loom.datasets.Part]
+"""What is learned from, what settings are chosen by, and what is tested on."""
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -27,7 +31,7 @@ def options(description: str, seeds: int) -> argparse.ArgumentParser:
     return parser
 
 
-def digits(folder: Path, flat: bool) -> tuple[loom.datasets.Part, loom.datasets.Part, loom.datasets.Part]:
+def digits(folder: Path, flat: bool) -> Parts:
     """Returns 50,000 images to learn from, 10,000 to choose settings by, and 10,000 to test on."""
     train, test = loom.datasets.mnist(folder)
     parts = [

@@ -20,12 +20,12 @@ def network(seed: int) -> loom.Network:
     """Builds the network: two convolutions with pooling, two dense layers."""
     return loom.Sequential(
         [
-            nn.Conv2D(32, kernel_size=5, activation="relu"),
+            nn.Conv2D(32, kernel_size=5, activation="leaky_relu"),
             nn.MaxPool2D(2),
-            nn.Conv2D(64, kernel_size=3, activation="relu"),
+            nn.Conv2D(64, kernel_size=3, activation="leaky_relu"),
             nn.MaxPool2D(2),
             nn.Flatten(),
-            nn.Dense(128, activation="relu"),
+            nn.Dense(128, activation="leaky_relu"),
             nn.Dense(10),
         ],
         input_shape=(1, 28, 28),
@@ -42,7 +42,7 @@ def tween(**overrides: object) -> loom.TweenConfig:
         "target_rate": 10.0,
         "feedback_optimizer": loom.Adam(),
         "feedback_rate": 1e-3,
-        "feedback_noise": 0.1,
+        "feedback_noise": 0.01,
         "feedback_steps": 3,
         "detect_explosions": False,
         **overrides,
@@ -50,7 +50,7 @@ def tween(**overrides: object) -> loom.TweenConfig:
     return loom.TweenConfig(**settings)
 
 
-def learn(row: str, seed: int, epochs: int, device: str, data: tuple[loom.datasets.Part, ...]) -> dict[str, float]:
+def learn(row: str, seed: int, epochs: int, device: str, data: common.Parts) -> dict[str, float]:
     """Trains one network; returns its accuracies in percent, and the seconds it took."""
     train, validation, test = data
     net = network(seed)
@@ -79,7 +79,7 @@ def learn(row: str, seed: int, epochs: int, device: str, data: tuple[loom.datase
 def main() -> None:
     """Fills the table."""
     parser = common.options("A convolutional network by difference reconstruction, with controls.", seeds=3)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args()
     data = common.digits(options.folder, flat=False)
     table = common.Table("convolution", ["row", "epochs", "seed"], ["test", "validation", "seconds"])

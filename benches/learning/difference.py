@@ -9,6 +9,8 @@ by backpropagation, and with its lower layers frozen as they were drawn: what th
 
 from __future__ import annotations
 
+import dataclasses
+
 import common
 
 import loom
@@ -16,14 +18,16 @@ from loom import nn
 
 ROWS = ("difference", "backpropagation", "frozen lower layers")
 
+# With seed 100, the best on held-out images of 0.0001, 0.0003, 0.001, 0.003 and of 0.0005, 0.002, 0.005,
+# 0.0149.
+RATES = {"backpropagation": 0.001, "frozen lower layers": 0.005}
+
 
 def network(seed: int) -> loom.Network:
     """Builds the network of the recipe."""
     start = loom.initializers.Orthogonal()
     hidden = [nn.Dense(240, activation="tanh", weight_initializer=start) for _ in range(7)]
-    return loom.Sequential(
-        [*hidden, nn.Dense(10, weight_initializer=start)], input_shape=784, seed=seed
-    )
+    return loom.Sequential([*hidden, nn.Dense(10, weight_initializer=start)], input_shape=784, seed=seed)
 
 
 def rule() -> loom.RMSprop:
@@ -31,7 +35,7 @@ def rule() -> loom.RMSprop:
     return loom.RMSprop(alpha=0.95, epsilon=1e-3, epsilon_in_root=True, momentum=0.9, centered=True)
 
 
-def learn(row: str, seed: int, epochs: int, device: str, data: tuple[loom.datasets.Part, ...]) -> dict[str, float]:
+def learn(row: str, seed: int, epochs: int, device: str, data: common.Parts) -> dict[str, float]:
     """Trains one network; returns its errors in percent, and the seconds it took."""
     train, validation, test = data
     net = network(seed)
@@ -57,13 +61,13 @@ def learn(row: str, seed: int, epochs: int, device: str, data: tuple[loom.datase
             feedback_schedule="alternate",
             detect_explosions=False,
         )
-        training = loom.TrainingConfig(**{**vars(training), "epochs": 2 * epochs})
+        training = dataclasses.replace(training, epochs=2 * epochs)
         seconds = common.timed(lambda: loom.TweenTrainer(net, tween).fit(train, training))
     else:
         if row == "frozen lower layers":
             for layer in range(7):
                 net[0, 0, 0, layer].trainable = False
-        training = loom.TrainingConfig(**{**vars(training), "learning_rate": 0.0005 if row == "backpropagation" else 0.005})
+        training = dataclasses.replace(training, learning_rate=RATES[row])
         seconds = common.timed(lambda: loom.train(net, train, training))
     return {
         "test": common.error(net, test),
