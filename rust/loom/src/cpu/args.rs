@@ -6,7 +6,7 @@ use crate::tensor::Buffer;
 use bytemuck::Pod;
 
 /// The most operands a step may have.
-pub const MAX_READS: usize = 8;
+pub const MAX_READS: usize = 12;
 /// The most results a step may have.
 pub const MAX_WRITES: usize = 8;
 

@@ -185,7 +185,8 @@ pub(crate) fn train_frame(
             None => None,
         };
         let mut recorder = Recorder::new(&gpu, rows, memory.control().clone());
-        record_verdict(&mut recorder, memory, program, (&outcomes, measures.as_ref()), halts)?;
+        let judged = measures.as_ref().filter(|_| program.ports().recovers);
+        record_verdict(&mut recorder, memory, program, (&outcomes, judged), halts)?;
         if let Some((outputs, elements)) = &outputs {
             let output = output_of(memory, program, rows)?;
             record_keep(&mut recorder, output, outputs, *elements)?;

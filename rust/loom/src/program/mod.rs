@@ -238,6 +238,8 @@ pub struct Ports {
     pub measures: Option<Value>,
     /// Whether the step is judged by them.
     pub judges: bool,
+    /// Whether that may take the step before back.
+    pub recovers: bool,
     /// What each layer read and made, by path; filled where the program pins them.
     pub layers: Vec<(LayerPath, LayerValues)>,
     /// The target of each layer's output, by the layer's number; filled where the program pins layers and

@@ -322,8 +322,7 @@ impl Trainer {
 
     /// Whether steps that go wrong are taken back by the measures' judgement.
     pub(super) fn recovers(&self) -> bool {
-        self.run.program().ports().judges
-            && self.config.watched().is_some_and(|watch| watch.explosion.is_some())
+        self.run.program().ports().recovers
     }
 
     /// Runs the updates, and all that follows a good step; counts it.
@@ -616,9 +615,9 @@ fn compile(
     match (&config.tween, gradient) {
         (Some(tween), Some(gradient)) => {
             let loss = LoweredLoss { op: op.clone(), absorbed, gradient };
-            tween::lower(network, &mut b, &lowered, config, tween, &loss, plan.turn)?;
+            tween::lower(network, &mut b, &lowered, config, tween, &loss, plan)?;
         }
-        _ => lower_backprop(network, &mut b, &lowered, config, (&op, absorbed))?,
+        _ => lower_backprop(network, &mut b, &lowered, config, (&op, absorbed), plan)?,
     }
     // A gradient that goes straight into its update cannot wait for those of other batches; and it
     // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
@@ -634,6 +633,7 @@ fn lower_backprop(
     lowered: &Lowered,
     config: &TrainingConfig,
     (op, absorbed): (&Loss, bool),
+    plan: Plan,
 ) -> Result<()> {
     let mut watching = match &config.watch {
         Some(watch) => Some(Watching::new(network, watch, false)?),
@@ -658,7 +658,7 @@ fn lower_backprop(
         }
     }
     if let Some(watching) = &mut watching {
-        watching.collect(b, lowered, true);
+        watching.collect(b, lowered, true, plan.accumulates);
     }
     let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
     lower_clip(network, b, clips, network.scales_loss())?;

@@ -1,25 +1,31 @@
 //! Kernel of collecting.
 
-use super::{Collect, Measure};
+use super::{Collect, Entry, Measure, MeasureMemory};
 use crate::Result;
-use crate::cpu::{Args, MAX_READS, Real};
+use crate::cpu::{Args, Real};
 use crate::ops::Operation;
+
+/// Brings the sums in operands `first` and on into the memory.
+pub(super) fn collect<T: Real>(
+    layout: MeasureMemory,
+    entries: &[(Entry, usize)],
+    args: &Args<'_>,
+    first: usize,
+    memory: &mut [T],
+) {
+    for (number, (entry, elements)) in entries.iter().enumerate() {
+        let place = &mut memory[layout.entry(*entry)..][..Measure::SUMS + 1];
+        let count = T::from_f64((args.rows * elements) as f64);
+        for (to, from) in place.iter_mut().zip(args.read::<T>(first + number).iter().chain([&count])) {
+            *to = if args.accumulate { *to + *from } else { *from };
+        }
+    }
+}
 
 impl Operation for Collect {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let mut sums: [&[T]; MAX_READS] = [&[]; MAX_READS];
-        for (number, sums) in sums.iter_mut().enumerate().take(self.entries.len()) {
-            *sums = args.read(number);
-        }
-        let (rows, accumulate) = (args.rows, args.accumulate);
         let memory = args.write::<T>(0);
-        for ((entry, elements), sums) in self.entries.iter().zip(sums) {
-            let place = &mut memory[self.memory.entry(*entry)..][..Measure::SUMS + 1];
-            let count = T::from_f64((rows * elements) as f64);
-            for (to, from) in place.iter_mut().zip(sums.iter().chain([&count])) {
-                *to = if accumulate { *to + *from } else { *from };
-            }
-        }
+        collect(self.memory, &self.entries, args, 0, memory);
         Ok(())
     }
 }

@@ -59,29 +59,34 @@ impl GpuOperation for Measure {
     }
 }
 
+/// Bindings of sums from `binding` on, and the cases in which a thread finds its number among them.
+fn cases(memory: MeasureMemory, entries: &[(Entry, usize)], binding: usize) -> (String, String) {
+    let (mut declarations, mut body) = (String::new(), String::new());
+    for (number, (entry, elements)) in entries.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            declarations,
+            "@group(0) @binding({}) var<storage, read> sums{number}: array<f32>;",
+            binding + number
+        );
+        let _ = writeln!(
+            body,
+            "case {number}u: {{ value = sums{number}[min(part, {last}u)]; place = {place}u; elements = {elements}u; }}",
+            last = Measure::SUMS - 1,
+            place = memory.entry(*entry),
+        );
+    }
+    (declarations, body)
+}
+
 impl GpuOperation for Collect {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let memory = recorder.write(0)?;
-        let mut operands = vec![Bind::Write(memory)];
-        let (mut declarations, mut body) = (String::new(), String::new());
-        for (number, (entry, elements)) in self.entries.iter().enumerate() {
+        let mut operands = vec![Bind::Write(recorder.write(0)?)];
+        for number in 0..self.entries.len() {
             operands.push(Bind::Read(recorder.read(number)?));
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                declarations,
-                "@group(0) @binding({}) var<storage, read> sums{number}: array<f32>;",
-                number + 1
-            );
-            let _ = writeln!(
-                body,
-                "case {number}u: {{ value = sums{number}[min(part, {last}u)]; place = {place}u; elements = \
-                 {elements}u; }}",
-                last = Measure::SUMS - 1,
-                place = self.memory.entry(*entry),
-            );
         }
+        let (declarations, body) = cases(self.memory, &self.entries, 1);
         let kernel = Template::new(include_str!("collect.wgsl"))
-            .constant("ENTRIES", self.entries.len())
             .constant("SUMS", Measure::SUMS)
             .section("OPERANDS", declarations)
             .section("CASES", body)
@@ -98,10 +103,15 @@ impl GpuOperation for Judge {
         let norms = recorder.table(if forward { &norms } else { &[0] })?;
         let mut operands =
             vec![Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?), Bind::Read(norms)];
-        let mut declarations = "";
+        let mut declarations = String::new();
         if self.has_norm {
-            declarations = "@group(0) @binding(3) var<storage, read> norm: array<f32>;";
+            declarations += "@group(0) @binding(3) var<storage, read> norm: array<f32>;\n";
             operands.push(Bind::Read(recorder.read(1)?));
+        }
+        let (sums, cases) = cases(self.memory, &self.entries, operands.len());
+        declarations += &sums;
+        for number in 0..self.entries.len() {
+            operands.push(Bind::Read(recorder.read(1 + usize::from(self.has_norm) + number)?));
         }
         let rule = self.explosion;
         let ExplosionRule { gap_threshold, explosion_limit, recovery_rate } = rule.unwrap_or_default();
@@ -137,7 +147,10 @@ impl GpuOperation for Judge {
             .float("EXPLOSION_LIMIT", explosion_limit)
             .float("RECOVERY_RATE", recovery_rate)
             .float("CALM_GROWTH", Self::CALM_GROWTH)
-            .section("NORM", declarations)
+            .constant("SUMS", Measure::SUMS)
+            .flag("COLLECTS", !self.entries.is_empty())
+            .section("OPERANDS", declarations)
+            .section("CASES", cases)
             .section("NORM_IS_FINITE", if self.has_norm { "is_finite(norm[0])" } else { "true" })
             .kernel("judge");
         recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], 1)

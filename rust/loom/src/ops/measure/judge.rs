@@ -1,5 +1,6 @@
 //! Figures and a decision out of the sums.
 
+use super::collect::collect;
 use super::{Action, Entry, Header, LayerFigure, MeasureMemory};
 use crate::Result;
 use crate::cpu::{Args, Real};
@@ -55,7 +56,8 @@ impl Default for ExplosionRule {
 
 /// Makes each layer's figures of the collected sums, and decides what becomes of the step.
 ///
-/// Reads the summed losses' rows (rows,) and, if `has_norm`, the gradient norm; changes the memory.
+/// Reads the losses (rows,), if `has_norm` the gradient norm, and what it is to collect before it judges;
+/// changes the memory.
 ///
 /// A step explodes where the mean gap has grown past the limit since the last calm one, or where
 /// anything is not finite. What did the damage is the update before, so that is what is taken back; where
@@ -77,6 +79,9 @@ pub struct Judge {
     pub explosion: Option<ExplosionRule>,
     /// Whether the gradient norm is looked at.
     pub has_norm: bool,
+    /// Where the sums that it reads go, and how many elements of a row they are over: of a step with one
+    /// batch, whose sums need no [`Collect`] of their own.
+    pub entries: Vec<(Entry, usize)>,
 }
 
 impl Judge {
@@ -186,7 +191,9 @@ impl Operation for Judge {
         if self.has_norm {
             finite &= args.read::<T>(1)[0].is_finite();
         }
-        self.judge(args.write::<T>(0), finite);
+        let memory = args.write::<T>(0);
+        collect(self.memory, &self.entries, args, 1 + usize::from(self.has_norm), memory);
+        self.judge(memory, finite);
         Ok(())
     }
 }

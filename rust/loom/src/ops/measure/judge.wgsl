@@ -3,7 +3,7 @@
 @group(0) @binding(1) var<storage, read_write> memory: array<f32>;
 // Where the squared norms of each layer's input and output are.
 @group(0) @binding(2) var<storage, read> norms: array<vec2<u32>>;
-#{NORM}
+#{OPERANDS}
 
 struct Constants {
     step: u32,
@@ -24,8 +24,30 @@ fn in_one_number(first: u32) -> f32 {
     return select(sqrt(mean), mean, SQUARED);
 }
 
+// Brings the sums of this step into the memory, a thread a number.
+fn collect(thread: u32) {
+    let part = thread % (SUMS + 1u);
+    var value = 0.0;
+    var place = 0u;
+    var elements = 0u;
+    switch thread / (SUMS + 1u) {
+        #{CASES}
+        default: {
+            return;
+        }
+    }
+    if part == SUMS {
+        value = f32(constants.rows) * f32(elements);
+    }
+    memory[place + part] = value;
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(local_invocation_index) thread: u32) {
+    if COLLECTS {
+        collect(thread);
+        storageBarrier();
+    }
     if !FORWARD {
         for (var layer = thread; layer < LAYERS; layer += THREADS) {
             memory[FIRST_FIGURE + FIGURES * layer + 6u] = in_one_number(FIRST_RECONSTRUCTION + 5u * layer);

@@ -69,7 +69,7 @@ pub enum Entry {
     Reconstruction(usize),
 }
 
-/// Brings the sums of measures together in their memory: reads up to seven of them, writes the memory.
+/// Brings the sums of measures together in their memory: reads them, writes the memory.
 ///
 /// A step's first batch replaces what is there, later ones add to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,8 +81,8 @@ pub struct Collect {
 }
 
 impl Collect {
-    /// The most operands of one.
-    pub const MOST: usize = 7;
+    /// The most operands of one, so that a [`Judge`] that collects for itself can read them, too.
+    pub const MOST: usize = 10;
 }
 
 impl fmt::Display for Collect {

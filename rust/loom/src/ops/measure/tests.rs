@@ -67,6 +67,7 @@ fn judge(budget: LinkBudget, explosion: Option<ExplosionRule>) -> Judge {
         budget_scale: 1.0,
         explosion,
         has_norm: false,
+        entries: Vec::new(),
     }
 }
 
@@ -188,6 +189,25 @@ mod on_gpu {
             setting.accumulate = accumulate;
             check(Collect { memory: MEMORY, entries: entries.clone() }, &setting);
         }
+    }
+
+    #[test]
+    fn sums_may_come_with_the_judgement() {
+        let entries = vec![(Entry::Layer(1), 3), (Entry::Norm(2), 5)];
+        let op =
+            Judge { entries: entries.clone(), ..judge(LinkBudget::Gain, Some(ExplosionRule::default())) };
+        let mut setting = Setting::<f32>::new(4, &[&[0.5; 4], &[1.0, 0.5, 3.0, 4.0], &[5.0; 4]], &[]);
+        let before: Vec<f32> = memory([0.5, 0.5]).into_iter().map(|x| x as f32 + 0.25).collect();
+        setting.writes = vec![Data::Real(before.clone())];
+        check(op.clone(), &setting);
+        // As though they had been collected before.
+        let mut apart = Setting::<f32>::new(4, &[&[1.0, 0.5, 3.0, 4.0], &[5.0; 4]], &[]);
+        apart.writes = vec![Data::Real(before)];
+        let collected = apart.result(&Collect { memory: MEMORY, entries });
+        let mut then = Setting::<f32>::new(4, &[&[0.5; 4]], &[]);
+        then.writes = vec![Data::Real(collected)];
+        let alone = Judge { entries: Vec::new(), ..op.clone() };
+        assert_eq!(setting.result(&op)[..32], then.result(&alone)[..32]);
     }
 
     #[test]

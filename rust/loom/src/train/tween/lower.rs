@@ -7,6 +7,7 @@ use crate::network::{Lowered, Network};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
+use crate::train::backprop::Plan;
 use crate::train::clip::{Updates, lower_clip, lower_scale, lower_store_update, lower_updates};
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
@@ -80,8 +81,9 @@ pub(in crate::train) fn lower(
     config: &TrainingConfig,
     tween: &TweenConfig,
     loss: &LoweredLoss,
-    turn: Turn,
+    plan: Plan,
 ) -> Result<()> {
+    let turn = plan.turn;
     let gated = tween.watch.link_budget == crate::ops::measure::LinkBudget::Alignment;
     let mut watching = Watching::new(network, &tween.watch, gated)?;
     let placed = network.layers().collect();
@@ -96,7 +98,7 @@ pub(in crate::train) fn lower(
     if turn != Turn::Forward && tween.mode.has_feedback() {
         lowering.learn_feedback(b, 0, Some(&mut watching))?;
     }
-    watching.collect(b, lowered, turn != Turn::Feedback);
+    watching.collect(b, lowered, turn != Turn::Feedback, plan.accumulates);
     let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
     lower_clip(network, b, clips, scaled)?;
     watching.judge(b)?;

@@ -111,8 +111,9 @@ impl<'a> Watching<'a> {
         self.places.memory.entry(entry)
     }
 
-    /// Collects all sums; unless only feedback maps learn, those of all norms with them.
-    pub(crate) fn collect(&mut self, b: &mut Builder, lowered: &Lowered, forward: bool) {
+    /// Collects all sums, of every batch of a step that `accumulates`; unless only feedback maps learn, those
+    /// of all norms with them.
+    pub(crate) fn collect(&mut self, b: &mut Builder, lowered: &Lowered, forward: bool, accumulates: bool) {
         b.set_layer(None);
         b.set_phase(Phase::Exchange);
         if forward {
@@ -121,8 +122,12 @@ impl<'a> Watching<'a> {
                 self.layer_norms.push(norms);
             }
         }
+        if !accumulates && self.sums.len() <= Collect::MOST {
+            // The judgement brings so few in itself.
+            return;
+        }
         let memory = self.places.measures(b);
-        for group in self.sums.chunks(Collect::MOST) {
+        for group in std::mem::take(&mut self.sums).chunks(Collect::MOST) {
             let entries = group.iter().map(|(entry, elements, _)| (*entry, *elements)).collect();
             let reads: Vec<Value> = group.iter().map(|(_, _, sums)| *sums).collect();
             b.effect_of_batch(Collect { memory: self.places.memory, entries }, &reads, &[memory]);
@@ -136,8 +141,10 @@ impl<'a> Watching<'a> {
         b.set_phase(Phase::Verdict);
         let forward = !self.layer_norms.is_empty();
         let norm = b.ports.gradient_norm.filter(|_| forward);
-        let reads: Vec<Value> = [Some(losses), norm].into_iter().flatten().collect();
+        let mut reads: Vec<Value> = [Some(losses), norm].into_iter().flatten().collect();
+        reads.extend(self.sums.iter().map(|(_, _, sums)| *sums));
         let op = Judge {
+            entries: self.sums.iter().map(|(entry, elements, _)| (*entry, *elements)).collect(),
             memory: self.places.memory,
             norms: self.layer_norms.clone(),
             metric: self.watch.gap_metric,
@@ -150,6 +157,7 @@ impl<'a> Watching<'a> {
         b.effect(op, &reads, &[memory]);
         b.ports.measures = Some(memory);
         b.ports.judges = forward;
+        b.ports.recovers = forward && self.watch.explosion.is_some();
         Ok(())
     }
 
