@@ -1,0 +1,114 @@
+"""Streams of MNIST tasks: permuted pixels, new labels, and two digits at a time.
+
+    python benches/learning/streams.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--protocol NAME]
+
+- permuted: a new permutation of the pixels every 5,000 samples, ten of them, one pass, batch 1 and 16;
+  the accuracy of each prediction before it is learned from.
+- relabelled: a new permutation of the labels every 5,000 samples, ten of them; the same accuracy.
+- split: the digits 0 and 1, then 2 and 3, and so on, 5,000 samples of each pair; the accuracy over all
+  ten digits afterwards.
+
+Every trainer's rate is chosen from the same grid with seed 1000; all see the same samples in the same
+order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import common
+import numpy as np
+from chase import TWEENS
+
+import loom
+from loom import nn
+
+TASKS, SAMPLES = 10, 5000
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+ROWS = ("sgd", "adam", "frozen lower layers", *TWEENS)
+PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (1, 16)}
+
+
+def tasks(protocol: str, seed: int, train: loom.datasets.Part) -> list[loom.datasets.Part]:
+    """Returns the samples of every task, in the order in which they come."""
+    random = np.random.default_rng(seed)
+    if protocol == "split":
+        found = []
+        for first in range(0, 10, 2):
+            rows = np.flatnonzero((train.y == first) | (train.y == first + 1))
+            rows = random.choice(rows, SAMPLES, replace=False)
+            found.append(loom.datasets.Part(train.x[rows], train.y[rows]))
+        return found
+    order = random.permutation(len(train.x))[: TASKS * SAMPLES].reshape(TASKS, SAMPLES)
+    found = []
+    for rows in order:
+        if protocol == "permuted":
+            x, y = train.x[rows][:, random.permutation(train.x.shape[1])], train.y[rows]
+        else:
+            x, y = train.x[rows], random.permutation(10)[train.y[rows]].astype(train.y.dtype)
+        found.append(loom.datasets.Part(np.ascontiguousarray(x), y))
+    return found
+
+
+def run(
+    row: str, protocol: str, batch: int, rate: float, seed: int, device: str, data: common.Parts
+) -> dict[str, float]:
+    """Passes a stream; returns accuracies in percent."""
+    train, _, test = data
+    layers = [nn.Dense(256, activation="leaky_relu"), nn.Dense(128, activation="leaky_relu"), nn.Dense(10)]
+    net = loom.Sequential(layers, input_shape=train.x.shape[1], seed=seed)
+    if row == "frozen lower layers":
+        for layer in range(2):
+            net[0, 0, 0, layer].trainable = False
+    training = loom.TrainingConfig(
+        batch_size=batch,
+        learning_rate=rate / 10 if row == "adam" else rate,
+        loss="cross_entropy",
+        optimizer=loom.Adam() if row == "adam" else loom.SGD(momentum=0.9),
+        shuffle=False,
+        metrics=["accuracy"],
+        on_nonfinite="skip",
+        seed=seed,
+        device=device,
+        verbose=False,
+    )
+    accuracies = []
+    for number, task in enumerate(tasks(protocol, seed, train)):
+        # What a prediction was before it is learned from is what the accuracy in training counts.
+        settings = dataclasses.replace(training, epochs=number + 1)
+        if row in TWEENS:
+            result = loom.TweenTrainer(net, TWEENS[row]).fit(task, settings, resume=number > 0)
+        else:
+            observe = loom.Observe(detect_explosions=True)
+            result = loom.train(net, task, settings, resume=number > 0, observe=observe)
+        accuracies.append(100.0 * result.metrics["accuracy"][-1])
+    later = accuracies[1:] or accuracies
+    figures = {"stream": float(np.mean(accuracies)), "last task": accuracies[-1], "worst task": min(later)}
+    return {**figures, "all": 100.0 - common.error(net, test) if protocol == "split" else float("nan")}
+
+
+def main() -> None:
+    """Fills the table."""
+    parser = common.options("Streams of MNIST tasks.", seeds=5)
+    parser.add_argument("--protocol", choices=PROTOCOLS, default=None)
+    options = parser.parse_args()
+    data = common.digits(options.folder, flat=True)
+    names = ["stream", "last task", "worst task", "all", "rate"]
+    table = common.Table("streams", ["protocol", "batch", "row", "seed"], names)
+    for protocol in PROTOCOLS if options.protocol is None else [options.protocol]:
+        score = "all" if protocol == "split" else "stream"
+        for batch in PROTOCOLS[protocol]:
+            for row in ROWS if options.only is None else [options.only]:
+                tried = {
+                    rate: run(row, protocol, batch, rate, 1000, options.device, data)[score] for rate in RATES
+                }
+                rate = max(tried, key=lambda rate: np.nan_to_num(tried[rate]))
+                for seed in range(options.seeds):
+                    found = run(row, protocol, batch, rate, seed, options.device, data)
+                    table.add([protocol, batch, row, seed], {**found, "rate": rate})
+                print(protocol, batch, row, rate, flush=True)
+    table.show()
+
+
+if __name__ == "__main__":
+    main()
