@@ -24,7 +24,7 @@ import loom
 from loom import nn
 
 TASKS, SAMPLES = 10, 5000
-RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+RATES = {1: (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01), 16: (0.001, 0.003, 0.01, 0.03, 0.1)}
 ROWS = ("sgd", "adam", "frozen lower layers", *TWEENS)
 PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (1, 16)}
 
@@ -100,7 +100,8 @@ def main() -> None:
         for batch in PROTOCOLS[protocol]:
             for row in ROWS if options.only is None else [options.only]:
                 tried = {
-                    rate: run(row, protocol, batch, rate, 1000, options.device, data)[score] for rate in RATES
+                    rate: run(row, protocol, batch, rate, 1000, options.device, data)[score]
+                    for rate in RATES[batch]
                 }
                 rate = max(tried, key=lambda rate: np.nan_to_num(tried[rate]))
                 for seed in range(options.seeds):
