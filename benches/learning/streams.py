@@ -18,14 +18,14 @@ import dataclasses
 
 import common
 import numpy as np
-from chase import TWEENS
+from chase import TRAINERS, UNWATCHED, tween
 
 import loom
 from loom import nn
 
 TASKS, SAMPLES = 10, 5000
 RATES = {1: (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01), 16: (0.001, 0.003, 0.01, 0.03, 0.1)}
-ROWS = ("sgd", "adam", "frozen lower layers", *TWEENS)
+ROWS = TRAINERS
 PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (1, 16)}
 
 
@@ -62,9 +62,9 @@ def run(
             net[0, 0, 0, layer].trainable = False
     training = loom.TrainingConfig(
         batch_size=batch,
-        learning_rate=rate / 10 if row == "adam" else rate,
+        learning_rate=rate / 10 if row.startswith("adam") else rate,
         loss="cross_entropy",
-        optimizer=loom.Adam() if row == "adam" else loom.SGD(momentum=0.9),
+        optimizer=loom.Adam() if row.startswith("adam") else loom.SGD(momentum=0.9),
         shuffle=False,
         metrics=["accuracy"],
         on_nonfinite="skip",
@@ -76,10 +76,11 @@ def run(
     for number, task in enumerate(tasks(protocol, seed, train)):
         # What a prediction was before it is learned from is what the accuracy in training counts.
         settings = dataclasses.replace(training, epochs=number + 1)
-        if row in TWEENS:
-            result = loom.TweenTrainer(net, TWEENS[row]).fit(task, settings, resume=number > 0)
+        config = tween(row)
+        if config is not None:
+            result = loom.TweenTrainer(net, config).fit(task, settings, resume=number > 0)
         else:
-            observe = loom.Observe(detect_explosions=True)
+            observe = loom.Observe(detect_explosions=not row.endswith(UNWATCHED))
             result = loom.train(net, task, settings, resume=number > 0, observe=observe)
         accuracies.append(100.0 * result.metrics["accuracy"][-1])
     later = accuracies[1:] or accuracies
