@@ -6,7 +6,7 @@ use loom::layers::{BatchNorm, Conv2D, Dense, Dropout, Embedding, Flatten, Gru, L
 use loom::mesh::{Given, Mesh, Sample, Stepper, SteppingConfig, train_stepping};
 use loom::network::{Combine, Link};
 use loom::ops::pointwise::Activation;
-use loom::train::{LossConfig, Optimizer, Targets, TrainingConfig};
+use loom::train::{DepthScale, LossConfig, Optimizer, Targets, TrainingConfig, TweenConfig};
 use loom::{Error, Network, Precision, Result, tensor_view};
 
 fn numbers(count: usize, seed: f64) -> Vec<f64> {
@@ -313,6 +313,74 @@ fn what_was_shown_some_ticks_ago_is_remembered_through_the_loop() -> Result<()> 
     Ok(())
 }
 
+fn tweened(mut config: SteppingConfig, tween: TweenConfig) -> SteppingConfig {
+    config.training.tween = Some(tween);
+    config
+}
+
+#[test]
+fn chain_rule_targets_move_weights_as_gradients_do_and_are_measured() -> Result<()> {
+    let stream = Memory::new(30, 3, 2);
+    let plain = SteppingConfig {
+        training: TrainingConfig { optimizer: Optimizer::sgd(), ..stepping(2).training },
+        ..stepping(2)
+    };
+    let tween = TweenConfig {
+        optimizer: Some(Optimizer::sgd()),
+        depth_scale: DepthScale::None,
+        ..TweenConfig::tween()
+    };
+    let mut weights = Vec::new();
+    for config in [plain.clone(), tweened(plain, tween)] {
+        let mut network = remembering(3, true)?;
+        let mut mesh = Mesh::new(&mut network, 3, 6)?;
+        let mut stepper = Stepper::new(&mut network, &mesh, &config, false)?;
+        for sample in stream.samples() {
+            stepper.step(&mut network, &mut mesh, &sample)?;
+        }
+        weights.push(bits(&network.parameter([0, 0, 0], 0, "weight")?));
+        if config.training.tween.is_none() {
+            continue;
+        }
+        assert_eq!(stepper.result.explosions, 0);
+        let measures = network.measures();
+        assert_eq!(measures.losses.len() as u64, stepper.result.updates);
+        // The output's target is a tenth of the gradient of the summed losses away at the two ticks that
+        // had targets, and nothing at the other four: of mse, twice the error over its two updates' mean.
+        let losses = &stepper.result.losses;
+        let newest = &losses[losses.len() - 2..];
+        let squared: f64 = newest.iter().map(|loss| 0.2f64.powi(2) * loss * 3.0).sum();
+        let expected = (squared / (3.0 * 6.0)).sqrt();
+        let output = measures.layer(1).unwrap();
+        assert!((output.gap / expected - 1.0).abs() < 1e-5, "{} instead of {expected}", output.gap);
+        let hidden = measures.layer(0).unwrap();
+        assert!(hidden.gap > 0.0 && hidden.gap.is_finite());
+        assert!(hidden.alignment > 0.9 && hidden.gain > 0.0);
+    }
+    assert_eq!(weights[0], weights[1]);
+    Ok(())
+}
+
+#[test]
+fn what_explodes_is_taken_back() -> Result<()> {
+    let stream = Memory::new(60, 3, 2);
+    let mut config = tweened(stepping(2), TweenConfig { momentum: 0.0, ..TweenConfig::tween() });
+    config.training.gradient_clip = None;
+    config.training.learning_rate = 50.0;
+    let mut network = remembering(3, true)?;
+    let mut mesh = Mesh::new(&mut network, 3, 6)?;
+    let mut stepper = Stepper::new(&mut network, &mesh, &config, false)?;
+    for sample in stream.samples() {
+        stepper.step(&mut network, &mut mesh, &sample)?;
+    }
+    assert!(stepper.result.explosions > 0);
+    assert!(network.parameter([0, 0, 0], 0, "weight")?.to_f64().iter().all(|x| x.is_finite()));
+    let several = TweenConfig { local_steps: 2, ..TweenConfig::tween() };
+    let refused = Stepper::new(&mut network, &mesh, &tweened(stepping(1), several), false);
+    assert!(matches!(refused, Err(Error::Value(_))));
+    Ok(())
+}
+
 #[test]
 fn bits_are_the_same_for_any_number_of_threads() -> Result<()> {
     let mut seen = Vec::new();
@@ -536,14 +604,21 @@ mod on_gpu {
     #[test]
     fn a_stream_is_learned_on_a_gpu_and_goes_on_from_a_file() -> Result<()> {
         let Some(_alone) = available() else { return Ok(()) };
+        for config in [stepping(4), tweened(stepping(4), TweenConfig::tween())] {
+            learns_as_the_processor_does(&config)?;
+        }
+        Ok(())
+    }
+
+    fn learns_as_the_processor_does(config: &SteppingConfig) -> Result<()> {
         let stream = Memory::new(60, 4, 3);
         let mut losses = Vec::new();
+        let mut gaps = Vec::new();
         for device in ["cpu", "gpu"] {
             let mut network = remembering(7, true)?;
             network.to(device)?;
             let mut mesh = Mesh::new(&mut network, 4, 8)?;
-            let config = stepping(4);
-            let mut stepper = Stepper::new(&mut network, &mesh, &config, false)?;
+            let mut stepper = Stepper::new(&mut network, &mesh, config, false)?;
             for sample in stream.samples().take(40) {
                 stepper.step(&mut network, &mut mesh, &sample)?;
             }
@@ -554,7 +629,7 @@ mod on_gpu {
                     network = Network::from_bytes(&bytes)?;
                     network.to(device)?;
                     mesh = Mesh::restore(&mut network, &bytes)?;
-                    stepper = Stepper::new(&mut network, &mesh, &config, true)?;
+                    stepper = Stepper::new(&mut network, &mesh, config, true)?;
                 }
                 for sample in stream.samples().skip(40) {
                     stepper.step(&mut network, &mut mesh, &sample)?;
@@ -563,7 +638,9 @@ mod on_gpu {
             }
             assert_eq!(ends[0], ends[1], "on {device}");
             losses.push(ends.swap_remove(0));
+            gaps.push(network.measures().layer(0).map_or(0.0, |layer| layer.gap));
         }
+        assert!((gaps[1] - gaps[0]).abs() <= 1e-3 * gaps[0], "{} instead of {}", gaps[1], gaps[0]);
         for (found, expected) in losses[1].iter().zip(&losses[0]) {
             assert!((found - expected).abs() < 1e-3 * expected.max(0.1), "{found} instead of {expected}");
         }

@@ -3,6 +3,7 @@
 use super::{Mesh, check_like, content, lost_ring};
 use crate::network::{Coordinates, Member, Network};
 use crate::tensor::TensorView;
+use crate::train::Watch;
 use crate::{Error, Result};
 
 /// The gradient of a loss with respect to what a cell held.
@@ -63,7 +64,17 @@ impl Mesh {
             }
             self.give(network, given)?;
         }
-        self.go_back(network)
+        self.measure(network, None);
+        self.go_back(network, self.rows as u64)
+    }
+
+    /// Says what is measured while gradients go back; the network has been prepared for it.
+    pub(super) fn measure(&mut self, network: &Network, watch: Option<&Watch>) {
+        let wanted = watch.cloned().zip(network.registry.watch.clone());
+        if wanted != self.watch {
+            self.watch = wanted;
+            self.backward = None;
+        }
     }
 
     /// Refuses what cannot be gone back through.
@@ -135,7 +146,8 @@ impl Mesh {
     }
 
     /// Goes back through as many ticks as can be reached, with the gradients laid ready, which are then used up.
-    pub(super) fn go_back(&mut self, network: &mut Network) -> Result<usize> {
+    /// Losses are means over `batch_rows` rows, where anything is measured.
+    pub(super) fn go_back(&mut self, network: &mut Network, batch_rows: u64) -> Result<usize> {
         self.forget_unreachable();
         let mut backward = match self.backward.take() {
             Some(backward) => backward,
@@ -143,7 +155,9 @@ impl Mesh {
         };
         let count = self.reach;
         let outcome = match self.ring.is_some() {
-            true => self.with_ring(network, |mesh, network| mesh.run_backward(network, &mut backward, count)),
+            true => self.with_ring(network, |mesh, network| {
+                mesh.run_backward(network, &mut backward, count, batch_rows)
+            }),
             false => Err(lost_ring()),
         };
         self.backward = Some(backward);

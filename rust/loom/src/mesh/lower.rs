@@ -6,6 +6,7 @@ use crate::network::{Link, Network, PlacedLayer, at_layer};
 use crate::ops::Sum;
 use crate::program::{Builder, Phase, Program, Value};
 use crate::tensor::Shape;
+use crate::train::{Watch, Watching};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -27,6 +28,8 @@ pub(super) struct Tick<'a> {
     pub(super) training: bool,
     /// The members that hold given gradients, by layer.
     pub(super) given: &'a BTreeMap<usize, usize>,
+    /// What is measured while gradients go back.
+    pub(super) watch: Option<&'a Watch>,
 }
 
 /// How gradients reach the sources of what a layer reads, while it is lowered.
@@ -92,6 +95,10 @@ impl Tick<'_> {
     pub(super) fn backward(&self, layers: &[usize]) -> Result<Program> {
         let mut b = Builder::new(self.network.precision());
         b.suppress_commits(true);
+        let mut watching = match self.watch {
+            Some(watch) => Some(Watching::new(self.network, watch, false)?),
+            None => None,
+        };
         for &layer in layers {
             let placed = self.placed(layer)?;
             b.set_layer(Some(placed.path().clone()));
@@ -123,11 +130,17 @@ impl Tick<'_> {
             // What the layer held is there still; most need nothing else of their forward pass.
             let held = b.ring("output", shape.clone(), output_of(layer), 0);
             b.read_instead(forward.output, held);
+            if let Some(watching) = &mut watching {
+                watching.tick(&mut b, layer, [inputs[0], held], gradient);
+            }
             let mut edges = self.wiring.edges_of(layer);
             let mut sending = Sending { edges: &mut edges };
             for (number, read) in reads.iter().enumerate() {
                 self.send(&mut b, read, made.get(number).copied().flatten(), &mut sending)?;
             }
+        }
+        if let Some(watching) = &mut watching {
+            watching.collect_tick(&mut b);
         }
         b.prune();
         Ok(b.finish(self.rows, &self.network.rewrites))

@@ -38,6 +38,7 @@ pub use train::{Sample, Stepper, SteppingConfig, SteppingResult, train_stepping}
 use crate::cpu::{Cpu, Real};
 use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
+use crate::train::{Watch, WatchPlaces};
 use crate::{Device, Error, Result};
 use lower::{HELD_INPUT, output_of};
 use run::Compiled;
@@ -72,6 +73,8 @@ pub struct Mesh {
     revision: u64,
     forward: Option<Compiled>,
     backward: Option<Compiled>,
+    /// What is measured while gradients go back, and where.
+    watch: Option<(Watch, WatchPlaces)>,
     /// The threads to use, unless those that all share.
     cpu: Option<Cpu>,
 }
@@ -121,6 +124,7 @@ impl Mesh {
             revision: network.revision,
             forward: None,
             backward: None,
+            watch: None,
             cpu: None,
         };
         if window > 0 {

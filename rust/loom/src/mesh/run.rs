@@ -90,7 +90,14 @@ pub(super) enum Compiled {
 impl Mesh {
     /// What lowers a tick of this mesh.
     pub(super) fn lowering<'a>(&'a self, network: &'a Network) -> Tick<'a> {
-        Tick { network, wiring: &self.wiring, rows: self.rows, training: self.training, given: &self.given }
+        Tick {
+            network,
+            wiring: &self.wiring,
+            rows: self.rows,
+            training: self.training,
+            given: &self.given,
+            watch: self.watch.as_ref().map(|(watch, _)| watch),
+        }
     }
 
     /// Multiplications of a unit's forward pass, about.
@@ -251,11 +258,14 @@ impl Mesh {
     }
 
     /// Goes back through the last `count` ticks, newest first; the registry holds the ring.
+    ///
+    /// Losses are means over `batch_rows` rows, where anything is measured.
     pub(super) fn run_backward(
         &self,
         network: &mut Network,
         compiled: &mut Compiled,
         count: usize,
+        batch_rows: u64,
     ) -> Result<()> {
         network.registry.prepare_gradients(network.precision().size());
         let edges: Vec<usize> =
@@ -265,18 +275,18 @@ impl Mesh {
             edges.iter().for_each(|edge| ring.clear(*edge, 0));
         }
         match compiled {
-            Compiled::Units(units) => self.units_back(network, units, count, &edges)?,
+            Compiled::Units(units) => self.units_back(network, units, count, batch_rows, &edges)?,
             #[cfg(feature = "gpu")]
             Compiled::Whole(run) => {
                 let ticks: Vec<crate::gpu::FrameTick> = (0..count as u64)
                     .map(|age| {
                         let gradients_zeroed = age == 0 && network.registry.gradients_zeroed;
                         let values = self.values(network, self.tick - age);
-                        let values = StepValues { gradients_zeroed, ..values };
+                        let values = StepValues { gradients_zeroed, batch_rows, ..values };
                         crate::gpu::FrameTick { clock: self.tick - age, values }
                     })
                     .collect();
-                run_frame(run, self.rows, network, Phase::Forward..=Phase::Backward, &ticks)?;
+                run_frame(run, self.rows, network, Phase::Forward..=Phase::Exchange, &ticks)?;
             }
         }
         network.registry.gradients_zeroed = false;
@@ -289,6 +299,7 @@ impl Mesh {
         network: &mut Network,
         units: &mut [Unit],
         count: usize,
+        batch_rows: u64,
         edges: &[usize],
     ) -> Result<()> {
         let anew = network.registry.gradients_zeroed;
@@ -297,7 +308,7 @@ impl Mesh {
         let mut sent = vec![false; edges.len()];
         for age in 0..count {
             let tick = self.tick - age as u64;
-            let values = self.values(network, tick);
+            let values = StepValues { batch_rows, ..self.values(network, tick) };
             let mut sending = vec![false; edges.len()];
             let Some(ring) = &mut network.registry.ring else {
                 return Err(Error::Internal("a mesh went back without its ring".into()));
@@ -308,7 +319,8 @@ impl Mesh {
                     self.given_ticks.contains(&(*layer, tick))
                         || self.wiring.edges_to(*layer).any(|edge| sent[edge])
                 };
-                unit.active = unit.layers.iter().any(reached);
+                // Measures are over all ticks of the window.
+                unit.active = self.watch.is_some() || unit.layers.iter().any(reached);
                 for edge in unit.layers.iter().flat_map(|layer| self.wiring.edges_of(*layer)) {
                     sending[edge] = unit.active;
                     if !unit.active {
@@ -317,7 +329,14 @@ impl Mesh {
                 }
             }
             self.run_units(&mut network.registry, units, &(Phase::Forward..=Phase::Backward), &values)?;
-            units.iter_mut().filter(|unit| unit.active).for_each(|unit| unit.fresh = false);
+            for unit in units.iter_mut().filter(|unit| unit.active) {
+                if self.watch.is_some() {
+                    let values = StepValues { gradients_zeroed: unit.fresh, ..values.clone() };
+                    let access = Access::Exclusive(&mut network.registry);
+                    unit.run.execute(access, Phase::Exchange..=Phase::Exchange, &values)?;
+                }
+                unit.fresh = false;
+            }
             sent = sending;
         }
         for unit in units.iter_mut() {

@@ -3,17 +3,23 @@
 use super::{Given, Mesh};
 use crate::cpu::{Access, StepValues};
 use crate::network::{Coordinates, Network};
-use crate::program::{Builder, Phase, Rewrites, Run};
+use crate::ops::measure::{Action, LinkBudget};
+use crate::program::{Builder, Kind, Phase, Rewrites, Run};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::train::{
-    LossOptions, OnNonFinite, Targets, TrainingConfig, Updates, count_update, loss_and_gradient, lower_clip,
-    lower_updates, prepare_state,
+    LossOptions, OnNonFinite, TargetMode, Targets, TrainingConfig, TweenConfig, Updates, Watching,
+    count_update, loss_and_gradient, lower_clip, lower_updates, prepare_state,
 };
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// How a mesh learns from a stream.
+///
+/// With a [`TweenConfig`](crate::train::TweenConfig) in `training`, every layer has a chain-rule target at every
+/// tick of the window, the output cell's layers too; its rule, depth scale and measures count. Figures of
+/// layers are over all ticks of a window, and a window in which the mean gap explodes is taken back along
+/// with the update before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SteppingConfig {
     /// Rate, rule, schedule, clipping, loss and what happens to what is not finite; what concerns epochs and
@@ -53,12 +59,16 @@ impl SteppingConfig {
                 return Err(Error::Value(format!("{name} must be at least 1, got 0")));
             }
         }
-        if self.training.tween.is_some() || self.training.watch.is_some() {
-            return Err(Error::Value(
-                "a mesh learns by backpropagation through time alone; leave tween and watch out".into(),
-            ));
+        match &self.training.tween {
+            Some(tween) if tween.mode != TargetMode::ChainRule || tween.local_steps > 1 => {
+                Err(Error::Value(format!(
+                    "a mesh has targets of mode chain_rule alone, with one local step; got {} with {}",
+                    tween.mode.name(),
+                    tween.local_steps
+                )))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -84,6 +94,8 @@ pub struct SteppingResult {
     pub updates: u64,
     /// Updates left out because something was not finite.
     pub skipped_updates: u64,
+    /// Updates that exploded, left out together with the one before each.
+    pub explosions: u64,
     /// Seconds from start to end.
     pub total_time: f64,
 }
@@ -92,6 +104,7 @@ pub struct SteppingResult {
 #[derive(Debug)]
 struct Waiting {
     tick: u64,
+    loss: f64,
     gradient: Tensor,
 }
 
@@ -213,13 +226,13 @@ impl Stepper {
             class_weight: training.class_weight.clone(),
         };
         let (loss, gradient) = loss_and_gradient(training.loss, output.view(), target, None, &options)?;
-        if !loss.is_finite() && training.on_nonfinite == OnNonFinite::Raise {
+        if !loss.is_finite() && !self.recovers() && training.on_nonfinite == OnNonFinite::Raise {
             return Err(Error::NonFinite(format!(
                 "the loss is {loss} at tick {}; lower learning_rate or set gradient_clip",
                 mesh.ticks()
             )));
         }
-        self.waiting.push(Waiting { tick: mesh.ticks(), gradient });
+        self.waiting.push(Waiting { tick: mesh.ticks(), loss, gradient });
         self.result.losses.push(loss);
         Ok(loss)
     }
@@ -235,28 +248,47 @@ impl Stepper {
             return Ok(());
         }
         let finite = waiting.iter().all(|waiting| waiting.gradient.view().first_non_finite().is_none());
-        if !finite {
+        if !finite && !self.recovers() {
             return self.leave_out(network, "the gradient of the loss");
         }
-        let count = waiting.len() as f64;
-        waiting.iter_mut().for_each(|waiting| divide(&mut waiting.gradient, count));
-        let given: Vec<Given<'_>> = waiting
-            .iter()
-            .map(|waiting| Given {
-                cell: self.output,
-                age: (mesh.ticks() - waiting.tick) as usize,
-                gradient: waiting.gradient.view(),
-            })
-            .collect();
+        let count = waiting.len();
+        let loss = waiting.iter().map(|waiting| waiting.loss).sum::<f64>() / count as f64;
+        mesh.check_trains(network)?;
+        mesh.forget_given();
+        for waiting in &mut waiting {
+            divide(&mut waiting.gradient, count as f64);
+            let age = (mesh.ticks() - waiting.tick) as usize;
+            let given = Given { cell: self.output, age, gradient: waiting.gradient.view() };
+            mesh.give(network, &given)?;
+        }
         network.zero_gradients();
-        mesh.backward(network, &given)?;
+        mesh.measure(network, self.config.training.watched());
+        mesh.go_back(network, (mesh.rows() * count) as u64)?;
+        self.apply(network, loss)
+    }
+
+    /// Whether updates that go wrong are taken back by the measures' judgement.
+    fn recovers(&self) -> bool {
+        self.config.training.watched().is_some_and(|watch| watch.explosion.is_some())
+    }
+
+    /// Clips, judges and updates by the gradients there are.
+    fn apply(&mut self, network: &mut Network, loss: f64) -> Result<()> {
         if self.update.is_none() || self.revision != network.revision {
             self.update = Some(self.compile(network)?);
             self.revision = network.revision;
         }
+        let recovers = self.recovers();
         let Some(run) = &mut self.update else {
             return Err(Error::Internal("a stepper lost its update".into()));
         };
+        run.rows = 1;
+        if let Some(port) = run.program().ports().row_losses {
+            match network.precision {
+                Precision::Float32 | Precision::Mixed => run.write::<f32>(port)[0] = loss as f32,
+                Precision::Float64 => run.write::<f64>(port)[0] = loss,
+            }
+        }
         let training = &self.config.training;
         let state = &network.optimizer_state;
         let values = StepValues {
@@ -276,22 +308,50 @@ impl Stepper {
             Precision::Float32 | Precision::Mixed => f64::from(run.read::<f32>(port)[0]),
             Precision::Float64 => run.read::<f64>(port)[0],
         });
-        if !norm.is_finite() {
+        if !norm.is_finite() && !recovers {
             return self.leave_out(network, "the gradient norm");
         }
-        run.execute(Access::Exclusive(&mut network.registry), Phase::Update..=Phase::Commit, &values)?;
+        let action = if recovers { network.judged_action()? } else { Action::Apply };
+        let last = if action == Action::Apply { Phase::Commit } else { Phase::Update };
+        run.execute(Access::Exclusive(&mut network.registry), Phase::Update..=last, &values)?;
         network.zero_gradients();
-        count_update(network);
-        self.result.updates += 1;
+        let exploded = action != Action::Apply;
+        if exploded {
+            network.synchronize_after_rollback()?;
+            let state = &mut network.optimizer_state;
+            state.step += 1;
+            state.updates = state.updates.saturating_sub(u64::from(action == Action::RollBack));
+            self.result.explosions += 1;
+        } else {
+            count_update(network);
+            self.result.updates += 1;
+        }
+        if let Some(watch) = self.config.training.watched() {
+            let kept = network.kept_measures()?;
+            network.measures.note(watch, loss, &kept, exploded);
+        }
         Ok(())
     }
 
     fn compile(&self, network: &Network) -> Result<Run> {
         let training = &self.config.training;
         let mut b = Builder::new(network.precision());
+        let gated = |tween: &TweenConfig| tween.watch.link_budget == LinkBudget::Alignment;
+        let mut watching = match training.watched() {
+            Some(watch) => Some(Watching::new(network, watch, training.tween.as_ref().is_some_and(gated))?),
+            None => None,
+        };
+        if watching.is_some() {
+            b.ports.row_losses = Some(b.input("losses", Shape::from(1), Kind::Real));
+        }
         let norm = training.gradient_clip.is_some() || training.on_nonfinite == OnNonFinite::Skip;
         lower_clip(network, &mut b, [norm, training.clip_value.is_some()], false)?;
-        let updates = Updates { depth_scale: training.depth_scale, ..Updates::new(&training.optimizer) };
+        if let Some(watching) = &mut watching {
+            watching.judge_ticks(&mut b)?;
+        }
+        let rule = training.rule();
+        let depth_scale = training.tween.as_ref().map_or(training.depth_scale, |tween| tween.depth_scale);
+        let updates = Updates { depth_scale, watching: watching.as_ref(), ..Updates::new(&rule) };
         lower_updates(network, &mut b, &updates)?;
         network.device().run(Arc::new(b.finish(1, &Rewrites::default())))
     }
