@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loom import _native
 from loom._checks import flag, whole
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gradients", "Mesh"]
 
-Gradients: TypeAlias = "Mapping[tuple[int, ...], Union[ArrayLike, Sequence[ArrayLike | None]]]"
+Gradients: TypeAlias = "Mapping[Any, ArrayLike | Sequence[ArrayLike | None]]"
 
 
 class Mesh:
@@ -102,8 +102,10 @@ class Mesh:
 
     @property
     def layers(self) -> int:
-        """How many layers there are: without links that point back, what each holds after as many
-        ticks is what it would make of the input in `Network.predict`.
+        """How many layers there are.
+
+        Without links that point back, what each holds after as many ticks is what it makes of the
+        input in `Network.predict`.
         """
         return self._native.layers()
 
@@ -218,7 +220,9 @@ class Mesh:
         """
         self._network._check_idle("a mesh")
         given = gradients if isinstance(gradients, Mapping) else {(-1, -1, -1): gradients}
-        return self._native.backward([part for cell, value in given.items() for part in self._given(cell, value)])
+        return self._native.backward(
+            [part for cell, value in given.items() for part in self._given(cell, value)]
+        )
 
     def _given(
         self, cell: Sequence[int], value: ArrayLike | Sequence[ArrayLike | None]
@@ -229,13 +233,13 @@ class Mesh:
         several = isinstance(value, (list, tuple)) and all(
             part is None or hasattr(part, "shape") for part in value
         )
-        parts: Sequence[ArrayLike | None] = value if several else [value]  # type: ignore[assignment, list-item]
+        parts: Sequence[ArrayLike | None] = value if several else [value]  # type: ignore[assignment]
         for age, part in enumerate(reversed(parts)):
             if part is not None:
                 yield at, age, as_real_array(part, self._network._precision, what="gradient")
 
     def clip_gradients(self, max_norm: float) -> float:
-        """Scales the network's gradients down where their norm exceeds a limit; see `Network.clip_gradients`."""
+        """Scales the gradients down where their norm exceeds a limit; see `Network.clip_gradients`."""
         return self._network.clip_gradients(max_norm)
 
     def apply_gradients(self, rate: float) -> None:
@@ -280,9 +284,11 @@ class Mesh:
             >>> mesh = loom.Mesh(net)
             >>> mesh.set_input(np.ones((1, 3)))
             >>> mesh.tick(2)
-            >>> path = tmp_path / "mesh.loom"
-            >>> mesh.save(path)
-            >>> loaded = loom.Mesh.load(path)
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     mesh.save(Path(folder) / "mesh.loom")
+            ...     loaded = loom.Mesh.load(Path(folder) / "mesh.loom")
             >>> loaded.ticks, bool((loaded.output() == mesh.output()).all())
             (2, True)
         """

@@ -254,12 +254,17 @@ def train_stepping(
     try:
         with Interrupts() as interrupts:
             for sample in stream:
-                if not isinstance(sample, (tuple, list)) or len(sample) != 2:
-                    raise DataError(f"a stream holds (x, y) pairs, got {type(sample).__name__}")
+                x, y = _pair(sample)
                 with interrupts.held:
-                    stepper.step(*sample)
+                    stepper.step(x, y)
     except KeyboardInterrupt:
         interrupted = True
     stepper.update()
     seconds = time.perf_counter() - started
     return replace(stepper.result, total_time=seconds, interrupted=interrupted)
+
+
+def _pair(sample: object) -> tuple[ArrayLike, ArrayLike | None]:
+    if isinstance(sample, (tuple, list)) and len(sample) == 2:
+        return sample[0], sample[1]
+    raise DataError(f"a stream holds (x, y) pairs, got {type(sample).__name__}")

@@ -183,10 +183,10 @@ impl Stepper {
     fn step(
         &self,
         py: Python<'_>,
-        input: &Bound<'_, PyAny>,
+        x: &Bound<'_, PyAny>,
         target: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<f64>> {
-        let input = RealArray::borrow(input)?;
+        let input = RealArray::borrow(x)?;
         let target = target.map(TargetArray::borrow).transpose()?;
         let sample =
             Sample { input: input.view()?, target: target.as_ref().map(TargetArray::view).transpose()? };

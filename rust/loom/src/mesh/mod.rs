@@ -43,6 +43,7 @@ use crate::{Device, Error, Result};
 use lower::{HELD_INPUT, output_of};
 use run::Compiled;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use wiring::Wiring;
 
 /// The most ticks a window may have.
@@ -301,12 +302,12 @@ impl Mesh {
         work: impl FnOnce(&mut Self, &mut Network) -> Result<()>,
     ) -> Result<()> {
         network.registry.ring = self.ring.take();
-        let outcome = work(self, network);
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, network)));
         self.ring = network.registry.ring.take();
         if let Some(ring) = &mut self.ring {
             ring.clock = self.tick;
         }
-        outcome
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn count_ticks(&mut self, count: usize) {

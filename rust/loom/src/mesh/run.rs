@@ -8,6 +8,7 @@ use crate::program::{Phase, Program, Run};
 use crate::tensor::Precision;
 use crate::{Device, Error, Result};
 use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// Below this many multiplications a tick stays on one thread: forking would cost more than it saves.
@@ -236,23 +237,11 @@ impl Mesh {
         };
         units.iter_mut().for_each(|unit| unit.exchange(registry));
         let shared = &*registry;
-        let small = |unit: &Unit| unit.active && unit.work < FEWEST_FOR_ALL;
-        for unit in units.iter_mut().filter(|unit| unit.active && unit.work >= FEWEST_FOR_ALL) {
-            unit.execute(cpu, shared, phases, values);
-        }
-        let work: usize = units.iter().filter(|unit| small(unit)).map(|unit| unit.work).sum();
-        if work < FEWEST_TO_FORK {
-            for unit in units.iter_mut().filter(|unit| small(unit)) {
-                unit.execute(cpu, shared, phases, values);
-            }
-        } else {
-            cpu.pool().for_each_chunk(units, 1, |_, units| {
-                for unit in units.iter_mut().filter(|unit| small(unit)) {
-                    unit.execute(cpu, shared, phases, values);
-                }
-            });
-        }
+        let ran = catch_unwind(AssertUnwindSafe(|| run_parts(cpu, shared, units, phases, values)));
         units.iter_mut().for_each(|unit| unit.exchange(registry));
+        if let Err(panic) = ran {
+            resume_unwind(panic);
+        }
         let outcomes = units.iter_mut().map(|unit| std::mem::replace(&mut unit.outcome, Ok(())));
         outcomes.collect()
     }
@@ -348,6 +337,31 @@ impl Mesh {
             unit.active = true;
         }
         Ok(())
+    }
+}
+
+/// Runs the units that take part: large ones one by one on all threads, the others side by side.
+fn run_parts(
+    cpu: &Cpu,
+    registry: &Registry,
+    units: &mut [Unit],
+    phases: &RangeInclusive<Phase>,
+    values: &StepValues,
+) {
+    let small = |unit: &Unit| unit.active && unit.work < FEWEST_FOR_ALL;
+    for unit in units.iter_mut().filter(|unit| unit.active && !small(unit)) {
+        unit.execute(cpu, registry, phases, values);
+    }
+    let run = |units: &mut [Unit]| {
+        for unit in units.iter_mut().filter(|unit| small(unit)) {
+            unit.execute(cpu, registry, phases, values);
+        }
+    };
+    let work: usize = units.iter().filter(|unit| small(unit)).map(|unit| unit.work).sum();
+    if work < FEWEST_TO_FORK {
+        run(units);
+    } else {
+        cpu.pool().for_each_chunk(units, 1, |_, units| run(units));
     }
 }
 

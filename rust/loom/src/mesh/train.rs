@@ -130,6 +130,12 @@ impl Stepper {
     /// [`Error::State`] where there is no output cell.
     pub fn new(network: &mut Network, mesh: &Mesh, config: &SteppingConfig, resume: bool) -> Result<Self> {
         config.validate()?;
+        if !mesh.is_training() {
+            return Err(Error::State(
+                "the mesh is not in training mode; make it with a window, and set training where it was turned off"
+                    .into(),
+            ));
+        }
         let between = config.ticks.saturating_mul(config.update_every);
         if between > mesh.window() {
             return Err(Error::Value(format!(
@@ -137,9 +143,6 @@ impl Stepper {
                  window of {}",
                 mesh.window()
             )));
-        }
-        if !mesh.is_training() {
-            return Err(Error::State("the mesh is not in training mode; call set_training(true)".into()));
         }
         let output = match config.output {
             Some(cell) => cell,
