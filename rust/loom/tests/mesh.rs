@@ -1,8 +1,12 @@
 //! Clock mode: what a mesh holds and how it learns, against networks without a clock, differences and itself.
 
 use loom::cpu::{Cpu, Isa};
+use loom::dtype::DType;
 use loom::io::SaveOptions;
-use loom::layers::{BatchNorm, Conv2D, Dense, Dropout, Embedding, Flatten, Gru, LayerNorm, TiedHead};
+use loom::layers::{
+    BatchNorm, Conv2D, Dense, Dropout, Embedding, Flatten, Gru, InitialState, LayerNorm, MultiHeadAttention,
+    TiedHead,
+};
 use loom::mesh::{Given, Mesh, Sample, Stepper, SteppingConfig, train_stepping};
 use loom::network::{Combine, Link};
 use loom::ops::pointwise::Activation;
@@ -181,6 +185,23 @@ fn gradients_through_time_are_those_of_differences() -> Result<()> {
     Ok(())
 }
 
+/// The golden dump of a clock tick, both ways: nothing is copied but the input, sums of gradients come from
+/// the tick after, and the layers whose derivatives need no more than their output are not computed again.
+#[test]
+fn a_tick_as_text() -> Result<()> {
+    let mut network = Network::new([3], [1, 1, 2])?;
+    network.add([0, 0, 0], Dense::new(4).activation(Activation::Tanh))?;
+    network.add([0, 0, 1], Dense::new(4).activation(Activation::Gelu))?;
+    network.add([0, 0, 1], Dense::new(2))?;
+    network.link(link([0, 0, 1], [0, 0, 0], Combine::Concat))?;
+    network.link(link([0, 0, 0], [0, 0, 1], Combine::Add))?;
+    let mut mesh = Mesh::new(&mut network, 2, 3)?;
+    let dump = mesh.programs(&mut network)?.map(|program| program.to_string()).join("\n\n");
+    let golden = include_str!("golden/clock_tick.txt");
+    assert_eq!(dump.trim(), golden.trim(), "the programs have changed; if they should have, update the file");
+    Ok(())
+}
+
 #[test]
 fn gradients_add_up_until_they_are_applied() -> Result<()> {
     let mut network = looped(Precision::Float64)?;
@@ -237,6 +258,51 @@ fn layers_that_share_parameters_learn_together() -> Result<()> {
         };
         let expected = (at(held[index] + STEP)? - at(held[index] - STEP)?) / (2.0 * STEP);
         assert!((found[index] - expected).abs() < 1e-8, "{index}: {} for {expected}", found[index]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_second_input_may_come_from_behind() -> Result<()> {
+    const STEP: f64 = 1e-5;
+    let build = || -> Result<(Network, Mesh)> {
+        let mut network = Network::with_options([2, 3], [1, 1, 3], Precision::Float64, 9)?;
+        network.add([0, 0, 0], Dense::new(4).activation(Activation::Tanh))?;
+        network.add([0, 0, 1], MultiHeadAttention::new(2).cross())?;
+        network.add([0, 0, 2], Dense::new(4).activation(Activation::Tanh))?;
+        network.link(link([0, 0, 2], [0, 0, 1], Combine::Context))?;
+        let mut mesh = Mesh::new(&mut network, 2, 8)?;
+        let input = numbers(12, 0.2);
+        mesh.set_input(&mut network, tensor_view(&[2, 2, 3], &input)?)?;
+        Ok((network, mesh))
+    };
+    let value = |network: &mut Network, mesh: &mut Mesh| -> Result<f64> {
+        mesh.tick(network, 7)?;
+        let output = mesh.output(network, [0, 0, 2])?.to_f64();
+        Ok(output.iter().zip(numbers(16, 0.5)).map(|(x, w)| x * w).sum())
+    };
+    let (mut network, mut mesh) = build()?;
+    value(&mut network, &mut mesh)?;
+    let weights = numbers(16, 0.5);
+    mesh.backward(&mut network, &[Given::newest([0, 0, 2], tensor_view(&[2, 2, 4], &weights)?)])?;
+    for cell in [[0, 0, 0], [0, 0, 1], [0, 0, 2]] {
+        for name in network.parameter_names(cell, 0)? {
+            let found = network.gradient(cell, 0, &name)?.to_f64();
+            let held = network.parameter(cell, 0, &name)?;
+            let (shape, held) = (held.shape().to_vec(), held.to_f64());
+            for index in 0..held.len() {
+                let at = |x: f64| -> Result<f64> {
+                    let (mut network, mut mesh) = build()?;
+                    let mut values = held.clone();
+                    values[index] = x;
+                    network.set_parameter(cell, 0, &name, tensor_view(&shape, &values)?)?;
+                    value(&mut network, &mut mesh)
+                };
+                let expected = (at(held[index] + STEP)? - at(held[index] - STEP)?) / (2.0 * STEP);
+                let error = (found[index] - expected).abs();
+                assert!(error < 1e-8, "{cell:?} {name} {index}: {} for {expected}", found[index]);
+            }
+        }
     }
     Ok(())
 }
@@ -442,6 +508,32 @@ fn a_saved_mesh_goes_on_bit_for_bit() -> Result<()> {
 }
 
 #[test]
+fn packed_weights_follow_what_is_learned() -> Result<()> {
+    let stream = Memory::new(24, 2, 2);
+    let mut network = remembering(4, true)?;
+    network.build()?;
+    network.morph(DType::Int8)?;
+    let mut mesh = Mesh::new(&mut network, 2, 4)?;
+    let before = bits(&network.active_parameter([0, 0, 0], 0, "weight")?);
+    train_stepping(&mut network, &mut mesh, stream.samples(), &stepping(2))?;
+    let after = network.active_parameter([0, 0, 0], 0, "weight")?;
+    assert_ne!(bits(&after), before);
+    // What the mesh computes from is what the packed weights say.
+    mesh.set_training(false)?;
+    mesh.reset();
+    let input = [1.0f32, -1.0];
+    mesh.set_input(&mut network, tensor_view(&[2, 1], &input)?)?;
+    mesh.tick(&mut network, 1)?;
+    let (weight, bias) = (after.to_f64(), network.parameter([0, 0, 0], 0, "bias")?.to_f64());
+    let held = mesh.output(&network, [0, 0, 0])?.to_f64();
+    for (unit, (found, bias)) in held.iter().zip(&bias).enumerate() {
+        let expected = (weight[unit * 25] + bias).tanh();
+        assert!((found - expected).abs() < 1e-5, "{found} instead of {expected}");
+    }
+    Ok(())
+}
+
+#[test]
 fn running_statistics_follow_every_tick_of_training() -> Result<()> {
     let mut network = Network::with_options([2], [1, 1, 1], Precision::Float32, 1)?;
     network.add([0, 0, 0], BatchNorm::default())?;
@@ -510,6 +602,11 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     growing.add([0, 0, 0], LayerNorm::default())?;
     growing.link(link([0, 0, 0], [0, 0, 0], Combine::Concat))?;
     assert!(message(Mesh::new(&mut growing, 1, 0).map(drop)).contains("do not settle"));
+    let mut around = Network::new([4, 2], [1, 1, 2])?;
+    around.add([0, 0, 0], Gru { initial_state: InitialState::Context, ..Gru::new(3) })?;
+    around.add([0, 0, 1], Dense::new(3))?;
+    around.link(link([0, 0, 1], [0, 0, 0], Combine::Context))?;
+    assert!(message(Mesh::new(&mut around, 1, 0).map(drop)).contains("depends on itself"));
     let mut stateful = Network::new([4, 2], [1, 1, 1])?;
     stateful.add([0, 0, 0], Gru { stateful: true, ..Gru::new(3) })?;
     assert!(message(Mesh::new(&mut stateful, 1, 0).map(drop)).contains("carries a state"));

@@ -37,6 +37,7 @@ pub use train::{Sample, Stepper, SteppingConfig, SteppingResult, train_stepping}
 
 use crate::cpu::{Cpu, Real};
 use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};
+use crate::program::Program;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::train::{Watch, WatchPlaces};
 use crate::{Device, Error, Result};
@@ -264,6 +265,17 @@ impl Mesh {
         let number = network.layers().position(|placed| *placed.path() == path);
         let number = number.ok_or_else(|| Error::Internal("a layer lost its number".into()))?;
         self.held(network, number, age)
+    }
+
+    /// One tick of all layers in one program, forwards and backwards, to look at: as a GPU runs it.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a network that has changed.
+    pub fn programs(&mut self, network: &mut Network) -> Result<[Program; 2]> {
+        self.check(network)?;
+        let all: Vec<usize> = (0..self.layers()).collect();
+        let tick = self.lowering(network);
+        Ok([tick.forward(&all, self.keeps_input())?, tick.backward(&all)?])
     }
 
     fn held(&self, network: &Network, layer: usize, age: usize) -> Result<Tensor> {

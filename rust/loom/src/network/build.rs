@@ -231,7 +231,8 @@ impl Network {
                     match &context {
                         Some(context) => inputs.push(context.clone()),
                         None if strict => return Err(at_layer(placed, no_context())),
-                        None => inputs.clear(),
+                        // From behind, and most likely like what comes from before.
+                        None => inputs.extend(inputs.first().cloned()),
                     }
                 }
                 if inputs.is_empty() {
