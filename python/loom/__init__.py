@@ -71,10 +71,12 @@ if TYPE_CHECKING:
     )
     from loom.evaluation import evaluate
     from loom.measuring import BottleneckWarning, MeasureHistory, Measures, Observe
+    from loom.mesh import Mesh
     from loom.network import Network, Sequential, load
     from loom.optimizers import SGD, Adam, AdamW, RMSprop
     from loom.result import TrainingResult
     from loom.session import Session
+    from loom.stepping import Stepper, SteppingResult, train_stepping
     from loom.trainer import Trainer
     from loom.training import train
     from loom.tween_report import LayerReport, TweenReport
@@ -110,6 +112,7 @@ __all__ = [
     "LoomError",
     "MeasureHistory",
     "Measures",
+    "Mesh",
     "MissingExtraError",
     "ModelCheckpoint",
     "Network",
@@ -122,6 +125,8 @@ __all__ = [
     "Session",
     "ShapeError",
     "StateError",
+    "Stepper",
+    "SteppingResult",
     "StopTraining",
     "Trainer",
     "TrainingBatch",
@@ -152,6 +157,7 @@ __all__ = [
     "schedules",
     "time_frames",
     "train",
+    "train_stepping",
 ]
 
 _MODULES = frozenset(
@@ -184,6 +190,7 @@ _HOMES = {
     "LayerReport": "tween_report",
     "MeasureHistory": "measuring",
     "Measures": "measuring",
+    "Mesh": "mesh",
     "ModelCheckpoint": "callbacks",
     "Network": "network",
     "NetworkConfig": "architecture",
@@ -191,6 +198,8 @@ _HOMES = {
     "RMSprop": "optimizers",
     "SGD": "optimizers",
     "Sequential": "network",
+    "Stepper": "stepping",
+    "SteppingResult": "stepping",
     "StopTraining": "callbacks",
     "Trainer": "trainer",
     "TrainingBatch": "data",
@@ -213,6 +222,7 @@ _HOMES = {
     "Session": "session",
     "layers": "catalogue",
     "train": "training",
+    "train_stepping": "stepping",
 }
 
 

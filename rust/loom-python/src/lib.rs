@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod arrays;
 mod device;
 mod error;
+mod mesh;
 mod network;
 mod session;
 mod training;
@@ -19,6 +20,8 @@ mod _native {
     use super::device::{
         adapters, frame_statistics, open_gpu, release_gpus, reset_frame_statistics, time_frames,
     };
+    #[pymodule_export]
+    use super::mesh::{Mesh, Stepper};
     #[pymodule_export]
     use super::network::Network;
     #[pymodule_export]

@@ -53,7 +53,8 @@ fn busy() -> PyErr {
 }
 
 impl Network {
-    fn new(engine: Engine) -> Self {
+    /// An engine's network.
+    pub fn new(engine: Engine) -> Self {
         Self { engine: RwLock::new(engine), settling: AtomicUsize::new(0), settled: AtomicUsize::new(0) }
     }
 

@@ -39,6 +39,7 @@ pub mod dtype;
 pub mod gpu;
 pub mod io;
 pub mod layers;
+pub mod mesh;
 pub mod network;
 pub mod ops;
 pub mod program;

@@ -16,15 +16,54 @@ pub enum Access<'a> {
     Shared(&'a Registry),
     /// Masters and versions are only read; steps write what a session carries.
     Session(&'a Registry, &'a mut Carried),
+    /// Masters, versions and rings are only read; steps write what the caller has taken out.
+    Part(&'a Registry, &'a mut [Part]),
     /// Steps may write masters, gradients and moments.
     Exclusive(&'a mut Registry),
+}
+
+/// Something stored that was taken out of the registry, so that one of several threads may write it.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// Where it belongs.
+    pub owner: PartOwner,
+    /// Its content.
+    pub buffer: Buffer,
+}
+
+/// Whose memory a part is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PartOwner {
+    /// Nobody's.
+    #[default]
+    None,
+    /// A ring's.
+    Ring {
+        /// Whose.
+        member: usize,
+        /// Of how many ticks ago.
+        age: usize,
+    },
+    /// A store's gradients.
+    Gradient(usize),
+}
+
+impl Part {
+    /// Whether a place lies in it.
+    fn holds(&self, place: Place) -> bool {
+        match (place, self.owner) {
+            (Place::Ring { member, age }, owner) => owner == PartOwner::Ring { member, age },
+            (Place::Gradient(parameter), PartOwner::Gradient(store)) => parameter.store == store,
+            _ => false,
+        }
+    }
 }
 
 impl Access<'_> {
     /// The registry, to read.
     pub(crate) fn get(&self) -> &Registry {
         match self {
-            Access::Shared(registry) | Access::Session(registry, _) => registry,
+            Access::Shared(registry) | Access::Session(registry, _) | Access::Part(registry, _) => registry,
             Access::Exclusive(registry) => registry,
         }
     }
@@ -32,7 +71,7 @@ impl Access<'_> {
     /// What layers carry from call to call.
     pub(crate) fn carried(&self) -> Option<&Carried> {
         match self {
-            Access::Shared(_) => None,
+            Access::Shared(_) | Access::Part(..) => None,
             Access::Session(_, carried) => Some(carried),
             Access::Exclusive(registry) => registry.carried.as_ref(),
         }
@@ -40,7 +79,7 @@ impl Access<'_> {
 
     fn carried_mut(&mut self) -> Result<&mut Carried> {
         let carried = match self {
-            Access::Shared(_) => None,
+            Access::Shared(_) | Access::Part(..) => None,
             Access::Session(_, carried) => Some(&mut **carried),
             Access::Exclusive(registry) => registry.carried.as_mut(),
         };
@@ -49,7 +88,7 @@ impl Access<'_> {
 
     fn get_mut(&mut self) -> Result<&mut Registry> {
         match self {
-            Access::Shared(_) | Access::Session(..) => {
+            Access::Shared(_) | Access::Session(..) | Access::Part(..) => {
                 Err(Error::Internal("an inference program writes the registry".into()))
             }
             Access::Exclusive(registry) => Ok(registry),
@@ -156,8 +195,18 @@ fn stored_buffer<'a>(place: Place, access: &'a mut Access<'_>) -> Result<&'a mut
     if let Place::Carried(number) = place {
         return Ok(&mut access.carried_mut()?.buffers[number]);
     }
+    if let Access::Part(_, parts) = access {
+        let part = parts.iter_mut().find(|part| part.holds(place));
+        return part.map(|part| &mut part.buffer).ok_or_else(|| {
+            Error::Internal(format!("{place:?} is not among what this part of a tick writes"))
+        });
+    }
     let registry = access.get_mut()?;
     match place {
+        Place::Ring { member, age } => match &mut registry.ring {
+            Some(ring) => Ok(ring.buffer_mut(member, age)),
+            None => Err(Error::Internal("a program of ticks ran without a ring".into())),
+        },
         Place::Master(parameter) => registry.stores[parameter.store].master_buffer_mut(),
         Place::Gradient(parameter) => Ok(&mut registry.gradients[parameter.store]),
         Place::Moment { store, slot } => Ok(&mut registry.moments[store][slot]),
@@ -196,6 +245,18 @@ fn resolve<'a, T: Real>(
                 access.carried().ok_or_else(|| Error::Internal("nothing is carried by this call".into()))?;
             &carried.buffers[number].bytes()[..info.len(run.rows) * size_of::<T>()]
         }
+        Place::Ring { member, age } => {
+            let part = match access {
+                Access::Part(_, parts) => parts.iter().find(|part| part.holds(Place::Ring { member, age })),
+                _ => None,
+            };
+            let buffer = match (part, &registry.ring) {
+                (Some(part), _) => &part.buffer,
+                (None, Some(ring)) => ring.buffer(member, age),
+                (None, None) => return Err(Error::Internal("a program of ticks ran without a ring".into())),
+            };
+            &buffer.bytes()[..info.len(run.rows) * size_of::<T>()]
+        }
         Place::Version(parameter, dtype) => {
             let index = parameter
                 .parameter
@@ -228,7 +289,9 @@ fn destination<'a, T: Real>(
             };
             &mut taken.buffer.bytes_mut()[..info.len(rows) * size]
         }
-        Place::Carried(_) => &mut taken.buffer.bytes_mut()[..info.len(rows) * size_of::<T>()],
+        Place::Carried(_) | Place::Ring { .. } => {
+            &mut taken.buffer.bytes_mut()[..info.len(rows) * size_of::<T>()]
+        }
         _ => taken.buffer.bytes_mut(),
     }
 }

@@ -13,7 +13,7 @@ pub mod simd;
 
 pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
 pub use context::Cpu;
-pub use execute::{Access, execute};
+pub use execute::{Access, Part, PartOwner, execute};
 pub use float_control::FloatControl;
 pub use isa::{Isa, Level};
 pub use math::Math;

@@ -234,3 +234,57 @@ pub(super) fn note_writes(
     registry.mirror = Some(inner.into());
     Ok(())
 }
+
+/// Reads back the start of a piece of memory.
+///
+/// # Errors
+/// [`Error::Device`] where the device was lost or is out of memory.
+pub(crate) fn read_back(gpu: &Gpu, memory: &super::device::Allocation, bytes: &mut [u8]) -> Result<()> {
+    Frame::download(gpu, &mut [(Operand::new(memory, 0, bytes.len() / 4), bytes)])
+}
+
+/// One tick of a frame of ticks.
+#[derive(Clone, Debug)]
+pub(crate) struct FrameTick {
+    /// Where the registry's ring stands.
+    pub clock: u64,
+    /// Its values.
+    pub values: StepValues,
+}
+
+/// Runs a program once for each of these ticks in one frame, without waiting for them to end: each
+/// place of the ring has its dispatches recorded once.
+///
+/// # Errors
+/// [`Error::Device`] where the device cannot run a step, naming the layer.
+pub(crate) fn execute_ticks(
+    memory: &mut Memory,
+    program: &Program,
+    rows: usize,
+    registry: &mut Registry,
+    phases: RangeInclusive<Phase>,
+    ticks: &[FrameTick],
+) -> Result<()> {
+    let gpu = memory.gpu().clone();
+    gpu.check()?;
+    let Some(first) = ticks.first() else { return Ok(()) };
+    let mut lists = Vec::with_capacity(ticks.len());
+    for tick in ticks {
+        if let Some(ring) = &mut registry.ring {
+            ring.clock = tick.clock;
+        }
+        let stored = Stored { registry, carried: None };
+        let mut mirror = registry.mirror()?;
+        let zeroed = tick.values.gradients_zeroed;
+        lists.push(memory.dispatches(program, stored, &mut mirror, rows, zeroed, phases.clone())?);
+    }
+    let table: Vec<u8> = ticks.iter().flat_map(|tick| encode_step(&tick.values, 0)).collect();
+    memory.set_table(&table)?;
+    gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(&first.values)));
+    let mut frame = Frame::begin(&gpu, memory.table_group());
+    for (number, list) in lists.iter().enumerate() {
+        list.iter().for_each(|dispatch| frame.record(dispatch, number as u32));
+    }
+    frame.finish(ticks.len())?;
+    note_writes(program, registry, &phases)
+}

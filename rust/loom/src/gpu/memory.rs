@@ -8,7 +8,7 @@ use super::mirror::Mirror;
 use super::recorder::{BothGradients, Dispatch, Recorder, schedule};
 use super::steps::STEP_BYTES;
 use crate::dtype::DType;
-use crate::network::{Carried, Registry};
+use crate::network::{Carried, Registry, Ring};
 use crate::ops::{Direction, Op};
 use crate::program::{Kind, Phase, Place, Program, Step, Value, Write};
 use crate::{Error, Result};
@@ -114,6 +114,8 @@ struct ListKey {
     rows: usize,
     gradients_zeroed: bool,
     phases: RangeInclusive<Phase>,
+    /// Where the ring stands, in programs of ticks.
+    turn: usize,
 }
 
 /// The most lists kept: full and last batch, first and later contributions.
@@ -220,7 +222,8 @@ impl Memory {
             self.lists.clear();
             self.generation = mirror.generation();
         }
-        let key = ListKey { rows, gradients_zeroed, phases };
+        let turn = registry.ring.as_ref().map_or(0, Ring::turn);
+        let key = ListKey { rows, gradients_zeroed, phases, turn };
         if let Some((_, list)) = self.lists.iter().find(|(known, _)| *known == key) {
             return Ok(list.clone());
         }
@@ -236,6 +239,13 @@ impl Memory {
                 allocation
                     .map(|allocation| Operand::new(allocation, 0, elements))
                     .ok_or_else(|| Error::Internal("nothing is carried by this call".into()))
+            }
+            Place::Ring { member, age } => {
+                let elements = program.value(*value).len(rows);
+                let allocation = registry.ring.as_ref().and_then(|ring| ring.allocation(member, age));
+                allocation
+                    .map(|allocation| Operand::new(allocation, 0, elements))
+                    .ok_or_else(|| Error::Internal("a program of ticks ran without a ring".into()))
             }
             place => mirror.operand(place, registry),
         };
@@ -281,7 +291,8 @@ impl Memory {
         let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
         self.gpu.pipelines.compile(&self.gpu.device, &pipelines);
         self.gpu.check()?;
-        if self.lists.len() >= MAX_LISTS {
+        // One for each turn of a ring, and twice that for gradients.
+        if self.lists.len() >= MAX_LISTS + registry.ring.as_ref().map_or(0, |ring| 2 * ring.turns()) {
             self.lists.clear();
         }
         let list = Arc::new(list);

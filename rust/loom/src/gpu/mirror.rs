@@ -138,7 +138,7 @@ impl Mirror {
                     self.prepare_moments(store, registry)?;
                 }
                 Place::State(_) => states = true,
-                Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => {}
+                Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) | Place::Ring { .. } => {}
             }
         }
         for step in &program.steps {
@@ -323,7 +323,7 @@ impl Mirror {
                 let memory = self.kept.get(number).and_then(Option::as_ref).ok_or_else(gone)?;
                 Ok(Operand::new(memory, 0, registry.states[number].spec.shape.len()))
             }
-            Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => Err(gone()),
+            Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) | Place::Ring { .. } => Err(gone()),
         }
     }
 
@@ -374,7 +374,11 @@ impl Mirror {
                     Place::Gradient(_) => self.gradients = Side::Device,
                     Place::Moment { .. } => self.moments = Side::Device,
                     Place::State(_) => self.states = Side::Device,
-                    Place::Version(..) | Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) => {}
+                    Place::Version(..)
+                    | Place::Buffer(_)
+                    | Place::Alias(_)
+                    | Place::Carried(_)
+                    | Place::Ring { .. } => {}
                 }
             }
             if let Op::Encode(encode) = &step.op {

@@ -42,7 +42,7 @@ pub use timer::{KernelTime, Timing};
 #[cfg(test)]
 pub(crate) use adapter::open_another;
 pub(crate) use adapter::{first_hardware, open};
-pub(crate) use frame::execute;
+pub(crate) use frame::{FrameTick, execute, execute_ticks, read_back};
 pub(crate) use memory::{Memory, OFFSET_ELEMENTS};
 pub(crate) use mirror::Mirror;
 pub(crate) use training::{FrameStep, Outcome, Outcomes, Resident, train_frame};

@@ -9,7 +9,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// [`Error::Io`] saying what was refused; an older file at `path` is then untouched.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |source| Error::Io { context: format!("could not write {}", path.display()), source };
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

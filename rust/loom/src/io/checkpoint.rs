@@ -6,8 +6,8 @@
 //! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training` and
 //! `loom.watched`.
 
-use super::atomic;
 use super::watched::Watched;
+use super::{Extra, atomic};
 use crate::dtype::DType;
 use crate::network::{Network, PlacedLayer};
 use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
@@ -83,6 +83,11 @@ impl Network {
     /// # Errors
     /// Whatever [`build`](Network::build) refuses.
     pub fn to_bytes(&mut self, options: SaveOptions) -> Result<Vec<u8>> {
+        self.bytes_with(options, None)
+    }
+
+    /// [`to_bytes`](Self::to_bytes) with something beside the network.
+    pub(crate) fn bytes_with(&mut self, options: SaveOptions, extra: Option<Extra>) -> Result<Vec<u8>> {
         self.build()?;
         self.synchronize()?;
         let mut entries: Vec<(String, Entry)> = Vec::new();
@@ -109,6 +114,10 @@ impl Network {
             metadata.insert("loom.training".into(), state);
             let watched = self.collect_training(&mut entries)?;
             metadata.insert("loom.watched".into(), serde_json::to_string(&watched).map_err(unwritable)?);
+        }
+        if let Some(extra) = extra {
+            metadata.insert(extra.key.into(), extra.metadata().into());
+            entries.extend(extra.entries(self.real_dtype()));
         }
         safetensors::serialize(entries.iter().map(|(name, entry)| (name.as_str(), entry)), Some(metadata))
             .map_err(unwritable)

@@ -2,6 +2,10 @@
 
 mod atomic;
 mod checkpoint;
+mod extra;
 mod watched;
 
 pub use checkpoint::{FORMAT, SaveOptions};
+
+pub(crate) use atomic::write;
+pub(crate) use extra::Extra;

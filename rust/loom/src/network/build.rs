@@ -164,31 +164,87 @@ impl Network {
         Ok(output)
     }
 
+    /// Input and output extents of every layer for a network input of this shape.
+    ///
+    /// What a link that points back brings is known only once its source is: until then its target is
+    /// looked at as if nothing came, again and again until nothing new becomes known.
     fn infer_shapes_from(&self, input: Shape) -> Result<Vec<LayerShapes>> {
-        let mut shape = input;
-        let mut shapes = Vec::new();
-        let mut outputs: Vec<Shape> = Vec::with_capacity(self.cells.len());
-        for (number, cell) in self.cells.iter().enumerate() {
-            let mut context = None;
-            for (source, link) in self.links_into(number)? {
-                shape = link.combined_shape(&shape, &outputs[source])?;
-                if link.combine == Combine::Context {
-                    context = Some(&outputs[source]);
-                }
+        let mut known: Vec<Option<Shape>> = vec![None; self.cells.len()];
+        let mut points_back = false;
+        for cell in 0..self.cells.len() {
+            points_back |= self.links_to(cell)?.iter().any(|(source, _)| *source >= cell);
+        }
+        // Each pass but the last makes the output of one more cell known, or none for good.
+        let passes = if points_back { self.cells.len() + 1 } else { 0 };
+        for _ in 0..passes {
+            let before = known.clone();
+            self.infer_pass(&input, &mut known, false)?;
+            if before == known {
+                break;
             }
-            for placed in cell {
-                let mut inputs = vec![shape];
-                if placed.layer.takes_context() {
-                    inputs.push(context.ok_or_else(|| at_layer(placed, no_context()))?.clone());
-                }
-                let output = placed.layer.output_shape(&inputs).map_err(|error| at_layer(placed, error))?;
-                shape = output.clone();
-                shapes.push(LayerShapes { inputs, output });
-            }
-            outputs.push(shape.clone());
+        }
+        let settled = known.clone();
+        let shapes = self.infer_pass(&input, &mut known, true)?;
+        if points_back && settled != known {
+            return Err(Error::Shape(
+                "the shapes around a link that points back do not settle: each pass through the loop makes \
+                 them larger; add links instead of concatenating them, or put a layer of fixed output into \
+                 the loop"
+                    .into(),
+            ));
         }
         if shapes.is_empty() {
             return Err(Error::Value("the network has no layer; add one to a cell first".into()));
+        }
+        Ok(shapes)
+    }
+
+    /// Passes through the grid once, with what is known of the cells' outputs, and notes what becomes known.
+    /// Unless `strict`, what does not fit is left unknown.
+    fn infer_pass(
+        &self,
+        input: &Shape,
+        known: &mut [Option<Shape>],
+        strict: bool,
+    ) -> Result<Vec<LayerShapes>> {
+        let mut shape = Some(input.clone());
+        let mut shapes = Vec::new();
+        let keep = |result: Result<Shape>| match result {
+            Err(error) if strict => Err(error),
+            other => Ok(other.ok()),
+        };
+        for (number, cell) in self.cells.iter().enumerate() {
+            let mut context = None;
+            for (source, link) in self.links_to(number)? {
+                match (&shape, &known[source]) {
+                    (Some(held), Some(linked)) => shape = keep(link.combined_shape(held, linked))?,
+                    (Some(_), None) if strict => return Err(link.unknown_source()),
+                    _ => {}
+                }
+                if link.combine == Combine::Context {
+                    context = known[source].clone();
+                }
+            }
+            for placed in cell {
+                let mut inputs = Vec::from_iter(shape.take());
+                if placed.layer.takes_context() {
+                    match &context {
+                        Some(context) => inputs.push(context.clone()),
+                        None if strict => return Err(at_layer(placed, no_context())),
+                        // From behind, and most likely like what comes from before.
+                        None => inputs.extend(inputs.first().cloned()),
+                    }
+                }
+                if inputs.is_empty() {
+                    continue;
+                }
+                let output = placed.layer.output_shape(&inputs).map_err(|error| at_layer(placed, error));
+                shape = keep(output)?;
+                if let Some(output) = &shape {
+                    shapes.push(LayerShapes { inputs, output: output.clone() });
+                }
+            }
+            known[number] = shape.clone();
         }
         Ok(shapes)
     }

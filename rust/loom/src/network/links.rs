@@ -39,8 +39,8 @@ impl Network {
     /// Hands the output of a cell to another one, beside what flows there anyway. Several links into one
     /// cell are taken in the order in which they were made.
     ///
-    /// A link that points back (to its own cell or an earlier one) is for clock mode only: the network
-    /// then cannot be built as a feed-forward one.
+    /// A link that points back (to its own cell or an earlier one) is for clock mode only
+    /// ([`Mesh`](crate::mesh::Mesh)): the network then cannot run as a feed-forward one.
     ///
     /// # Errors
     /// [`Error::Index`] for a cell that is not there, [`Error::Value`] for an axis without
@@ -71,21 +71,27 @@ impl Network {
     /// # Errors
     /// [`Error::State`] for one that points back.
     pub(crate) fn links_into(&self, cell: usize) -> Result<Vec<(usize, &Link)>> {
+        let found = self.links_to(cell)?;
+        match found.iter().find(|(source, _)| *source >= cell) {
+            Some((_, link)) => Err(Error::State(format!(
+                "{} points back; such links are for clock mode only, where every layer fires at every tick: \
+                 make a mesh of the network",
+                link.named()
+            ))),
+            None => Ok(found),
+        }
+    }
+
+    /// The links into a cell from wherever, with the number of the cell that each comes from.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for one from a cell that is not there.
+    pub(crate) fn links_to(&self, cell: usize) -> Result<Vec<(usize, &Link)>> {
         let mut found = Vec::new();
         for link in &self.links {
-            if self.cell_index(link.target)? != cell {
-                continue;
+            if self.cell_index(link.target)? == cell {
+                found.push((self.cell_index(link.source)?, link));
             }
-            let source = self.cell_index(link.source)?;
-            if source >= cell {
-                return Err(Error::State(format!(
-                    "the link from cell {} to cell {} points back; such links are for clock mode only, \
-                     where every layer fires at every tick",
-                    Shape::from(link.source),
-                    Shape::from(link.target)
-                )));
-            }
-            found.push((source, link));
         }
         Ok(found)
     }
@@ -105,6 +111,11 @@ impl Network {
 impl Link {
     fn named(&self) -> String {
         format!("the link from cell {} to cell {}", Shape::from(self.source), Shape::from(self.target))
+    }
+
+    /// The error of a link whose source's shape cannot be found out.
+    pub(crate) fn unknown_source(&self) -> Error {
+        Error::Shape(format!("what {} brings depends on itself: its shape cannot be found out", self.named()))
     }
 
     /// The shape of the target's input once this value has arrived.

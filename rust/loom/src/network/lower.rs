@@ -238,7 +238,7 @@ impl Network {
         specs
     }
 
-    fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
+    pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
         let parameters = match placed.store {
             None => Vec::new(),
             Some(store) => self.registry.stores[store]
@@ -290,7 +290,7 @@ impl Network {
 }
 
 /// The error of a layer that takes a context in a cell that gets none.
-pub(super) fn no_context() -> Error {
+pub(crate) fn no_context() -> Error {
     Error::State(
         "the layer reads a second input; hand it another cell's output with link(source, target, \
          combine=\"context\")"

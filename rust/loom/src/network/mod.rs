@@ -11,6 +11,7 @@ mod lower;
 mod manual;
 mod predict;
 mod registry;
+mod ring;
 mod session;
 mod states;
 mod summary;
@@ -18,14 +19,15 @@ mod summary;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub use inspect::{LayerStatistics, LayerValue};
 pub use links::{Combine, Link};
-pub(crate) use lower::Observe;
 pub use lower::{Lowered, Mode, SessionExtent};
+pub(crate) use lower::{Observe, no_context};
 pub use manual::{GradientStatistics, ManualStep};
 #[cfg(test)]
 pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
 pub(crate) use predict::{check_finite, check_rows};
 pub use registry::Registry;
+pub(crate) use ring::{Member, Ring};
 pub use session::Session;
 pub use states::Carried;
 pub(crate) use states::State;
@@ -102,6 +104,8 @@ pub struct Network {
     pub(crate) rewrites: Rewrites,
     /// What it computes on.
     pub(crate) device: Device,
+    /// Grows with every change that compiled programs depend on.
+    pub(crate) revision: u64,
 }
 
 impl Network {
@@ -155,6 +159,7 @@ impl Network {
             measures: Measures::default(),
             rewrites: Rewrites::default(),
             device: Device::Cpu,
+            revision: 0,
         })
     }
 
@@ -375,6 +380,7 @@ impl Network {
     pub(crate) fn invalidate(&mut self) {
         self.programs.clear();
         self.history = None;
+        self.revision += 1;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Everything of a network that persists from step to step.
 
+use super::ring::Ring;
 use super::states::{Carried, State};
 #[cfg(not(feature = "gpu"))]
 use crate::Device;
@@ -35,6 +36,8 @@ pub struct Registry {
     pub(crate) feedback_slots: usize,
     /// What layers carry from batch to batch of training, where any does; not saved.
     pub(crate) carried: Option<Carried>,
+    /// What a mesh has held at its last ticks, while one of its programs runs.
+    pub(crate) ring: Option<Ring>,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
     /// The copies on a GPU, where the network is on one.

@@ -147,6 +147,62 @@ impl Builder {
         value
     }
 
+    /// What member `member` of a clocked network's ring held `age` ticks ago, one `shape` a row.
+    pub fn ring(&mut self, label: &'static str, shape: Shape, member: usize, age: usize) -> Value {
+        let place = Place::Ring { member, age };
+        if let Some(value) = self.stored.get(&place) {
+            return *value;
+        }
+        let value =
+            self.define(ValueInfo { label, shape, per_row: true, kind: Kind::Real, place, pinned: true });
+        self.stored.insert(place, value);
+        value
+    }
+
+    /// Leaves a value in a ring: whoever makes it writes it there, unless it has a place already.
+    pub fn settle(&mut self, value: Value, label: &'static str, member: usize, age: usize) {
+        let owner = super::owner(&self.values, value);
+        let made = self.steps.iter().any(|step| step.writes.contains(&owner));
+        let info = &mut self.values[owner.index()];
+        let free = made && !info.pinned && info.per_row && info.kind == Kind::Real;
+        if free && matches!(info.place, Place::Buffer(_)) {
+            info.place = Place::Ring { member, age };
+            info.pinned = true;
+            return;
+        }
+        let shape = self.shape(value).clone();
+        let ring = self.ring(label, shape, member, age);
+        self.effect(Sum { operands: 1 }, &[value], &[ring]);
+    }
+
+    /// Lets the steps of the backward phase read one value instead of another of the same content.
+    pub fn read_instead(&mut self, value: Value, other: Value) {
+        for step in self.steps.iter_mut().filter(|step| step.phase == Phase::Backward) {
+            for read in step.reads.iter_mut().filter(|read| **read == value) {
+                *read = other;
+            }
+        }
+    }
+
+    /// Drops the steps whose results nobody reads.
+    pub fn prune(&mut self) {
+        let mut read: HashSet<Value> = HashSet::new();
+        let mut kept = Vec::with_capacity(self.steps.len());
+        for step in std::mem::take(&mut self.steps).into_iter().rev() {
+            let needed = step.writes.iter().any(|value| {
+                let owner = super::owner(&self.values, *value);
+                let info = &self.values[owner.index()];
+                info.pinned || !matches!(info.place, Place::Buffer(_)) || read.contains(&owner)
+            });
+            if needed {
+                read.extend(step.reads.iter().map(|value| super::owner(&self.values, *value)));
+                kept.push(step);
+            }
+        }
+        kept.reverse();
+        self.steps = kept;
+    }
+
     /// Pushes an operation that overwrites what a layer keeps, once the step has been found good.
     pub fn commit(&mut self, op: impl Into<Op>, reads: &[Value], writes: &[Value]) {
         if self.commits_suppressed {

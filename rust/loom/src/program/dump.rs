@@ -38,6 +38,7 @@ impl Program {
             Place::Moment { store, slot } => format!("moment {store}/{slot}"),
             Place::State(state) => format!("state {state}"),
             Place::Carried(carried) => format!("carried {carried}"),
+            Place::Ring { member, age } => format!("ring {member}-{age}"),
             Place::Alias(_) => unreachable!("owners are no aliases"),
         };
         format!("{} {per_row}{} @{place}", info.label, info.shape)

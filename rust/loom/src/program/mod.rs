@@ -69,6 +69,13 @@ pub enum Place {
     State(usize),
     /// In what a layer carries from call to call of a session, row by row: its number in the network.
     Carried(usize),
+    /// In the ring of what a clocked network has held at its last ticks.
+    Ring {
+        /// Whose ring: its number among those of the registry.
+        member: usize,
+        /// How many ticks ago; 0 is the tick that the program is run for.
+        age: usize,
+    },
     /// The same memory as another value (a reshape).
     Alias(Value),
 }

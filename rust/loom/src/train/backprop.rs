@@ -674,7 +674,7 @@ fn lower_backprop(
 }
 
 /// Makes gradients and moments ready; fresh ones unless resuming.
-fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
+pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
     let element = network.precision().size();
     let rule = config.rule();
     let slots = rule.slots().len();

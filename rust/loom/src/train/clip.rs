@@ -65,12 +65,12 @@ pub(crate) fn lower_update(network: &Network, b: &mut Builder, optimizer: &Optim
 
 /// How all layers are updated.
 pub(crate) struct Updates<'a> {
-    pub(super) optimizer: &'a Optimizer,
-    pub(super) depth_scale: DepthScale,
+    pub(crate) optimizer: &'a Optimizer,
+    pub(crate) depth_scale: DepthScale,
     /// What the measures have to say.
-    pub(super) watching: Option<&'a Watching<'a>>,
+    pub(crate) watching: Option<&'a Watching<'a>>,
     /// Which update of the step this is, from 0, and of how many.
-    pub(super) repeat: [u32; 2],
+    pub(crate) repeat: [u32; 2],
 }
 
 impl<'a> Updates<'a> {

@@ -33,7 +33,7 @@ pub use state::OptimizerState;
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 pub use watch::{LayerMeasures, MeasureHistory, Measures, Watch};
 
-pub(crate) use backprop::count_update;
-pub(crate) use clip::{lower_clip, lower_scale, lower_update};
+pub(crate) use backprop::{count_update, prepare_state};
+pub(crate) use clip::{Updates, lower_clip, lower_scale, lower_update, lower_updates};
 pub(crate) use tween::{FeedbackKind, FeedbackMap};
 pub(crate) use watch::{WatchPlaces, Watching};

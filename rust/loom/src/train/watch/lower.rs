@@ -126,12 +126,45 @@ impl<'a> Watching<'a> {
             // The judgement brings so few in itself.
             return;
         }
+        self.collect_sums(b);
+    }
+
+    fn collect_sums(&mut self, b: &mut Builder) {
         let memory = self.places.measures(b);
         for group in std::mem::take(&mut self.sums).chunks(Collect::MOST) {
             let entries = group.iter().map(|(entry, elements, _)| (*entry, *elements)).collect();
             let reads: Vec<Value> = group.iter().map(|(_, _, sums)| *sums).collect();
             b.effect_of_batch(Collect { memory: self.places.memory, entries }, &reads, &[memory]);
         }
+    }
+
+    /// Measures a tick of a layer of a mesh: what it held against its chain-rule target, and what it had read.
+    pub(crate) fn tick(
+        &mut self,
+        b: &mut Builder,
+        layer: usize,
+        [input, output]: [Value; 2],
+        gradient: Value,
+    ) {
+        let op = Measure { what: Measured::Gradient(self.target_term()) };
+        self.push(b, Entry::Layer(layer), op, &[output, gradient]);
+        self.push(b, Entry::Norm(layer), Measure { what: Measured::Norm }, &[input]);
+    }
+
+    /// Collects the sums of a tick, which are added to those of the window's other ticks.
+    pub(crate) fn collect_tick(&mut self, b: &mut Builder) {
+        b.set_layer(None);
+        b.set_phase(Phase::Exchange);
+        self.collect_sums(b);
+    }
+
+    /// Judges a window of ticks by what was collected.
+    pub(crate) fn judge_ticks(&mut self, b: &mut Builder) -> Result<()> {
+        let place = |entry| self.places.memory.entry(entry);
+        let layers = 0..self.places.memory.layers;
+        self.layer_norms =
+            layers.map(|layer| [place(Entry::Norm(layer)), place(Entry::Layer(layer))]).collect();
+        self.judge(b)
     }
 
     /// Judges the step by what was collected.

@@ -1,0 +1,327 @@
+"""Clock mode: every layer of a network fires at every tick, and links may point back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from loom import _native
+from loom._checks import flag, whole
+from loom._typing import ArrayLike, RealArray
+from loom.convert import as_real_array
+from loom.device import check_device
+from loom.errors import ConfigError
+from loom.grid import Coordinate, locate
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.network import Network
+
+__all__ = ["Gradients", "Mesh"]
+
+Gradients: TypeAlias = "Mapping[Any, ArrayLike | Sequence[ArrayLike | None]]"
+
+
+class Mesh:
+    """A network that is clocked.
+
+    At a tick every layer reads what its source (the layer before it in its cell, the cell before,
+    a link's source) held after the tick before; all fire at once. The input stays until it is
+    changed. A signal needs as many ticks as there are layers on its path, and what a layer reads
+    before anything has arrived is zeros. Links may point back, also to their own cell: that is how
+    a mesh remembers.
+
+    The network stays the caller's: its parameters can be read and set, its gradients clipped and
+    applied. It must stay on its device, and keep its layers and links.
+
+    Args:
+        network: The network.
+        rows: Samples side by side.
+        window: Through how many ticks gradients can go back; 0 for a mesh that only infers. With
+            any other number the mesh starts in training mode; see `training`.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        ShapeError: The layers do not fit together.
+        StateError: A layer carries a state of its own from call to call, or links lead in a circle
+            that passes no layer.
+
+    Examples:
+        >>> net = loom.Network(input_shape=2, grid=(1, 2))
+        >>> _ = net[0, 0].add(nn.Dense(3, activation="tanh"))
+        >>> _ = net[0, 1].add(nn.Dense(1))
+        >>> _ = net.link((0, 0), (0, 0), combine="concat")
+        >>> mesh = loom.Mesh(net)
+        >>> mesh.set_input(np.ones((1, 2)))
+        >>> mesh.tick(5)
+        >>> mesh.output((0, 1)).shape, mesh[0, 0, 0].shape, mesh.ticks
+        ((1, 1), (1, 3), 5)
+    """
+
+    def __init__(self, network: Network, rows: int = 1, window: int = 0) -> None:
+        checked = (
+            whole("Mesh", "rows", rows, least=1),
+            whole("Mesh", "window", window, least=0),
+        )
+        network._check_idle("a mesh")
+        network.build()
+        self._adopt(network, _native.Mesh(network._native, *checked))
+
+    def _adopt(self, network: Network, native: _native.Mesh) -> None:
+        self._network = network
+        self._native = native
+
+    # What it is
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self._network
+
+    @property
+    def rows(self) -> int:
+        """Samples side by side."""
+        return self._native.state()[0]
+
+    @property
+    def window(self) -> int:
+        """Through how many ticks gradients can go back at most."""
+        return self._native.state()[1]
+
+    @property
+    def ticks(self) -> int:
+        """Ticks so far."""
+        return self._native.state()[2]
+
+    @property
+    def reach(self) -> int:
+        """Through how many ticks gradients could go back now."""
+        return self._native.state()[3]
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are.
+
+        Without links that point back, what each holds after as many ticks is what it makes of the
+        input in `Network.predict`.
+        """
+        return self._native.layers()
+
+    @property
+    def training(self) -> bool:
+        """Whether ticks are in training mode: dropout on, and to be gone back through.
+
+        It can be set; only ticks since it was turned on can be gone back through.
+        """
+        return self._native.state()[4]
+
+    @training.setter
+    def training(self, training: bool) -> None:
+        self._native.set_training(flag("Mesh", "training", training))
+
+    # Running
+
+    def set_input(self, x: ArrayLike) -> None:
+        """Replaces the network's input, which then stays; the next tick is the first that reads it.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+
+        Raises:
+            ShapeError: They do not have the network's input shape, or there are other rows.
+            NonFiniteError: They hold NaN or infinity.
+            StateError: The network has changed since the mesh was made.
+        """
+        self._network._check_idle("a mesh")
+        self._native.set_input(self._network._as_input(x))
+
+    def tick(self, count: int = 1) -> None:
+        """Lets every layer fire.
+
+        Args:
+            count: How many times. On a GPU all of them are one frame.
+
+        Raises:
+            StateError: The network has changed since the mesh was made, or is training.
+            DeviceError: The GPU failed.
+        """
+        count = whole("Mesh.tick", "count", count, least=0)
+        self._network._check_idle("a mesh")
+        # One call a slice, so that Ctrl-C is heard between them.
+        for part in _slices(count):
+            self._native.tick(part)
+
+    def output(self, cell: Sequence[int] | None = None, age: int = 0) -> RealArray:
+        """Returns what a cell's last layer holds.
+
+        Args:
+            cell: (depth, row, column), or (row, column) where the depth is 1; the last cell where None.
+            age: How many ticks ago; at most the window.
+
+        Returns:
+            (rows, ...) in the network's precision.
+
+        Raises:
+            CellIndexError: There is no such cell.
+            StateError: It has no layer.
+            InvalidValueError: That long ago is not kept.
+        """
+        at, layer = self._locate((-1, -1, -1) if cell is None else cell)
+        return self._native.output(at, layer, whole("Mesh.output", "age", age, least=0))
+
+    def __getitem__(self, index: tuple[int, ...]) -> RealArray:
+        """Returns what a cell, [z, y, x], or a layer, [z, y, x, layer], holds now."""
+        return self.output(index)
+
+    def reset(self) -> None:
+        """Puts everything at rest: zeros everywhere, the input too, and tick 0."""
+        self._native.reset()
+
+    # Learning
+
+    def backward(self, gradients: Gradients | ArrayLike) -> int:
+        """Adds to all gradients those of a loss, going back through the window.
+
+        Truncated backpropagation through time: what came before the window is a constant. Where
+        weights have moved since an older tick, gradients pass through the weights as they are now.
+        `Network.clip_gradients` and `apply_gradients` come next.
+
+        Args:
+            gradients: For each cell the gradient of the loss with respect to what it holds now, of
+                the same shape; or a list of them, one for each of the newest ticks, the newest
+                last, with None where there is none. An array by itself is for the last cell.
+
+        Returns:
+            Through how many ticks it went.
+
+        Raises:
+            StateError: There is no tick in training mode to go back through.
+            ShapeError: A gradient does not have its output's shape.
+            NonFiniteError: A gradient holds NaN or infinity.
+            InvalidValueError: There are more gradients than ticks that can be reached.
+
+        Examples:
+            >>> net = loom.Network(input_shape=2, grid=(1, 2))
+            >>> _ = net[0, 0].add(nn.Dense(3, activation="tanh"))
+            >>> _ = net[0, 1].add(nn.Dense(1))
+            >>> _ = net.link((0, 1), (0, 0), combine="concat")
+            >>> mesh = loom.Mesh(net, window=4)
+            >>> mesh.set_input(np.ones((1, 2)))
+            >>> mesh.tick(6)
+            >>> before = float(mesh.output()[0, 0])
+            >>> mesh.backward({(0, 1): np.ones((1, 1))})
+            4
+            >>> mesh.apply_gradients(0.01)
+            >>> mesh.tick(6)
+            >>> float(mesh.output()[0, 0]) < before
+            True
+        """
+        self._network._check_idle("a mesh")
+        given = gradients if isinstance(gradients, Mapping) else {(-1, -1, -1): gradients}
+        return self._native.backward(
+            [part for cell, value in given.items() for part in self._given(cell, value)]
+        )
+
+    def _given(
+        self, cell: Sequence[int], value: ArrayLike | Sequence[ArrayLike | None]
+    ) -> Iterator[tuple[Coordinate, int, RealArray]]:
+        at, layer = self._locate(cell)
+        if layer is not None:
+            raise ConfigError(f"gradients are given for cells, not for layers; got {tuple(cell)}")
+        several = isinstance(value, (list, tuple)) and all(
+            part is None or hasattr(part, "shape") for part in value
+        )
+        parts: Sequence[ArrayLike | None] = value if several else [value]  # type: ignore[assignment]
+        for age, part in enumerate(reversed(parts)):
+            if part is not None:
+                yield at, age, as_real_array(part, self._network._precision, what="gradient")
+
+    def clip_gradients(self, max_norm: float) -> float:
+        """Scales the gradients down where their norm exceeds a limit; see `Network.clip_gradients`."""
+        return self._network.clip_gradients(max_norm)
+
+    def apply_gradients(self, rate: float) -> None:
+        """Moves the network's weights by the gradients and clears those; see `Network.apply_gradients`."""
+        self._network.apply_gradients(rate)
+
+    # Keeping
+
+    def save(self, path: str | PathLike[str], optimizer: bool = False) -> None:
+        """Writes network and mesh to a file: it goes on from there bit for bit.
+
+        `loom.load` reads the network alone from it.
+
+        Args:
+            path: The file; an older one is replaced at the end.
+            optimizer: Whether the optimizer's state is written, too.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+        self._network._check_idle("saving a mesh")
+        self._native.save(path, flag("Mesh.save", "optimizer", optimizer))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], device: str = "cpu") -> Self:
+        """Reads what `save` wrote.
+
+        Args:
+            path: The file.
+            device: Where network and mesh are to be; see `Network.to`.
+
+        Returns:
+            The mesh, with its network in `network`.
+
+        Raises:
+            FileError: The file cannot be read.
+            SerializationError: It is damaged, foreign, or holds no mesh.
+            DeviceError: The GPU is not there.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+            >>> mesh = loom.Mesh(net)
+            >>> mesh.set_input(np.ones((1, 3)))
+            >>> mesh.tick(2)
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     mesh.save(Path(folder) / "mesh.loom")
+            ...     loaded = loom.Mesh.load(Path(folder) / "mesh.loom")
+            >>> loaded.ticks, bool((loaded.output() == mesh.output()).all())
+            (2, True)
+        """
+        from loom.network import Network
+
+        where = check_device("Mesh.load", device)
+        network, native = _native.Mesh.load(path)
+        wrapped = Network._wrap(network)
+        if where != "cpu":
+            data = native.to_bytes(True)
+            wrapped.to(where)
+            native = _native.Mesh.restore(network, data)
+        mesh = cls.__new__(cls)
+        mesh._adopt(wrapped, native)
+        return mesh
+
+    def _locate(self, index: Sequence[int]) -> tuple[Coordinate, int | None]:
+        at, layer = locate(self._network._grid, tuple(index))
+        if layer is not None and layer < 0:
+            layer += self._network._native.cell_len(at)
+        return at, layer
+
+    def __repr__(self) -> str:
+        """Returns how far it is."""
+        rows, window, ticks, _, training = self._native.state()
+        mode = "training" if training else "inference"
+        return f"Mesh(rows={rows}, window={window}, ticks={ticks}, {mode}, {self._network.device})"
+
+
+_MOST_TICKS = 4096
+
+
+def _slices(count: int) -> Iterator[int]:
+    yield min(count, _MOST_TICKS)
+    for start in range(_MOST_TICKS, count, _MOST_TICKS):
+        yield min(count - start, _MOST_TICKS)

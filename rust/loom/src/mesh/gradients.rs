@@ -1,0 +1,167 @@
+//! Gradients back through the window.
+
+use super::{Mesh, check_like, content, lost_ring};
+use crate::network::{Coordinates, Member, Network};
+use crate::tensor::TensorView;
+use crate::train::Watch;
+use crate::{Error, Result};
+
+/// The gradient of a loss with respect to what a cell held.
+#[derive(Clone, Debug)]
+pub struct Given<'a> {
+    /// The cell; it has a layer.
+    pub cell: Coordinates,
+    /// How many ticks ago; 0 is the newest.
+    pub age: usize,
+    /// Of the shape of what the cell held.
+    pub gradient: TensorView<'a>,
+}
+
+impl<'a> Given<'a> {
+    /// For what a cell holds now.
+    pub fn newest(cell: Coordinates, gradient: TensorView<'a>) -> Self {
+        Self { cell, age: 0, gradient }
+    }
+}
+
+impl Mesh {
+    /// Adds to the gradients of all parameters those of a loss whose gradients with respect to what cells
+    /// held at the newest ticks are given, going back through the window; returns through how many ticks.
+    ///
+    /// Each layer computes its tick again from what it had read, with the same random draws: nothing but
+    /// outputs is kept. Where weights have moved since an older tick of the window, gradients pass through
+    /// the weights as they are now, at what layers held then. The network's own
+    /// [`clip_gradients`](Network::clip_gradients) and [`apply_gradients`](Network::apply_gradients)
+    /// come next.
+    ///
+    /// # Errors
+    /// [`Error::State`] before any tick in training mode, and in mixed precision on a GPU, whose losses are
+    /// scaled; [`Error::Value`] for an age that is not within [`reach`](Self::reach); [`Error::Shape`] and
+    /// [`Error::NonFinite`] for gradients that do not fit.
+    pub fn backward(&mut self, network: &mut Network, gradients: &[Given<'_>]) -> Result<usize> {
+        self.check(network)?;
+        self.check_trains(network)?;
+        for given in gradients {
+            let layer = self.last_layer(network, given.cell)?;
+            check_like(&given.gradient, &self.wiring.shapes[layer], "gradient")?;
+            self.check_row_count(&given.gradient, "gradient")?;
+            if given.age >= self.reach {
+                return Err(Error::Value(format!(
+                    "a gradient is given for {} ticks ago, but there are only {} ticks to go back through \
+                     (the window is {})",
+                    given.age, self.reach, self.window
+                )));
+            }
+        }
+        if gradients.is_empty() {
+            return Err(Error::Value("no gradient is given".into()));
+        }
+        self.forget_given();
+        for (number, given) in gradients.iter().enumerate() {
+            if gradients[..number].iter().any(|other| (other.cell, other.age) == (given.cell, given.age)) {
+                self.forget_given();
+                return Err(Error::Value("two gradients are given for one cell and tick".into()));
+            }
+            self.give(network, given)?;
+        }
+        self.measure(network, None);
+        self.go_back(network, self.rows as u64)
+    }
+
+    /// Says what is measured while gradients go back; the network has been prepared for it.
+    pub(super) fn measure(&mut self, network: &Network, watch: Option<&Watch>) {
+        let wanted = watch.cloned().zip(network.registry.watch.clone());
+        if wanted != self.watch {
+            self.watch = wanted;
+            self.backward = None;
+        }
+    }
+
+    /// Refuses what cannot be gone back through.
+    pub(super) fn check_trains(&self, network: &Network) -> Result<()> {
+        if self.reach == 0 {
+            return Err(Error::State(match (self.window, self.training) {
+                (0, _) => "a mesh of window 0 only infers; make one with a larger window to go back".into(),
+                (_, false) => "the newest ticks were not in training mode; call set_training(true)".into(),
+                (_, true) => "there is no tick to go back through; call tick first".to_string(),
+            }));
+        }
+        if network.scales_loss() {
+            return Err(Error::State(
+                "a mesh goes back in float32 and float64 alone; make the network with another precision"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lays a gradient ready; it has been checked.
+    pub(super) fn give(&mut self, network: &Network, given: &Given<'_>) -> Result<()> {
+        let layer = self.last_layer(network, given.cell)?;
+        let member = match self.given.get(&layer) {
+            Some(member) => *member,
+            None => self.take_gradients_of(layer)?,
+        };
+        let content = content(network.precision(), &given.gradient);
+        let (age, tick) = (given.age, self.tick - given.age as u64);
+        let turns = self.turns as u64;
+        // What was laid there a whole turn ago and never used is gone.
+        self.given_ticks.retain(|(held, at)| *held != layer || at % turns != tick % turns);
+        self.given_ticks.insert((layer, tick));
+        self.ring_mut()?.upload(member, age, content.bytes());
+        Ok(())
+    }
+
+    /// Makes room for gradients of a layer's output that are given.
+    pub(super) fn take_gradients_of(&mut self, layer: usize) -> Result<usize> {
+        let member = Member { shape: self.wiring.shapes[layer].clone(), slots: self.turns };
+        let number = self.ring_mut()?.add(member)?;
+        self.given.insert(layer, number);
+        self.backward = None;
+        Ok(number)
+    }
+
+    /// Forgets gradients that are laid ready.
+    pub(super) fn forget_given(&mut self) {
+        for (layer, tick) in std::mem::take(&mut self.given_ticks) {
+            let age = (self.tick - tick) as usize;
+            if let (Some(member), Some(ring)) = (self.given.get(&layer), &mut self.ring) {
+                ring.clear(*member, age);
+            }
+        }
+    }
+
+    /// Forgets gradients of ticks that cannot be reached any more.
+    fn forget_unreachable(&mut self) {
+        let oldest = self.tick + 1 - self.reach as u64;
+        let gone: Vec<(usize, u64)> =
+            self.given_ticks.iter().copied().filter(|(_, tick)| *tick < oldest).collect();
+        for (layer, tick) in gone {
+            self.given_ticks.remove(&(layer, tick));
+            let age = (self.tick - tick) as usize;
+            if let (Some(member), Some(ring)) = (self.given.get(&layer), &mut self.ring) {
+                ring.clear(*member, age);
+            }
+        }
+    }
+
+    /// Goes back through as many ticks as can be reached, with the gradients laid ready, which are then used up.
+    /// Losses are means over `batch_rows` rows, where anything is measured.
+    pub(super) fn go_back(&mut self, network: &mut Network, batch_rows: u64) -> Result<usize> {
+        self.forget_unreachable();
+        let mut backward = match self.backward.take() {
+            Some(backward) => backward,
+            None => self.compile_backward(network)?,
+        };
+        let count = self.reach;
+        let outcome = match self.ring.is_some() {
+            true => self.with_ring(network, |mesh, network| {
+                mesh.run_backward(network, &mut backward, count, batch_rows)
+            }),
+            false => Err(lost_ring()),
+        };
+        self.backward = Some(backward);
+        self.forget_given();
+        outcome.map(|()| count)
+    }
+}

@@ -1,0 +1,192 @@
+//! Lowers one tick: every layer from what its sources held after the tick before, forwards and backwards.
+
+use super::wiring::{Read, Wiring};
+use crate::layers::Want;
+use crate::network::{Link, Network, PlacedLayer, at_layer};
+use crate::ops::Sum;
+use crate::program::{Builder, Phase, Program, Value};
+use crate::tensor::Shape;
+use crate::train::{Watch, Watching};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+
+/// The member of the ring that holds the network's input until it is changed.
+pub(super) const HELD_INPUT: usize = 0;
+/// The member that keeps the inputs of past ticks.
+pub(super) const INPUT: usize = 1;
+
+/// The member that keeps a layer's outputs.
+pub(super) fn output_of(layer: usize) -> usize {
+    2 + layer
+}
+
+/// One tick of a network, to be lowered whole or in parts.
+pub(super) struct Tick<'a> {
+    pub(super) network: &'a Network,
+    pub(super) wiring: &'a Wiring,
+    pub(super) rows: usize,
+    pub(super) training: bool,
+    /// The members that hold given gradients, by layer.
+    pub(super) given: &'a BTreeMap<usize, usize>,
+    /// What is measured while gradients go back.
+    pub(super) watch: Option<&'a Watch>,
+}
+
+/// How gradients reach the sources of what a layer reads, while it is lowered.
+struct Sending<'a> {
+    /// The layer's edges that are left.
+    edges: &'a mut dyn Iterator<Item = usize>,
+}
+
+impl Tick<'_> {
+    fn placed(&self, layer: usize) -> Result<&PlacedLayer> {
+        let placed = self.network.layers().nth(layer);
+        placed.ok_or_else(|| Error::Internal(format!("there is no layer {layer}")))
+    }
+
+    /// The member that holds the gradients sent along an edge.
+    pub(super) fn edge(&self, number: usize) -> usize {
+        output_of(self.wiring.inputs.len()) + number
+    }
+
+    /// The value that a layer reads; the network's input from this member.
+    fn lower_read(&self, b: &mut Builder, read: &Read, input: usize) -> Result<Value> {
+        match read {
+            Read::Input => Ok(b.ring("input", self.network.input_shape().clone(), input, 0)),
+            Read::Layer(layer) => {
+                Ok(b.ring("held", self.wiring.shapes[*layer].clone(), output_of(*layer), 1))
+            }
+            Read::Arrived { link, input: own, linked } => {
+                let own = self.lower_read(b, own, input)?;
+                let linked = self.lower_read(b, linked, input)?;
+                link.lower(b, own, linked)
+            }
+        }
+    }
+
+    /// These layers' part of a tick; with `keep_input`, the input of this tick is kept, too.
+    pub(super) fn forward(&self, layers: &[usize], keep_input: bool) -> Result<Program> {
+        let mut b = Builder::new(self.network.precision());
+        b.set_phase(Phase::Forward);
+        for &layer in layers {
+            let placed = self.placed(layer)?;
+            b.set_layer(Some(placed.path().clone()));
+            let reads = self.wiring.inputs[layer].iter();
+            let inputs: Vec<Value> =
+                reads.map(|read| self.lower_read(&mut b, read, HELD_INPUT)).collect::<Result<_>>()?;
+            let context = Wiring::context(self.network, layer, self.training)?;
+            let forward = placed.layer().forward(&mut b, &context, &inputs);
+            let forward = forward.map_err(|error| at_layer(placed, error))?;
+            b.settle(forward.output, "output", output_of(layer), 0);
+        }
+        if keep_input {
+            b.set_layer(None);
+            let shape = self.network.input_shape().clone();
+            let held = b.ring("input", shape.clone(), HELD_INPUT, 0);
+            let kept = b.ring("input", shape, INPUT, 0);
+            b.effect(Sum { operands: 1 }, &[held], &[kept]);
+        }
+        Ok(b.finish(self.rows, &self.network.rewrites))
+    }
+
+    /// These layers' part of a tick backwards: what each computed is computed again from what it read, the
+    /// gradient of its output is what was given and what its readers sent from the tick after, and what
+    /// becomes of it goes to its parameters and to its sources, one tick earlier.
+    pub(super) fn backward(&self, layers: &[usize]) -> Result<Program> {
+        let mut b = Builder::new(self.network.precision());
+        b.suppress_commits(true);
+        let mut watching = match self.watch {
+            Some(watch) => Some(Watching::new(self.network, watch, false)?),
+            None => None,
+        };
+        for &layer in layers {
+            let placed = self.placed(layer)?;
+            b.set_layer(Some(placed.path().clone()));
+            let shape = &self.wiring.shapes[layer];
+            let mut incoming = Vec::new();
+            if let Some(member) = self.given.get(&layer) {
+                incoming.push(b.ring("given", shape.clone(), *member, 0));
+            }
+            for edge in self.wiring.edges_to(layer) {
+                incoming.push(b.ring("sent", shape.clone(), self.edge(edge), 0));
+            }
+            b.set_phase(Phase::Forward);
+            let reads = &self.wiring.inputs[layer];
+            let inputs: Vec<Value> =
+                reads.iter().map(|read| self.lower_read(&mut b, read, INPUT)).collect::<Result<_>>()?;
+            let context = Wiring::context(self.network, layer, self.training)?;
+            let forward = placed.layer().forward(&mut b, &context, &inputs);
+            let forward = forward.map_err(|error| at_layer(placed, error))?;
+            b.set_phase(Phase::Backward);
+            let Some(gradient) = b.sum(&incoming) else { continue };
+            let want = Want {
+                inputs: reads.iter().any(Read::reads_layers),
+                parameters: self.network.is_trained(placed),
+            };
+            let made = placed
+                .layer()
+                .backward(&mut b, &context, &inputs, &forward, gradient, want)
+                .map_err(|error| at_layer(placed, error))?;
+            // What the layer held is there still; most need nothing else of their forward pass.
+            let held = b.ring("output", shape.clone(), output_of(layer), 0);
+            b.read_instead(forward.output, held);
+            if let Some(watching) = &mut watching {
+                watching.tick(&mut b, layer, [inputs[0], held], gradient);
+            }
+            let mut edges = self.wiring.edges_of(layer);
+            let mut sending = Sending { edges: &mut edges };
+            for (number, read) in reads.iter().enumerate() {
+                self.send(&mut b, read, made.get(number).copied().flatten(), &mut sending)?;
+            }
+        }
+        if let Some(watching) = &mut watching {
+            watching.collect_tick(&mut b);
+        }
+        b.prune();
+        Ok(b.finish(self.rows, &self.network.rewrites))
+    }
+
+    /// Sends the gradient of what was read on to where it came from.
+    fn send(
+        &self,
+        b: &mut Builder,
+        read: &Read,
+        gradient: Option<Value>,
+        sending: &mut Sending<'_>,
+    ) -> Result<()> {
+        match read {
+            Read::Input => Ok(()),
+            Read::Layer(_) => {
+                let edge = sending.edges.next();
+                let edge =
+                    edge.ok_or_else(|| Error::Internal("a layer has fewer edges than reads".into()))?;
+                if let Some(gradient) = gradient {
+                    b.settle(gradient, "sent", self.edge(edge), 1);
+                }
+                Ok(())
+            }
+            Read::Arrived { link, input, linked } => {
+                let (to_input, to_linked) = match gradient {
+                    None => (None, None),
+                    Some(gradient) => {
+                        let shapes = (self.shape(input)?, self.shape(linked)?);
+                        let (to_input, to_linked) = link.lower_backward(b, &shapes.0, &shapes.1, gradient)?;
+                        (Some(to_input), to_linked)
+                    }
+                };
+                self.send(b, input, to_input, sending)?;
+                self.send(b, linked, to_linked, sending)
+            }
+        }
+    }
+
+    fn shape(&self, read: &Read) -> Result<Shape> {
+        match read {
+            Read::Input => Ok(self.network.input_shape().clone()),
+            Read::Layer(layer) => Ok(self.wiring.shapes[*layer].clone()),
+            Read::Arrived { link, input, linked } => {
+                Link::combined_shape(link, &self.shape(input)?, &self.shape(linked)?)
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Clock mode: every layer of a grid fires at every tick, and links may point back.
+//!
+//! At a tick each layer reads what its source (the layer before it in its cell, the cell before, a link's
+//! source) held after the tick before, so that layers may be run in any order, and all at once. The input
+//! stays until it is changed; a signal needs as many ticks as there are layers on its path, and what a layer
+//! reads before anything has arrived is zeros. What every layer held at the last ticks is kept in rings of
+//! buffers that turn and are never copied; gradients go back through them, tick by tick, as truncated
+//! backpropagation through time (Williams and Peng 1990).
+//!
+//! ```
+//! use loom::layers::Dense;
+//! use loom::mesh::Mesh;
+//! use loom::network::{Combine, Link};
+//! use loom::{Network, tensor_view};
+//!
+//! let mut network = Network::new([2], [1, 1, 2])?;
+//! network.add([0, 0, 0], Dense::new(4))?;
+//! network.add([0, 0, 1], Dense::new(2))?;
+//! // Back: what the second cell holds is added to what the first one reads.
+//! network.link(Link { source: [0, 0, 1], target: [0, 0, 0], combine: Combine::Add, axis: None })?;
+//! let mut mesh = Mesh::new(&mut network, 1, 0)?;
+//! mesh.set_input(&mut network, tensor_view(&[1, 2], &[1.0f32, -1.0])?)?;
+//! mesh.tick(&mut network, 3)?;
+//! assert_eq!(mesh.output(&mut network, [0, 0, 1])?.shape(), [1, 2]);
+//! # Ok::<(), loom::Error>(())
+//! ```
+
+mod gradients;
+mod lower;
+mod run;
+mod save;
+mod train;
+mod wiring;
+
+pub use gradients::Given;
+pub use train::{Sample, Stepper, SteppingConfig, SteppingResult, train_stepping};
+
+use crate::cpu::{Cpu, Real};
+use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};
+use crate::program::Program;
+use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
+use crate::train::{Watch, WatchPlaces};
+use crate::{Device, Error, Result};
+use lower::{HELD_INPUT, output_of};
+use run::Compiled;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use wiring::Wiring;
+
+/// The most ticks a window may have.
+pub const MAX_WINDOW: usize = 1 << 16;
+
+/// A network that is clocked: what its layers held at the last ticks, its input, and the ticks so far.
+///
+/// The network itself stays with the caller and is handed to every call; it is to be the one that the mesh
+/// was made for. Ticks and gradients give the same bits for any number of threads.
+#[derive(Debug)]
+pub struct Mesh {
+    rows: usize,
+    window: usize,
+    training: bool,
+    wiring: Wiring,
+    /// Absent only while it is with the network, to run.
+    ring: Option<Ring>,
+    /// Ticks of the ring after which all is where it was.
+    turns: usize,
+    tick: u64,
+    /// How many of the newest ticks gradients can go back through.
+    reach: usize,
+    /// The members that hold given gradients, by layer.
+    given: BTreeMap<usize, usize>,
+    /// Of which layers and ticks gradients are given that no pass has used yet.
+    given_ticks: BTreeSet<(usize, u64)>,
+    device: Device,
+    revision: u64,
+    forward: Option<Compiled>,
+    backward: Option<Compiled>,
+    /// What is measured while gradients go back, and where.
+    watch: Option<(Watch, WatchPlaces)>,
+    /// The threads to use, unless those that all share.
+    cpu: Option<Cpu>,
+}
+
+impl Mesh {
+    /// Clocks a network for `rows` samples side by side, with everything at rest: zeros everywhere.
+    ///
+    /// `window` is through how many ticks gradients can go back; with a window of 0 the mesh only infers.
+    /// With any other it starts in training mode (dropout on, batch statistics), which
+    /// [`set_training`](Self::set_training) changes.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for no rows or too large a window; [`Error::State`] for layers that carry a state of
+    /// their own from call to call, or links in a circle without a layer; whatever
+    /// [`Network::build`] refuses.
+    pub fn new(network: &mut Network, rows: usize, window: usize) -> Result<Self> {
+        network.build()?;
+        if rows == 0 {
+            return Err(Error::Value("a mesh needs at least one row".into()));
+        }
+        if window > MAX_WINDOW {
+            return Err(Error::Value(format!("window must be at most {MAX_WINDOW}, got {window}")));
+        }
+        let wiring = Wiring::new(network)?;
+        let turns = (window + 1).max(2).next_multiple_of(2);
+        let member = |shape: &Shape, slots: usize| Member { shape: shape.clone(), slots };
+        let mut members = vec![
+            member(network.input_shape(), 1),
+            member(network.input_shape(), if window > 0 { turns } else { 1 }),
+        ];
+        members.extend(wiring.shapes.iter().map(|shape| member(shape, turns)));
+        let edges = if window > 0 { &wiring.edges[..] } else { &[] };
+        members.extend(edges.iter().map(|edge| member(&wiring.shapes[edge.source], 2)));
+        let ring = Ring::new(members, rows, turns, network.precision(), network.device())?;
+        let mut mesh = Self {
+            rows,
+            window,
+            training: window > 0,
+            wiring,
+            ring: Some(ring),
+            turns,
+            tick: 0,
+            reach: 0,
+            given: BTreeMap::new(),
+            given_ticks: BTreeSet::new(),
+            device: network.device().clone(),
+            revision: network.revision,
+            forward: None,
+            backward: None,
+            watch: None,
+            cpu: None,
+        };
+        if window > 0 {
+            // Whom nobody reads gets its gradient from outside or not at all.
+            for layer in 0..mesh.wiring.shapes.len() {
+                if mesh.wiring.edges_to(layer).next().is_none() {
+                    mesh.take_gradients_of(layer)?;
+                }
+            }
+        }
+        Ok(mesh)
+    }
+
+    /// Samples side by side.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Through how many ticks gradients can go back at most.
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    /// Ticks so far.
+    pub fn ticks(&self) -> u64 {
+        self.tick
+    }
+
+    /// Through how many ticks gradients could go back now: the last ones in training mode, as many as the
+    /// window holds.
+    pub fn reach(&self) -> usize {
+        self.reach
+    }
+
+    /// How many layers there are: after as many ticks the input has been everywhere it gets without
+    /// links that point back.
+    pub fn layers(&self) -> usize {
+        self.wiring.inputs.len()
+    }
+
+    /// Whether ticks are in training mode: dropout on, and to be gone back through.
+    pub fn is_training(&self) -> bool {
+        self.training
+    }
+
+    /// Turns training mode on or off for the ticks to come; only ticks since it was turned on can be gone
+    /// back through.
+    ///
+    /// # Errors
+    /// [`Error::State`] where it is turned on in a mesh without a window.
+    pub fn set_training(&mut self, training: bool) -> Result<()> {
+        if training && self.window == 0 {
+            return Err(Error::State(
+                "a mesh of window 0 only infers; make one with a larger window to train".into(),
+            ));
+        }
+        if training != self.training {
+            self.training = training;
+            self.reach = 0;
+            self.forward = None;
+            self.backward = None;
+        }
+        Ok(())
+    }
+
+    /// Computes on these threads and this instruction set, instead of those that the process shares; the
+    /// bits are the same. Has no effect on a GPU.
+    pub fn set_cpu(&mut self, cpu: Cpu) {
+        self.cpu = Some(cpu);
+    }
+
+    /// Puts everything at rest again: zeros everywhere, tick 0, and the input zero.
+    pub fn reset(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.clock = 0;
+            ring.clear(HELD_INPUT, 0);
+            for layer in 0..self.wiring.shapes.len() {
+                (0..self.turns).for_each(|age| ring.clear(output_of(layer), age));
+            }
+        }
+        self.forget_given();
+        (self.tick, self.reach) = (0, 0);
+    }
+
+    /// Replaces the network's input, which then stays; the next tick is the first that reads it.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for input that does not fit;
+    /// [`Error::State`] for a network that has changed.
+    pub fn set_input(&mut self, network: &mut Network, input: TensorView<'_>) -> Result<()> {
+        self.check(network)?;
+        network.check_input(&input)?;
+        self.check_row_count(&input, "input")?;
+        let content = content(network.precision(), &input);
+        self.ring_mut()?.upload(HELD_INPUT, 0, content.bytes());
+        Ok(())
+    }
+
+    /// Lets every layer fire this many times.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a network that has changed, [`Error::Device`] where a GPU fails.
+    pub fn tick(&mut self, network: &mut Network, count: usize) -> Result<()> {
+        self.check(network)?;
+        let mut forward = match self.forward.take() {
+            Some(forward) => forward,
+            None => self.compile_forward(network)?,
+        };
+        let outcome = self.with_ring(network, |mesh, network| mesh.run_forward(network, &mut forward, count));
+        self.forward = Some(forward);
+        outcome
+    }
+
+    /// What a cell's last layer holds now.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a cell that is not there, [`Error::State`] for one without layers;
+    /// [`Error::Device`] where a GPU was lost.
+    pub fn output(&self, network: &Network, cell: Coordinates) -> Result<Tensor> {
+        let layer = self.last_layer(network, cell)?;
+        self.held(network, layer, 0)
+    }
+
+    /// What a layer, by its place in its cell, held `age` ticks ago; 0 is now.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there, [`Error::Value`] for an age beyond the window.
+    pub fn layer_output(
+        &self,
+        network: &Network,
+        cell: Coordinates,
+        layer: usize,
+        age: usize,
+    ) -> Result<Tensor> {
+        let path = network.layer(cell, layer)?.path().clone();
+        let number = network.layers().position(|placed| *placed.path() == path);
+        let number = number.ok_or_else(|| Error::Internal("a layer lost its number".into()))?;
+        self.held(network, number, age)
+    }
+
+    /// One tick of all layers in one program, forwards and backwards, to look at: as a GPU runs it.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a network that has changed.
+    pub fn programs(&mut self, network: &mut Network) -> Result<[Program; 2]> {
+        self.check(network)?;
+        let all: Vec<usize> = (0..self.layers()).collect();
+        let tick = self.lowering(network);
+        Ok([tick.forward(&all, self.keeps_input())?, tick.backward(&all)?])
+    }
+
+    fn held(&self, network: &Network, layer: usize, age: usize) -> Result<Tensor> {
+        self.check_device(network)?;
+        if age > self.window {
+            return Err(Error::Value(format!(
+                "what layers held {age} ticks ago is not kept; the window is {}",
+                self.window
+            )));
+        }
+        let Some(ring) = &self.ring else { return Err(lost_ring()) };
+        let shape = [&[self.rows], &ring.shape(output_of(layer))[..]].concat();
+        let content = ring.download(output_of(layer), age)?;
+        match network.precision() {
+            Precision::Float32 | Precision::Mixed => Tensor::new(shape, content.as_slice::<f32>().to_vec()),
+            Precision::Float64 => Tensor::new(shape, content.as_slice::<f64>().to_vec()),
+        }
+    }
+
+    /// The number of a cell's last layer.
+    fn last_layer(&self, network: &Network, cell: Coordinates) -> Result<usize> {
+        let number = network.cell_index(cell)?;
+        self.wiring.last.get(number).copied().flatten().ok_or_else(|| {
+            Error::State(format!("cell {} has no layer, and so holds nothing", Shape::from(cell)))
+        })
+    }
+
+    fn ring_mut(&mut self) -> Result<&mut Ring> {
+        self.ring.as_mut().ok_or_else(lost_ring)
+    }
+
+    /// Lets the network have the ring while `work` runs its programs.
+    fn with_ring(
+        &mut self,
+        network: &mut Network,
+        work: impl FnOnce(&mut Self, &mut Network) -> Result<()>,
+    ) -> Result<()> {
+        network.registry.ring = self.ring.take();
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, network)));
+        self.ring = network.registry.ring.take();
+        if let Some(ring) = &mut self.ring {
+            ring.clock = self.tick;
+        }
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn count_ticks(&mut self, count: usize) {
+        self.tick += count as u64;
+        self.reach = if self.training { (self.reach + count).min(self.window) } else { 0 };
+    }
+
+    fn check_row_count(&self, array: &TensorView<'_>, what: &str) -> Result<()> {
+        match array.rows() == self.rows {
+            true => Ok(()),
+            false => {
+                let rows = array.rows();
+                Err(Error::Shape(format!("{what} has {rows} rows, the mesh was made for {}", self.rows)))
+            }
+        }
+    }
+
+    fn check_device(&self, network: &Network) -> Result<()> {
+        match self.device.is_same(network.device()) {
+            true => Ok(()),
+            false => Err(Error::State(
+                "the network has moved to another device; make a new mesh, or save and load this one".into(),
+            )),
+        }
+    }
+
+    /// Takes up what has changed in the network, where the mesh still fits it.
+    fn check(&mut self, network: &mut Network) -> Result<()> {
+        network.build()?;
+        self.check_device(network)?;
+        if self.revision == network.revision {
+            return Ok(());
+        }
+        let wiring = Wiring::new(network)?;
+        if wiring.shapes != self.wiring.shapes || wiring.edges.len() != self.wiring.edges.len() {
+            return Err(Error::State(
+                "the network's layers or links have changed since the mesh was made; make a new mesh".into(),
+            ));
+        }
+        self.wiring = wiring;
+        self.revision = network.revision;
+        self.forward = None;
+        self.backward = None;
+        Ok(())
+    }
+}
+
+/// An array's elements in a network's precision.
+fn content(precision: Precision, array: &TensorView<'_>) -> Buffer {
+    fn of<T: Real>(array: &TensorView<'_>) -> Buffer {
+        let mut content = Buffer::of::<T>(array.elements().len());
+        array.copy_to(content.as_mut_slice::<T>());
+        content
+    }
+    match precision {
+        Precision::Float32 | Precision::Mixed => of::<f32>(array),
+        Precision::Float64 => of::<f64>(array),
+    }
+}
+
+fn lost_ring() -> Error {
+    Error::Internal("a mesh has lost its ring".into())
+}
+
+/// Checks that an array is like a layer's output, and finite.
+fn check_like(array: &TensorView<'_>, shape: &Shape, what: &str) -> Result<()> {
+    check_rows(array, shape, what)?;
+    check_finite(array, what)
+}

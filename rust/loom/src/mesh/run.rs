@@ -1,0 +1,385 @@
+//! Runs ticks: on the CPU the layers of one tick side by side, on a GPU many ticks in one frame.
+
+use super::Mesh;
+use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
+use crate::cpu::{Access, Cpu, Part, PartOwner, StepValues, execute};
+use crate::network::{Network, Registry};
+use crate::program::{Phase, Program, Run};
+use crate::tensor::Precision;
+use crate::{Device, Error, Result};
+use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+/// Below this many multiplications a tick stays on one thread: forking would cost more than it saves.
+const FEWEST_TO_FORK: usize = 1 << 15;
+/// From this many on, a layer has all threads to itself.
+const FEWEST_FOR_ALL: usize = 1 << 22;
+
+/// Layers that run one after another, and by themselves.
+#[derive(Debug)]
+pub(super) struct Unit {
+    run: Run,
+    /// What it writes, out of the registry while it runs.
+    parts: Vec<Part>,
+    /// Multiplications of a tick, about.
+    work: usize,
+    /// Whether it overwrites what its layers keep.
+    commits: bool,
+    /// Whether it takes part in the tick at hand.
+    active: bool,
+    /// Whether its gradients start anew.
+    fresh: bool,
+    outcome: Result<()>,
+    /// Its layers, by number.
+    pub(super) layers: Vec<usize>,
+}
+
+impl Unit {
+    fn new(program: Program, parts: Vec<PartOwner>, work: usize, layers: &[usize], rows: usize) -> Self {
+        let commits = program.commits_states();
+        let mut run = Run::new(Arc::new(program));
+        run.rows = rows;
+        let parts = parts.into_iter().map(|owner| Part { owner, ..Part::default() }).collect();
+        let layers = layers.to_vec();
+        Self { run, parts, work, commits, active: true, fresh: false, outcome: Ok(()), layers }
+    }
+
+    fn execute(
+        &mut self,
+        cpu: &Cpu,
+        registry: &Registry,
+        phases: &RangeInclusive<Phase>,
+        values: &StepValues,
+    ) {
+        let values = StepValues { gradients_zeroed: self.fresh, ..values.clone() };
+        let access = Access::Part(registry, &mut self.parts);
+        self.outcome = match self.run.program().precision() {
+            Precision::Float32 | Precision::Mixed => {
+                execute::<f32>(cpu, &mut self.run, access, phases.clone(), &values)
+            }
+            Precision::Float64 => execute::<f64>(cpu, &mut self.run, access, phases.clone(), &values),
+        };
+    }
+
+    /// Takes what it writes out of the registry, or puts it back.
+    fn exchange(&mut self, registry: &mut Registry) {
+        for part in &mut self.parts {
+            match (part.owner, &mut registry.ring) {
+                (PartOwner::Ring { member, age }, Some(ring)) => {
+                    std::mem::swap(&mut part.buffer, ring.buffer_mut(member, age));
+                }
+                (PartOwner::Gradient(store), _) => {
+                    std::mem::swap(&mut part.buffer, &mut registry.gradients[store]);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A tick's program, as a device runs it.
+#[derive(Debug)]
+pub(super) enum Compiled {
+    /// One program for each unit.
+    Units(Vec<Unit>),
+    /// One program for all.
+    #[cfg(feature = "gpu")]
+    Whole(Box<Run>),
+}
+
+impl Mesh {
+    /// What lowers a tick of this mesh.
+    pub(super) fn lowering<'a>(&'a self, network: &'a Network) -> Tick<'a> {
+        Tick {
+            network,
+            wiring: &self.wiring,
+            rows: self.rows,
+            training: self.training,
+            given: &self.given,
+            watch: self.watch.as_ref().map(|(watch, _)| watch),
+        }
+    }
+
+    /// Multiplications of a unit's forward pass, about.
+    fn work(&self, network: &Network, layers: &[usize]) -> usize {
+        let placed = layers.iter().filter_map(|layer| network.layers().nth(*layer));
+        let parameters = placed.filter_map(|placed| Some(network.registry.stores[placed.store?].len()));
+        let outputs: usize = layers.iter().map(|layer| self.wiring.shapes[*layer].len()).sum();
+        self.rows * (parameters.sum::<usize>() + outputs)
+    }
+
+    pub(super) fn compile_forward(&self, network: &Network) -> Result<Compiled> {
+        let tick = self.lowering(network);
+        match network.device() {
+            Device::Cpu => {
+                let mut units = Vec::with_capacity(self.wiring.units.len());
+                for layers in &self.wiring.units {
+                    let outputs = layers.iter().map(|layer| output_of(*layer));
+                    let parts = outputs.map(|member| PartOwner::Ring { member, age: 0 }).collect();
+                    let work = self.work(network, layers);
+                    units.push(Unit::new(tick.forward(layers, false)?, parts, work, layers, self.rows));
+                }
+                Ok(Compiled::Units(units))
+            }
+            #[cfg(feature = "gpu")]
+            Device::Gpu(gpu) => {
+                let all: Vec<usize> = (0..self.wiring.inputs.len()).collect();
+                let program = Arc::new(tick.forward(&all, self.keeps_input())?);
+                Ok(Compiled::Whole(Run::on_gpu(program, gpu.clone())?.into()))
+            }
+        }
+    }
+
+    pub(super) fn compile_backward(&self, network: &Network) -> Result<Compiled> {
+        let tick = self.lowering(network);
+        match network.device() {
+            Device::Cpu => {
+                let mut units = Vec::with_capacity(self.wiring.units.len());
+                for layers in &self.wiring.units {
+                    let mut parts = Vec::new();
+                    for &layer in layers {
+                        let edges = self.wiring.edges_of(layer).map(|edge| tick.edge(edge));
+                        parts.extend(edges.map(|member| PartOwner::Ring { member, age: 1 }));
+                    }
+                    let placed = layers.first().and_then(|layer| network.layers().nth(*layer));
+                    parts.extend(placed.and_then(|placed| placed.store).map(PartOwner::Gradient));
+                    let work = 3 * self.work(network, layers);
+                    units.push(Unit::new(tick.backward(layers)?, parts, work, layers, self.rows));
+                }
+                Ok(Compiled::Units(units))
+            }
+            #[cfg(feature = "gpu")]
+            Device::Gpu(gpu) => {
+                let all: Vec<usize> = (0..self.wiring.inputs.len()).collect();
+                let program = Arc::new(tick.backward(&all)?);
+                Ok(Compiled::Whole(Run::on_gpu(program, gpu.clone())?.into()))
+            }
+        }
+    }
+
+    /// What a tick of this number brings along.
+    fn values(&self, network: &Network, tick: u64) -> StepValues {
+        StepValues { seed: network.seed(), step: tick, ..StepValues::default() }
+    }
+
+    /// Whether inputs of past ticks are kept for going backwards.
+    pub(super) fn keeps_input(&self) -> bool {
+        self.training && self.window > 0
+    }
+
+    /// Runs the next `count` ticks; the registry holds the ring.
+    pub(super) fn run_forward(
+        &mut self,
+        network: &mut Network,
+        compiled: &mut Compiled,
+        count: usize,
+    ) -> Result<()> {
+        match compiled {
+            Compiled::Units(units) => {
+                for _ in 0..count {
+                    self.tick_units(network, units)?;
+                }
+                Ok(())
+            }
+            #[cfg(feature = "gpu")]
+            Compiled::Whole(run) => {
+                /// Ticks of one frame.
+                const MOST_TICKS: usize = 256;
+                let last = if run.program().commits_states() { Phase::Commit } else { Phase::Forward };
+                let mut left = count;
+                while left > 0 {
+                    let part = left.min(MOST_TICKS);
+                    let ticks: Vec<crate::gpu::FrameTick> = (self.tick + 1..=self.tick + part as u64)
+                        .map(|tick| crate::gpu::FrameTick { clock: tick, values: self.values(network, tick) })
+                        .collect();
+                    run_frame(run, self.rows, network, Phase::Forward..=last, &ticks)?;
+                    self.count_ticks(part);
+                    left -= part;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn tick_units(&mut self, network: &mut Network, units: &mut [Unit]) -> Result<()> {
+        let tick = self.tick + 1;
+        let values = self.values(network, tick);
+        let keeps_input = self.keeps_input();
+        let registry = &mut network.registry;
+        if let Some(ring) = &mut registry.ring {
+            ring.clock = tick;
+            if keeps_input {
+                let held = std::mem::take(ring.buffer_mut(HELD_INPUT, 0));
+                ring.buffer_mut(INPUT, 0).bytes_mut().copy_from_slice(held.bytes());
+                *ring.buffer_mut(HELD_INPUT, 0) = held;
+            }
+        }
+        self.run_units(registry, units, &(Phase::Forward..=Phase::Forward), &values)?;
+        for unit in units.iter_mut().filter(|unit| unit.commits) {
+            unit.run.execute(Access::Exclusive(registry), Phase::Commit..=Phase::Commit, &values)?;
+        }
+        self.count_ticks(1);
+        Ok(())
+    }
+
+    /// Runs the units that take part, each writing its own parts alone: in any order, on any threads.
+    fn run_units(
+        &self,
+        registry: &mut Registry,
+        units: &mut [Unit],
+        phases: &RangeInclusive<Phase>,
+        values: &StepValues,
+    ) -> Result<()> {
+        let cpu = match &self.cpu {
+            Some(cpu) => cpu,
+            None => Cpu::global()?,
+        };
+        units.iter_mut().for_each(|unit| unit.exchange(registry));
+        let shared = &*registry;
+        let ran = catch_unwind(AssertUnwindSafe(|| run_parts(cpu, shared, units, phases, values)));
+        units.iter_mut().for_each(|unit| unit.exchange(registry));
+        if let Err(panic) = ran {
+            resume_unwind(panic);
+        }
+        let outcomes = units.iter_mut().map(|unit| std::mem::replace(&mut unit.outcome, Ok(())));
+        outcomes.collect()
+    }
+
+    /// Goes back through the last `count` ticks, newest first; the registry holds the ring.
+    ///
+    /// Losses are means over `batch_rows` rows, where anything is measured.
+    pub(super) fn run_backward(
+        &self,
+        network: &mut Network,
+        compiled: &mut Compiled,
+        count: usize,
+        batch_rows: u64,
+    ) -> Result<()> {
+        network.registry.prepare_gradients(network.precision().size());
+        let edges: Vec<usize> =
+            (0..self.wiring.edges.len()).map(|e| self.lowering(network).edge(e)).collect();
+        if let Some(ring) = &mut network.registry.ring {
+            ring.clock = self.tick;
+            edges.iter().for_each(|edge| ring.clear(*edge, 0));
+        }
+        match compiled {
+            Compiled::Units(units) => self.units_back(network, units, count, batch_rows, &edges)?,
+            #[cfg(feature = "gpu")]
+            Compiled::Whole(run) => {
+                let ticks: Vec<crate::gpu::FrameTick> = (0..count as u64)
+                    .map(|age| {
+                        let gradients_zeroed = age == 0 && network.registry.gradients_zeroed;
+                        let values = self.values(network, self.tick - age);
+                        let values = StepValues { gradients_zeroed, batch_rows, ..values };
+                        crate::gpu::FrameTick { clock: self.tick - age, values }
+                    })
+                    .collect();
+                run_frame(run, self.rows, network, Phase::Forward..=Phase::Exchange, &ticks)?;
+            }
+        }
+        network.registry.gradients_zeroed = false;
+        Ok(())
+    }
+
+    /// Layers that no gradient has reached yet are left out.
+    fn units_back(
+        &self,
+        network: &mut Network,
+        units: &mut [Unit],
+        count: usize,
+        batch_rows: u64,
+        edges: &[usize],
+    ) -> Result<()> {
+        let anew = network.registry.gradients_zeroed;
+        units.iter_mut().for_each(|unit| unit.fresh = anew);
+        // Which edges bring something to the tick at hand.
+        let mut sent = vec![false; edges.len()];
+        for age in 0..count {
+            let tick = self.tick - age as u64;
+            let values = StepValues { batch_rows, ..self.values(network, tick) };
+            let mut sending = vec![false; edges.len()];
+            let Some(ring) = &mut network.registry.ring else {
+                return Err(Error::Internal("a mesh went back without its ring".into()));
+            };
+            ring.clock = tick;
+            for unit in units.iter_mut() {
+                let reached = |layer: &usize| {
+                    self.given_ticks.contains(&(*layer, tick))
+                        || self.wiring.edges_to(*layer).any(|edge| sent[edge])
+                };
+                // Measures are over all ticks of the window.
+                unit.active = self.watch.is_some() || unit.layers.iter().any(reached);
+                for edge in unit.layers.iter().flat_map(|layer| self.wiring.edges_of(*layer)) {
+                    sending[edge] = unit.active;
+                    if !unit.active {
+                        ring.clear(edges[edge], 1);
+                    }
+                }
+            }
+            self.run_units(&mut network.registry, units, &(Phase::Forward..=Phase::Backward), &values)?;
+            for unit in units.iter_mut().filter(|unit| unit.active) {
+                if self.watch.is_some() {
+                    let values = StepValues { gradients_zeroed: unit.fresh, ..values.clone() };
+                    let access = Access::Exclusive(&mut network.registry);
+                    unit.run.execute(access, Phase::Exchange..=Phase::Exchange, &values)?;
+                }
+                unit.fresh = false;
+            }
+            sent = sending;
+        }
+        for unit in units.iter_mut() {
+            for part in unit.parts.iter().filter(|_| unit.fresh) {
+                if let PartOwner::Gradient(store) = part.owner {
+                    network.registry.gradients[store].bytes_mut().fill(0);
+                }
+            }
+            unit.active = true;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the units that take part: large ones one by one on all threads, the others side by side.
+fn run_parts(
+    cpu: &Cpu,
+    registry: &Registry,
+    units: &mut [Unit],
+    phases: &RangeInclusive<Phase>,
+    values: &StepValues,
+) {
+    let small = |unit: &Unit| unit.active && unit.work < FEWEST_FOR_ALL;
+    for unit in units.iter_mut().filter(|unit| unit.active && !small(unit)) {
+        unit.execute(cpu, registry, phases, values);
+    }
+    let run = |units: &mut [Unit]| {
+        for unit in units.iter_mut().filter(|unit| small(unit)) {
+            unit.execute(cpu, registry, phases, values);
+        }
+    };
+    let work: usize = units.iter().filter(|unit| small(unit)).map(|unit| unit.work).sum();
+    if work < FEWEST_TO_FORK {
+        run(units);
+    } else {
+        cpu.pool().for_each_chunk(units, 1, |_, units| run(units));
+    }
+}
+
+/// Runs a program once for each tick in one frame.
+#[cfg(feature = "gpu")]
+fn run_frame(
+    run: &mut Run,
+    rows: usize,
+    network: &mut Network,
+    phases: RangeInclusive<Phase>,
+    ticks: &[crate::gpu::FrameTick],
+) -> Result<()> {
+    run.rows = rows;
+    match run.on_device()? {
+        Some((memory, program)) => {
+            let program = program.clone();
+            crate::gpu::execute_ticks(memory, &program, rows, &mut network.registry, phases, ticks)
+        }
+        None => Err(Error::Internal("a mesh's program is not on its device".into())),
+    }
+}

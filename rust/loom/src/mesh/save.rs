@@ -1,0 +1,136 @@
+//! A mesh in a file, along with its network: it goes on bit for bit.
+
+use super::lower::{HELD_INPUT, INPUT, output_of};
+use super::{Mesh, lost_ring};
+use crate::io::{Extra, SaveOptions};
+use crate::network::Network;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What stands in the metadata, as JSON under `loom.mesh`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    rows: usize,
+    window: usize,
+    training: bool,
+    tick: u64,
+    reach: usize,
+}
+
+/// The key of the metadata.
+const KEY: &str = "loom.mesh";
+
+impl Mesh {
+    /// Saves the network with all that the mesh holds: input, ticks, and what layers held in the window.
+    ///
+    /// The file is one that [`Network::load`] reads, too, without the mesh. Tensors are named
+    /// `mesh.input` and, by age in ticks, `mesh.input.<age>` and `mesh.<layer's number>.<age>`.
+    ///
+    /// # Errors
+    /// As [`Network::save`]; [`Error::State`] for a network that has changed.
+    pub fn save(
+        &mut self,
+        network: &mut Network,
+        path: impl AsRef<Path>,
+        options: SaveOptions,
+    ) -> Result<()> {
+        let bytes = self.to_bytes(network, options)?;
+        crate::io::write(path.as_ref(), &bytes)
+    }
+
+    /// The bytes that [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub fn to_bytes(&mut self, network: &mut Network, options: SaveOptions) -> Result<Vec<u8>> {
+        self.check(network)?;
+        let saved = Saved {
+            rows: self.rows,
+            window: self.window,
+            training: self.training,
+            tick: self.tick,
+            reach: self.reach,
+        };
+        let json = serde_json::to_string(&saved)
+            .map_err(|error| Error::Serialization(format!("the mesh could not be written: {error}")))?;
+        let Some(ring) = &self.ring else { return Err(lost_ring()) };
+        let mut extra = Extra::new(KEY, json);
+        for (name, member, age) in self.kept() {
+            let shape = [&[self.rows], &ring.shape(member)[..]].concat();
+            extra.add(name, shape, ring.download(member, age)?);
+        }
+        network.bytes_with(options, Some(extra))
+    }
+
+    /// Loads what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a file that cannot be read, [`Error::Serialization`] for one that is damaged,
+    /// foreign, of a later format, or without a mesh.
+    pub fn load(path: impl AsRef<Path>) -> Result<(Network, Self)> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path)
+            .map_err(|source| Error::Io { context: format!("could not read {}", path.display()), source })?;
+        Self::from_bytes(&bytes).map_err(|error| match error {
+            Error::Serialization(message) => Error::Serialization(format!("{}: {message}", path.display())),
+            other => other,
+        })
+    }
+
+    /// Makes a network and its mesh from the bytes of a file.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] for bytes that are damaged, foreign, of a later format, or without a mesh.
+    pub fn from_bytes(bytes: &[u8]) -> Result<(Network, Self)> {
+        let mut network = Network::from_bytes(bytes)?;
+        let mesh = Self::restore(&mut network, bytes)?;
+        Ok((network, mesh))
+    }
+
+    /// The mesh that was saved with a network, for that network, which may be on any device by now.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] for bytes that hold no mesh, or that of another network.
+    pub fn restore(network: &mut Network, bytes: &[u8]) -> Result<Self> {
+        let Some(extra) = Extra::read(bytes, KEY)? else {
+            return Err(Error::Serialization("the file holds a network, but no mesh".into()));
+        };
+        let saved: Saved = serde_json::from_str(extra.metadata())
+            .map_err(|error| Error::Serialization(format!("the mesh in the file is damaged: {error}")))?;
+        let foreign =
+            |error: Error| Error::Serialization(format!("the mesh in the file is damaged: {error}"));
+        let mut mesh = Self::new(network, saved.rows, saved.window).map_err(foreign)?;
+        if saved.reach > saved.window || saved.reach as u64 > saved.tick {
+            return Err(Error::Serialization(
+                "the mesh in the file is damaged: its window is too long".into(),
+            ));
+        }
+        if saved.window > 0 {
+            mesh.set_training(saved.training)?;
+        }
+        (mesh.tick, mesh.reach) = (saved.tick, saved.reach);
+        let kept = mesh.kept();
+        let ring = mesh.ring_mut()?;
+        ring.clock = saved.tick;
+        for (name, member, age) in kept {
+            let content = extra.tensor(&name, network.precision(), ring.bytes(member))?;
+            ring.upload(member, age, content);
+        }
+        Ok(mesh)
+    }
+
+    /// What is saved: its name, its member in the ring, and its age.
+    fn kept(&self) -> Vec<(String, usize, usize)> {
+        let mut kept = vec![("mesh.input".to_string(), HELD_INPUT, 0)];
+        if self.window > 0 {
+            kept.extend((0..self.window).map(|age| (format!("mesh.input.{age}"), INPUT, age)));
+        }
+        // What came before the window is read no more; without one, the newest tick is all there is.
+        for layer in 0..self.wiring.shapes.len() {
+            kept.extend((0..=self.window).map(|age| (format!("mesh.{layer}.{age}"), output_of(layer), age)));
+        }
+        kept
+    }
+}

@@ -1,0 +1,172 @@
+//! Who reads whom: the sources of every layer of a grid that is clocked.
+
+use crate::layers::Context;
+use crate::network::{Combine, Link, Mode, Network, at_layer, no_context};
+use crate::tensor::Shape;
+use crate::{Error, Result};
+
+/// What a layer reads.
+#[derive(Clone, Debug)]
+pub(super) enum Read {
+    /// The network's input.
+    Input,
+    /// What a layer, by its number, held after the tick before.
+    Layer(usize),
+    /// What becomes of a cell's input where a link arrives.
+    Arrived { link: Link, input: Box<Read>, linked: Box<Read> },
+}
+
+impl Read {
+    /// The layers read, in a fixed order.
+    fn leaves(&self, found: &mut Vec<usize>) {
+        match self {
+            Read::Input => {}
+            Read::Layer(layer) => found.push(*layer),
+            Read::Arrived { input, linked, .. } => {
+                input.leaves(found);
+                linked.leaves(found);
+            }
+        }
+    }
+
+    /// Whether it reads any layer.
+    pub(super) fn reads_layers(&self) -> bool {
+        let mut found = Vec::new();
+        self.leaves(&mut found);
+        !found.is_empty()
+    }
+}
+
+/// One layer that reads another; gradients flow along it the other way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Edge {
+    pub(super) reader: usize,
+    pub(super) source: usize,
+}
+
+/// A grid as a mesh sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Wiring {
+    /// What each layer reads: its input and, where it takes one, its context.
+    pub(super) inputs: Vec<Vec<Read>>,
+    /// By reader, in the order of its inputs and of what arrives there.
+    pub(super) edges: Vec<Edge>,
+    /// Layers that must run one after another, since they share parameters; in order.
+    pub(super) units: Vec<Vec<usize>>,
+    /// The last layer of each cell, where it has one.
+    pub(super) last: Vec<Option<usize>>,
+    /// Each layer's output's extents.
+    pub(super) shapes: Vec<Shape>,
+}
+
+impl Wiring {
+    /// Follows the cells and links of a network that is built.
+    ///
+    /// # Errors
+    /// [`Error::State`] for links in a circle that passes no layer, and for layers that carry states themselves.
+    pub(super) fn new(network: &Network) -> Result<Self> {
+        let mode = Mode { training: true, ..Mode::default() };
+        if let Some((number, _)) = network.carried_specs(mode).first()
+            && let Some(placed) = network.layers().nth(*number)
+        {
+            return Err(at_layer(
+                placed,
+                Error::State(
+                    "the layer carries a state of its own from call to call, which a mesh does not turn back; \
+                     use stateful=False, and a link that points back for what is to last"
+                        .into(),
+                ),
+            ));
+        }
+        let mut last = Vec::with_capacity(network.cells.len());
+        let mut count = 0;
+        for cell in &network.cells {
+            count += cell.len();
+            last.push((!cell.is_empty()).then(|| count - 1));
+        }
+        let mut wiring =
+            Self { inputs: Vec::new(), edges: Vec::new(), units: Vec::new(), last, shapes: Vec::new() };
+        for (number, cell) in network.cells.iter().enumerate() {
+            let mut read = match cell.is_empty() {
+                true => continue,
+                false => wiring.cell_input(network, number, 0)?,
+            };
+            let context = network.links_to(number)?.into_iter().find(|(_, l)| l.combine == Combine::Context);
+            for placed in cell {
+                if placed.layer.index_limit().is_some() && matches!(read, Read::Arrived { .. }) {
+                    return Err(at_layer(
+                        placed,
+                        Error::Value("the layer reads whole numbers, so no link may lead to it".into()),
+                    ));
+                }
+                let mut inputs = vec![std::mem::replace(&mut read, Read::Layer(wiring.inputs.len()))];
+                if placed.layer.takes_context() {
+                    let (source, _) = context.ok_or_else(|| at_layer(placed, no_context()))?;
+                    inputs.push(wiring.cell_output(network, source, 0)?);
+                }
+                wiring.inputs.push(inputs);
+                wiring.shapes.push(placed.output_shape().cloned().unwrap_or_else(|| Shape::from(0)));
+            }
+        }
+        for (reader, inputs) in wiring.inputs.iter().enumerate() {
+            let mut sources = Vec::new();
+            inputs.iter().for_each(|read| read.leaves(&mut sources));
+            wiring.edges.extend(sources.into_iter().map(|source| Edge { reader, source }));
+        }
+        let mut by_store: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
+        for (number, placed) in network.layers().enumerate() {
+            match by_store.iter_mut().find(|(store, _)| store.is_some() && *store == placed.store) {
+                Some((_, layers)) => layers.push(number),
+                None => by_store.push((placed.store, vec![number])),
+            }
+        }
+        wiring.units = by_store.into_iter().map(|(_, layers)| layers).collect();
+        Ok(wiring)
+    }
+
+    /// What arrives at a cell; `depth` counts the cells without layers passed so far.
+    fn cell_input(&self, network: &Network, cell: usize, depth: usize) -> Result<Read> {
+        if depth > network.cells.len() {
+            return Err(Error::State(
+                "links lead in a circle that passes no layer; put a layer into one of its cells".into(),
+            ));
+        }
+        let mut read = match cell.checked_sub(1) {
+            Some(before) => self.cell_output(network, before, depth)?,
+            None => Read::Input,
+        };
+        for (source, link) in network.links_to(cell)? {
+            if link.combine != Combine::Context {
+                let linked = self.cell_output(network, source, depth)?.into();
+                read = Read::Arrived { link: link.clone(), input: read.into(), linked };
+            }
+        }
+        Ok(read)
+    }
+
+    fn cell_output(&self, network: &Network, cell: usize, depth: usize) -> Result<Read> {
+        match self.last[cell] {
+            Some(layer) => Ok(Read::Layer(layer)),
+            None => self.cell_input(network, cell, depth + 1),
+        }
+    }
+
+    /// The edges along which gradients of a layer's output come.
+    pub(super) fn edges_to(&self, layer: usize) -> impl Iterator<Item = usize> {
+        let edges = self.edges.iter().enumerate();
+        edges.filter(move |(_, edge)| edge.source == layer).map(|(number, _)| number)
+    }
+
+    /// The edges along which a layer sends gradients.
+    pub(super) fn edges_of(&self, layer: usize) -> impl Iterator<Item = usize> {
+        let edges = self.edges.iter().enumerate();
+        edges.filter(move |(_, edge)| edge.reader == layer).map(|(number, _)| number)
+    }
+
+    /// What a layer knows while it lowers itself.
+    pub(super) fn context(network: &Network, layer: usize, training: bool) -> Result<Context> {
+        let placed = network.layers().nth(layer);
+        let placed = placed.ok_or_else(|| Error::Internal(format!("there is no layer {layer}")))?;
+        Ok(network.context(placed, Mode { training, ..Mode::default() }))
+    }
+}

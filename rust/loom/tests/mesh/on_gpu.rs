@@ -1,0 +1,143 @@
+//! Meshes on a GPU, against the processor and themselves.
+
+use crate::common::{Memory, floats, looped, remembering, stepping, tweened};
+use loom::io::SaveOptions;
+use loom::mesh::{Given, Mesh, Stepper, SteppingConfig};
+use loom::train::TweenConfig;
+use loom::{Device, Network, Precision, Result, tensor_view};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a device has counted is the whole process's, so one test at a time uses it.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The right to use the GPU, if there is one; with `LOOM_REQUIRE_GPU=1` there must be.
+fn available() -> Option<MutexGuard<'static, ()>> {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    match Device::open("gpu", Precision::Float32) {
+        Ok(_) => Some(alone),
+        Err(error) if std::env::var("LOOM_REQUIRE_GPU").is_ok_and(|value| value == "1") => {
+            panic!("LOOM_REQUIRE_GPU is set, and {error}")
+        }
+        Err(_) => None,
+    }
+}
+
+fn assert_close(what: &str, found: &[f64], expected: &[f64]) {
+    let scale = expected.iter().fold(1e-3f64, |scale, x| scale.max(x.abs()));
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-4 * scale, "{what}: {found} instead of {expected}");
+    }
+}
+
+/// What cells hold after some ticks by changing inputs, and gradients through the window.
+fn run(device: &str, window: usize) -> Result<Vec<(String, Vec<f64>)>> {
+    let mut network = looped(Precision::Float32)?;
+    network.to(device)?;
+    let mut mesh = Mesh::new(&mut network, 3, window)?;
+    let mut seen = Vec::new();
+    for (change, count) in [1, 4, 0, 7, 1].into_iter().enumerate() {
+        let input = floats(9, change as f64 * 0.29);
+        mesh.set_input(&mut network, tensor_view(&[3, 3], &input)?)?;
+        mesh.tick(&mut network, count)?;
+        for cell in [[0, 0, 0], [0, 0, 1], [0, 1, 1]] {
+            let output = mesh.output(&network, cell)?.to_f64();
+            seen.push((format!("{cell:?} after change {change}"), output));
+        }
+    }
+    for pass in 0..2 {
+        let (newest, older) = (floats(6, 0.3), floats(12, 0.8));
+        let mut given = vec![Given::newest([0, 1, 1], tensor_view(&[3, 2], &newest)?)];
+        if pass == 0 && window > 1 {
+            let gradient = tensor_view(&[3, 4], &older)?;
+            given.push(Given { cell: [0, 0, 1], age: 1, gradient });
+        }
+        mesh.backward(&mut network, &given)?;
+        mesh.tick(&mut network, 3)?;
+    }
+    for (cell, layer) in [([0, 0, 0], 0), ([0, 0, 0], 1), ([0, 0, 1], 0), ([0, 1, 1], 0), ([0, 1, 1], 2)] {
+        for name in network.parameter_names(cell, layer)? {
+            let gradient = network.gradient(cell, layer, &name)?.to_f64();
+            seen.push((format!("gradient {cell:?} {layer} {name}, window {window}"), gradient));
+        }
+    }
+    Ok(seen)
+}
+
+#[test]
+fn a_gpu_holds_and_learns_what_the_processor_does() -> Result<()> {
+    let Some(_alone) = available() else { return Ok(()) };
+    for window in [1, 6] {
+        let (expected, found) = (run("cpu", window)?, run("gpu", window)?);
+        for ((what, expected), (_, found)) in expected.iter().zip(&found) {
+            assert_close(what, found, expected);
+        }
+        // And the same bits every time.
+        assert_eq!(run("gpu", window)?, found);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stream_is_learned_on_a_gpu_and_goes_on_from_a_file() -> Result<()> {
+    let Some(_alone) = available() else { return Ok(()) };
+    for config in [stepping(4), tweened(stepping(4), TweenConfig::tween())] {
+        learns_as_the_processor_does(&config)?;
+    }
+    Ok(())
+}
+
+fn learns_as_the_processor_does(config: &SteppingConfig) -> Result<()> {
+    let stream = Memory::new(60, 4, 3);
+    let mut losses = Vec::new();
+    let mut gaps = Vec::new();
+    for device in ["cpu", "gpu"] {
+        let mut network = remembering(7, true)?;
+        network.to(device)?;
+        let mut mesh = Mesh::new(&mut network, 4, 8)?;
+        let mut stepper = Stepper::new(&mut network, &mesh, config, false)?;
+        for sample in stream.samples().take(40) {
+            stepper.step(&mut network, &mut mesh, &sample)?;
+        }
+        let bytes = mesh.to_bytes(&mut network, SaveOptions { optimizer: true })?;
+        let mut ends = Vec::new();
+        for restored in [false, true] {
+            if restored {
+                network = Network::from_bytes(&bytes)?;
+                network.to(device)?;
+                mesh = Mesh::restore(&mut network, &bytes)?;
+                stepper = Stepper::new(&mut network, &mesh, config, true)?;
+            }
+            for sample in stream.samples().skip(40) {
+                stepper.step(&mut network, &mut mesh, &sample)?;
+            }
+            ends.push(stepper.result.losses[stepper.result.losses.len() - 20..].to_vec());
+        }
+        assert_eq!(ends[0], ends[1], "on {device}");
+        losses.push(ends.swap_remove(0));
+        gaps.push(network.measures().layer(0).map_or(0.0, |layer| layer.gap));
+    }
+    assert!((gaps[1] - gaps[0]).abs() <= 1e-3 * gaps[0], "{} instead of {}", gaps[1], gaps[0]);
+    for (found, expected) in losses[1].iter().zip(&losses[0]) {
+        assert!((found - expected).abs() < 1e-3 * expected.max(0.1), "{found} instead of {expected}");
+    }
+    Ok(())
+}
+
+#[test]
+fn many_ticks_are_one_frame() -> Result<()> {
+    let Some(_alone) = available() else { return Ok(()) };
+    let mut network = looped(Precision::Float32)?;
+    network.to("gpu")?;
+    let Device::Gpu(gpu) = network.device().clone() else { return Ok(()) };
+    let mut mesh = Mesh::new(&mut network, 1, 0)?;
+    mesh.tick(&mut network, 4)?;
+    gpu.reset_statistics();
+    mesh.tick(&mut network, 50)?;
+    let statistics = gpu.statistics();
+    assert_eq!((statistics.frames, statistics.steps), (1, 50));
+    // Links that arrive, products with their activations, a normalisation: nothing is copied.
+    assert_eq!(statistics.dispatches % 50, 0);
+    assert!(statistics.dispatches / 50 <= 10, "{} dispatches a tick", statistics.dispatches / 50);
+    Ok(())
+}

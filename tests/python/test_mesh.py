@@ -1,0 +1,296 @@
+"""Clock mode: against NumPy, against predict, and against itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import loom
+from loom import nn
+from loom.handles import LayerHandle
+
+
+def remembering(precision: str = "float32", seed: int = 7, units: int = 24) -> loom.Network:
+    """A cell with a loop through itself, and one that reads it."""
+    net = loom.Network(input_shape=1, grid=(1, 2), precision=precision, seed=seed)
+    net[0, 0].add(nn.Dense(units, activation="tanh"))
+    net[0, 1].add(nn.Dense(1))
+    return net.link((0, 0), (0, 0), combine="concat")
+
+
+def signs(
+    samples: int, rows: int, delay: int
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64] | None]]:
+    """Signs, each to be said again some samples later."""
+    shown = np.random.default_rng(0).choice([-1.0, 1.0], (samples, rows, 1))
+    for number, x in enumerate(shown):
+        yield x, shown[number - delay] if number >= delay else None
+
+
+def config(**settings: object) -> loom.TrainingConfig:
+    return loom.TrainingConfig(
+        **{"learning_rate": 0.01, "optimizer": "adam", "gradient_clip": 1.0, **settings}  # type: ignore[arg-type]
+    )
+
+
+def test_ticks_are_those_of_numpy() -> None:
+    net = loom.Network(input_shape=3, grid=(2, 1, 2), precision="float64", seed=3)
+    net[0, 0, 0].add(nn.Dense(4, activation="tanh"), nn.Dense(4, activation="sigmoid"))
+    net[0, 0, 1].add(nn.Dense(4, activation="tanh"))
+    net[1, 0, 1].add(nn.Dense(2))
+    # Back into the first cell; from a cell without layers; around the empty one.
+    net.link((0, 0, 1), (0, 0, 0), combine="concat")
+    net.link((0, 0, 0), (1, 0, 0))
+    mesh = loom.Mesh(net, rows=5)
+    layers: dict[tuple[int, ...], LayerHandle] = {layer.at: layer for layer in net.layers}
+    rng = np.random.default_rng(1)
+    held = {at: np.zeros((5, 2 if at[0] else 4)) for at in layers}
+
+    def dense(at: tuple[int, ...], x: NDArray[np.float64]) -> NDArray[np.float64]:
+        made: NDArray[np.float64] = x @ layers[at]["weight"].T + layers[at]["bias"]
+        return made
+
+    for _ in range(6):
+        x = rng.normal(size=(5, 3))
+        mesh.set_input(x)
+        mesh.tick()
+        held = {
+            (0, 0, 0, 0): np.tanh(dense((0, 0, 0, 0), np.hstack([x, held[0, 0, 1, 0]]))),
+            (0, 0, 0, 1): 1 / (1 + np.exp(-dense((0, 0, 0, 1), held[0, 0, 0, 0]))),
+            (0, 0, 1, 0): np.tanh(dense((0, 0, 1, 0), held[0, 0, 0, 1])),
+            (1, 0, 1, 0): dense((1, 0, 1, 0), held[0, 0, 1, 0] + held[0, 0, 0, 1]),
+        }
+        for at, expected in held.items():
+            np.testing.assert_allclose(mesh[at], expected, rtol=1e-12, atol=1e-14)
+    assert mesh.ticks == 6
+    assert mesh.layers == 4
+    np.testing.assert_array_equal(mesh[0, 0, 0], mesh[0, 0, 0, -1])
+    np.testing.assert_array_equal(mesh.output(), mesh[1, 0, 1])
+    mesh.reset()
+    assert mesh.ticks == 0
+    assert not mesh.output().any()
+
+
+def test_a_network_without_loops_settles_at_what_it_predicts() -> None:
+    net = loom.Network(input_shape=(1, 8, 8), grid=(2, 2))
+    net[0, 0].add(nn.Conv2D(3, 3, activation="relu"), nn.MaxPool2D(2))
+    net[0, 1].add(nn.Flatten())
+    net[1, 0].add(nn.Dense(9, activation="gelu"), nn.LayerNorm())
+    net[1, 1].add(nn.Dense(4))
+    x = np.random.default_rng(2).normal(size=(3, 1, 8, 8))
+    mesh = loom.Mesh(net, rows=3)
+    mesh.set_input(x)
+    mesh.tick(mesh.layers)
+    np.testing.assert_array_equal(mesh.output(), net.predict(x))
+
+
+def test_gradients_are_those_of_differences() -> None:
+    window, step = 4, 1e-6
+
+    def loss(net: loom.Network, mesh: loom.Mesh) -> float:
+        """Of the two newest ticks of a window of four, after two that are constants' work."""
+        for number in range(window):
+            mesh.set_input(np.full((2, 1), 0.3 * number - 0.5))
+            mesh.tick()
+        return float(mesh.output().sum() + 2 * mesh.output((0, 0), age=1).sum())
+
+    net = remembering("float64", units=3)
+    mesh = loom.Mesh(net, rows=2, window=window)
+    loss(net, mesh)
+    assert mesh.reach == window
+    given: dict[tuple[int, int], Any] = {(0, 1): np.ones((2, 1)), (0, 0): [np.full((2, 3), 2.0), None]}
+    assert mesh.backward(given) == window
+    for layer in net.layers:
+        for name, value in layer.parameters.items():
+            found = layer.gradients[name]
+            for index in np.ndindex(*value.shape):
+                moved = []
+                for sign in (1, -1):
+                    other = remembering("float64", units=3)
+                    changed = value.copy()
+                    changed[index] += sign * step
+                    other[layer.at][name] = changed
+                    moved.append(loss(other, loom.Mesh(other, rows=2, window=window)))
+                assert found[index] == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("tween", [None, loom.TweenConfig(optimizer="adam", depth_scale="none")])
+def test_what_was_shown_is_remembered(tween: loom.TweenConfig | None) -> None:
+    net = remembering()
+    mesh = loom.Mesh(net, rows=16, window=8)
+    result = loom.train_stepping(mesh, signs(1200, 16, 3), config(), update_every=4, tween=tween)
+    assert (result.samples, result.ticks, result.updates) == (1200, 1200, 300)
+    assert len(result.losses) == 1197
+    assert not result.interrupted
+    assert np.mean(result.losses[-50:]) < 0.05 < 0.8 < result.losses[0]
+    if tween is not None:
+        assert result.explosions == 0
+        assert (net.measures.gaps > 0).all()
+        assert len(net.measures.gaps) == 2
+
+
+def test_class_indices_and_an_output_in_the_middle() -> None:
+    net = loom.Network(input_shape=2, grid=(1, 3))
+    net[0, 0].add(nn.Dense(8, activation="tanh"))
+    net[0, 1].add(nn.Dense(3))
+    net[0, 2].add(nn.Dense(1))
+    mesh = loom.Mesh(net, rows=3, window=4)
+    x, labels = np.array([[1, 0], [0, 1], [1, 1]]), np.array([0, 1, 2])
+    stepper = loom.Stepper(mesh, config(loss="cross_entropy", learning_rate=0.05), ticks=2, output=(0, 1))
+    losses = [stepper.step(x, labels) or 0.0 for _ in range(60)]
+    assert losses[-1] < 0.2 < losses[0]
+    assert (mesh.output((0, 1)).argmax(1) == labels).all()
+    assert stepper.result.losses == losses
+
+
+def test_a_saved_mesh_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    stream = list(signs(40, 2, 2))
+    mesh = loom.Mesh(remembering(), rows=2, window=5)
+    stepper = loom.Stepper(mesh, config(), update_every=2)
+    for sample in stream[:20]:
+        stepper.step(*sample)
+    path = tmp_path / "mesh.loom"
+    mesh.save(path, optimizer=True)
+    expected = [stepper.step(*sample) for sample in stream[20:]]
+    loaded = loom.Mesh.load(path)
+    assert repr(loaded) == "Mesh(rows=2, window=5, ticks=20, training, cpu)"
+    stepper = loom.Stepper(loaded, config(), update_every=2, resume=True)
+    assert [stepper.step(*sample) for sample in stream[20:]] == expected
+    np.testing.assert_array_equal(loaded.output(), mesh.output())
+    assert loom.load(path).input_shape == (1,)
+    plain = tmp_path / "network.loom"
+    mesh.network.save(plain)
+    with pytest.raises(loom.SerializationError, match="no mesh"):
+        loom.Mesh.load(plain)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(loom.SerializationError):
+        loom.Mesh.load(path)
+
+
+SCRIPT = """
+import hashlib, numpy as np, loom
+from loom import nn
+net = loom.Network(input_shape=64, grid=(4, 4))
+for row in range(4):
+    for column in range(4):
+        net[row, column].add(nn.Dense(64, activation="tanh"), nn.Dropout(0.1))
+net.link((3, 3), (0, 0))
+mesh = loom.Mesh(net, rows=8, window=6)
+config = loom.TrainingConfig(learning_rate=0.01)
+rng = np.random.default_rng(0)
+stream = [(rng.normal(size=(8, 64)), rng.normal(size=(8, 64))) for _ in range(12)]
+losses = loom.train_stepping(mesh, stream, config, ticks=3, update_every=2).losses
+state = [net.state_dict()[name].tobytes() for name in sorted(net.state_dict())]
+print(hashlib.sha256(b"".join(state) + mesh.output().tobytes() + str(losses).encode()).hexdigest())
+"""
+
+
+def test_bits_are_the_same_for_any_number_of_threads() -> None:
+    def run(threads: str) -> str:
+        environment = {**os.environ, "LOOM_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert run("1") == run("3") != ""
+
+
+def test_the_manual_loop() -> None:
+    net = remembering()
+    net[0, 0, 0, 0].trainable = False
+    mesh = loom.Mesh(net, rows=2, window=3)
+    mesh.set_input(np.ones((2, 1)))
+    mesh.tick(4)
+    before = net.state_dict()
+    assert mesh.backward(mesh.output() - 1) == 3
+    assert mesh.clip_gradients(0.1) > 0
+    mesh.apply_gradients(0.1)
+    after = net.state_dict()
+    moved = {name for name in before if (before[name] != after[name]).any()}
+    assert moved == {"0.0.1.0.weight", "0.0.1.0.bias"}
+    mesh.training = False
+    mesh.tick()
+    with pytest.raises(loom.StateError, match="training mode"):
+        mesh.backward(mesh.output())
+
+
+def test_ctrl_c_ends_a_run_and_keeps_what_was_learned() -> None:
+    def interrupted() -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        for number in range(100):
+            if number == 5:
+                signal.raise_signal(signal.SIGINT)
+            yield np.ones((1, 1)), np.ones((1, 1))
+
+    mesh = loom.Mesh(remembering(), window=3)
+    result = loom.train_stepping(mesh, interrupted(), config())
+    assert result.interrupted
+    assert result.samples == result.updates == 5 == mesh.ticks
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    net = remembering()
+    with pytest.raises(loom.StateError, match="clock mode"):
+        net.predict(np.ones((1, 1)))
+    for bad in ({"rows": 0}, {"window": -1}, {"rows": 1.5}):
+        with pytest.raises(loom.ConfigError):
+            loom.Mesh(net, **bad)
+    mesh = loom.Mesh(net, rows=2, window=2)
+    with pytest.raises(loom.ShapeError, match="rows"):
+        mesh.set_input(np.ones((3, 1)))
+    with pytest.raises(loom.NonFiniteError):
+        mesh.set_input(np.full((2, 1), np.nan))
+    with pytest.raises(loom.StateError, match="tick"):
+        mesh.backward(np.ones((2, 1)))
+    mesh.tick()
+    with pytest.raises(loom.ShapeError):
+        mesh.backward(np.ones((2, 4)))
+    with pytest.raises(loom.InvalidValueError, match="only 1"):
+        mesh.backward({(0, 1): [np.ones((2, 1)), np.ones((2, 1))]})
+    with pytest.raises(loom.ConfigError, match="cells"):
+        mesh.backward({(0, 0, 1, 0): np.ones((2, 1))})
+    with pytest.raises(loom.CellIndexError):
+        mesh.output((0, 5))
+    with pytest.raises(loom.InvalidValueError, match="kept"):
+        mesh.output((0, 0), age=9)
+    with pytest.raises(loom.ConfigError):
+        mesh.tick(-1)
+    with pytest.raises(loom.InvalidValueError, match="window"):
+        loom.Stepper(mesh, config(), ticks=2, update_every=2)
+    with pytest.raises(loom.InvalidValueError, match="chain_rule"):
+        loom.Stepper(mesh, config(), tween=loom.TweenConfig(mode="layerwise"))
+    with pytest.raises(loom.ConfigError, match="on cpu"):
+        loom.Stepper(mesh, config(device="gpu"))
+    with pytest.raises(loom.StateError, match="training mode"):
+        loom.Stepper(loom.Mesh(net), config())
+    with pytest.raises(loom.DataError, match="pairs"):
+        loom.train_stepping(mesh, [np.ones((2, 1, 3))], config())  # type: ignore[list-item]
+    net[0, 1].add(nn.Dense(1))
+    with pytest.raises(loom.StateError, match="new mesh"):
+        mesh.tick()
+    soft = loom.Sequential([nn.Dense(2), nn.Softmax()], input_shape=1)
+    with pytest.raises(loom.InvalidValueError, match="softmax"):
+        loom.Stepper(loom.Mesh(soft, window=2), config(loss="cross_entropy"))
+
+
+def test_a_gpu_learns_what_the_processor_does(gpu: str, tmp_path: Path) -> None:
+    stream = list(signs(60, 4, 2))
+    losses = {}
+    for device in ("cpu", gpu):
+        mesh = loom.Mesh(remembering().to(device), rows=4, window=4)
+        result = loom.train_stepping(mesh, stream[:40], config(), update_every=2)
+        assert result.device == device
+        mesh.save(tmp_path / "mesh.loom", optimizer=True)
+        mesh = loom.Mesh.load(tmp_path / "mesh.loom", device)
+        rest = loom.train_stepping(mesh, stream[40:], config(), update_every=2, resume=True)
+        losses[device] = result.losses + rest.losses
+    np.testing.assert_allclose(losses[gpu], losses["cpu"], rtol=1e-3)
