@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         ModelCheckpoint,
         StopTraining,
     )
-    from loom.catalogue import LayerKind, layers
+    from loom.catalogue import LayerKind, NumericType, dtypes, layers
     from loom.config import TrainingConfig
     from loom.data import TrainingBatch
     from loom.device import (
@@ -118,6 +118,7 @@ __all__ = [
     "Network",
     "NetworkConfig",
     "NonFiniteError",
+    "NumericType",
     "Observe",
     "RMSprop",
     "Sequential",
@@ -140,6 +141,7 @@ __all__ = [
     "callbacks",
     "datasets",
     "devices",
+    "dtypes",
     "evaluate",
     "frame_statistics",
     "init_gpu",
@@ -194,6 +196,7 @@ _HOMES = {
     "ModelCheckpoint": "callbacks",
     "Network": "network",
     "NetworkConfig": "architecture",
+    "NumericType": "catalogue",
     "Observe": "measuring",
     "RMSprop": "optimizers",
     "SGD": "optimizers",
@@ -210,6 +213,7 @@ _HOMES = {
     "TweenState": "tween_state",
     "TweenTrainer": "tween_trainer",
     "devices": "device",
+    "dtypes": "catalogue",
     "evaluate": "evaluation",
     "frame_statistics": "device",
     "init_gpu": "device",

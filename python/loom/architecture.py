@@ -86,6 +86,7 @@ class LayerSettings(Plain):
         trainable: Whether an optimizer may move its weights.
         rate_factor: Multiplies the learning rate.
         dtype: The numeric type that it computes from; the network's where None.
+        granularity: Which of its weights share a scale; as the type has it where None.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -95,6 +96,7 @@ class LayerSettings(Plain):
     trainable: bool = True
     rate_factor: float = 1.0
     dtype: str | None = None
+    granularity: str | None = None
 
     def __post_init__(self) -> None:
         numbers = items(self.at)

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, cast
 
-from loom import nn
+from loom import _native, nn
 from loom.nn._layer import FAMILY
 
-__all__ = ["LayerKind", "layers"]
+__all__ = ["LayerKind", "NumericType", "dtypes", "layers"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,39 @@ class LayerKind:
     layer: type[nn.Layer]
     summary: str
     settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class NumericType:
+    """A numeric type that weights can be held and used in.
+
+    Args:
+        name: Its name, such as "int8".
+        bits: Bits of a weight; of a block format with the weight's share of its block's scale.
+        range: The least and the greatest: values of a float, codes of an integer.
+        granularity: Which weights share a scale unless `Network.morph` is asked for others; "none"
+            where there are no scales.
+        rule: How a weight w becomes a code q, or is rounded.
+    """
+
+    name: str
+    bits: float
+    range: tuple[float, float]
+    granularity: str
+    rule: str
+
+
+def dtypes() -> list[NumericType]:
+    """Lists every numeric type that `Network.morph` takes.
+
+    Returns:
+        The types.
+
+    Examples:
+        >>> next(entry.bits for entry in loom.dtypes() if entry.name == "q4_0")
+        4.5
+    """
+    return [NumericType(*entry) for entry in _native.dtypes()]
 
 
 def layers() -> list[LayerKind]:

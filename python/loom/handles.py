@@ -15,6 +15,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.errors import CellIndexError
 from loom.grid import Coordinate
+from loom.weights import Weights
 
 if TYPE_CHECKING:
     from loom.network import Network
@@ -196,6 +197,11 @@ class LayerHandle:
     def dtype(self) -> str | None:
         """The numeric type that the layer computes from; None without parameters."""
         return self._network._native.layer_dtype(self.at)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights as they are held: masters, packed versions, scales, epoch and sizes."""
+        return Weights(self)
 
     def decoded(self, name: str) -> NDArray[Any]:
         """Returns a parameter as the forward pass reads it: the values that its packed form stands for."""

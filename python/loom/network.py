@@ -251,7 +251,12 @@ class Network(ManualLoop):
         self._move(check_device("Network.to", device))
         return self
 
-    def morph(self, dtype: str, where: Callable[[LayerHandle], object] | None = None) -> Self:
+    def morph(
+        self,
+        dtype: str,
+        where: Callable[[LayerHandle], object] | None = None,
+        granularity: str | None = None,
+    ) -> Self:
         """Changes the numeric type that layers compute from.
 
         The weights are packed as that type and the forward pass reads them; training
@@ -259,22 +264,27 @@ class Network(ManualLoop):
         own precision goes back to the master.
 
         Args:
-            dtype: "int8", "bfloat16", "float16", or "float32" ("float64" in a network of that
-                precision) for the masters.
+            dtype: The name of a numeric type, such as "int8", "bfloat16" or "ternary"; `loom.dtypes()`
+                lists them. "float32" ("float64" in a network of that precision) is the masters.
             where: Which layers, as a function of the layer; all where None.
+            granularity: Which weights share a scale: "channel" (each output), "tensor", or
+                "block(n)" (each n inputs of an output); as the type has it where None.
 
         Returns:
             The network.
 
         Raises:
-            DTypeError: The type is unknown or cannot be used.
-            InvalidValueError: Weights do not fit the type; nothing has changed then.
+            DTypeError: The type is unknown, or cannot have that granularity.
+            InvalidValueError: The granularity is unknown, or weights do not fit the type.
+                Nothing has changed then.
         """
         if not isinstance(dtype, str):
             raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {dtype!r}')
+        if granularity is not None and not isinstance(granularity, str):
+            raise ConfigError(f'granularity is "channel", "tensor" or "block(n)", got {granularity!r}')
         chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
         self._change_layers()
-        self._native.morph(dtype, chosen)
+        self._native.morph(dtype, chosen, granularity)
         return self
 
     def link(

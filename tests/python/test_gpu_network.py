@@ -219,7 +219,10 @@ def test_reading_all_weights_brings_them_back_once(gpu: str) -> None:
     assert loom.frame_statistics(gpu).bytes_down == 0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "float16", "bfloat16", "int8", "float8_e5m2", "int4", "uint2", "uint64", "binary", "q4_0"],
+)
 @pytest.mark.parametrize("make", [mlp, cnn])
 def test_packed_weights_compute_as_on_the_cpu(gpu: str, tmp_path: Path, make: Any, dtype: str) -> None:
     here, there = pair(gpu, lambda: make(seed=3))

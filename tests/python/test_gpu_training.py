@@ -377,7 +377,7 @@ def test_step_times_are_kept_where_asked(gpu: str) -> None:
     assert all(seconds > 0 for seconds in result.step_times)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint8", "int32", "q8_0"])
 def test_training_goes_through_packed_weights(gpu: str, dtype: str) -> None:
     nets = [mlp().morph(dtype).to(device) for device in ("cpu", gpu)]
     config = quiet(epochs=12, learning_rate=0.01, metrics=["accuracy"])

@@ -34,6 +34,17 @@ mod _native {
         set_feedback_parameter, target_passages,
     };
 
+    /// The numeric types: name, bits of a weight, range, granularity, and rule.
+    #[pyfunction]
+    fn dtypes() -> Vec<(&'static str, f64, (f64, f64), String, &'static str)> {
+        loom::dtype::DType::all()
+            .map(|dtype| {
+                let row = dtype.row();
+                (row.name, row.bits_per_weight(), row.range, row.granularity.to_string(), row.rule)
+            })
+            .collect()
+    }
+
     /// The kinds of layers that the engine knows.
     #[pyfunction]
     fn layer_kinds() -> Vec<&'static str> {

@@ -3,9 +3,10 @@
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{PyError, detached};
 use loom::Network as Engine;
-use loom::dtype::DType;
+use loom::dtype::{DType, Granularity};
 use loom::io::SaveOptions;
-use loom::network::{GradientStatistics, LayerStatistics, LayerValue};
+use loom::network::{GradientStatistics, LayerStatistics, LayerValue, PackedParameter};
+use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Depth, row, column and place in the cell.
 pub type At = [usize; 4];
+
+/// Numeric type, granularity, codes, scales and zero points.
+type PackedArrays = (&'static str, String, Py<PyAny>, Py<PyAny>, Py<PyAny>);
 
 /// The figures of every layer in one forward pass.
 type Figures = Vec<Py<PyDict>>;
@@ -352,14 +356,85 @@ impl Network {
     }
 
     /// Changes the numeric type of the layers at these places, or of all.
-    #[pyo3(signature = (dtype, layers=None))]
-    fn morph(&self, py: Python<'_>, dtype: &str, layers: Option<Vec<At>>) -> PyResult<()> {
+    #[pyo3(signature = (dtype, layers=None, granularity=None))]
+    fn morph(
+        &self,
+        py: Python<'_>,
+        dtype: &str,
+        layers: Option<Vec<At>>,
+        granularity: Option<&str>,
+    ) -> PyResult<()> {
         let dtype = DType::parse(dtype).map_err(PyError::from)?;
+        let granularity = granularity.map(str::parse).transpose().map_err(PyError::from)?;
         self.change(py, move |engine| {
-            engine.morph_where(dtype, |placed| {
+            engine.morph_by(dtype, granularity, |placed| {
                 layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
             })
         })
+    }
+
+    /// A layer's epoch, whether its masters were dropped, and its packed versions.
+    fn weights_state<'py>(&self, py: Python<'py>, at: At) -> PyResult<Bound<'py, PyDict>> {
+        let (cell, layer) = split(at);
+        self.settle(py)?;
+        let (epoch, dropped, versions) = self.look_built(py, move |engine| {
+            let Some(store) = engine.weights(cell, layer)? else { return Ok((0, false, Vec::new())) };
+            let versions = store
+                .versions()
+                .map(|(dtype, granularity, current)| (dtype.name(), granularity.to_string(), current));
+            Ok((store.epoch(), store.is_dropped(), versions.collect()))
+        })?;
+        let state = PyDict::new(py);
+        state.set_item("epoch", epoch)?;
+        state.set_item("dropped", dropped)?;
+        state.set_item("versions", versions)?;
+        Ok(state)
+    }
+
+    /// Bytes of a layer's weights in a numeric type, or in the one that the forward pass reads.
+    #[pyo3(signature = (at, dtype))]
+    fn weights_nbytes(&self, py: Python<'_>, at: At, dtype: Option<&str>) -> PyResult<usize> {
+        let (cell, layer) = split(at);
+        let dtype = dtype.map(DType::parse).transpose().map_err(PyError::from)?;
+        self.look_built(py, move |engine| {
+            let own = engine.precision().dtype();
+            Ok(engine.weights(cell, layer)?.map_or(0, |store| match dtype {
+                Some(dtype) if dtype != own => store.nbytes(dtype),
+                Some(_) => store.parameter_count() * engine.precision().size(),
+                None => store.active_bytes(),
+            }))
+        })
+    }
+
+    /// A packed parameter's type, granularity, bytes, scales and zero points; None where it is not packed.
+    fn packed_parameter(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Option<PackedArrays>> {
+        let (cell, layer) = split(at);
+        let found = self.change(py, move |engine| engine.packed_parameter(cell, layer, name))?;
+        let Some(PackedParameter { packing, bytes, scales }) = found else { return Ok(None) };
+        let words = packing.group_words();
+        let groups = match packing.granularity {
+            Granularity::Block(_) if words > 0 => vec![packing.groups() / packing.channels, packing.channels],
+            _ => vec![packing.groups()],
+        };
+        let of_groups = scales.iter().step_by(words.max(1)).copied().collect::<Vec<f32>>();
+        let zeros: Vec<u64> = match words {
+            0 | 1 => Vec::new(),
+            _ => scales
+                .chunks_exact(words)
+                .map(|group| {
+                    let word = |place: usize| group.get(place).map_or(0, |word| u64::from(word.to_bits()));
+                    word(1) | word(2) << 32
+                })
+                .collect(),
+        };
+        let zero_groups = if zeros.is_empty() { vec![0] } else { groups.clone() };
+        Ok(Some((
+            packing.dtype.name(),
+            packing.granularity.to_string(),
+            PyArray1::from_vec(py, bytes).into_any().unbind(),
+            PyArray1::from_vec(py, of_groups).reshape(groups)?.into_any().unbind(),
+            PyArray1::from_vec(py, zeros).reshape(zero_groups)?.into_any().unbind(),
+        )))
     }
 
     /// Bytes of the weights that the forward pass reads; builds the network.

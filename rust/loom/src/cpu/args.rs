@@ -1,7 +1,7 @@
 //! What a kernel is handed: typed views of a step's operands and results.
 
 use super::Cpu;
-use crate::dtype::DType;
+use crate::dtype::Packing;
 use crate::tensor::Buffer;
 use bytemuck::Pod;
 
@@ -61,14 +61,14 @@ impl Default for StepValues {
     }
 }
 
-/// One operand: its bytes, and for a packed parameter its type and scales.
+/// One operand: its bytes, and for a packed parameter how it is packed, and its scales.
 #[derive(Clone, Copy, Default)]
 pub struct View<'a> {
     /// The elements.
     pub bytes: &'a [u8],
-    /// The numeric type of a packed version; `None` for plain elements.
-    pub packed: Option<DType>,
-    /// The scales of a packed version, one `f32` a channel; empty where the type has none.
+    /// How a version is packed; `None` for plain elements.
+    pub packed: Option<Packing>,
+    /// The scales of a packed version; empty where the type has none.
     pub scales: &'a [f32],
 }
 
@@ -134,8 +134,8 @@ impl<'a> Args<'a> {
     }
 
     /// Sets operand `index` to a packed parameter.
-    pub fn set_packed(&mut self, index: usize, bytes: &'a [u8], dtype: DType, scales: &'a [f32]) {
-        self.reads[index] = View { bytes, packed: Some(dtype), scales };
+    pub fn set_packed(&mut self, index: usize, bytes: &'a [u8], packing: Packing, scales: &'a [f32]) {
+        self.reads[index] = View { bytes, packed: Some(packing), scales };
     }
 
     /// Sets result `index`, for running an operation by itself.

@@ -261,8 +261,8 @@ fn resolve<'a, T: Real>(
             let index = parameter
                 .parameter
                 .ok_or_else(|| Error::Internal("a version is read parameter by parameter".into()))?;
-            let (bytes, scales) = registry.stores[parameter.store].version(dtype, index)?;
-            return Ok(View { bytes, packed: Some(dtype), scales });
+            let (packing, bytes, scales) = registry.stores[parameter.store].version(dtype, index)?;
+            return Ok(View { bytes, packed: Some(packing), scales });
         }
         Place::Alias(_) => unreachable!("owners are no aliases"),
     };

@@ -1,143 +1,160 @@
-//! From a parameter to packed bytes with scales, and back.
+//! From a parameter to packed codes with scales, and back, for types whose elements are coded one by one.
 //!
-//! A parameter is a row-major matrix whose columns are the output channels. Scales are
-//! found in one pass, cut into columns, and codes in a second, cut into rows.
+//! A parameter is a row-major matrix whose columns are the output channels; codes follow each other
+//! in its order, the first in the lowest bits. Scales are found in one pass, cut into columns, and
+//! codes in a second, cut into runs.
 
-use super::float16::{BFloat16, Float16};
-use super::int8::Int8;
+pub(super) use super::groups::Fit;
+use super::groups::{Fits, Grid, RUN};
+use super::packing::{Format, Granularity, Packing, Refusal, Target};
 use crate::cpu::{Cpu, Isa, Kernel, Real, Vector};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Elements that one task encodes, roughly: whole rows.
+/// Elements that one task encodes: a multiple of [`RUN`].
 const CHUNK: usize = 1 << 14;
+/// Columns that one task finds scales for.
+const COLUMNS: usize = 128;
+/// Lanes that a mean is summed in.
+const LANES: usize = 16;
+/// A power of two that keeps sums of any numbers of a precision finite.
+const SHRINK: f64 = 1.0 / (1u64 << 62) as f64;
 
-/// Channels that one task finds scales for.
-const CHANNELS: usize = 128;
+/// What of a group of elements its scale is made from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Statistic {
+    /// Nothing: there is no scale.
+    None,
+    /// The largest magnitude.
+    Largest,
+    /// The least and the greatest, 0 among them.
+    Range,
+    /// The mean magnitude.
+    Mean,
+}
 
-/// How one type turns numbers into codes.
-pub(super) trait Encoding {
-    /// Whether there is a scale a channel.
-    const SCALED: bool;
+/// An unsigned integer that holds a code.
+pub(super) trait Code: Copy + Default + Send + Sync + 'static {
+    /// From its bytes, the lowest first.
+    fn read(bytes: &[u8]) -> Self;
+    /// To its bytes, the lowest first.
+    fn write(self, bytes: &mut [u8]);
+    /// The lowest eight bits.
+    fn low(self) -> u8;
+    /// From eight bits.
+    fn from_low(low: u8) -> Self;
+}
 
-    /// The scale for a channel of this largest magnitude; `None` where no code could hold it.
-    fn scale<T: Real>(largest: T) -> Option<f32> {
-        let _ = largest;
+macro_rules! code {
+    ($($type:ty),*) => {$(
+        impl Code for $type {
+            #[inline(always)]
+            fn read(bytes: &[u8]) -> Self {
+                let mut own = [0; size_of::<$type>()];
+                own.copy_from_slice(bytes);
+                Self::from_le_bytes(own)
+            }
+
+            #[inline(always)]
+            fn write(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_le_bytes());
+            }
+
+            #[inline(always)]
+            fn low(self) -> u8 {
+                self as u8
+            }
+
+            #[inline(always)]
+            fn from_low(low: u8) -> Self {
+                Self::from(low)
+            }
+        }
+    )*};
+}
+
+code!(u8, u16, u32, u64);
+
+/// How one type turns numbers into codes and back.
+pub(super) trait Coding: Send + Sync + 'static {
+    /// What holds a code; it may have more bits.
+    type Code: Code;
+    /// Bits of a code: 1, 2, 4, or as many as [`Code`](Coding::Code) has.
+    const BITS: usize;
+    /// What scales are made from.
+    const STATISTIC: Statistic;
+    /// Words of 32 bits a group has: its scale, and the halves of its zero.
+    const WORDS: usize;
+
+    /// The scale of a group of this statistic (of which ranges have two numbers); `None` where no code
+    /// could hold its numbers.
+    fn fit<T: Real>(first: T, second: T) -> Option<Fit> {
+        let _ = (first, second);
         None
     }
 
-    /// Encodes whole rows; false where a code is not finite.
-    fn encode<T: Real>(data: &[T], scales: &[f32], bytes: &mut [u8]) -> bool;
+    /// The code of a number; bits above [`BITS`](Coding::BITS) are anything.
+    fn code<T: Real>(value: T, fit: Fit) -> Self::Code;
 
-    /// Decodes whole rows.
-    fn decode<T: Real>(bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]);
+    /// Whether a code stands for a finite number.
+    fn holds(code: Self::Code) -> bool {
+        let _ = code;
+        true
+    }
+
+    /// The number that a code stands for; bits above [`BITS`](Coding::BITS) are zeros.
+    fn number<T: Real>(code: Self::Code, fit: Fit) -> T;
+
+    /// What a statistic is divided by for the scale, and WGSL statements that end in a `return` of a
+    /// weight's code, as [`GpuEncoding`](super::packing::GpuEncoding) has them; `None` for types that are
+    /// encoded on the host.
+    fn wgsl_code() -> Option<(f64, &'static str)> {
+        None
+    }
+
+    /// WGSL statements that end in `let number = ..`, an `f32` from `code` and `zero`, both `u32` (and
+    /// `high` and `zero_high` above 32 bits), to be multiplied by the scale where there is one.
+    fn wgsl() -> &'static str;
 }
 
-/// The types that can be encoded and decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Codec {
-    /// IEEE binary16.
-    Float16,
-    /// bfloat16.
-    BFloat16,
-    /// Symmetric int8, a scale a channel.
-    Int8,
+/// A type whose elements are coded one by one, as a table row has it.
+pub(super) struct Flat<C>(PhantomData<C>);
+
+impl<C> Flat<C> {
+    pub(super) const NEW: Self = Self(PhantomData);
 }
 
-/// Why a parameter cannot be encoded; `index` is that of the first element concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is NaN or infinite.
-    NonFinite {
-        /// Flat index.
-        index: usize,
-    },
-    /// It is finite, but would become infinite.
-    Overflow {
-        /// Flat index.
-        index: usize,
-    },
-}
-
-/// Calls the generic function of the encoding that a codec names.
-macro_rules! with_encoding {
-    ($codec:expr, $function:ident::<$T:ident>($($argument:expr),*)) => {
-        match $codec {
-            Codec::Float16 => $function::<$T, Float16>($($argument),*),
-            Codec::BFloat16 => $function::<$T, BFloat16>($($argument),*),
-            Codec::Int8 => $function::<$T, Int8>($($argument),*),
+/// Packs the codes of whole bytes, or of the last few elements.
+#[inline(always)]
+fn pack<C: Coding>(codes: &[C::Code], bytes: &mut [u8]) {
+    if C::BITS < 8 {
+        let (per, mask) = (8 / C::BITS, (1u32 << C::BITS) - 1);
+        for (byte, codes) in bytes.iter_mut().zip(codes.chunks(per)) {
+            let packed = codes.iter().enumerate().fold(0, |packed, (place, code)| {
+                packed | (u32::from(code.low()) & mask) << (place * C::BITS)
+            });
+            *byte = packed as u8;
         }
-    };
-}
-
-impl Codec {
-    /// Bytes of one element.
-    fn width(self) -> usize {
-        match self {
-            Codec::Float16 | Codec::BFloat16 => 2,
-            Codec::Int8 => 1,
+    } else {
+        for (bytes, code) in bytes.chunks_exact_mut(C::BITS / 8).zip(codes) {
+            code.write(bytes);
         }
     }
-
-    /// Encodes a row-major matrix of `channels` columns into as many codes and, for a type with
-    /// scales, a scale a channel; on the threads of `cpu` or on this one, with the same result.
-    ///
-    /// # Errors
-    /// The first element that is not finite or would not be; `bytes` and `scales` then hold
-    /// nothing of use.
-    pub fn encode<T: Real>(
-        self,
-        cpu: Option<&Cpu>,
-        data: &[T],
-        channels: usize,
-        bytes: &mut [u8],
-        scales: &mut [f32],
-    ) -> Result<(), Refusal> {
-        with_encoding!(self, encode::<T>(cpu, data, channels.max(1), self.width(), bytes, scales))
-    }
-
-    /// Decodes what [`encode`](Codec::encode) made.
-    pub fn decode<T: Real>(self, bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
-        with_encoding!(self, decode::<T>(bytes, scales, channels.max(1), out));
-    }
 }
 
-fn decode<T: Real, E: Encoding>(bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
-    E::decode(bytes, scales, channels, out);
-}
-
-fn encode<T: Real, E: Encoding>(
-    cpu: Option<&Cpu>,
-    data: &[T],
-    channels: usize,
-    width: usize,
-    bytes: &mut [u8],
-    scales: &mut [f32],
-) -> Result<(), Refusal> {
-    debug_assert_eq!(data.len() % channels, 0);
-    debug_assert_eq!(bytes.len(), data.len() * width);
-    let isa = cpu.map_or(Isa::portable(), Cpu::isa);
-    let refused = AtomicBool::new(false);
-    let refuse = |fine: bool| {
-        if !fine {
-            refused.store(true, Ordering::Relaxed);
-        }
-    };
-    if E::SCALED {
-        debug_assert_eq!(scales.len(), channels);
-        for_each_chunk(cpu, scales, CHANNELS, &|task, scales| {
-            refuse(T::dispatch(
-                isa,
-                Scale::<T, E> { data, channels, first: task * CHANNELS, scales, encoding: PhantomData },
-            ));
-        });
+/// The code of one element.
+#[inline(always)]
+fn unpack<C: Coding>(bytes: &[u8], element: usize) -> C::Code {
+    if C::BITS < 8 {
+        let per = 8 / C::BITS;
+        let byte = u32::from(bytes[element / per]);
+        let code = byte >> (element % per * C::BITS) & ((1u32 << C::BITS) - 1);
+        C::Code::from_low(code as u8)
+    } else {
+        let width = C::BITS / 8;
+        C::Code::read(&bytes[element * width..][..width])
     }
-    let (scales, chunk) = (&*scales, (CHUNK / channels).max(1) * channels);
-    for_each_chunk(cpu, bytes, chunk * width, &|task, bytes| {
-        let data = &data[task * chunk..data.len().min((task + 1) * chunk)];
-        refuse(T::dispatch(isa, Encode::<T, E> { data, scales, bytes, encoding: PhantomData }));
-    });
-    if refused.load(Ordering::Relaxed) { Err(first_refusal::<T, E>(data)) } else { Ok(()) }
 }
 
 fn for_each_chunk<A: Send>(
@@ -152,245 +169,310 @@ fn for_each_chunk<A: Send>(
     }
 }
 
+fn encode<T: Real, C: Coding>(
+    packing: &Packing,
+    cpu: Option<&Cpu>,
+    data: &[T],
+    target: Target<'_>,
+) -> Result<(), Refusal> {
+    let Target { bytes, scales } = target;
+    let isa = cpu.map_or(Isa::portable(), Cpu::isa);
+    let grid = Grid::of(packing);
+    let refused = AtomicBool::new(false);
+    let refuse = |fine: bool| {
+        if !fine {
+            refused.store(true, Ordering::Relaxed);
+        }
+    };
+    if C::WORDS > 0 && !data.is_empty() {
+        let blocks = data.chunks(grid.block * grid.columns).zip(scales.chunks_mut(grid.columns * C::WORDS));
+        for (data, scales) in blocks {
+            for_each_chunk(cpu, scales, COLUMNS * C::WORDS, &|task, scales| {
+                let first = task * COLUMNS;
+                refuse(T::dispatch(
+                    isa,
+                    Find::<T, C> { data, columns: grid.columns, first, scales, coding: PhantomData },
+                ));
+            });
+        }
+    }
+    let scales = &*scales;
+    for_each_chunk(cpu, bytes, CHUNK * C::BITS / 8, &|task, bytes| {
+        let first = task * CHUNK;
+        let data = &data[first..data.len().min(first + CHUNK)];
+        refuse(T::dispatch(isa, Encode::<T, C> { grid, data, scales, first, bytes, coding: PhantomData }));
+    });
+    if refused.load(Ordering::Relaxed) { Err(first_refusal::<T, C>(data)) } else { Ok(()) }
+}
+
 /// Looks for the first element that was refused, once it is known that there is one.
 #[cold]
-fn first_refusal<T: Real, E: Encoding>(data: &[T]) -> Refusal {
+fn first_refusal<T: Real, C: Coding>(data: &[T]) -> Refusal {
     if let Some(index) = data.iter().position(|value| !value.is_finite()) {
         return Refusal::NonFinite { index };
     }
-    let overflows = |value: &T| match E::SCALED {
-        true => E::scale(value.abs()).is_none(),
-        // Two bytes, aligned as the widest code needs.
-        false => !E::encode(&[*value], &[], bytemuck::bytes_of_mut(&mut [0u16])),
+    let overflows = |value: &T| match C::STATISTIC {
+        Statistic::None => !C::holds(C::code(*value, Fit::default())),
+        Statistic::Range => C::fit(value.min(T::ZERO), value.max(T::ZERO)).is_none(),
+        Statistic::Largest | Statistic::Mean => C::fit(value.abs(), T::ZERO).is_none(),
     };
     Refusal::Overflow { index: data.iter().position(overflows).unwrap_or(0) }
 }
 
-/// The scales of some columns from their largest magnitudes; false where an element is not
-/// finite or no scale will do.
-struct Scale<'a, T, E> {
+/// The scales of some columns of the rows of one group; false where an element is not finite or no
+/// scale will do.
+struct Find<'a, T, C> {
     data: &'a [T],
-    channels: usize,
+    columns: usize,
     /// The column of the first scale.
     first: usize,
     scales: &'a mut [f32],
-    encoding: PhantomData<E>,
+    coding: PhantomData<C>,
 }
 
-impl<T: Real, E: Encoding> Kernel<T> for Scale<'_, T, E> {
+impl<T: Real, C: Coding> Find<'_, T, C> {
+    /// The sums of magnitudes times `factor`: 16 lanes by row, then one tree.
+    #[inline(always)]
+    fn sums(&self, factor: T, sums: &mut [T]) {
+        let mut lanes = [[T::ZERO; COLUMNS]; LANES];
+        for (row, values) in self.data.chunks_exact(self.columns).enumerate() {
+            for (sum, value) in lanes[row % LANES][..sums.len()].iter_mut().zip(&values[self.first..]) {
+                *sum += value.abs() * factor;
+            }
+        }
+        for half in [8, 4, 2, 1] {
+            let (low, high) = lanes.split_at_mut(half);
+            for (low, high) in low.iter_mut().zip(high) {
+                low.iter_mut().zip(high).for_each(|(low, high)| *low += *high);
+            }
+        }
+        sums.copy_from_slice(&lanes[0][..sums.len()]);
+    }
+}
+
+impl<T: Real, C: Coding> Kernel<T> for Find<'_, T, C> {
     type Output = bool;
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) -> bool {
-        let mut largest = [T::ZERO; CHANNELS];
-        let largest = &mut largest[..self.scales.len()];
+        let count = self.scales.len() / C::WORDS;
+        let (mut first, mut second) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
+        let (first, second) = (&mut first[..count], &mut second[..count]);
         let mut fine = true;
-        for row in self.data.chunks_exact(self.channels) {
-            for (largest, value) in largest.iter_mut().zip(&row[self.first..]) {
-                let magnitude = value.abs();
-                fine &= magnitude < T::INFINITY;
-                *largest = magnitude.max(*largest);
+        for row in self.data.chunks_exact(self.columns) {
+            let row = &row[self.first..][..count];
+            if C::STATISTIC == Statistic::Range {
+                for ((low, high), value) in first.iter_mut().zip(second.iter_mut()).zip(row) {
+                    fine &= value.abs() < T::INFINITY;
+                    *low = value.min(*low);
+                    *high = value.max(*high);
+                }
+            } else {
+                for (largest, value) in first.iter_mut().zip(row) {
+                    let magnitude = value.abs();
+                    fine &= magnitude < T::INFINITY;
+                    *largest = magnitude.max(*largest);
+                }
             }
         }
-        for (scale, largest) in self.scales.iter_mut().zip(largest) {
+        if C::STATISTIC == Statistic::Mean && fine {
+            let elements = T::from_usize(self.data.len() / self.columns);
+            self.sums(T::ONE, first);
+            if first.iter().all(|sum| sum.is_finite()) {
+                first.iter_mut().for_each(|sum| *sum /= elements);
+            } else {
+                self.sums(T::constant(SHRINK), first);
+                first.iter_mut().for_each(|sum| *sum = *sum / elements / T::constant(SHRINK));
+            }
+        }
+        let numbers = first.iter().zip(second.iter());
+        for (words, (first, second)) in self.scales.chunks_exact_mut(C::WORDS).zip(numbers) {
+            let found = C::fit(*first, *second);
             // Where there is no scale, any number will do: the result is refused.
-            let found = E::scale(*largest);
             fine &= found.is_some();
-            *scale = found.unwrap_or(1.0);
+            let fit = found.unwrap_or(Fit { scale: 1.0, zero: 0 });
+            words[0] = fit.scale;
+            if C::WORDS > 1 {
+                words[1] = f32::from_bits(fit.zero as u32);
+            }
+            if C::WORDS > 2 {
+                words[2] = f32::from_bits((fit.zero >> 32) as u32);
+            }
         }
         fine
     }
 }
 
-struct Encode<'a, T, E> {
+struct Encode<'a, T, C> {
+    grid: Grid,
     data: &'a [T],
     scales: &'a [f32],
+    /// The number of the first element.
+    first: usize,
     bytes: &'a mut [u8],
-    encoding: PhantomData<E>,
+    coding: PhantomData<C>,
 }
 
-impl<T: Real, E: Encoding> Kernel<T> for Encode<'_, T, E> {
+impl<T: Real, C: Coding> Kernel<T> for Encode<'_, T, C> {
     type Output = bool;
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) -> bool {
-        E::encode(self.data, self.scales, self.bytes)
+        let mut fits = Fits::NEW;
+        let mut codes = [C::Code::default(); RUN];
+        let mut fine = true;
+        let runs = self.data.chunks(RUN).zip(self.bytes.chunks_mut(RUN * C::BITS / 8));
+        for (number, (data, bytes)) in runs.enumerate() {
+            let codes = &mut codes[..data.len()];
+            fits.fill(C::WORDS, self.grid, self.scales, self.first + number * RUN, data.len());
+            for ((code, value), fit) in codes.iter_mut().zip(data).zip(fits.iter()) {
+                *code = C::code(*value, fit);
+                if C::STATISTIC == Statistic::None {
+                    // NaN is caught on the value: its bits may have been carried past the exponent.
+                    fine &= C::holds(*code) & value.is_finite();
+                }
+            }
+            pack::<C>(codes, bytes);
+        }
+        fine
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tensor::Buffer;
-    use proptest::prelude::*;
+/// Elements of a row that follow each other, decoded.
+struct Decode<'a, T, C> {
+    grid: Grid,
+    bytes: &'a [u8],
+    scales: &'a [f32],
+    first: usize,
+    out: &'a mut [T],
+    coding: PhantomData<C>,
+}
 
-    const CODECS: [Codec; 3] = [Codec::Float16, Codec::BFloat16, Codec::Int8];
+impl<T: Real, C: Coding> Kernel<T> for Decode<'_, T, C> {
+    type Output = ();
 
-    /// Codes and scales.
-    #[derive(Debug, PartialEq)]
-    struct Packed {
-        bytes: Vec<u8>,
-        scales: Vec<f32>,
-    }
-
-    fn try_packed<T: Real>(
-        codec: Codec,
-        cpu: Option<&Cpu>,
-        data: &[T],
-        channels: usize,
-    ) -> Result<Packed, Refusal> {
-        let mut bytes = Buffer::zeroed(data.len() * codec.width());
-        let mut scales = vec![0.0; if codec == Codec::Int8 { channels } else { 0 }];
-        codec.encode(cpu, data, channels, bytes.bytes_mut(), &mut scales)?;
-        Ok(Packed { bytes: bytes.bytes().to_vec(), scales })
-    }
-
-    fn packed<T: Real>(codec: Codec, data: &[T], channels: usize) -> Packed {
-        try_packed(codec, None, data, channels).unwrap()
-    }
-
-    fn decoded<T: Real>(codec: Codec, packed: &Packed, len: usize) -> Vec<T> {
-        let mut out = vec![T::NAN; len];
-        let bytes = Buffer::from_slice(&packed.bytes);
-        codec.decode(bytes.bytes(), &packed.scales, packed.scales.len(), &mut out);
-        out
-    }
-
-    fn check_int8<T: Real>(data: &[T], channels: usize) {
-        let packed = packed(Codec::Int8, data, channels);
-        let (codes, scales) = (&packed.bytes, &packed.scales);
-        assert_eq!((codes.len(), scales.len()), (data.len(), channels));
-        let out = decoded::<T>(Codec::Int8, &packed, data.len());
-        for (index, value) in data.iter().enumerate() {
-            let (code, scale) = (codes[index] as i8, scales[index % channels]);
-            assert_ne!(code, i8::MIN);
-            let exact = value.to_f64() / f64::from(scale);
-            // No other code is nearer, and of two equally near the even one is taken; a
-            // quotient that rounds onto a tie in T counts as one.
-            let quotient = (*value / T::from_f64(f64::from(scale))).to_f64().clamp(-127.0, 127.0);
-            assert_eq!(f64::from(code), quotient.round_ties_even(), "{value} / {scale}");
-            let error = (exact.clamp(-127.0, 127.0) - f64::from(code)).abs();
-            assert!(error <= 0.5 + 1e-5, "{value} / {scale}");
-            assert_eq!(out[index], T::from_f64(f64::from(code)) * T::from_f64(f64::from(scale)));
-        }
-        for (channel, scale) in scales.iter().enumerate() {
-            let column = data.iter().skip(channel).step_by(channels);
-            let largest = column.fold(T::ZERO, |largest, value| largest.max(value.abs()));
-            if largest == T::ZERO {
-                assert_eq!(*scale, 1.0);
-            } else if largest.to_f64() > 1e-30 {
-                let quotient = (largest / T::constant(127.0)).to_f32();
-                assert!(*scale == quotient || *scale == quotient.next_down() && largest.to_f64() > 3e38);
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let mut fits = Fits::NEW;
+        for (number, out) in self.out.chunks_mut(RUN).enumerate() {
+            let first = self.first + number * RUN;
+            fits.fill(C::WORDS, self.grid, self.scales, first, out.len());
+            for (place, (out, fit)) in out.iter_mut().zip(fits.iter()).enumerate() {
+                *out = C::number(unpack::<C>(self.bytes, first + place), fit);
             }
         }
-        // With the scales held, a decoded code encodes to itself.
-        for code in -127i8..=127 {
-            let row: Vec<T> =
-                scales.iter().map(|s| T::from_f64(f64::from(code)) * T::from_f64(f64::from(*s))).collect();
-            let mut again = vec![0u8; channels];
-            assert!(Int8::encode(&row, scales, &mut again));
-            assert!(again.iter().all(|c| *c as i8 == code));
-        }
     }
+}
 
-    proptest! {
-        #[test]
-        fn int8_is_the_nearest_code(
-            rows in 1usize..20, channels in 1usize..40, seed: u64, exponent in -30i32..30, zero in 0usize..40,
+fn decode<T: Real, C: Coding>(
+    (packing, isa): (&Packing, Isa),
+    (bytes, scales): (&[u8], &[f32]),
+    (rows, columns): (Range<usize>, Range<usize>),
+    out: &mut [T],
+    stride: usize,
+) {
+    let grid = Grid::of(packing);
+    let run = |first: usize, out: &mut [T]| {
+        T::dispatch(isa, Decode::<T, C> { grid, bytes, scales, first, out, coding: PhantomData });
+    };
+    if columns.len() == packing.channels && stride == packing.channels {
+        run(rows.start * packing.channels, &mut out[..rows.len() * stride]);
+        return;
+    }
+    for (out, row) in out.chunks_mut(stride.max(1)).zip(rows) {
+        run(row * packing.channels + columns.start, &mut out[..columns.len()]);
+    }
+}
+
+macro_rules! precision {
+    ($encode:ident, $decode:ident, $type:ty) => {
+        fn $encode(
+            &self,
+            packing: &Packing,
+            cpu: Option<&Cpu>,
+            data: &[$type],
+            target: Target<'_>,
+        ) -> Result<(), Refusal> {
+            encode::<$type, C>(packing, cpu, data, target)
+        }
+
+        fn $decode(
+            &self,
+            with: (&Packing, Isa),
+            from: (&[u8], &[f32]),
+            tile: (Range<usize>, Range<usize>),
+            out: &mut [$type],
+            stride: usize,
         ) {
-            let stream = crate::random::Stream::new(seed, 0, 0, crate::random::Use::Initialize);
-            let mut data = vec![0.0; rows * channels];
-            stream.fill_normal(&mut data);
-            for (index, value) in data.iter_mut().enumerate() {
-                *value *= if index % channels == zero { 0.0 } else { 2f64.powi(exponent) };
-            }
-            check_int8(&data, channels);
-            check_int8(&data.iter().map(|x| *x as f32).collect::<Vec<_>>(), channels);
+            decode::<$type, C>(with, from, tile, out, stride);
         }
+    };
+}
 
-        #[test]
-        fn sixteen_bits_survive_a_round_trip(rows in 1usize..20, channels in 1usize..40, seed: u64) {
-            let stream = crate::random::Stream::new(seed, 0, 0, crate::random::Use::Initialize);
-            let mut data = vec![0.0; rows * channels];
-            stream.fill_normal(&mut data);
-            for codec in [Codec::Float16, Codec::BFloat16] {
-                let first = packed(codec, &data, channels);
-                let values = decoded::<f64>(codec, &first, data.len());
-                let unit = if codec == Codec::Float16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
-                for (value, exact) in values.iter().zip(&data) {
-                    prop_assert!((value - exact).abs() <= exact.abs() * unit + 2f64.powi(-25));
-                }
-                let again = packed(codec, &values, channels);
-                prop_assert_eq!(&again.bytes, &first.bytes);
-                let single = decoded::<f32>(codec, &first, data.len());
-                let again = packed(codec, &single, channels);
-                prop_assert_eq!(&again.bytes, &first.bytes);
-            }
-        }
+impl<C: Coding> Format for Flat<C> {
+    fn words(&self) -> usize {
+        C::WORDS
     }
 
-    #[test]
-    fn ties_go_to_even() {
-        let mut data: Vec<f32> = (-126..=126).map(|half| half as f32 / 2.0).collect();
-        data.push(127.0);
-        let packed = packed(Codec::Int8, &data, 1);
-        assert_eq!(packed.scales, [1.0]);
-        for (value, code) in data.iter().zip(&packed.bytes) {
-            assert_eq!(f32::from(*code as i8), value.round_ties_even());
-        }
+    fn bytes(&self, rows: usize, channels: usize) -> usize {
+        let elements = rows * channels;
+        // In two parts, so that the product with the bits cannot overflow.
+        elements / 8 * C::BITS + (elements % 8 * C::BITS).div_ceil(8)
     }
 
-    #[test]
-    fn extremes() {
-        check_int8(&[f32::MAX, -f32::MAX, f32::MAX / 3.0, 1.0], 1);
-        check_int8(&[f32::MIN_POSITIVE, -f32::MIN_POSITIVE / 2.0, 0.0, -0.0], 2);
-        check_int8(&[1e-320f64, 0.0, -1e-320, 1.0], 2);
-        let tiny = f32::from_bits(1);
-        check_int8(&[tiny, -tiny, 0.0], 1);
-        assert_eq!(decoded::<f32>(Codec::Int8, &packed(Codec::Int8, &[tiny, -tiny], 1), 2), [0.0, 0.0]);
-        let largest = decoded::<f32>(Codec::Int8, &packed(Codec::Int8, &[f32::MAX], 1), 1);
-        assert!(largest[0].is_finite());
-        for codec in CODECS {
-            let empty = packed::<f32>(codec, &[], 3);
-            assert!(empty.bytes.is_empty());
-        }
+    precision!(encode_f32, decode_f32, f32);
+    precision!(encode_f64, decode_f64, f64);
+
+    #[cfg(feature = "gpu")]
+    fn gpu_encoding(&self) -> Option<super::packing::GpuEncoding> {
+        use super::packing::{GpuEncoding, GpuStatistic};
+        let (limit, code) = C::wgsl_code()?;
+        let statistic = match C::STATISTIC {
+            Statistic::None => return None,
+            Statistic::Largest => GpuStatistic::Largest,
+            Statistic::Range => GpuStatistic::Range,
+            Statistic::Mean => GpuStatistic::Mean,
+        };
+        Some(GpuEncoding { statistic, limit, code })
     }
 
-    #[test]
-    fn what_cannot_be_held_is_refused() {
-        let refusal = |codec: Codec, data: &[f64]| try_packed(codec, None, data, 2).unwrap_err();
-        for codec in CODECS {
-            for bad in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-                assert_eq!(refusal(codec, &[1.0, 2.0, 1e300, bad]), Refusal::NonFinite { index: 3 });
-                let single = try_packed(codec, None, &[1.0f32, bad as f32], 2);
-                assert_eq!(single, Err(Refusal::NonFinite { index: 1 }));
+    #[cfg(test)]
+    fn encode_held_f32(&self, packing: &Packing, data: &[f32], bytes: &mut [u8], scales: &[f32]) {
+        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
+        f32::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, bytes, coding });
+    }
+
+    #[cfg(test)]
+    fn encode_held_f64(&self, packing: &Packing, data: &[f64], bytes: &mut [u8], scales: &[f32]) {
+        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
+        f64::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, bytes, coding });
+    }
+
+    fn wgsl(&self, packing: &Packing) -> String {
+        let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
+        let code = match bits {
+            64 => "let code = packed[2u * at];\n    let high = packed[2u * at + 1u];".to_string(),
+            32 => "let code = packed[at];".to_string(),
+            _ => format!("let code = extractBits(packed[at / {per}u], at % {per}u * {bits}u, {bits}u);"),
+        };
+        let channels = packing.channels.max(1);
+        let group = match packing.granularity {
+            _ if C::WORDS == 0 => String::new(),
+            Granularity::Tensor => "let group = 0u;".to_string(),
+            Granularity::Block(block) if block < packing.rows => {
+                format!("let group = at / {}u * {channels}u + at % {channels}u;", channels * block.max(1))
             }
-            assert_eq!(refusal(codec, &[1.0, 2.0, 1e300, 1.0]), Refusal::Overflow { index: 2 });
-        }
-        assert_eq!(refusal(Codec::Float16, &[65519.0, 65520.0]), Refusal::Overflow { index: 1 });
-        assert_eq!(refusal(Codec::BFloat16, &[3.38e38, -3.4e38]), Refusal::Overflow { index: 1 });
-    }
-
-    /// Instruction sets and thread counts make no difference.
-    #[test]
-    fn the_same_codes_everywhere() {
-        let stream = crate::random::Stream::new(8, 0, 0, crate::random::Use::Initialize);
-        for (rows, channels) in [(1, 1), (700, 61), (3, 20_000)] {
-            let mut double = vec![0.0; rows * channels];
-            stream.fill_normal(&mut double);
-            let single: Vec<f32> = double.iter().map(|x| *x as f32).collect();
-            for codec in CODECS {
-                let (expected, expected_double) =
-                    (packed(codec, &single, channels), packed(codec, &double, channels));
-                for isa in Isa::available() {
-                    for threads in [1, 3] {
-                        let cpu = Cpu::with_threads(isa, threads).unwrap();
-                        let cpu = Some(&cpu);
-                        assert_eq!(try_packed(codec, cpu, &single, channels).unwrap(), expected);
-                        assert_eq!(try_packed(codec, cpu, &double, channels).unwrap(), expected_double);
-                    }
-                }
-            }
-        }
+            _ => format!("let group = at % {channels}u;"),
+        };
+        let zero = match C::WORDS {
+            0 | 1 => "",
+            2 => "let zero = scales[2u * group + 1u];",
+            _ => "let zero = scales[3u * group + 1u];\n    let zero_high = scales[3u * group + 2u];",
+        };
+        let result = match C::WORDS {
+            0 => "number".to_string(),
+            words => format!("number * bitcast<f32>(scales[{words}u * group])"),
+        };
+        format!("    {code}\n    {group}\n    {zero}\n    {}\n    return {result};\n", C::wgsl())
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Written on the bits without branches, so that the compiler makes vector code of the loops.
 
-use super::codec::Encoding;
+use super::codec::{Coding, Fit, Statistic};
 use crate::cpu::Real;
 use crate::tensor::Precision;
 
@@ -52,7 +52,7 @@ pub fn float16_to_f32(bits: u16) -> f32 {
 /// `value` as `f32`, inexact results such that rounding them once more, to a format at least
 /// two bits narrower, gives what rounding `value` once would have (rounding to odd).
 #[inline(always)]
-fn to_f32_odd<T: Real>(value: T) -> f32 {
+pub(super) fn to_f32_odd<T: Real>(value: T) -> f32 {
     let nearest = value.to_f32();
     match T::PRECISION {
         Precision::Float32 | Precision::Mixed => nearest,
@@ -67,51 +67,60 @@ fn to_f32_odd<T: Real>(value: T) -> f32 {
 /// bfloat16.
 pub(super) struct BFloat16;
 
-impl Encoding for BFloat16 {
-    const SCALED: bool = false;
+impl Coding for BFloat16 {
+    type Code = u16;
+    const BITS: usize = 16;
+    const STATISTIC: Statistic = Statistic::None;
+    const WORDS: usize = 0;
 
     #[inline(always)]
-    fn encode<T: Real>(data: &[T], _scales: &[f32], bytes: &mut [u8]) -> bool {
-        encode_halves(data, bytes, 0x7F80, |value| f32_to_bfloat16(to_f32_odd(value)))
+    fn code<T: Real>(value: T, _: Fit) -> u16 {
+        f32_to_bfloat16(to_f32_odd(value))
     }
 
-    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], _channels: usize, out: &mut [T]) {
-        decode_halves(bytes, out, bfloat16_to_f32);
+    /// Whether not all of the exponent's bits are set.
+    #[inline(always)]
+    fn holds(code: u16) -> bool {
+        code & 0x7F80 != 0x7F80
+    }
+
+    #[inline(always)]
+    fn number<T: Real>(code: u16, _: Fit) -> T {
+        T::from_f64(f64::from(bfloat16_to_f32(code)))
+    }
+
+    fn wgsl() -> &'static str {
+        "let number = bitcast<f32>(code << 16u);"
     }
 }
 
 /// IEEE binary16.
 pub(super) struct Float16;
 
-impl Encoding for Float16 {
-    const SCALED: bool = false;
+impl Coding for Float16 {
+    type Code = u16;
+    const BITS: usize = 16;
+    const STATISTIC: Statistic = Statistic::None;
+    const WORDS: usize = 0;
 
     #[inline(always)]
-    fn encode<T: Real>(data: &[T], _scales: &[f32], bytes: &mut [u8]) -> bool {
-        encode_halves(data, bytes, 0x7C00, |value| f32_to_float16(to_f32_odd(value)))
+    fn code<T: Real>(value: T, _: Fit) -> u16 {
+        f32_to_float16(to_f32_odd(value))
     }
 
-    fn decode<T: Real>(bytes: &[u8], _scales: &[f32], _channels: usize, out: &mut [T]) {
-        decode_halves(bytes, out, float16_to_f32);
+    /// Whether not all of the exponent's bits are set.
+    #[inline(always)]
+    fn holds(code: u16) -> bool {
+        code & 0x7C00 != 0x7C00
     }
-}
 
-/// Whether every code is finite: not all of the exponent's bits are set.
-#[inline(always)]
-fn encode_halves<T: Real>(data: &[T], bytes: &mut [u8], exponent: u16, encode: impl Fn(T) -> u16) -> bool {
-    let codes: &mut [u16] = bytemuck::cast_slice_mut(bytes);
-    let mut finite = true;
-    for (code, value) in codes.iter_mut().zip(data) {
-        *code = encode(*value);
-        // NaN is caught on the value: its bits may have been carried past the exponent.
-        finite &= (*code & exponent != exponent) & value.is_finite();
+    #[inline(always)]
+    fn number<T: Real>(code: u16, _: Fit) -> T {
+        T::from_f64(f64::from(float16_to_f32(code)))
     }
-    finite
-}
 
-fn decode_halves<T: Real>(bytes: &[u8], out: &mut [T], decode: impl Fn(u16) -> f32) {
-    for (out, code) in out.iter_mut().zip(bytemuck::cast_slice::<u8, u16>(bytes)) {
-        *out = T::from_f64(f64::from(decode(*code)));
+    fn wgsl() -> &'static str {
+        "let number = unpack2x16float(code).x;"
     }
 }
 

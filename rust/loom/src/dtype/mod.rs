@@ -1,14 +1,31 @@
 //! The numeric types that weights are held and used in: one table row each.
 
+mod affine;
+mod block;
 mod codec;
 mod float16;
-mod int8;
+mod ggml;
+mod groups;
+mod microscaling;
+mod packing;
+mod plain;
+mod small_float;
+mod symmetric;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
-pub use codec::{Codec, Refusal};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
+#[cfg(feature = "gpu")]
+pub(crate) use packing::{GpuEncoding, GpuStatistic};
+pub use packing::{Granularity, Packing, Refusal};
 
-use crate::cpu::{Cpu, Real};
+use crate::cpu::{Cpu, Isa, Real};
 use crate::{Error, Result, error};
+use block::{BLOCK, Blocks};
+use codec::Flat;
+use packing::Format;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
@@ -38,6 +55,11 @@ pub enum DType {
     Uint2,
     Ternary,
     Binary,
+    Q4_0,
+    Q8_0,
+    MxFp8E4M3,
+    MxFp8E5M2,
+    MxFp4,
 }
 
 /// How codes stand for numbers.
@@ -53,27 +75,18 @@ pub enum Kind {
     Ternary,
     /// q S with q in {-1, 1}, S the mean magnitude.
     Binary,
-}
-
-/// Which elements share a scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Granularity {
-    /// There is no scale.
-    Unscaled,
-    /// The whole parameter.
-    Tensor,
-    /// What makes one output.
-    Channel,
+    /// Blocks that hold their own scale, by rules of their own.
+    Block,
 }
 
 /// What is known of a numeric type: its row of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Row {
     /// The type.
     pub dtype: DType,
     /// Its name.
     pub name: &'static str,
-    /// Bits of one element.
+    /// Bits of one element, a block format's scale left out.
     pub bits: usize,
     /// How codes stand for numbers.
     pub kind: Kind,
@@ -83,8 +96,30 @@ pub struct Row {
     pub range: (f64, f64),
     /// The fewest elements that fill whole bytes.
     pub block: usize,
-    /// How it is encoded and decoded; `None` where that is not built.
-    pub codec: Option<Codec>,
+    /// The rule, in words.
+    pub rule: &'static str,
+    /// How it is encoded and decoded.
+    format: &'static dyn Format,
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Row {
+    const fn rule(self, rule: &'static str) -> Self {
+        Self { rule, ..self }
+    }
+
+    /// Bits that an element takes, with its share of a block format's scale.
+    pub fn bits_per_weight(&self) -> f64 {
+        match self.kind {
+            Kind::Block => self.format.bytes(BLOCK, 1) as f64 * 8.0 / BLOCK as f64,
+            _ => self.bits as f64,
+        }
+    }
 }
 
 const fn row(
@@ -92,53 +127,85 @@ const fn row(
     name: &'static str,
     bits: usize,
     kind: Kind,
-    granularity: Granularity,
     range: (f64, f64),
-    codec: Option<Codec>,
+    format: &'static dyn Format,
 ) -> Row {
-    let block = if bits < 8 { 8 / bits } else { 1 };
-    Row { dtype, name, bits, kind, granularity, range, block, codec }
+    let granularity = match kind {
+        Kind::Float if bits >= 16 => Granularity::Unscaled,
+        Kind::Block => Granularity::Block(BLOCK),
+        _ if bits > 8 => Granularity::Tensor,
+        _ => Granularity::Channel,
+    };
+    let block = match kind {
+        Kind::Block => BLOCK,
+        _ if bits < 8 => 8 / bits,
+        _ => 1,
+    };
+    let rule = match kind {
+        Kind::Float if bits > 32 => "as is",
+        Kind::Float if bits == 32 => "rounded to nearest, ties to even",
+        Kind::Float if bits == 16 => {
+            "rounded to nearest, ties to even; what would become infinite is refused"
+        }
+        Kind::Float => "w/S rounded to nearest, ties to even, saturating; S = amax / largest",
+        Kind::Symmetric => "q = rint(w/S) in [-Q, Q], Q = 2^(bits-1) - 1, S = amax / Q",
+        Kind::Affine => "q = rint(w/S) + z in [0, L], L = 2^bits - 1, S = (hi - lo) / L, z = rint(-lo/S)",
+        Kind::Ternary => "q = rint(w/S) in [-1, 1], S = mean magnitude",
+        Kind::Binary => "q = sign, zero counts as 1, S = mean magnitude",
+        Kind::Block => "",
+    };
+    Row { dtype, name, bits, kind, granularity, range, block, rule, format }
 }
 
 const fn within(limit: f64) -> (f64, f64) {
     (-limit, limit)
 }
 
-use Granularity::{Channel, Tensor, Unscaled};
-use Kind::{Affine, Binary, Float, Symmetric, Ternary};
+use Kind::{Affine, Binary, Block, Float, Symmetric, Ternary};
+
+/// Shortens a row's last column.
+macro_rules! flat {
+    ($coding:path) => {
+        &Flat::<$coding>::NEW
+    };
+}
+
+const Q4_0_RULE: &str =
+    "llama.cpp's bytes: d = (value of largest magnitude) / -8, q = min(15, trunc(w/d + 8.5))";
+const Q8_0_RULE: &str = "llama.cpp's bytes: d = amax / 127, q = round(w/d), half away from zero";
+const MX_RULE: &str = "OCP MX: S = 2^(floor(log2 amax) - emax), w/S rounded to nearest, saturating";
 
 /// The table, in the order of [`DType`]'s variants.
-const TABLE: [Row; 21] = [
-    row(DType::Float64, "float64", 64, Float, Unscaled, within(f64::MAX), None),
-    row(DType::Float32, "float32", 32, Float, Unscaled, within(f32::MAX as f64), None),
-    row(DType::Float16, "float16", 16, Float, Unscaled, within(65504.0), Some(Codec::Float16)),
+static TABLE: [Row; 26] = [
+    row(DType::Float64, "float64", 64, Float, within(f64::MAX), flat!(plain::Float64)),
+    row(DType::Float32, "float32", 32, Float, within(f32::MAX as f64), flat!(plain::Float32)),
+    row(DType::Float16, "float16", 16, Float, within(65504.0), flat!(float16::Float16)),
     // (2 - 2^-7) 2^127
-    row(
-        DType::BFloat16,
-        "bfloat16",
-        16,
-        Float,
-        Unscaled,
-        within(3.389_531_389_251_535_5e38),
-        Some(Codec::BFloat16),
-    ),
-    row(DType::Float8E4M3, "float8_e4m3", 8, Float, Channel, within(448.0), None),
-    row(DType::Float8E5M2, "float8_e5m2", 8, Float, Channel, within(57344.0), None),
-    row(DType::Float4E2M1, "float4_e2m1", 4, Float, Channel, within(6.0), None),
-    row(DType::Int64, "int64", 64, Symmetric, Tensor, within(i64::MAX as f64), None),
-    row(DType::Int32, "int32", 32, Symmetric, Tensor, within(2_147_483_647.0), None),
-    row(DType::Int16, "int16", 16, Symmetric, Tensor, within(32767.0), None),
-    row(DType::Int8, "int8", 8, Symmetric, Channel, within(127.0), Some(Codec::Int8)),
-    row(DType::Int4, "int4", 4, Symmetric, Channel, within(7.0), None),
-    row(DType::Int2, "int2", 2, Symmetric, Channel, within(1.0), None),
-    row(DType::Uint64, "uint64", 64, Affine, Tensor, (0.0, u64::MAX as f64), None),
-    row(DType::Uint32, "uint32", 32, Affine, Tensor, (0.0, 4_294_967_295.0), None),
-    row(DType::Uint16, "uint16", 16, Affine, Tensor, (0.0, 65535.0), None),
-    row(DType::Uint8, "uint8", 8, Affine, Channel, (0.0, 255.0), None),
-    row(DType::Uint4, "uint4", 4, Affine, Channel, (0.0, 15.0), None),
-    row(DType::Uint2, "uint2", 2, Affine, Channel, (0.0, 3.0), None),
-    row(DType::Ternary, "ternary", 2, Ternary, Channel, within(1.0), None),
-    row(DType::Binary, "binary", 1, Binary, Channel, within(1.0), None),
+    row(DType::BFloat16, "bfloat16", 16, Float, within(3.389_531_389_251_535_5e38), flat!(float16::BFloat16)),
+    row(DType::Float8E4M3, "float8_e4m3", 8, Float, within(448.0), flat!(small_float::E4M3)),
+    row(DType::Float8E5M2, "float8_e5m2", 8, Float, within(57344.0), flat!(small_float::E5M2)),
+    row(DType::Float4E2M1, "float4_e2m1", 4, Float, within(6.0), flat!(small_float::E2M1)),
+    row(DType::Int64, "int64", 64, Symmetric, within(i64::MAX as f64), flat!(symmetric::Int64)),
+    row(DType::Int32, "int32", 32, Symmetric, within(2_147_483_647.0), flat!(symmetric::Int32)),
+    row(DType::Int16, "int16", 16, Symmetric, within(32767.0), flat!(symmetric::Int16)),
+    row(DType::Int8, "int8", 8, Symmetric, within(127.0), flat!(symmetric::Int8)),
+    row(DType::Int4, "int4", 4, Symmetric, within(7.0), flat!(symmetric::Int4)),
+    row(DType::Int2, "int2", 2, Symmetric, within(1.0), flat!(symmetric::Int2)),
+    row(DType::Uint64, "uint64", 64, Affine, (0.0, u64::MAX as f64), flat!(affine::Uint64)),
+    row(DType::Uint32, "uint32", 32, Affine, (0.0, 4_294_967_295.0), flat!(affine::Uint32)),
+    row(DType::Uint16, "uint16", 16, Affine, (0.0, 65535.0), flat!(affine::Uint16)),
+    row(DType::Uint8, "uint8", 8, Affine, (0.0, 255.0), flat!(affine::Uint8)),
+    row(DType::Uint4, "uint4", 4, Affine, (0.0, 15.0), flat!(affine::Uint4)),
+    row(DType::Uint2, "uint2", 2, Affine, (0.0, 3.0), flat!(affine::Uint2)),
+    row(DType::Ternary, "ternary", 2, Ternary, within(1.0), flat!(symmetric::Ternary)),
+    row(DType::Binary, "binary", 1, Binary, within(1.0), flat!(symmetric::Binary)),
+    row(DType::Q4_0, "q4_0", 4, Block, (0.0, 15.0), &Blocks::<ggml::Q4_0>::NEW).rule(Q4_0_RULE),
+    row(DType::Q8_0, "q8_0", 8, Block, within(127.0), &Blocks::<ggml::Q8_0>::NEW).rule(Q8_0_RULE),
+    row(DType::MxFp8E4M3, "mxfp8_e4m3", 8, Block, within(448.0), &Blocks::<microscaling::MxFp8E4M3>::NEW)
+        .rule(MX_RULE),
+    row(DType::MxFp8E5M2, "mxfp8_e5m2", 8, Block, within(57344.0), &Blocks::<microscaling::MxFp8E5M2>::NEW)
+        .rule(MX_RULE),
+    row(DType::MxFp4, "mxfp4", 4, Block, within(6.0), &Blocks::<microscaling::MxFp4>::NEW).rule(MX_RULE),
 ];
 
 impl DType {
@@ -169,43 +236,35 @@ impl DType {
         })
     }
 
-    /// Bytes of `elements` packed elements, without scales.
+    /// Bytes of `elements` packed elements of one output, without scales.
     pub fn storage_bytes(self, elements: usize) -> usize {
-        let bits = self.row().bits;
-        // In two parts, so that the product with the bits cannot overflow.
-        elements / 8 * bits + (elements % 8 * bits).div_ceil(8)
+        self.row().format.bytes(elements, 1)
     }
 
-    /// Scales of a parameter with this many channels.
-    pub fn scale_count(self, channels: usize) -> usize {
-        match self.row().granularity {
-            Granularity::Unscaled => 0,
-            Granularity::Tensor => 1,
-            Granularity::Channel => channels,
+    /// Whether blocks hold their own scales, one output after the other.
+    pub fn is_block_format(self) -> bool {
+        self.row().kind == Kind::Block
+    }
+
+    /// The granularity that is asked for, or the type's own.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for one that the type cannot have.
+    pub fn granularity(self, asked: Option<Granularity>) -> Result<Granularity> {
+        let own = self.row().granularity;
+        match asked {
+            None => Ok(own),
+            Some(asked) if asked == own => Ok(own),
+            Some(Granularity::Block(0)) => Err(Error::Value("a block holds at least one weight".into())),
+            Some(Granularity::Unscaled) => {
+                Err(Error::DType(format!("{self} needs scales; its own are a {own}")))
+            }
+            Some(asked) if self.is_block_format() || own == Granularity::Unscaled => {
+                let has = if self.is_block_format() { "blocks of its own" } else { "no scales" };
+                Err(Error::DType(format!("{self} has {has}, so its granularity cannot be \"{asked}\"")))
+            }
+            Some(asked) => Ok(asked),
         }
-    }
-
-    /// Refuses a type that weights cannot be packed as.
-    ///
-    /// # Errors
-    /// [`Error::DType`] naming those that can be used.
-    pub fn check_usable(self) -> Result<()> {
-        self.codec().map(|_| ())
-    }
-
-    /// How it is encoded and decoded.
-    ///
-    /// # Errors
-    /// [`Error::DType`] naming the types that can be used, where this one cannot.
-    pub fn codec(self) -> Result<Codec> {
-        self.row().codec.ok_or_else(|| {
-            let usable: Vec<&str> =
-                TABLE.iter().filter(|row| row.codec.is_some()).map(|row| row.name).collect();
-            Error::DType(format!(
-                "weights cannot be packed as {self} yet; use {}, or the network's own precision",
-                usable.join(", ")
-            ))
-        })
     }
 }
 
@@ -235,24 +294,23 @@ impl<'de> Deserialize<'de> for DType {
     }
 }
 
-/// Packs the parameter `name`, a row-major matrix of `channels` columns, into
-/// [`storage_bytes`](DType::storage_bytes) and [`scale_count`](DType::scale_count) scales, on
-/// the threads of `cpu` or on this one, with the same result. `bytes` is aligned to the codes,
-/// as every [`Buffer`](crate::Buffer) is.
+/// Packs the parameter `name` into [`bytes`](Packing::bytes) bytes and
+/// [`scale_words`](Packing::scale_words) words of scales, on the threads of `cpu` or on this one, with
+/// the same result.
 ///
 /// # Errors
-/// [`Error::DType`] for a type that cannot be used, [`Error::NonFinite`] for a parameter that
-/// holds NaN or infinity, [`Error::Value`] for one with a weight that the type cannot hold.
-pub fn encode<T: Real>(
-    dtype: DType,
+/// [`Error::NonFinite`] for a parameter that holds NaN or infinity, [`Error::Value`] for one with a weight
+/// that the type cannot hold.
+pub fn encode_as<T: Real>(
+    packing: &Packing,
     cpu: Option<&Cpu>,
     name: &str,
     data: &[T],
-    channels: usize,
     bytes: &mut [u8],
     scales: &mut [f32],
 ) -> Result<()> {
-    dtype.codec()?.encode(cpu, data, channels, bytes, scales).map_err(|refusal| match refusal {
+    let dtype = packing.dtype;
+    packing.encode(cpu, data, bytes, scales).map_err(|refusal| match refusal {
         Refusal::NonFinite { index } => Error::NonFinite(format!(
             "parameter \"{name}\" holds {} at element {index}, so it cannot be packed as {dtype}; \
              set it to finite values first",
@@ -266,105 +324,25 @@ pub fn encode<T: Real>(
     })
 }
 
-/// Unpacks what [`encode`] made.
+/// [`encode_as`] of a row-major matrix of `channels` columns with the type's own granularity.
 ///
 /// # Errors
-/// [`Error::DType`] for a type that cannot be used.
-pub fn decode<T: Real>(
+/// As `encode_as`.
+pub fn encode<T: Real>(
     dtype: DType,
-    bytes: &[u8],
-    scales: &[f32],
+    cpu: Option<&Cpu>,
+    name: &str,
+    data: &[T],
     channels: usize,
-    out: &mut [T],
+    bytes: &mut [u8],
+    scales: &mut [f32],
 ) -> Result<()> {
-    dtype.codec()?.decode(bytes, scales, channels, out);
-    Ok(())
+    let packing = Packing::new(dtype, data.len() / channels.max(1), channels);
+    encode_as(&packing, cpu, name, data, bytes, scales)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tensor::Buffer;
-
-    #[test]
-    fn the_table_is_in_order_and_consistent() {
-        assert_eq!(DType::all().len(), 21);
-        for (index, row) in TABLE.iter().enumerate() {
-            assert_eq!(row.dtype as usize, index);
-            assert_eq!(row.block * row.bits % 8, 0);
-            let scaled = row.granularity != Unscaled;
-            assert_eq!(scaled, row.kind != Float || row.bits <= 8, "{}", row.name);
-            assert_eq!(row.granularity == Channel, row.bits <= 8, "{}", row.name);
-            match row.kind {
-                Symmetric => {
-                    let limit = (2f64.powi(row.bits as i32 - 1) - 1.0).max(1.0);
-                    assert_eq!(row.range, (-limit, limit), "{}", row.name);
-                }
-                Affine => assert_eq!(row.range, (0.0, 2f64.powi(row.bits as i32) - 1.0), "{}", row.name),
-                Float | Ternary | Binary => assert_eq!(row.range.0, -row.range.1),
-            }
-        }
-    }
-
-    #[test]
-    fn names_go_both_ways() {
-        for dtype in DType::all() {
-            assert_eq!(DType::parse(dtype.name()).unwrap(), dtype);
-            let text = serde_json::to_string(&dtype).unwrap();
-            assert_eq!(text, format!("\"{dtype}\""));
-            assert_eq!(serde_json::from_str::<DType>(&text).unwrap(), dtype);
-        }
-        let error = DType::parse("bfloat").unwrap_err();
-        assert!(matches!(error, Error::DType(_)));
-        assert!(error.to_string().contains("did you mean \"bfloat16\"?"), "{error}");
-        assert!(
-            serde_json::from_str::<DType>("\"int9\"")
-                .unwrap_err()
-                .to_string()
-                .contains("unknown numeric type")
-        );
-    }
-
-    #[test]
-    fn storage_is_packed() {
-        for (dtype, elements, bytes) in [
-            (DType::Float64, 3, 24),
-            (DType::BFloat16, 3, 6),
-            (DType::Int8, 7, 7),
-            (DType::Int4, 7, 4),
-            (DType::Ternary, 9, 3),
-            (DType::Binary, 9, 2),
-            (DType::Binary, 0, 0),
-        ] {
-            assert_eq!(dtype.storage_bytes(elements), bytes, "{dtype}");
-            for n in 0..40 {
-                assert_eq!(dtype.storage_bytes(n), (n * dtype.row().bits).div_ceil(8));
-            }
-        }
-        assert_eq!(DType::Int8.scale_count(5), 5);
-        assert_eq!(DType::Int16.scale_count(5), 1);
-        assert_eq!(DType::BFloat16.scale_count(5), 0);
-    }
-
-    #[test]
-    fn a_type_without_a_codec_is_an_error_that_names_the_usable_ones() {
-        let error = DType::Int4.codec().unwrap_err();
-        assert!(matches!(error, Error::DType(_)));
-        let message = error.to_string();
-        assert!(message.contains("int4") && message.contains("float16, bfloat16, int8"), "{message}");
-        assert!(DType::Int8.check_usable().is_ok());
-    }
-
-    #[test]
-    fn refusals_name_the_parameter() {
-        let mut bytes = Buffer::zeroed(4);
-        let bytes = bytes.bytes_mut();
-        let error = encode(DType::Float16, None, "weight", &[1.0f32, 1e6], 2, bytes, &mut []).unwrap_err();
-        assert!(matches!(error, Error::Value(_)));
-        let message = error.to_string();
-        assert!(message.contains("\"weight\" holds 1e6 at element 1"), "{message}");
-        let error = encode(DType::Int8, None, "weight", &[f64::NAN], 1, &mut [0], &mut [0.0]).unwrap_err();
-        assert!(matches!(error, Error::NonFinite(_)));
-        assert!(error.to_string().contains("\"weight\" holds NaN at element 0"), "{error}");
-    }
+/// Unpacks what [`encode`] made.
+pub fn decode<T: Real>(dtype: DType, bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
+    let packing = Packing::new(dtype, out.len() / channels.max(1), channels);
+    packing.decode(Isa::portable(), bytes, scales, out);
 }

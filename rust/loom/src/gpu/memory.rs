@@ -7,7 +7,7 @@ use super::kernel::Pipeline;
 use super::mirror::Mirror;
 use super::recorder::{BothGradients, Dispatch, Recorder, schedule};
 use super::steps::STEP_BYTES;
-use crate::dtype::DType;
+use crate::dtype::{Granularity, Packing};
 use crate::network::{Carried, Registry, Ring};
 use crate::ops::{Direction, Op};
 use crate::program::{Kind, Phase, Place, Program, Step, Value, Write};
@@ -23,8 +23,8 @@ pub struct Operand {
     offset: u64,
     /// How many elements there are.
     pub elements: usize,
-    /// The numeric type of packed weights; `None` for 32-bit elements.
-    pub dtype: Option<DType>,
+    /// How packed weights are packed; `None` for 32-bit elements.
+    pub packing: Option<Packing>,
     scales: Option<Box<Operand>>,
 }
 
@@ -34,17 +34,13 @@ pub(crate) const OFFSET_ELEMENTS: usize = 64;
 impl Operand {
     pub(super) fn new(allocation: &Allocation, offset: usize, elements: usize) -> Self {
         let offset = offset as u64 * 4;
-        Self { allocation: allocation.clone(), offset, elements, dtype: None, scales: None }
+        Self { allocation: allocation.clone(), offset, elements, packing: None, scales: None }
     }
 
-    pub(super) fn packed(
-        bytes: &Allocation,
-        dtype: DType,
-        elements: usize,
-        scales: Option<(&Allocation, usize)>,
-    ) -> Self {
+    pub(super) fn packed(bytes: &Allocation, packing: Packing, scales: Option<(&Allocation, usize)>) -> Self {
         let scales = scales.map(|(scales, count)| Box::new(Operand::new(scales, 0, count)));
-        Self { allocation: bytes.clone(), offset: 0, elements, dtype: Some(dtype), scales }
+        let elements = packing.elements();
+        Self { allocation: bytes.clone(), offset: 0, elements, packing: Some(packing), scales }
     }
 
     pub(super) fn allocate(gpu: &Gpu, what: &str, elements: usize) -> Result<Self> {
@@ -62,8 +58,22 @@ impl Operand {
     /// # Errors
     /// [`Error::Internal`] for a part that cannot be bound.
     pub fn slice(&self, first: usize, count: usize) -> Result<Operand> {
-        let bytes = match self.dtype {
-            Some(dtype) => dtype.storage_bytes(first),
+        if first == 0 && count == self.elements {
+            return Ok(self.clone());
+        }
+        let bytes = match self.packing {
+            Some(packing)
+                if packing.dtype.is_block_format()
+                    || matches!(packing.granularity, Granularity::Block(_)) =>
+            {
+                return Err(Error::Device(format!(
+                    "{} weights in {} with scales of blocks exceed what one binding of this device \
+                     holds; use another numeric type, or the device \"cpu\"",
+                    packing.elements(),
+                    packing.dtype
+                )));
+            }
+            Some(packing) => packing.dtype.storage_bytes(first),
             None => first * 4,
         };
         if !bytes.is_multiple_of(OFFSET_ELEMENTS * 4) || first + count > self.elements {
@@ -74,8 +84,9 @@ impl Operand {
 
     /// Bytes that a kernel sees: whole units of 16.
     pub fn bytes(&self) -> u64 {
-        let bytes = match self.dtype {
-            Some(dtype) => dtype.storage_bytes(self.elements) as u64,
+        let bytes = match self.packing {
+            Some(packing) if self.elements == packing.elements() => packing.bytes() as u64,
+            Some(packing) => packing.dtype.storage_bytes(self.elements) as u64,
             None => self.elements as u64 * 4,
         };
         // An empty operand cannot be bound; its kernel then has nothing to read.

@@ -7,7 +7,7 @@ use super::Gpu;
 use super::device::Allocation;
 use super::frame::Frame;
 use super::memory::Operand;
-use crate::dtype::DType;
+use crate::dtype::{DType, Granularity, Packing};
 use crate::network::Registry;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
@@ -20,14 +20,12 @@ use std::sync::Arc;
 /// What an encode kernel reads and writes for one parameter.
 #[derive(Clone, Debug)]
 pub struct VersionOperands {
-    /// The numeric type.
-    pub dtype: DType,
+    /// How it is packed.
+    pub packing: Packing,
     /// The parameter in full precision, (rows, channels).
     pub master: Operand,
     /// Its packed form, with its scales.
     pub packed: Operand,
-    /// Columns of the parameter as stored.
-    pub channels: usize,
 }
 
 #[derive(Debug)]
@@ -38,6 +36,7 @@ struct PackedPart {
 
 #[derive(Debug)]
 struct VersionMirror {
+    granularity: Granularity,
     parts: Vec<Option<PackedPart>>,
     epoch: u64,
 }
@@ -202,18 +201,29 @@ impl Mirror {
 
     fn prepare_version(&mut self, index: usize, dtype: DType, registry: &Registry) -> Result<()> {
         let store = &registry.stores()[index];
+        let is_held = self.stores[index].versions.get(&dtype).is_some_and(|version| {
+            version.epoch == store.epoch() && version.granularity == store.granularity(dtype)
+        });
+        // Encoded by the host from a master that has moved here.
+        let newest = match store.encodes_on_host() && self.masters_ahead && !is_held {
+            true => Some(self.current(index, store)?),
+            false => None,
+        };
+        let store = newest.as_ref().unwrap_or(store);
         let held = &mut self.stores[index].versions;
-        if held.get(&dtype).is_some_and(|version| version.epoch == store.epoch()) {
+        let granularity = store.granularity(dtype);
+        let known = held.get(&dtype).filter(|version| version.granularity == granularity);
+        if known.is_some_and(|version| version.epoch == store.epoch()) {
             return Ok(());
         }
-        let known = held.remove(&dtype);
+        let known = held.remove(&dtype).filter(|version| version.granularity == granularity);
         let mut parts = Vec::with_capacity(store.parameters().len());
         for (number, info) in store.parameters().iter().enumerate() {
             if !info.morphable {
                 parts.push(None);
                 continue;
             }
-            let (bytes, scales) = store.version(dtype, number)?;
+            let (_, bytes, scales) = store.version(dtype, number)?;
             let old = known.as_ref().and_then(|version| version.parts[number].as_ref());
             let part = match old {
                 Some(part) => PackedPart { bytes: part.bytes.clone(), scales: part.scales.clone() },
@@ -233,7 +243,7 @@ impl Mirror {
             }
             parts.push(Some(part));
         }
-        held.insert(dtype, VersionMirror { parts, epoch: store.epoch() });
+        held.insert(dtype, VersionMirror { granularity, parts, epoch: store.epoch() });
         Ok(())
     }
 
@@ -329,9 +339,10 @@ impl Mirror {
 
     fn packed(&self, store: usize, dtype: DType, index: usize, registry: &Registry) -> Option<Operand> {
         let part = self.stores[store].versions.get(&dtype)?.parts.get(index)?.as_ref()?;
-        let elements = registry.stores()[store].parameters()[index].len();
+        let weights = &registry.stores()[store];
+        let packing = weights.parameters()[index].packing(dtype).with(weights.granularity(dtype));
         let scales = part.scales.as_ref().map(|(memory, count)| (memory, *count));
-        Some(Operand::packed(&part.bytes, dtype, elements, scales))
+        Some(Operand::packed(&part.bytes, packing, scales))
     }
 
     /// What encoding a store's active version reads and writes.
@@ -345,10 +356,9 @@ impl Mirror {
                 .packed(index, dtype, number, registry)
                 .ok_or_else(|| Error::Internal(format!("no version {dtype} is on the device")))?;
             operands.push(VersionOperands {
-                dtype,
+                packing: info.packing(dtype).with(store.granularity(dtype)),
                 master: self.operand(Place::Master(parameter), registry)?,
                 packed,
-                channels: info.channels(),
             });
         }
         Ok(operands)
@@ -384,6 +394,8 @@ impl Mirror {
             if let Op::Encode(encode) = &step.op {
                 let store = &registry.stores[encode.store];
                 let active = store.active();
+                // What the host encodes is made anew before it is read.
+                let active = active.filter(|_| !store.encodes_on_host());
                 if let Some(version) =
                     active.and_then(|dtype| self.stores[encode.store].versions.get_mut(&dtype))
                 {

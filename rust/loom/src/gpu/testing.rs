@@ -8,7 +8,8 @@ use super::recorder::{BothGradients, Recorder};
 use super::steps::encode_step;
 use crate::Result;
 use crate::cpu::{Cpu, Real};
-use crate::dtype::DType;
+use crate::dtype::testing::Sample;
+use crate::dtype::{DType, Packing};
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
@@ -78,10 +79,15 @@ pub(crate) fn cases(cases: u32) -> ProptestConfig {
 
 /// A packed parameter as an operand.
 pub(crate) struct Packed<'a> {
-    pub(crate) dtype: DType,
-    pub(crate) elements: usize,
+    pub(crate) packing: Packing,
     pub(crate) bytes: &'a [u8],
     pub(crate) scales: &'a [f32],
+}
+
+impl<'a> Packed<'a> {
+    pub(crate) fn of(sample: &'a Sample) -> Self {
+        Self { packing: sample.packing, bytes: sample.bytes(), scales: &sample.scales }
+    }
 }
 
 fn bytes_of(data: &Data<f32>) -> &[u8] {
@@ -128,7 +134,7 @@ pub(crate) fn run_with(
         let scales = gpu.storage("scales", packed.scales.len() as u64 * 4)?;
         gpu.upload(&scales, 0, bytemuck::cast_slice(packed.scales));
         let scales = (!packed.scales.is_empty()).then_some((&scales, packed.scales.len()));
-        recorder.reads[number] = Operand::packed(&bytes, packed.dtype, packed.elements, scales);
+        recorder.reads[number] = Operand::packed(&bytes, packed.packing, scales);
     }
     recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
     change(&mut recorder);
@@ -217,14 +223,15 @@ pub(crate) fn encoded(
     limit: usize,
     applies: u32,
 ) -> Result<(Vec<u8>, Vec<f32>)> {
-    let mut bytes = vec![0; dtype.storage_bytes(data.len())];
-    let mut scales = vec![0.0; dtype.scale_count(channels)];
+    let packing = Packing::new(dtype, data.len() / channels, channels);
+    let mut bytes = vec![0; packing.bytes()];
+    let mut scales = vec![0.0; packing.scale_words()];
     let held = gpu.storage("packed", bytes.len() as u64)?;
     let held_scales = gpu.storage("scales", scales.len() as u64 * 4)?;
     let held_scales = (!scales.is_empty()).then_some((&held_scales, scales.len()));
-    let packed = Operand::packed(&held, dtype, data.len(), held_scales);
+    let packed = Operand::packed(&held, packing, held_scales);
     let master = operand(gpu, &Data::Real(data.to_vec()))?;
-    let version = VersionOperands { dtype, master, packed: packed.clone(), channels };
+    let version = VersionOperands { master, packed: packed.clone(), packing };
     let op = Op::Encode(Encode { store: 0, dtype });
     run_with(gpu, &op, &Setting::new(1, &[], &[]), None, |recorder| {
         recorder.versions = vec![version];

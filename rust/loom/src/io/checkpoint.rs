@@ -136,8 +136,8 @@ impl Network {
                 entries.push((name.clone(), real_entry(&weights.get(index)?)));
             }
             if let Some(dtype) = placed.dtype.filter(|_| info.morphable) {
-                let (packed, scales) = weights.version(dtype, index)?;
-                let (rows, columns) = info.layout.storage_matrix();
+                let (packing, packed, scales) = weights.version(dtype, index)?;
+                let (rows, columns) = (packing.rows, packing.channels);
                 let (kind, shape) = match dtype {
                     DType::BFloat16 => (Dtype::BF16, vec![rows, columns]),
                     DType::Float16 => (Dtype::F16, vec![rows, columns]),
@@ -246,16 +246,18 @@ impl Network {
                 weights.set(index, &values.view()).map_err(damaged)?;
             }
             let Some(dtype) = placed.dtype else { continue };
+            let granularity = dtype.granularity(placed.granularity).map_err(damaged)?;
             for (index, info) in parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
                 let name = format!("{}.{}@{dtype}", placed.path, info.name);
                 let packed = tensors.tensor(&name).map_err(unreadable)?;
-                let scales = match dtype.scale_count(info.channels()) {
+                let scales = match info.packing(dtype).with(granularity).scale_words() {
                     0 => Buffer::default(),
                     _ => Buffer::from_slice(
                         tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data(),
                     ),
                 };
-                weights.set_version(dtype, index, packed.data(), scales.as_slice())?;
+                let version = (packed.data(), scales.as_slice());
+                weights.set_version(dtype, granularity, index, version)?;
             }
             if dropped {
                 weights.drop_master().map_err(damaged)?;

@@ -1,19 +1,18 @@
 //! Every registered layer, on every sample that it names, proved the same way: shapes, gradients in
 //! f64 with the layer in the middle of a network, agreement of instruction sets, devices and batch
-//! sizes, configs, files, and low-bit weights.
+//! sizes, configs, and files.
 
 use super::{Dense, Layer, Reshape, Sample, samples};
 use crate::cpu::{Access, Cpu, StepValues, execute};
-use crate::dtype::DType;
 use crate::network::{Combine, Link, Mode, ProgramKey};
 use crate::ops::pointwise::Activation;
 use crate::program::{Phase, Run};
-use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::tensor::{Precision, Shape, TensorView};
 use crate::train::{DepthScale, Examples, Optimizer, TargetMode, TrainingConfig, TweenConfig, Watch, train};
 use crate::{Network, Result, tensor_view};
 use std::sync::Arc;
 
-const ROWS: usize = 3;
+pub(super) const ROWS: usize = 3;
 /// The most elements of one tensor whose gradients are compared.
 const MOST_COMPARED: usize = 24;
 
@@ -27,15 +26,15 @@ fn numbers(count: usize, seed: f64) -> Vec<f64> {
 }
 
 /// Where the tried layer stands.
-struct Place {
-    network: Network,
-    cell: [usize; 3],
-    layer: usize,
+pub(super) struct Place {
+    pub(super) network: Network,
+    pub(super) cell: [usize; 3],
+    pub(super) layer: usize,
 }
 
 /// A network with the layer in its middle, so that what comes to it has been computed, and so has the
 /// gradient that comes from above. One that reads whole numbers stands at the beginning.
-fn place(sample: &Sample, precision: Precision) -> Result<Place> {
+pub(super) fn place(sample: &Sample, precision: Precision) -> Result<Place> {
     let cells = if sample.context.is_some() { 3 } else { 1 };
     let mut network = Network::with_options(sample.input.clone(), [1, 1, cells], precision, 11)?;
     let first = sample.layer.index_limit().is_some() || sample.masked;
@@ -71,7 +70,7 @@ fn place(sample: &Sample, precision: Precision) -> Result<Place> {
 }
 
 /// Inputs for it: whole numbers where it reads such, some steps of padding where it is masked.
-fn inputs(sample: &Sample) -> Vec<f64> {
+pub(super) fn inputs(sample: &Sample) -> Vec<f64> {
     let mut input = numbers(ROWS * sample.input.len(), 0.1);
     if let Some(limit) = sample.layer.index_limit() {
         for (i, x) in input.iter_mut().enumerate() {
@@ -107,7 +106,7 @@ fn spread(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(step)
 }
 
-fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
+pub(super) fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
     let scale = expected.iter().fold(1e-3f64, |scale, x| scale.max(x.abs()));
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -238,7 +237,11 @@ fn same_bits_everywhere(name: &str, sample: &Sample) -> Result<()> {
 }
 
 /// Output and gradients by the manual loop on whatever device the network is.
-fn on_device(network: &mut Network, sample: &Sample, input: &[f32]) -> Result<Vec<(String, Vec<f64>)>> {
+pub(super) fn on_device(
+    network: &mut Network,
+    sample: &Sample,
+    input: &[f32],
+) -> Result<Vec<(String, Vec<f64>)>> {
     network.reset_states();
     network.zero_gradients();
     let view: TensorView<'_> = tensor_view(&shaped(ROWS, &sample.input), input)?;
@@ -381,30 +384,8 @@ fn targets_teach(name: &str, sample: &Sample) -> Result<()> {
     Ok(())
 }
 
-/// A network with packed weights computes what one with the decoded weights as its masters does.
-fn low_bits_compute_what_they_hold(name: &str, sample: &Sample, dtype: DType, most: f64) -> Result<()> {
-    let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
-    let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
-    let exact = network.predict(view()?)?.to_f64();
-    network.morph_where(dtype, |placed| placed.path().indices() == [cell[0], cell[1], cell[2], layer])?;
-    let packed = network.predict(view()?)?.to_f64();
-    let mut decoded: Vec<(String, Tensor)> = Vec::new();
-    for parameter in network.parameter_names(cell, layer)? {
-        decoded.push((parameter.clone(), network.active_parameter(cell, layer, &parameter)?));
-    }
-    let Place { network: mut plain, .. } = place(sample, Precision::Float32)?;
-    for (parameter, values) in &decoded {
-        plain.set_parameter(cell, layer, parameter, values.view())?;
-    }
-    let expected = plain.predict(view()?)?.to_f64();
-    assert_close(&format!("{name} in {dtype}"), &packed, &expected, 1e-5);
-    assert_close(&format!("{name} in {dtype}, against full precision"), &packed, &exact, most);
-    Ok(())
-}
-
 /// Runs one proof on every sample of every layer.
-fn for_every_sample(proof: impl Fn(&str, &Sample) -> Result<()>) {
+pub(super) fn for_every_sample(proof: impl Fn(&str, &Sample) -> Result<()>) {
     for (kind, samples) in samples() {
         assert!(!samples.is_empty(), "{kind} has no samples to be tried on");
         for sample in &samples {
@@ -444,10 +425,4 @@ fn configs_come_back_and_shapes_are_inferred() {
 #[test]
 fn files_keep_weights_and_states() {
     for_every_sample(files_keep_everything);
-}
-
-#[test]
-fn packed_weights_compute_what_they_hold() {
-    for_every_sample(|name, sample| low_bits_compute_what_they_hold(name, sample, DType::BFloat16, 0.05));
-    for_every_sample(|name, sample| low_bits_compute_what_they_hold(name, sample, DType::Int8, 0.1));
 }

@@ -24,6 +24,8 @@ mod golden;
 mod kmeans;
 mod masked;
 mod normalization;
+#[cfg(test)]
+mod numeric_types;
 mod parallel;
 mod permute;
 mod pooling;

@@ -297,7 +297,9 @@ impl Network {
                 let refreshed = match store.active() {
                     Some(_) => store.refresh(Cpu::global()?),
                     // The layer's type came with its config, before there were weights.
-                    None => store.activate(Some(dtype)),
+                    None => {
+                        store.encode_by(dtype, placed.granularity).and_then(|()| store.activate(Some(dtype)))
+                    }
                 };
                 refreshed.map_err(|error| at_layer(placed, error))?;
             }

@@ -1,7 +1,7 @@
 //! A network as plain data: to JSON and back.
 
 use super::{Coordinates, Link, Network};
-use crate::dtype::DType;
+use crate::dtype::{DType, Granularity};
 use crate::layers;
 use crate::tensor::{Precision, Shape};
 use crate::{Error, Result};
@@ -63,6 +63,9 @@ pub struct LayerSettings {
     /// The numeric type it computes from; the master's unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
+    /// Which of its weights share a scale; the type's own choice unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granularity: Option<Granularity>,
 }
 
 fn trainable() -> bool {
@@ -97,6 +100,7 @@ impl Network {
                     trainable: placed.trainable,
                     rate_factor: placed.rate_factor,
                     dtype: placed.dtype,
+                    granularity: placed.granularity,
                 }
             })
             .collect();
@@ -132,7 +136,12 @@ impl Network {
             let cell = [depth, row, column];
             network.set_trainable(cell, layer, settings.trainable)?;
             network.set_rate_factor(cell, layer, settings.rate_factor)?;
-            network.layer_mut(cell, layer)?.dtype = settings.dtype;
+            let placed = network.layer_mut(cell, layer)?;
+            placed.dtype = settings.dtype;
+            placed.granularity = settings.granularity;
+            if let Some(dtype) = placed.dtype {
+                dtype.granularity(placed.granularity)?;
+            }
         }
         Ok(network)
     }

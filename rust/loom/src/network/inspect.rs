@@ -2,10 +2,12 @@
 
 use super::{Coordinates, Network, PlacedLayer, at_layer};
 use crate::cpu::Real;
-use crate::dtype::DType;
+use crate::dtype::{DType, Granularity, Packing};
 use crate::program::{LayerPath, LayerValues, Run, Value};
 use crate::tensor::{Precision, Tensor, TensorView};
+use crate::weights::WeightStore;
 use crate::{Error, Result, error};
+use std::borrow::Cow;
 
 /// A layer's output in figures, over all rows and elements.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +47,17 @@ pub enum LayerValue {
     Output,
 }
 
+/// A packed parameter.
+#[derive(Clone, Debug)]
+pub struct PackedParameter {
+    /// How it is packed.
+    pub packing: Packing,
+    /// Its codes.
+    pub bytes: Vec<u8>,
+    /// Its scales: for each group the scale, then the bits of its zero point where it has one.
+    pub scales: Vec<f32>,
+}
+
 impl Network {
     /// Computes from weights packed as `dtype` in every layer that has weights which can be; from the
     /// masters again for the network's own precision.
@@ -62,6 +75,21 @@ impl Network {
     /// # Errors
     /// As `morph`.
     pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
+        self.morph_by(dtype, None, choose)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks, with a scale for each part that
+    /// `granularity` names, or as the type has them.
+    ///
+    /// # Errors
+    /// As `morph`, and [`Error::DType`] for a granularity that the type cannot have.
+    pub fn morph_by(
+        &mut self,
+        dtype: DType,
+        granularity: Option<Granularity>,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<()> {
+        dtype.granularity(granularity)?;
         self.build()?;
         self.synchronize()?;
         let active = (dtype != self.precision.dtype()).then_some(dtype);
@@ -74,8 +102,8 @@ impl Network {
         // Every store is encoded before any layer changes over, so that a refusal changes nothing.
         if let Some(dtype) = active {
             for &(number, store) in &chosen {
-                let encoded = self.registry.stores[store].encode(dtype);
-                if let Err(error) = encoded {
+                if let Err(error) = self.registry.stores[store].encode_by(dtype, granularity) {
+                    self.restore_granularities(&chosen)?;
                     let placed = self.layers().nth(number);
                     return Err(
                         placed.map_or(Error::Internal("a layer was lost".into()), |p| at_layer(p, error))
@@ -87,9 +115,21 @@ impl Network {
             self.registry.stores[store].activate(active)?;
             if let Some(placed) = self.cells.iter_mut().flatten().nth(number) {
                 placed.dtype = active;
+                placed.granularity = granularity.filter(|_| active.is_some());
             }
         }
         self.invalidate();
+        Ok(())
+    }
+
+    /// Makes the versions of these layers' types anew where they were made with other scales.
+    fn restore_granularities(&mut self, chosen: &[(usize, usize)]) -> Result<()> {
+        for &(number, store) in chosen {
+            let settings = self.layers().nth(number).map(|placed| (placed.dtype, placed.granularity));
+            if let Some((Some(dtype), granularity)) = settings {
+                self.registry.stores[store].encode_by(dtype, granularity)?;
+            }
+        }
         Ok(())
     }
 
@@ -184,6 +224,37 @@ impl Network {
     pub fn active_parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         let (store, index) = self.find_parameter(cell, layer, name)?;
         self.registry.store(store)?.decoded(index)
+    }
+
+    /// A layer's weights as they are held, once the network is built; `None` for a layer without.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there, [`Error::Device`] where a GPU was lost.
+    pub fn weights(&self, cell: Coordinates, layer: usize) -> Result<Option<Cow<'_, WeightStore>>> {
+        let store = self.layer(cell, layer)?.store;
+        store.map(|store| self.registry.store(store)).transpose()
+    }
+
+    /// A parameter's codes and scales as the forward pass reads them; `None` where it reads the master.
+    ///
+    /// # Errors
+    /// As [`parameter`](Network::parameter), and [`Error::Value`] for a master that the type cannot hold.
+    pub fn packed_parameter(
+        &mut self,
+        cell: Coordinates,
+        layer: usize,
+        name: &str,
+    ) -> Result<Option<PackedParameter>> {
+        self.build()?;
+        self.synchronize()?;
+        self.refresh_versions()?;
+        let (store, index) = self.find_parameter(cell, layer, name)?;
+        let store = self.registry.store(store)?;
+        let Some(dtype) = store.active().filter(|_| store.parameters()[index].morphable) else {
+            return Ok(None);
+        };
+        let (packing, bytes, scales) = store.version(dtype, index)?;
+        Ok(Some(PackedParameter { packing, bytes: bytes.to_vec(), scales: scales.to_vec() }))
     }
 
     /// The names of what a layer keeps beside its parameters, such as running statistics; known once

@@ -17,7 +17,7 @@ mod states;
 mod summary;
 
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
-pub use inspect::{LayerStatistics, LayerValue};
+pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
 pub use links::{Combine, Link};
 pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
@@ -33,7 +33,7 @@ pub use states::Carried;
 pub(crate) use states::State;
 pub use summary::SummaryRow;
 
-use crate::dtype::DType;
+use crate::dtype::{DType, Granularity};
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
@@ -56,6 +56,8 @@ pub struct PlacedLayer {
     pub(crate) rate_factor: f64,
     /// The numeric type it computes from; `None` for the masters.
     pub(crate) dtype: Option<DType>,
+    /// Which elements share a scale; `None` for the type's own choice.
+    pub(crate) granularity: Option<Granularity>,
     /// Its weight store in the registry, once built; `None` also for layers without parameters.
     pub(crate) store: Option<usize>,
     /// Its states in the registry, once built.
@@ -230,6 +232,7 @@ impl Network {
             trainable: true,
             rate_factor: 1.0,
             dtype: None,
+            granularity: None,
             store: None,
             states: 0..0,
             input_shape: None,

@@ -99,7 +99,7 @@ pub(super) fn to_bfloat16(value: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::{self, DType};
+    use crate::dtype::{DType, testing::sample};
     use crate::ops::geometry::Geometry;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, cpus, numbers};
@@ -208,16 +208,13 @@ mod tests {
 
     #[test]
     fn packed_weights_are_rounded_after_they_are_decoded() {
-        for dtype in [DType::BFloat16, DType::Float16, DType::Int8] {
+        for dtype in DType::all() {
             for direction in [Direction::Forward, Direction::InputGradient] {
                 let plain = Product::new(direction, 1, 40, 24);
                 let setting = product_setting(&plain, 5, false);
                 let weight = setting.reads[1].real();
-                let mut bytes = crate::Buffer::zeroed(dtype.storage_bytes(weight.len()));
-                let mut scales = vec![0.0; dtype.scale_count(24)];
-                dtype::encode(dtype, None, "w", weight, 24, bytes.bytes_mut(), &mut scales).unwrap();
-                let mut decoded = vec![0.0f32; weight.len()];
-                dtype::decode(dtype, bytes.bytes(), &scales, 24, &mut decoded).unwrap();
+                let sample = sample(dtype, weight, 24);
+                let decoded = sample.decoded::<f32>();
                 let mut unpacked = setting.clone();
                 unpacked.reads[1] = Data::Real(decoded);
                 let op = Product { mixed: true, ..plain };
@@ -226,7 +223,7 @@ mod tests {
                     let mut found = vec![0.0f32; expected[0].real().len()];
                     let mut args = crate::cpu::Args::new(cpu, 5, &setting.values);
                     args.set_read(0, setting.reads[0].real());
-                    args.set_packed(1, bytes.bytes(), dtype, &scales);
+                    args.set_packed(1, sample.bytes(), sample.packing, &sample.scales);
                     args.set_write(0, &mut found);
                     op.run::<f32>(&mut args).unwrap();
                     crate::ops::testing::assert_bits(&found, expected[0].real());

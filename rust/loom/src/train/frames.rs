@@ -242,6 +242,10 @@ mod on_gpu {
             let output = network.output_shape().len();
             let kept = (!trainer.metrics.is_empty()).then_some(trainer.plan.capacity * output);
             let mut count = most.min(trainer.frames.steps());
+            if network.registry.stores().iter().any(|store| store.encodes_on_host()) {
+                // Weights go by way of the host after each step.
+                count = 1;
+            }
             if let Some(kept) = kept {
                 count = count.min((MOST_OUTPUT_BYTES / (kept * 4).max(1)).max(1) as u64);
             }

@@ -8,8 +8,8 @@ mod layout;
 
 pub use layout::Layout;
 
-use crate::cpu::{Cpu, Real};
-use crate::dtype::{self, DType};
+use crate::cpu::{Cpu, Isa, Real};
+use crate::dtype::{self, DType, Granularity, Packing};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::borrow::Cow;
@@ -48,11 +48,19 @@ impl ParameterInfo {
     pub fn channels(&self) -> usize {
         self.layout.storage_matrix().1
     }
+
+    /// How it is packed in a type, with the type's own granularity.
+    pub fn packing(&self, dtype: DType) -> Packing {
+        let (rows, channels) = self.layout.storage_matrix();
+        Packing::new(dtype, rows, channels)
+    }
 }
 
 /// The packed form of a store's morphable parameters in one type.
 #[derive(Clone, Debug)]
 struct Version {
+    /// Which elements share a scale.
+    granularity: Granularity,
     /// Packed bytes and scales of each parameter; empty for those that stay float.
     parts: Vec<(Buffer, Buffer)>,
     /// The master's epoch they were made at; `None` before the first time.
@@ -139,6 +147,14 @@ impl WeightStore {
     /// The type the forward pass computes from; `None` for the master.
     pub fn active(&self) -> Option<DType> {
         self.active
+    }
+
+    /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn encodes_on_host(&self) -> bool {
+        let Some(dtype) = self.active else { return false };
+        let packing = Packing::new(dtype, 1, 1).with(self.granularity(dtype));
+        !packing.encodes_on_gpu() && self.parameters.iter().any(|info| info.morphable)
     }
 
     /// Refuses a store whose master was dropped.
@@ -333,17 +349,18 @@ impl WeightStore {
     pub fn decoded(&self, index: usize) -> Result<Tensor> {
         let info = &self.parameters[index];
         let Some(dtype) = self.active.filter(|_| info.morphable) else { return self.get(index) };
-        let (packed, scales) = self.version(dtype, index)?;
+        let (packing, packed, scales) = self.version(dtype, index)?;
+        let (shape, layout) = (info.layout.outside_shape(), &info.layout);
         match self.precision {
             Precision::Float32 | Precision::Mixed => {
                 let mut stored = vec![0.0f32; info.len()];
-                dtype::decode(dtype, packed, scales, info.channels(), &mut stored)?;
-                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&stored))
+                packing.decode(Isa::portable(), packed, scales, &mut stored);
+                Tensor::new(shape, layout.to_outside(&stored))
             }
             Precision::Float64 => {
                 let mut stored = vec![0.0f64; info.len()];
-                dtype::decode(dtype, packed, scales, info.channels(), &mut stored)?;
-                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&stored))
+                packing.decode(Isa::portable(), packed, scales, &mut stored);
+                Tensor::new(shape, layout.to_outside(&stored))
             }
         }
     }
@@ -354,17 +371,25 @@ impl WeightStore {
     /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] and [`Error::NonFinite`]
     /// naming a parameter that the type cannot hold, [`Error::State`] where the master was dropped.
     pub fn encode(&mut self, dtype: DType) -> Result<()> {
-        self.encode_with(None, dtype)
+        let granularity = self.granularity(dtype);
+        self.encode_with(None, dtype, granularity)
     }
 
-    fn encode_with(&mut self, cpu: Option<&Cpu>, dtype: DType) -> Result<()> {
-        if self.versions.get(&dtype).is_some_and(|version| version.epoch == Some(self.epoch)) {
+    /// Which elements share a scale in the version of this type, or would unless asked otherwise.
+    pub fn granularity(&self, dtype: DType) -> Granularity {
+        self.versions.get(&dtype).map_or(dtype.row().granularity, |version| version.granularity)
+    }
+
+    fn encode_with(&mut self, cpu: Option<&Cpu>, dtype: DType, granularity: Granularity) -> Result<()> {
+        let known = self.versions.get(&dtype).filter(|version| version.granularity == granularity);
+        if known.is_some_and(|version| version.epoch == Some(self.epoch)) {
             return Ok(());
         }
         self.check_master()?;
+        let granularity = dtype.granularity(Some(granularity))?;
         let mut version = match self.versions.remove(&dtype) {
-            Some(version) => version,
-            None => self.empty_version(dtype)?,
+            Some(version) if version.granularity == granularity => version,
+            _ => self.empty_version(dtype, granularity),
         };
         version.epoch = None;
         let encoded = match self.precision {
@@ -378,38 +403,50 @@ impl WeightStore {
         encoded
     }
 
-    fn empty_version(&self, dtype: DType) -> Result<Version> {
-        dtype.check_usable()?;
+    fn empty_version(&self, dtype: DType, granularity: Granularity) -> Version {
         let parts = self
             .parameters
             .iter()
             .map(|info| {
                 if info.morphable {
-                    let scales = dtype.scale_count(info.channels());
-                    (Buffer::zeroed(dtype.storage_bytes(info.len())), Buffer::of::<f32>(scales))
+                    let packing = info.packing(dtype).with(granularity);
+                    (Buffer::zeroed(packing.bytes()), Buffer::of::<f32>(packing.scale_words()))
                 } else {
                     Default::default()
                 }
             })
             .collect();
-        Ok(Version { parts, epoch: None })
+        Version { granularity, parts, epoch: None }
     }
 
     fn encode_parts<T: Real>(&self, cpu: Option<&Cpu>, dtype: DType, version: &mut Version) -> Result<()> {
         for (index, info) in self.parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
             let (packed, scales) = &mut version.parts[index];
-            let master = self.part::<T>(index)?;
-            dtype::encode(
-                dtype,
-                cpu,
-                &info.name,
-                master,
-                info.channels(),
-                packed.bytes_mut(),
-                scales.as_mut_slice(),
-            )?;
+            let packing = info.packing(dtype).with(version.granularity);
+            let (bytes, scales) = (packed.bytes_mut(), scales.as_mut_slice());
+            dtype::encode_as(&packing, cpu, &info.name, self.part::<T>(index)?, bytes, scales)?;
         }
         Ok(())
+    }
+
+    /// Makes the version of this type with scales for these elements, beside what the forward pass reads.
+    ///
+    /// A version of another granularity that the forward pass reads is replaced.
+    ///
+    /// # Errors
+    /// As [`encode`](WeightStore::encode), and [`Error::DType`] for a granularity that the type cannot have.
+    pub fn encode_by(&mut self, dtype: DType, granularity: Option<Granularity>) -> Result<()> {
+        let granularity = dtype.granularity(granularity)?;
+        let before = self.versions.get(&dtype).cloned();
+        let encoded = self.encode_with(None, dtype, granularity);
+        if encoded.is_err() {
+            // What is read stays readable.
+            match before {
+                Some(before) => self.versions.insert(dtype, before),
+                None => self.versions.remove(&dtype),
+            };
+        }
+        encoded
     }
 
     /// Chooses what the forward pass computes from: a version that was encoded, or the master.
@@ -438,20 +475,23 @@ impl WeightStore {
     /// As [`encode`](WeightStore::encode).
     pub fn refresh(&mut self, cpu: &Cpu) -> Result<()> {
         match self.active {
-            Some(dtype) if self.master.is_some() => self.encode_with(Some(cpu), dtype),
+            Some(dtype) if self.master.is_some() => {
+                self.encode_with(Some(cpu), dtype, self.granularity(dtype))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Packed bytes and scales of a parameter.
+    /// How a parameter is packed, its bytes, and its scales.
     ///
     /// # Errors
     /// [`Error::Internal`] for a version that is not there or that the master has left behind.
-    pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(&[u8], &[f32])> {
+    pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(Packing, &[u8], &[f32])> {
         match self.versions.get(&dtype) {
             Some(version) if version.epoch == Some(self.epoch) => {
                 let (packed, scales) = &version.parts[index];
-                Ok((packed.bytes(), scales.as_slice()))
+                let packing = self.parameters[index].packing(dtype).with(version.granularity);
+                Ok((packing, packed.bytes(), scales.as_slice()))
             }
             _ => Err(Error::Internal(format!("the {dtype} version of a store is stale or missing"))),
         }
@@ -464,13 +504,14 @@ impl WeightStore {
     pub(crate) fn set_version(
         &mut self,
         dtype: DType,
+        granularity: Granularity,
         index: usize,
-        packed: &[u8],
-        scales: &[f32],
+        (packed, scales): (&[u8], &[f32]),
     ) -> Result<()> {
+        let granularity = dtype.granularity(Some(granularity))?;
         let mut version = match self.versions.remove(&dtype) {
-            Some(version) => version,
-            None => self.empty_version(dtype)?,
+            Some(version) if version.granularity == granularity => version,
+            _ => self.empty_version(dtype, granularity),
         };
         let (own_packed, own_scales) = &mut version.parts[index];
         if own_packed.len_bytes() != packed.len() || own_scales.as_slice::<f32>().len() != scales.len() {
@@ -483,7 +524,9 @@ impl WeightStore {
                 own_scales.as_slice::<f32>().len()
             )));
         }
-        if scales.iter().any(|scale| !scale.is_finite()) {
+        // The other words of a group are integers.
+        let words = self.parameters[index].packing(dtype).group_words().max(1);
+        if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
             return Err(Error::Serialization(format!(
                 "the {dtype} scales of \"{}\" hold NaN or infinity",
                 self.parameters[index].name
@@ -507,16 +550,22 @@ impl WeightStore {
 
     /// Bytes the parameters take with weights in this type: codes, scales, and floats for the rest.
     pub fn nbytes(&self, dtype: DType) -> usize {
+        let granularity = self.granularity(dtype);
         self.parameters
             .iter()
-            .map(|info| {
-                if info.morphable {
-                    dtype.storage_bytes(info.len()) + dtype.scale_count(info.channels()) * size_of::<f32>()
-                } else {
-                    info.len() * self.precision.size()
-                }
+            .map(|info| match info.morphable {
+                true => info.packing(dtype).with(granularity).nbytes(),
+                false => info.len() * self.precision.size(),
             })
             .sum()
+    }
+
+    /// The types that there are versions of, with their granularity, and whether they are up to date.
+    pub fn versions(&self) -> impl Iterator<Item = (DType, Granularity, bool)> + '_ {
+        let epoch = Some(self.epoch);
+        self.versions
+            .iter()
+            .map(move |(dtype, version)| (*dtype, version.granularity, version.epoch == epoch))
     }
 }
 

@@ -55,9 +55,58 @@ fn a_refused_type_names_the_parameter_and_changes_nothing() -> Result<()> {
     store.activate(Some(DType::Int8))?;
     let error = store.activate(Some(DType::Float16)).unwrap_err();
     assert!(matches!(error, Error::Value(_)) && error.to_string().contains("\"weight\""), "{error}");
-    assert!(matches!(store.activate(Some(DType::Int4)), Err(Error::DType(_))));
+    let block = Some(Granularity::Block(2));
+    assert!(matches!(store.encode_by(DType::Q4_0, block), Err(Error::DType(_))));
     assert_eq!(store.active(), Some(DType::Int8));
     assert!(store.version(DType::Int8, 0).is_ok());
+    Ok(())
+}
+
+#[test]
+fn versions_of_every_type_follow_the_master() -> Result<()> {
+    let weights: Vec<f64> = (0..15).map(|i| f64::from(i) / 8.0 - 0.7).collect();
+    for dtype in DType::all() {
+        for asked in [None, Some(Granularity::Tensor), Some(Granularity::Block(2))] {
+            if dtype.granularity(asked).is_err() {
+                continue;
+            }
+            let mut store = store()?;
+            store.encode_by(dtype, asked)?;
+            store.activate(Some(dtype))?;
+            let (packing, packed, scales) = store.version(dtype, 0)?;
+            assert_eq!(packing.granularity, dtype.granularity(asked)?);
+            assert_eq!(packed.len() + size_of_val(scales) + 3 * 4, store.nbytes(dtype), "{dtype}");
+            assert_eq!(store.active_bytes(), store.nbytes(dtype));
+            store.set_storage(0, &weights)?;
+            assert!(store.version(dtype, 0).is_err(), "{dtype}: a stale version was handed out");
+            assert_eq!(store.versions().collect::<Vec<_>>(), [(dtype, packing.granularity, false)]);
+            store.refresh(Cpu::global()?)?;
+            let kept = store
+                .version(dtype, 0)
+                .map(|(packing, packed, scales)| (packing, packed.to_vec(), scales.to_vec()))?;
+            assert_eq!(kept.0, packing);
+            // Bytes that were saved make the same version.
+            let mut other = self::store()?;
+            other.set_version(dtype, packing.granularity, 0, (&kept.1, &kept.2))?;
+            assert_eq!(other.decoded(0)?, store.decoded(0)?);
+            assert_eq!(other.granularity(dtype), packing.granularity);
+            let short = (&kept.1[1..], &kept.2[..]);
+            let refused = other.set_version(dtype, packing.granularity, 0, short);
+            assert!(matches!(refused, Err(Error::Serialization(_))));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_granularity_leaves_the_version_readable() -> Result<()> {
+    let mut store = store()?;
+    store.activate(Some(DType::Int8))?;
+    store.set_storage(0, &[1.0; 15])?;
+    assert!(store.encode_by(DType::Int8, Some(Granularity::Unscaled)).is_err());
+    store.encode_by(DType::Int8, Some(Granularity::Block(2)))?;
+    assert_eq!(store.version(DType::Int8, 0)?.2.len(), 3 * 3);
+    assert_eq!(store.decoded(0)?.to_f32(), [1.0; 15]);
     Ok(())
 }
 
@@ -69,7 +118,7 @@ fn bytes_are_those_of_the_packed_form() -> Result<()> {
         assert_eq!(store.nbytes(dtype), bytes + 3 * 4, "{dtype}");
     }
     store.activate(Some(DType::Int8))?;
-    let (packed, scales) = store.version(DType::Int8, 0)?;
+    let (_, packed, scales) = store.version(DType::Int8, 0)?;
     assert_eq!(packed.len() + size_of_val(scales) + 3 * 4, store.active_bytes());
     Ok(())
 }

@@ -3,7 +3,8 @@
 use super::panels::{FewRows, PanelSource};
 use super::tile::{Right, RowPanel, Vectors};
 use super::wide::{Element, Kernel, LANES, Wide, padded};
-use crate::cpu::Isa;
+use crate::cpu::{Isa, Real};
+use crate::dtype::Packing;
 use half::bf16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -188,6 +189,52 @@ impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
 
     fn few_rows(&self) -> Option<&dyn FewRows<T>> {
         Some(self)
+    }
+}
+
+/// Right operand B[k, n] in any packed numeric type, its columns the output channels.
+///
+/// A product with it equals, bit for bit, the product with the decoded elements.
+#[derive(Clone, Copy)]
+pub struct PackedPanels<'a> {
+    packing: Packing,
+    bytes: &'a [u8],
+    scales: &'a [f32],
+}
+
+impl<'a> PackedPanels<'a> {
+    /// `bytes` and `scales` are what was packed so.
+    ///
+    /// # Panics
+    /// If there are not as many of them as that takes.
+    pub fn new(packing: Packing, bytes: &'a [u8], scales: &'a [f32]) -> Self {
+        assert!(
+            bytes.len() >= packing.bytes() && scales.len() >= packing.scale_words(),
+            "B does not hold {} x {} elements of {}",
+            packing.rows,
+            packing.channels,
+            packing.dtype
+        );
+        Self { packing, bytes, scales }
+    }
+}
+
+impl<T: Real> PanelSource<T> for PackedPanels<'_> {
+    fn depth(&self) -> usize {
+        self.packing.rows
+    }
+
+    fn lanes(&self) -> usize {
+        self.packing.channels
+    }
+
+    fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
+        assert!(depth.end <= self.packing.rows && lanes.end <= self.packing.channels);
+        assert!(lanes.len() <= width && out.len() == depth.len() * width);
+        for row in out.chunks_exact_mut(width) {
+            row[lanes.len()..].fill(T::ZERO);
+        }
+        self.packing.decode_tile(isa, (self.bytes, self.scales), depth, lanes, out, width);
     }
 }
 

@@ -27,7 +27,7 @@ mod tests;
 mod tile;
 mod wide;
 
-pub use decoders::{Bfloat16Panels, Int8Panels};
+pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
 pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};

@@ -1,8 +1,7 @@
 //! Matrices in storage buffers as operands of the product kernels: their bindings and hooks.
 
 use super::tile::{Along, Loader};
-use crate::dtype::DType;
-use crate::{Error, Result};
+use crate::dtype::{DType, Granularity, Packing};
 use std::fmt::Write;
 
 /// What a kernel's operand is to the product.
@@ -63,27 +62,43 @@ pub enum Storage {
     BFloat16,
     /// Four a word, with a scale for each stored column.
     Int8,
+    /// In any other way: element by element, by its number in the whole parameter.
+    Packed(Packing),
 }
 
 impl Storage {
-    /// How parameters of this type are stored on a device.
-    ///
-    /// # Errors
-    /// [`Error::Device`] for a type that kernels cannot decode.
-    pub fn of(dtype: Option<DType>) -> Result<Self> {
-        match dtype {
-            None | Some(DType::Float32) => Ok(Self::Float32),
-            Some(DType::Float16) => Ok(Self::Float16),
-            Some(DType::BFloat16) => Ok(Self::BFloat16),
-            Some(DType::Int8) => Ok(Self::Int8),
-            Some(other) => {
-                Err(Error::Device(format!("GPU kernels do not decode weights of type {}", other.name())))
-            }
+    /// How parameters that are packed so are stored on a device.
+    pub fn of(packing: Option<Packing>) -> Self {
+        let Some(packing) = packing else { return Self::Float32 };
+        match (packing.dtype, packing.granularity) {
+            (DType::Float32, _) => Self::Float32,
+            (DType::Float16, _) => Self::Float16,
+            (DType::BFloat16, _) => Self::BFloat16,
+            (DType::Int8, Granularity::Channel) => Self::Int8,
+            _ => Self::Packed(packing),
+        }
+    }
+
+    /// The WGSL type of an element of the array of scales, where there are such; of four side by side
+    /// where kernels read four columns at once.
+    pub fn scale(self, width: u32) -> Option<&'static str> {
+        match self {
+            Self::Float32 | Self::Float16 | Self::BFloat16 => None,
+            Self::Int8 => Some(element(width)),
+            Self::Packed(packing) => (packing.group_words() > 0).then_some("u32"),
+        }
+    }
+
+    /// The WGSL functions that [`element`](Storage::element) calls, for arrays of these names.
+    pub fn functions(self, buffer: &str, scales: &str) -> String {
+        match self {
+            Self::Packed(packing) => packing.wgsl("loom_weight", buffer, scales),
+            _ => String::new(),
         }
     }
 
     /// The WGSL expression of element `at`, or of the four from there on, in a buffer of words
-    /// (of `f32` or `vec4<f32>` where they are plain); scales are left to the caller.
+    /// (of `f32` or `vec4<f32>` where they are plain); the scales of `Int8` are left to the caller.
     pub fn element(self, buffer: &str, width: u32) -> String {
         match (self, width) {
             (Self::Float32, _) => format!("{buffer}[at / {width}u]"),
@@ -101,6 +116,10 @@ impl Storage {
                 format!("bitcast<f32>(({buffer}[at / 2u] >> (at % 2u * 16u)) << 16u)")
             }
             (Self::Int8, 4) => format!("vec4<f32>(unpack4xI8({buffer}[at / 4u]))"),
+            (Self::Packed(_), 4) => "vec4<f32>(loom_weight(at), loom_weight(at + 1u), loom_weight(at + 2u), \
+                 loom_weight(at + 3u))"
+                .to_string(),
+            (Self::Packed(_), _) => "loom_weight(at)".to_string(),
             (Self::Int8, _) => format!("f32(bitcast<i32>({buffer}[at / 4u] << (24u - at % 4u * 8u)) >> 24u)"),
         }
     }
@@ -190,8 +209,11 @@ impl Declarations {
         }
         self.bind(Role::Right, "right", "read", "u32");
         let value = storage.element("right", width);
+        if let Some(scale) = storage.scale(width) {
+            self.bind(Role::Scales, "scales", "read", scale);
+        }
+        self.text.push_str(&storage.functions("right", "scales"));
         let scale = if storage == Storage::Int8 {
-            self.bind(Role::Scales, "scales", "read", ty);
             // Scales belong to stored columns: columns of B, or the summed extent of its transpose.
             let channel = if matrix.transposed { "k" } else { "column" };
             format!(" * scales[{channel} / {width}u]")
@@ -208,8 +230,11 @@ impl Declarations {
         let plain = storage == Storage::Float32;
         self.bind(Role::Right, "right", "read", if plain { "vec4<f32>" } else { "u32" });
         let value = storage.element("right", 4);
+        if let Some(scale) = storage.scale(1) {
+            self.bind(Role::Scales, "scales", "read", scale);
+        }
+        self.text.push_str(&storage.functions("right", "scales"));
         let scale = if storage == Storage::Int8 {
-            self.bind(Role::Scales, "scales", "read", "f32");
             let scales = ["x", "y", "z", "w"].map(|c| format!("scales[column.{c}]"));
             format!(" * vec4<f32>({})", scales.join(", "))
         } else {

@@ -17,7 +17,7 @@ use super::geometry::{Geometry, extents_text};
 use super::rounding::{self, with_operand};
 use super::{Direction, Operation, pointwise::Activation};
 use crate::cpu::{Args, Cpu, Real, View};
-use crate::{Error, Result, dtype};
+use crate::{Error, Result};
 use std::fmt;
 use window::Sweep;
 
@@ -134,7 +134,7 @@ impl Convolution {
         let rounded = |weight: &[T]| with_operand(cpu, self.mixed, rounding::Operand::Right, weight, body);
         let Some(packed) = view.packed else { return rounded(view.elements()) };
         scratch::lend(&scratch::DECODED, self.weights(), |weight| {
-            dtype::decode(packed, view.bytes, view.scales, self.outputs, weight)?;
+            packed.decode(cpu.isa(), view.bytes, view.scales, weight);
             rounded(weight)
         })
     }

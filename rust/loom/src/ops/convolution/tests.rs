@@ -2,9 +2,8 @@
 //! gradients against differences.
 
 use super::{Convolution, reference};
-use crate::Buffer;
 use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
-use crate::dtype::{self, DType};
+use crate::dtype::{DType, testing::sample};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Geometry, Operation};
 use proptest::prelude::*;
@@ -355,17 +354,15 @@ fn check_packed<T: Real>(dtype: DType, geometry: Geometry, channels: [usize; 2],
         let op = convolution(direction, geometry, channels, groups);
         let [image, weights, result] = op.lengths(2);
         let (from, to) = if direction == Direction::Forward { (image, result) } else { (result, image) };
-        let (source, mut w) = (numbers::<T>(from, 5), numbers::<T>(weights, 6));
-        let mut packed = Buffer::zeroed(dtype.storage_bytes(weights));
-        let mut scales = vec![0.0; dtype.scale_count(op.outputs)];
-        dtype::encode(dtype, None, "weight", &w, op.outputs, packed.bytes_mut(), &mut scales).unwrap();
-        dtype::decode(dtype, packed.bytes(), &scales, op.outputs, &mut w).unwrap();
+        let source = numbers::<T>(from, 5);
+        let packed = sample(dtype, &numbers::<T>(weights, 6), op.outputs);
+        let w = packed.decoded::<T>();
         let [mut expected, mut found] = [T::ZERO, T::NAN].map(|value| vec![value; to]);
         op.run_on(cpu, 2, &[&source, &w], false, &mut expected);
         let values = StepValues::default();
         let mut args = Args::new(cpu, 2, &values);
         args.set_read(0, &source);
-        args.set_packed(1, packed.bytes(), dtype, &scales);
+        args.set_packed(1, packed.bytes(), packed.packing, &packed.scales);
         args.set_write(0, &mut found);
         op.run::<T>(&mut args).unwrap();
         same(&format!("{op} with weights in {dtype}"), &found, &expected);
@@ -374,7 +371,7 @@ fn check_packed<T: Real>(dtype: DType, geometry: Geometry, channels: [usize; 2],
 
 #[test]
 fn packed_weights_are_the_decoded_ones() {
-    for dtype in [DType::BFloat16, DType::Int8] {
+    for dtype in [DType::BFloat16, DType::Int8, DType::Uint4, DType::Binary, DType::Q4_0] {
         for (geometry, channels, groups) in [
             (square(9, 3, 1, 1), [6, 40], 1),
             (square(9, 3, 2, 1), [8, 8], 8),

@@ -10,7 +10,7 @@ impl GpuOperation for Custom {
             (0..recorder.reads()).map(|number| recorder.read(number)).collect::<Result<_>>()?;
         let writes: Vec<Operand> =
             (0..recorder.writes()).map(|number| recorder.write(number)).collect::<Result<_>>()?;
-        if let Some(dtype) = reads.iter().find_map(|operand| operand.dtype) {
+        if let Some(dtype) = reads.iter().find_map(|operand| operand.packing.map(|packing| packing.dtype)) {
             return Err(Error::Device(format!(
                 "operation \"{}\" reads weights packed as {dtype}, which its WGSL cannot decode; use the device \
                  \"cpu\", or the network's own precision",

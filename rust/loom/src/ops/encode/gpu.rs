@@ -1,7 +1,7 @@
 //! Encoding on a GPU, with the CPU's codes and scales to the bit.
 
-use super::Encode;
-use crate::dtype::Codec;
+use super::{Encode, general};
+use crate::dtype::{DType, Granularity};
 use crate::gpu::{Bind, GpuOperation, Recorder, Template, VersionOperands};
 use crate::ops::segment;
 use crate::{Error, Result};
@@ -26,10 +26,16 @@ const fn largest_scale() -> f32 {
 impl GpuOperation for Encode {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         for version in recorder.versions().to_vec() {
-            match version.dtype.codec()? {
-                Codec::Float16 => halves(recorder, &version, include_str!("float16.wgsl"))?,
-                Codec::BFloat16 => halves(recorder, &version, include_str!("bfloat16.wgsl"))?,
-                Codec::Int8 => bytes(recorder, &version)?,
+            match (version.packing.dtype, version.packing.granularity) {
+                (DType::Float16, _) => halves(recorder, &version, include_str!("float16.wgsl"))?,
+                (DType::BFloat16, _) => halves(recorder, &version, include_str!("bfloat16.wgsl"))?,
+                (DType::Int8, Granularity::Channel) => bytes(recorder, &version)?,
+                _ => {
+                    // The host encodes the others, before they are read.
+                    if let Some(encoding) = version.packing.gpu_encoding() {
+                        general::record(recorder, &version, &encoding)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -40,7 +46,7 @@ fn halves(recorder: &mut Recorder<'_>, version: &VersionOperands, code: &str) ->
     let kernel = Template::new(include_str!("halves.wgsl"))
         .constant("THREADS", THREADS)
         .section("CODE", code)
-        .kernel(format!("encode.{}", version.dtype));
+        .kernel(format!("encode.{}", version.packing.dtype));
     for part in recorder.parts(version.master.elements, PART)? {
         let (first, count) = (part.start, part.len());
         let operands = [
@@ -54,8 +60,8 @@ fn halves(recorder: &mut Recorder<'_>, version: &VersionOperands, code: &str) ->
 }
 
 fn bytes(recorder: &mut Recorder<'_>, version: &VersionOperands) -> Result<()> {
-    let VersionOperands { dtype, master, packed, channels } = version;
-    let channels = (*channels).max(1);
+    let VersionOperands { packing, master, packed } = version;
+    let (dtype, channels) = (packing.dtype, packing.channels);
     let scales = packed.scales().ok_or_else(|| Error::Internal(format!("{dtype} without scales")))?;
     let width = segment::lanes(channels, CHANNELS);
     let template = |text: &str| {
@@ -98,34 +104,36 @@ fn bytes(recorder: &mut Recorder<'_>, version: &VersionOperands) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
+    use crate::dtype::Packing;
+    use crate::dtype::testing::sample;
     use crate::gpu::testing::{encoded, gpu};
     use crate::ops::testing::numbers;
-    use crate::tensor::Buffer;
     use proptest::prelude::*;
 
-    const TYPES: [DType; 3] = [DType::Float16, DType::BFloat16, DType::Int8];
+    /// Those that are encoded on a GPU.
+    fn types() -> impl Iterator<Item = DType> {
+        DType::all().filter(|dtype| Packing::new(*dtype, 1, 1).encodes_on_gpu())
+    }
 
     /// The codes and scales of both devices are the same, in one part and in many.
     fn same(dtype: DType, data: &[f32], channels: usize) {
         let Some(gpu) = gpu() else { return };
-        let mut bytes = Buffer::zeroed(dtype.storage_bytes(data.len()));
-        let mut scales = vec![0.0; dtype.scale_count(channels)];
-        dtype.codec().unwrap().encode(None, data, channels, bytes.bytes_mut(), &mut scales).unwrap();
-        for limit in [usize::MAX, 4 * PART.max(channels.next_multiple_of(PART))] {
+        let sample = sample(dtype, data, channels);
+        let (bytes, scales) = (sample.bytes(), &sample.scales);
+        let in_parts = sample.packing.gpu_encoding().is_none() || dtype == DType::Int8;
+        let parts = in_parts.then_some(4 * PART.max(channels.next_multiple_of(PART)));
+        for limit in std::iter::once(usize::MAX).chain(parts) {
             let found = encoded(&gpu, dtype, data, channels, limit, 1).unwrap();
-            for (i, (found, expected)) in found.1.iter().zip(&scales).enumerate() {
+            for (i, (found, expected)) in found.1.iter().zip(scales).enumerate() {
                 assert_eq!(found.to_bits(), expected.to_bits(), "scale {i} is {found:e}, not {expected:e}");
             }
-            let differs = found.0.iter().zip(bytes.bytes()).position(|(x, y)| x != y);
+            let differs = found.0.iter().zip(bytes).position(|(x, y)| x != y);
             if let Some(place) = differs {
                 let element = place * data.len() / found.0.len();
                 let scale = scales.get(element % channels);
                 panic!(
                     "{dtype}: byte {place} is {}, not {}, of {:e} by {scale:?}",
-                    found.0[place],
-                    bytes.bytes()[place],
-                    data[element]
+                    found.0[place], bytes[place], data[element]
                 );
             }
         }
@@ -139,7 +147,7 @@ mod tests {
             let factor = 10f64.powi(exponent);
             let data: Vec<f32> =
                 numbers::<f64>(seed, rows * channels).iter().map(|x| (x * factor) as f32).collect();
-            for dtype in TYPES {
+            for dtype in types() {
                 if dtype != DType::Float16 || exponent < 4 {
                     same(dtype, &data, channels);
                 }
@@ -151,7 +159,7 @@ mod tests {
     fn large_parameters() {
         for (rows, channels) in [(784, 10), (100, 512), (3, 5000), (5000, 1)] {
             let data: Vec<f32> = numbers(3, rows * channels);
-            TYPES.into_iter().for_each(|dtype| same(dtype, &data, channels));
+            types().for_each(|dtype| same(dtype, &data, channels));
         }
     }
 
@@ -212,7 +220,7 @@ mod tests {
     #[test]
     fn a_refused_step_leaves_the_version_as_it_was() {
         let Some(gpu) = gpu() else { return };
-        for dtype in TYPES {
+        for dtype in types() {
             let (bytes, scales) = encoded(&gpu, dtype, &numbers(3, 60), 6, usize::MAX, 0).unwrap();
             assert!(bytes.iter().all(|byte| *byte == 0) && scales.iter().all(|scale| *scale == 0.0));
         }

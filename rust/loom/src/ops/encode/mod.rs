@@ -1,6 +1,8 @@
 //! Refreshing a packed version after its master has moved.
 
 #[cfg(feature = "gpu")]
+mod general;
+#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;

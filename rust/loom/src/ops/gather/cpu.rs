@@ -2,7 +2,6 @@
 
 use super::Gather;
 use crate::cpu::{Args, Kernel, Real, Vector};
-use crate::dtype;
 use crate::ops::sweep::{PASS, load, rows_per_task, store};
 use crate::ops::{Direction, Operation};
 use crate::{Error, Result};
@@ -38,7 +37,7 @@ impl Gather {
         let (x, table, y) = (args.read::<T>(0), args.view(1), args.write::<T>(0));
         let width = self.width;
         let steps = rows_per_task(width, PASS);
-        let Some(dtype) = table.packed else {
+        let Some(packing) = table.packed else {
             let table: &[T] = table.elements();
             args.cpu.pool().for_each_chunk(y, steps * width, |task, y| {
                 for (number, y) in x[task * steps..].iter().zip(y.chunks_exact_mut(width)) {
@@ -47,20 +46,13 @@ impl Gather {
             });
             return Ok(());
         };
-        let row_bytes = dtype.storage_bytes(width);
-        if row_bytes * self.vocabulary != table.bytes.len() {
-            // Rows that share bytes are decoded with all others.
-            let mut plain = vec![T::ZERO; self.vocabulary * width];
-            dtype::decode(dtype, table.bytes, table.scales, width, &mut plain)?;
-            for (number, y) in x.iter().zip(y.chunks_exact_mut(width)) {
-                y.copy_from_slice(&plain[self.row(*number) * width..][..width]);
+        let isa = args.cpu.isa();
+        args.cpu.pool().for_each_chunk(y, steps * width, |task, y| {
+            for (number, y) in x[task * steps..].iter().zip(y.chunks_exact_mut(width)) {
+                let row = self.row(*number);
+                packing.decode_tile(isa, (table.bytes, table.scales), row..row + 1, 0..width, y, width);
             }
-            return Ok(());
-        }
-        for (number, y) in x.iter().zip(y.chunks_exact_mut(width)) {
-            let bytes = &table.bytes[self.row(*number) * row_bytes..][..row_bytes];
-            dtype::decode(dtype, bytes, table.scales, width, y)?;
-        }
+        });
         Ok(())
     }
 
@@ -132,9 +124,8 @@ fn add<V: Vector>(sums: &mut [V::Element], x: &[V::Element]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
+    use crate::dtype::{DType, testing::sample};
     use crate::ops::testing::{Data, Setting, assert_bits, cpus, numbers};
-    use crate::tensor::Buffer;
     use proptest::prelude::*;
 
     fn indices<T: Real>(len: usize, vocabulary: usize) -> Vec<T> {
@@ -187,19 +178,16 @@ mod tests {
     fn packed_tables_are_decoded_row_by_row() {
         let (vocabulary, width) = (9, 21);
         let table = numbers::<f32>(4, vocabulary * width);
-        for dtype in [DType::BFloat16, DType::Float16, DType::Int8] {
-            let mut bytes = Buffer::of::<u8>(dtype.storage_bytes(table.len()));
-            let mut scales = vec![0.0; dtype.scale_count(width)];
+        for dtype in DType::all() {
             let cpu = &cpus()[0];
-            dtype::encode(dtype, Some(cpu), "table", &table, width, bytes.bytes_mut(), &mut scales).unwrap();
-            let mut plain = vec![0.0f32; table.len()];
-            dtype::decode(dtype, bytes.bytes(), &scales, width, &mut plain).unwrap();
+            let sample = sample(dtype, &table, width);
+            let plain = sample.decoded::<f32>();
             let x = [3.0f32, 8.0, 0.0, 8.0];
             let mut y = vec![0.0f32; 4 * width];
             let values = crate::cpu::StepValues::default();
             let mut args = Args::new(cpu, 1, &values);
             args.set_read(0, &x);
-            args.set_packed(1, bytes.bytes(), dtype, &scales);
+            args.set_packed(1, sample.bytes(), sample.packing, &sample.scales);
             args.set_write(0, &mut y);
             Gather { direction: Direction::Forward, time: 4, vocabulary, width }
                 .run::<f32>(&mut args)

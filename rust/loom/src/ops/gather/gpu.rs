@@ -2,6 +2,7 @@
 //! its own occurrences.
 
 use super::Gather;
+use crate::gpu::product::Storage;
 use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
 use crate::{Error, Result};
@@ -16,19 +17,20 @@ impl GpuOperation for Gather {
         let (x, second, result) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
         match self.direction {
             Direction::Forward => {
-                let storage = crate::gpu::product::Storage::of(second.dtype)?;
-                let plain = second.dtype.is_none();
+                let storage = Storage::of(second.packing);
+                let plain = storage == Storage::Float32;
                 let scales = second.scales();
-                let element = if plain { "table[at]".to_string() } else { storage.element("table", 1) };
-                let scale = if scales.is_some() { " * scales[i % WIDTH]" } else { "" };
-                let binding = "@group(0) @binding(3) var<storage, read> scales: array<f32>;";
+                let scale = if storage == Storage::Int8 { " * scales[i % WIDTH]" } else { "" };
+                let binding = storage.scale(1).map_or(String::new(), |word| {
+                    format!("@group(0) @binding(3) var<storage, read> scales: array<{word}>;\n")
+                });
                 let kernel = Template::new(include_str!("forward.wgsl"))
                     .constant("THREADS", THREADS)
                     .constant("WIDTH", self.width)
                     .constant("VOCABULARY", self.vocabulary)
                     .section("ELEMENT", if plain { "f32" } else { "u32" })
-                    .section("SCALES", if scales.is_some() { binding } else { "" })
-                    .section("VALUE", element + scale)
+                    .section("SCALES", binding + &storage.functions("table", "scales"))
+                    .section("VALUE", storage.element("table", 1) + scale)
                     .kernel(self.to_string());
                 let elements = result.elements;
                 let mut operands = vec![Bind::Read(x), Bind::Read(second), Bind::Write(result)];
@@ -58,10 +60,9 @@ impl GpuOperation for Gather {
 mod tests {
     use super::*;
     use crate::cpu::Cpu;
-    use crate::dtype::{self, DType};
+    use crate::dtype::{DType, testing::sample};
     use crate::gpu::testing::{Packed, check, compare, gpu, run};
     use crate::ops::testing::{Data, Setting, numbers};
-    use crate::tensor::Buffer;
 
     #[test]
     fn rows_are_found_and_their_gradients_gathered() {
@@ -85,17 +86,13 @@ mod tests {
         let (vocabulary, width) = (9, 21);
         let table = numbers::<f32>(4, vocabulary * width);
         let x = [3.0f32, 8.0, 0.0, 8.0];
-        for dtype in [DType::BFloat16, DType::Float16, DType::Int8] {
-            let mut bytes = Buffer::of::<u8>(dtype.storage_bytes(table.len()).next_multiple_of(4));
-            let packed = &mut bytes.bytes_mut()[..dtype.storage_bytes(table.len())];
-            let mut scales = vec![0.0; dtype.scale_count(width)];
-            dtype::encode(dtype, Cpu::global().ok(), "table", &table, width, packed, &mut scales).unwrap();
-            let mut plain = vec![0.0f32; table.len()];
-            dtype::decode(dtype, packed, &scales, width, &mut plain).unwrap();
+        for dtype in DType::all() {
+            let sample = sample(dtype, &table, width);
+            let plain = sample.decoded::<f32>();
             let op = Gather { direction: Direction::Forward, time: 4, vocabulary, width };
             let setting = Setting::new(1, &[&x, &plain], &[4 * width]);
             let expected = setting.run_on(&op, Cpu::global().unwrap()).unwrap();
-            let packed = Packed { dtype, elements: table.len(), bytes: bytes.bytes(), scales: &scales };
+            let packed = Packed::of(&sample);
             let found = run(&gpu, &op.clone().into(), &setting, Some((1, packed))).unwrap();
             compare(&op.into(), &expected, &found);
         }

@@ -3,10 +3,11 @@
 use super::Product;
 use crate::Result;
 use crate::cpu::product::{
-    Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product,
+    Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PackedPanels, PanelSource, Start,
+    Strided, product,
 };
 use crate::cpu::{Args, Cpu, Isa, Real, View};
-use crate::dtype::{self, DType};
+use crate::dtype::{DType, Granularity, Packing};
 use crate::ops::pointwise::{self, Activation};
 use crate::ops::rounding::{self, with_operand};
 use crate::ops::{Direction, Operation};
@@ -62,22 +63,27 @@ thread_local! {
 
 /// Shows a weight as plain elements, decoded into memory the thread keeps where it is packed.
 pub(in crate::ops) fn with_decoded<T: Real, R>(
+    isa: Isa,
     weight: View<'_>,
     len: usize,
-    channels: usize,
     then: impl FnOnce(&[T]) -> R,
 ) -> Result<R> {
-    let Some(dtype) = weight.packed else { return Ok(then(weight.elements())) };
+    let Some(packing) = weight.packed else { return Ok(then(weight.elements())) };
     // Taken out for the duration, so that a product inside may decode on its own.
     let mut buffer = DECODED.take();
     if buffer.len_bytes() < len * size_of::<T>() {
         buffer = Buffer::of::<T>(len);
     }
     let elements = &mut buffer.as_mut_slice::<T>()[..len];
-    let decoded = dtype::decode(dtype, weight.bytes, weight.scales, channels, elements);
-    let result = decoded.map(|()| then(elements));
+    packing.decode(isa, weight.bytes, weight.scales, elements);
+    let result = then(elements);
     DECODED.set(buffer);
-    result
+    Ok(result)
+}
+
+/// Whether there is vector code that decodes exactly this.
+fn has_panels_of_its_own(packing: &Packing) -> bool {
+    matches!((packing.dtype, packing.granularity), (DType::BFloat16, _) | (DType::Int8, Granularity::Channel))
 }
 
 /// Shows a (depth, columns) weight as the right operand of a product that may be mixed.
@@ -89,16 +95,20 @@ pub(in crate::ops) fn with_right<T: Real, R>(
     columns: usize,
     then: impl FnOnce(&dyn PanelSource<T>) -> R,
 ) -> Result<R> {
-    match (weight.packed, T::PRECISION) {
+    if let Some(packing) = weight.packed.filter(|packing| !mixed && !has_panels_of_its_own(packing)) {
+        return Ok(then(&PackedPanels::new(packing, weight.bytes, weight.scales)));
+    }
+    let found = weight.packed.map(|packing| (packing.dtype, packing.granularity));
+    match (found, T::PRECISION) {
         // Of these, rounding would change nothing.
-        (Some(DType::BFloat16), Precision::Float32) => {
+        (Some((DType::BFloat16, _)), Precision::Float32) => {
             Ok(then(&Bfloat16Panels::new(bytemuck::cast_slice(weight.bytes), depth, columns)))
         }
-        (Some(DType::Int8), Precision::Float32) if !mixed => {
+        (Some((DType::Int8, Granularity::Channel)), Precision::Float32) if !mixed => {
             let scales: &[T] = bytemuck::cast_slice(weight.scales);
             Ok(then(&Int8Panels::new(bytemuck::cast_slice(weight.bytes), scales, depth, columns)))
         }
-        _ => with_decoded(weight, depth * columns, columns, |plain: &[T]| {
+        _ => with_decoded(cpu.isa(), weight, depth * columns, |plain: &[T]| {
             with_operand(cpu, mixed, rounding::Operand::Right, plain, |plain| {
                 then(&Strided::right(plain, depth, columns))
             })
@@ -136,7 +146,7 @@ impl Operation for Product {
                 let dx = Output::new(args.write(0), rows, inputs);
                 with_operand(cpu, mixed, left, args.read::<T>(0), |dy| {
                     let dy = Strided::left(dy, rows, outputs);
-                    with_decoded(weight, inputs * outputs, outputs, |plain: &[T]| {
+                    with_decoded(cpu.isa(), weight, inputs * outputs, |plain: &[T]| {
                         with_operand(cpu, mixed, right, plain, |plain| {
                             let w = Strided::right_transposed(plain, outputs, inputs);
                             match derivative {

@@ -73,9 +73,11 @@ fn record_plan(recorder: &mut Recorder<'_>, plan: &Plan, operands: &Operands<'_>
 /// The runs of a weight's rows that fit one binding: first row and number, all of them at once
 /// where they fit.
 fn runs(rows: usize, row_bytes: usize, max_binding: usize) -> impl Iterator<Item = (usize, usize)> {
-    // Starts of runs are multiples of 256 bytes whatever a row has, down to one byte an element.
+    // Starts of runs are multiples of 256 bytes whatever a row has, down to one byte an element, or to one
+    // bit where so many rows fit.
     let most = match max_binding / row_bytes.max(1) {
         fitting if fitting >= rows => rows,
+        fitting if fitting >= 2048 => fitting / 2048 * 2048,
         fitting => (fitting / 256 * 256).max(256),
     };
     (0..rows).step_by(most.max(1)).map(move |first| (first, most.min(rows - first)))
@@ -167,7 +169,7 @@ impl Product {
                 depth: count,
                 left: Matrix { offset: first, ..Matrix::plain(self.inputs) },
                 right: Matrix::plain(self.outputs),
-                storage: Storage::of(weight.dtype)?,
+                storage: Storage::of(weight.packing),
                 output: Matrix::plain(self.outputs),
                 accumulate: recorder.accumulate() || first > 0,
                 bias: self.bias && last,
@@ -195,7 +197,7 @@ impl Product {
                 depth: self.outputs,
                 left: Matrix::plain(self.outputs),
                 right: Matrix::transposed(self.outputs),
-                storage: Storage::of(weight.dtype)?,
+                storage: Storage::of(weight.packing),
                 output: Matrix { offset: first, ..Matrix::plain(self.inputs) },
                 accumulate: recorder.accumulate(),
                 bias: false,
@@ -213,7 +215,7 @@ impl Product {
 
 /// Bytes of one row of a weight.
 fn row_bytes(weight: &Operand, outputs: usize) -> usize {
-    weight.dtype.map_or(outputs * 4, |dtype| dtype.storage_bytes(outputs))
+    weight.packing.map_or(outputs * 4, |packing| packing.bytes().div_ceil(packing.rows.max(1)))
 }
 
 impl GpuOperation for Product {
@@ -237,7 +239,7 @@ impl GpuOperation for Product {
 mod tests {
     use super::*;
     use crate::cpu::Cpu;
-    use crate::dtype::{self, DType};
+    use crate::dtype::{DType, testing::sample};
     use crate::gpu::testing::{self, Packed};
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, numbers};
@@ -274,15 +276,11 @@ mod tests {
         let mut setting = setting(op, rows);
         setting.accumulate = accumulate;
         let weight = setting.reads[1].real().to_vec();
-        let mut bytes = crate::Buffer::zeroed(dtype.storage_bytes(weight.len()));
-        let mut scales = vec![0.0; dtype.scale_count(op.outputs)];
-        dtype::encode(dtype, None, "weight", &weight, op.outputs, bytes.bytes_mut(), &mut scales).unwrap();
-        let mut decoded = vec![0.0f32; weight.len()];
-        dtype::decode(dtype, bytes.bytes(), &scales, op.outputs, &mut decoded).unwrap();
-        setting.reads[1] = Data::Real(decoded);
+        let sample = sample(dtype, &weight, op.outputs);
+        setting.reads[1] = Data::Real(sample.decoded());
         let name = Op::from(op.clone());
         let expected = setting.run_on(op, Cpu::global().unwrap()).unwrap();
-        let packed = Packed { dtype, elements: weight.len(), bytes: bytes.bytes(), scales: &scales };
+        let packed = Packed::of(&sample);
         let found = testing::run(&gpu, &name, &setting, Some((1, packed))).unwrap();
         testing::compare(&name, &expected, &found);
     }
@@ -574,12 +572,12 @@ mod tests {
         }
     }
 
+    /// Tiles, few rows and few columns, forward and back, in every type and granularity.
     #[test]
-    fn other_types_are_refused() {
-        let Some(gpu) = testing::gpu() else { return };
-        let op = product(Direction::Forward, 4, 4);
-        let packed = Packed { dtype: DType::Int4, elements: 16, bytes: &[0; 16], scales: &[1.0; 4] };
-        let error = testing::run(&gpu, &op.clone().into(), &setting(&op, 1), Some((1, packed))).unwrap_err();
-        assert!(matches!(error, Error::Device(_)) && error.to_string().contains("int4"), "{error}");
+    fn every_type_is_decoded() {
+        for dtype in DType::all() {
+            check_packed(&product(Direction::Forward, 37, 12), 3, false, dtype);
+            check_packed(&product(Direction::InputGradient, 66, 35), 20, false, dtype);
+        }
     }
 }

@@ -69,7 +69,7 @@ fn pack<'a, T: Real>(
         Direction::Forward => with_right(cpu, false, weight, units, gates, |source| {
             PackedRight::pack(cpu, rows, source, memory)
         }),
-        _ => with_decoded(weight, units * gates, gates, |plain: &[T]| {
+        _ => with_decoded(cpu.isa(), weight, units * gates, |plain: &[T]| {
             PackedRight::pack(cpu, rows, &Strided::right_transposed(plain, gates, units), memory)
         }),
     }

@@ -181,7 +181,7 @@ impl Recurrent {
     /// A hidden-to-hidden weight as plain numbers, for the gradient transposed.
     fn plain_weight(&self, recorder: &mut Recorder<'_>, weight: Operand) -> Result<Operand> {
         let turned = self.direction != Direction::Forward;
-        let storage = Storage::of(weight.dtype)?;
+        let storage = Storage::of(weight.packing);
         if storage == Storage::Float32 && !turned {
             return Ok(weight);
         }
@@ -191,7 +191,9 @@ impl Recurrent {
         bindings.bind("packed", Bind::Read(weight.clone()), element);
         let mut value = storage.element("packed", 1);
         if let Some(scales) = weight.scales() {
-            bindings.bind("scales", Bind::Read(scales), "f32");
+            bindings.bind("scales", Bind::Read(scales), storage.scale(1).unwrap_or("f32"));
+        }
+        if storage == Storage::Int8 {
             value += " * scales[at % GATES]";
         }
         let plain = recorder.scratch(self.units * gates)?;
@@ -201,7 +203,7 @@ impl Recurrent {
             .constant("UNITS", self.units)
             .constant("GATES", gates)
             .flag("TURNED", turned)
-            .section("BINDINGS", bindings.bindings)
+            .section("BINDINGS", bindings.bindings + &storage.functions("packed", "scales"))
             .section("ELEMENT", value)
             .kernel("recurrent weight");
         recorder.dispatch(&kernel, &bindings.operands, &[], (self.units * gates).div_ceil(THREADS))?;

@@ -381,7 +381,7 @@ fn a_weight_gradient_is_refused() {
 #[cfg(feature = "gpu")]
 mod gpu {
     use super::*;
-    use crate::dtype::{self, DType};
+    use crate::dtype::{DType, testing::sample};
     use crate::gpu::testing::{self, Packed, check, compare};
 
     /// A loop and its gradient on both devices.
@@ -455,13 +455,10 @@ mod gpu {
             let setting = case.setting::<f32>();
             let weight = setting.reads[1].real();
             let channels = cell.gates() * 12;
-            for dtype in [DType::BFloat16, DType::Int8] {
-                let mut bytes = vec![0; dtype.storage_bytes(weight.len())];
-                let mut scales = vec![0.0; dtype.scale_count(channels)];
-                dtype::encode(dtype, None, "weight", weight, channels, &mut bytes, &mut scales).unwrap();
-                let mut plain = vec![0.0f32; weight.len()];
-                dtype::decode(dtype, &bytes, &scales, channels, &mut plain).unwrap();
-                let packed = Packed { dtype, elements: weight.len(), bytes: &bytes, scales: &scales };
+            for dtype in [DType::BFloat16, DType::Int8, DType::Int2, DType::Q8_0] {
+                let sample = sample(dtype, weight, channels);
+                let plain = sample.decoded::<f32>();
+                let packed = Packed::of(&sample);
                 let found = testing::run(&gpu, &case.op.clone().into(), &setting, Some((1, packed))).unwrap();
                 let mut setting = setting.clone();
                 setting.reads[1] = crate::ops::testing::Data::Real(plain);

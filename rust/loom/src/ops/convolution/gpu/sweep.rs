@@ -88,7 +88,7 @@ impl<'a> Sweep<'a> {
     pub(super) fn record(&self, recorder: &mut Recorder<'_>, cut: Cut) -> Result<()> {
         let (op, pixels) = (self.op, recorder.rows() * self.plane);
         let (source, weights, destination) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
-        let storage = Storage::of(weights.dtype)?;
+        let storage = Storage::of(weights.packing);
         // Four outputs side by side, where that is what a kernel wants of the weight.
         let wide = (op.outputs / op.groups).is_multiple_of(4)
             && match cut {
@@ -118,11 +118,13 @@ impl<'a> Sweep<'a> {
             operands.push(Bind::Read(operand));
         };
         let mut decoded = storage.element("weights", weight_width);
-        if storage == Storage::Int8 {
+        if let Some(scale) = storage.scale(weight_width) {
             let scales = weights.scales();
             let scales =
                 scales.ok_or_else(|| Error::Internal(format!("{op}: weights without their scales")))?;
-            bind("scales", element(weight_width), scales);
+            bind("scales", scale, scales);
+        }
+        if storage == Storage::Int8 {
             decoded += &format!(" * scales[(batch * GROUP_OUTPUTS + output) / {weight_width}u]");
         }
         let mut bias = "";
@@ -133,7 +135,7 @@ impl<'a> Sweep<'a> {
         let (activation, activated) = self.activation(store_width);
         let word = if storage == Storage::Float32 { element(weight_width) } else { "u32" };
         let template = Template::new(&declarations)
-            .section("OPTIONAL", optional)
+            .section("OPTIONAL", optional + &storage.functions("weights", "scales"))
             .section("WORD", word)
             .section("WEIGHT", element(weight_width))
             .section("DECODED", decoded)

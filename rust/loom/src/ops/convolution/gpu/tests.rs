@@ -1,7 +1,7 @@
 //! Every way the kernels go, against the CPU's.
 
 use crate::cpu::Cpu;
-use crate::dtype::{self, DType};
+use crate::dtype::{DType, testing::sample};
 use crate::gpu::testing::{self, Packed, check};
 use crate::ops::convolution::Convolution;
 use crate::ops::convolution::tests::{convolution, deep, geometries, square};
@@ -127,16 +127,13 @@ fn check_packed(dtype: DType, geometry: Geometry, channels: [usize; 2], groups: 
         let [image, weights, output] = op.lengths(2);
         let (from, to) = if direction == Direction::Forward { (image, output) } else { (output, image) };
         let w: Vec<f32> = numbers(7, weights);
-        let mut bytes = vec![0; dtype.storage_bytes(weights)];
-        let mut scales = vec![0.0; dtype.scale_count(channels[1])];
-        dtype::encode(dtype, None, "w", &w, channels[1], &mut bytes, &mut scales).unwrap();
-        let mut decoded = vec![0.0f32; weights];
-        dtype::decode(dtype, &bytes, &scales, channels[1], &mut decoded).unwrap();
+        let sample = sample(dtype, &w, channels[1]);
+        let decoded = sample.decoded::<f32>();
         let source: Vec<f32> = numbers(8, from);
         let setting = Setting::new(2, &[&source, &decoded], &[to]);
         let expected = setting.run_on(&op, cpu).unwrap();
         let op: Op = op.into();
-        let packed = Packed { dtype, elements: weights, bytes: &bytes, scales: &scales };
+        let packed = Packed::of(&sample);
         let found = testing::run(&gpu, &op, &setting, Some((1, packed))).unwrap();
         testing::compare(&op, &expected, &found);
     }
@@ -144,7 +141,7 @@ fn check_packed(dtype: DType, geometry: Geometry, channels: [usize; 2], groups: 
 
 #[test]
 fn packed_weights_are_decoded() {
-    for dtype in [DType::Float16, DType::BFloat16, DType::Int8] {
+    for dtype in [DType::Float16, DType::BFloat16, DType::Int8, DType::Uint4, DType::MxFp4] {
         for (geometry, channels, groups) in [
             (square(9, 3, 1, 1), [6, 40], 1),
             (square(9, 3, 2, 1), [8, 8], 8),

@@ -1,0 +1,140 @@
+"""A layer's weights as the engine holds them: full-precision masters, and packed versions of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from loom.errors import DTypeError, StateError
+
+if TYPE_CHECKING:
+    from loom.handles import LayerHandle, Parameters
+
+__all__ = ["PackedParameter", "Version", "Weights"]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A packed version of a layer's weights.
+
+    Args:
+        dtype: Its numeric type.
+        granularity: Which weights share a scale: "channel" (each output), "tensor", "block(n)", or
+            "none" where there are no scales.
+        current: Whether the master has not changed since it was made; it is made anew before
+            anything reads it otherwise.
+    """
+
+    dtype: str
+    granularity: str
+    current: bool
+
+
+@dataclass(frozen=True)
+class PackedParameter:
+    """One parameter, packed.
+
+    Args:
+        dtype: Its numeric type.
+        granularity: Which of its weights share a scale.
+        codes: The packed bytes: codes from the lowest bits on, in the order of the engine, which
+            has the outputs of a weight as its columns; block formats as published, one output
+            after the other.
+        scales: The scale of each group: of each output for "channel", one for "tensor",
+            (blocks, outputs) for "block(n)"; empty where there are none, or where blocks hold
+            their own.
+        zero_points: The codes that stand for zero, in the same order; empty but for unsigned integers.
+    """
+
+    dtype: str
+    granularity: str
+    codes: NDArray[Any]
+    scales: NDArray[Any]
+    zero_points: NDArray[Any]
+
+
+class Weights:
+    """A layer's weights: their masters, packed versions, scales and sizes; what `layer.weights` gives.
+
+    Args:
+        layer: The layer.
+    """
+
+    __slots__ = ("_layer",)
+
+    def __init__(self, layer: LayerHandle) -> None:
+        self._layer = layer
+
+    def _state(self) -> dict[str, Any]:
+        return self._layer._network._native.weights_state(self._layer.at)
+
+    @property
+    def master(self) -> Parameters:
+        """The full-precision parameters by name, which optimizers move."""
+        return self._layer.parameters
+
+    @property
+    def dtype(self) -> str | None:
+        """The numeric type that the forward pass reads; None without parameters."""
+        return self._layer.dtype
+
+    @property
+    def epoch(self) -> int:
+        """A number that grows with every change of the masters."""
+        return int(self._state()["epoch"])
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the masters of what is packed were dropped."""
+        return bool(self._state()["dropped"])
+
+    @property
+    def versions(self) -> dict[str, Version]:
+        """The packed versions by their type."""
+        return {entry[0]: Version(*entry) for entry in self._state()["versions"]}
+
+    def nbytes(self, dtype: str | None = None) -> int:
+        """Returns the bytes that the weights take, with what stays float and all scales.
+
+        Args:
+            dtype: The numeric type; the one that the forward pass reads where None.
+
+        Returns:
+            Bytes.
+
+        Raises:
+            DTypeError: The type is unknown.
+        """
+        if dtype is not None and not isinstance(dtype, str):
+            raise DTypeError(f'nbytes takes the name of a numeric type, such as "int8", got {dtype!r}')
+        return self._layer._network._native.weights_nbytes(self._layer.at, dtype)
+
+    def packed(self, name: str) -> PackedParameter:
+        """Returns a parameter's codes and scales in the type that the forward pass reads.
+
+        Args:
+            name: The parameter.
+
+        Returns:
+            Copies of them.
+
+        Raises:
+            ConfigError: There is no such parameter.
+            StateError: It is not packed.
+        """
+        self._layer.parameters.require(name)
+        found = self._layer._network._native.packed_parameter(self._layer.at, name)
+        if found is None:
+            layer = self._layer
+            raise StateError(f'"{name}" of layer {layer.path} is not packed; it is read in full precision')
+        return PackedParameter(*found)
+
+    def scales(self, name: str) -> NDArray[Any]:
+        """Returns the scales of a packed parameter, as [`packed`][loom.weights.Weights.packed] has them."""
+        return self.packed(name).scales
+
+    def __repr__(self) -> str:
+        """Returns the layer's place, its type, and the size."""
+        return f"Weights({self._layer.path}, dtype={self.dtype}, nbytes={self.nbytes()})"

@@ -1,0 +1,104 @@
+//! The OCP microscaling formats: 32 floats of a few bits that share a power of two, whose exponent is
+//! floor(log2(largest magnitude)) - (exponent of the format's largest number).
+//!
+//! A block is the byte of the exponent, biased by 127, and the codes in order, the first in the lowest bits.
+
+use super::block::{BLOCK, BlockCoding};
+use super::float16::to_f32_odd;
+use super::small_float::{E2M1, E4M3, E5M2, SmallFloat};
+
+/// The shared exponent of a block, in [-127, 127].
+fn exponent_of<E: SmallFloat>(values: &[f32; BLOCK]) -> i32 {
+    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    // In binary64 all of these are normal numbers; zero's exponent is far below.
+    let exponent = (f64::from(largest).to_bits() >> 52) as i32 - 1023;
+    (exponent - E::LARGEST_EXPONENT).clamp(-127, 127)
+}
+
+/// 2^exponent.
+fn power(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
+}
+
+fn code<E: SmallFloat>(value: f32, exponent: i32) -> u8 {
+    E::nearest(to_f32_odd(f64::from(value) * power(-exponent)))
+}
+
+fn number<E: SmallFloat>(code: u8, exponent: i32) -> f32 {
+    (f64::from(E::value(code)) * power(exponent)) as f32
+}
+
+/// From a code's number to the element's: times the block's power of two, the least of which is no normal
+/// number.
+fn wgsl(code: &str, number: &str) -> String {
+    format!(
+        "{code}
+    {number}
+    let shared_exponent = byte[start];
+    let half = select(1.0, 0.5, shared_exponent == 0u);
+    return number * half * bitcast<f32>(max(shared_exponent, 1u) << 23u);"
+    )
+}
+
+/// Formats with a byte a code.
+macro_rules! bytes {
+    ($name:ident, $float:ident, $doc:literal) => {
+        #[doc = $doc]
+        pub(super) struct $name;
+
+        impl BlockCoding for $name {
+            const BYTES: usize = 1 + BLOCK;
+
+            fn encode(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+                let exponent = exponent_of::<$float>(values);
+                bytes[0] = (exponent + 127) as u8;
+                for (byte, value) in bytes[1..].iter_mut().zip(values) {
+                    *byte = code::<$float>(*value, exponent);
+                }
+                true
+            }
+
+            fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
+                let exponent = i32::from(bytes[0]) - 127;
+                for (value, byte) in values.iter_mut().zip(&bytes[1..]) {
+                    *value = number::<$float>(*byte, exponent);
+                }
+            }
+
+            fn wgsl() -> String {
+                wgsl("let code = byte[start + 1u + place];", $float::WGSL)
+            }
+        }
+    };
+}
+
+bytes!(MxFp8E4M3, E4M3, "MXFP8 of E4M3.");
+bytes!(MxFp8E5M2, E5M2, "MXFP8 of E5M2.");
+
+/// MXFP4: E2M1, two codes a byte.
+pub(super) struct MxFp4;
+
+impl BlockCoding for MxFp4 {
+    const BYTES: usize = 1 + BLOCK / 2;
+
+    fn encode(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+        let exponent = exponent_of::<E2M1>(values);
+        bytes[0] = (exponent + 127) as u8;
+        for (byte, pair) in bytes[1..].iter_mut().zip(values.chunks_exact(2)) {
+            *byte = code::<E2M1>(pair[0], exponent) | code::<E2M1>(pair[1], exponent) << 4;
+        }
+        true
+    }
+
+    fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
+        let exponent = i32::from(bytes[0]) - 127;
+        for (pair, byte) in values.chunks_exact_mut(2).zip(&bytes[1..]) {
+            pair[0] = number::<E2M1>(byte & 15, exponent);
+            pair[1] = number::<E2M1>(byte >> 4, exponent);
+        }
+    }
+
+    fn wgsl() -> String {
+        wgsl("let code = byte[start + 1u + place / 2u] >> (place % 2u * 4u) & 15u;", E2M1::WGSL)
+    }
+}

@@ -1,0 +1,335 @@
+//! How a parameter is packed: its type, what shares a scale, and its extents.
+
+use super::DType;
+use crate::cpu::{Cpu, Isa, Real};
+use crate::tensor::Precision;
+use crate::{Error, Result};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// Which elements share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Granularity {
+    /// There is no scale.
+    Unscaled,
+    /// The whole parameter.
+    Tensor,
+    /// What makes one output.
+    Channel,
+    /// So many inputs of one output that follow each other; the last may be fewer.
+    Block(usize),
+}
+
+impl fmt::Display for Granularity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Granularity::Unscaled => f.write_str("none"),
+            Granularity::Tensor => f.write_str("tensor"),
+            Granularity::Channel => f.write_str("channel"),
+            Granularity::Block(elements) => write!(f, "block({elements})"),
+        }
+    }
+}
+
+impl FromStr for Granularity {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let elements = || text.strip_prefix("block(")?.strip_suffix(')')?.trim().parse().ok();
+        match text {
+            "tensor" => Ok(Granularity::Tensor),
+            "channel" => Ok(Granularity::Channel),
+            "none" => Ok(Granularity::Unscaled),
+            _ => elements().filter(|elements| *elements > 0).map(Granularity::Block).ok_or_else(|| {
+                Error::Value(format!(
+                    "unknown granularity \"{text}\"; use \"channel\", \"tensor\", or \"block(n)\" for a scale \
+                     for each n inputs of an output"
+                ))
+            }),
+        }
+    }
+}
+
+impl Serialize for Granularity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Granularity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Why a parameter cannot be encoded; `index` is that of the first element concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is NaN or infinite.
+    NonFinite {
+        /// Flat index.
+        index: usize,
+    },
+    /// It is finite, but would become infinite.
+    Overflow {
+        /// Flat index.
+        index: usize,
+    },
+}
+
+/// Where codes and scales go.
+pub(super) struct Target<'a> {
+    pub bytes: &'a mut [u8],
+    pub scales: &'a mut [f32],
+}
+
+/// What of a group of elements its scale is made from, where a GPU finds it.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GpuStatistic {
+    /// The largest magnitude.
+    Largest,
+    /// The least and the greatest.
+    Range,
+    /// The mean magnitude.
+    Mean,
+}
+
+/// How a GPU encodes a type with scales and codes of up to 16 bits.
+#[cfg(feature = "gpu")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GpuEncoding {
+    /// What scales are made from.
+    pub(crate) statistic: GpuStatistic,
+    /// What the statistic is divided by.
+    pub(crate) limit: f64,
+    /// WGSL statements that end in a `return` of the code of the weight `bits` (its `magnitude`, and whether
+    /// it is `negative`) by `scale` and `zero`, all of them bits.
+    pub(crate) code: &'static str,
+}
+
+/// How a numeric type is encoded and decoded, as its table row has it.
+pub(super) trait Format: Send + Sync {
+    /// Words of 32 bits that a group of elements has beside its codes.
+    fn words(&self) -> usize;
+
+    /// Bytes of a packed parameter of these extents.
+    fn bytes(&self, rows: usize, channels: usize) -> usize;
+
+    fn encode_f32(
+        &self,
+        how: &Packing,
+        cpu: Option<&Cpu>,
+        data: &[f32],
+        to: Target<'_>,
+    ) -> Result<(), Refusal>;
+
+    fn encode_f64(
+        &self,
+        how: &Packing,
+        cpu: Option<&Cpu>,
+        data: &[f64],
+        to: Target<'_>,
+    ) -> Result<(), Refusal>;
+
+    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
+    fn decode_f32(
+        &self,
+        with: (&Packing, Isa),
+        from: (&[u8], &[f32]),
+        tile: (Range<usize>, Range<usize>),
+        out: &mut [f32],
+        stride: usize,
+    );
+
+    /// As [`decode_f32`](Format::decode_f32).
+    fn decode_f64(
+        &self,
+        with: (&Packing, Isa),
+        from: (&[u8], &[f32]),
+        tile: (Range<usize>, Range<usize>),
+        out: &mut [f64],
+        stride: usize,
+    );
+
+    /// How a GPU encodes it, where it can.
+    #[cfg(feature = "gpu")]
+    fn gpu_encoding(&self) -> Option<GpuEncoding> {
+        None
+    }
+
+    /// Encodes with the scales that are there; for types that have scales apart.
+    #[cfg(test)]
+    fn encode_held_f32(&self, _: &Packing, _: &[f32], _: &mut [u8], _: &[f32]) {}
+
+    /// As [`encode_held_f32`](Format::encode_held_f32).
+    #[cfg(test)]
+    fn encode_held_f64(&self, _: &Packing, _: &[f64], _: &mut [u8], _: &[f32]) {}
+
+    /// The body of a WGSL function of `at: u32`, the number of an element, that returns it as `f32`, from
+    /// the arrays of words `packed` and `scales`.
+    fn wgsl(&self, how: &Packing) -> String;
+}
+
+/// How a parameter is packed: a row-major matrix whose columns are the output channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packing {
+    /// The numeric type.
+    pub dtype: DType,
+    /// Which elements share a scale.
+    pub granularity: Granularity,
+    /// Inputs of each channel.
+    pub rows: usize,
+    /// Output channels.
+    pub channels: usize,
+}
+
+impl Packing {
+    /// A parameter of these extents in a type with the granularity it has unless asked otherwise.
+    pub fn new(dtype: DType, rows: usize, channels: usize) -> Self {
+        Self { dtype, granularity: dtype.row().granularity, rows, channels: channels.max(1) }
+    }
+
+    /// The same with a granularity that was checked.
+    pub fn with(self, granularity: Granularity) -> Self {
+        Self { granularity, ..self }
+    }
+
+    /// How many elements there are.
+    pub fn elements(&self) -> usize {
+        self.rows * self.channels
+    }
+
+    /// Bytes of its codes, with what a block format keeps among them.
+    pub fn bytes(&self) -> usize {
+        self.format().bytes(self.rows, self.channels)
+    }
+
+    /// Groups of elements with a scale.
+    pub fn groups(&self) -> usize {
+        match (self.format().words(), self.granularity) {
+            (0, _) | (_, Granularity::Unscaled) => 0,
+            (_, Granularity::Tensor) => 1,
+            (_, Granularity::Channel) => self.channels,
+            (_, Granularity::Block(elements)) => self.rows.div_ceil(elements.max(1)) * self.channels,
+        }
+    }
+
+    /// Words of 32 bits of each group: its scale, then the one or two of its zero point where it has one.
+    pub fn group_words(&self) -> usize {
+        self.format().words()
+    }
+
+    /// Words of 32 bits beside the codes.
+    pub fn scale_words(&self) -> usize {
+        self.groups() * self.group_words()
+    }
+
+    /// Bytes in all.
+    pub fn nbytes(&self) -> usize {
+        self.bytes() + self.scale_words() * size_of::<f32>()
+    }
+
+    fn format(&self) -> &'static dyn Format {
+        self.dtype.row().format
+    }
+
+    /// Encodes into [`bytes`](Packing::bytes) bytes and [`scale_words`](Packing::scale_words) words,
+    /// on the threads of `cpu` or on this one, with the same result.
+    ///
+    /// # Errors
+    /// The first element that is not finite or would not be; `bytes` and `scales` then hold nothing
+    /// of use.
+    pub fn encode<T: Real>(
+        &self,
+        cpu: Option<&Cpu>,
+        data: &[T],
+        bytes: &mut [u8],
+        scales: &mut [f32],
+    ) -> Result<(), Refusal> {
+        debug_assert_eq!((data.len(), scales.len()), (self.elements(), self.scale_words()));
+        debug_assert_eq!(bytes.len(), self.bytes());
+        let to = Target { bytes, scales };
+        match T::PRECISION {
+            Precision::Float32 | Precision::Mixed => {
+                self.format().encode_f32(self, cpu, bytemuck::cast_slice(data), to)
+            }
+            Precision::Float64 => self.format().encode_f64(self, cpu, bytemuck::cast_slice(data), to),
+        }
+    }
+
+    /// Encodes with the scales that are there.
+    #[cfg(test)]
+    pub(super) fn encode_held<T: Real>(&self, data: &[T], bytes: &mut [u8], scales: &[f32]) {
+        match T::PRECISION {
+            Precision::Float32 | Precision::Mixed => {
+                self.format().encode_held_f32(self, bytemuck::cast_slice(data), bytes, scales);
+            }
+            Precision::Float64 => {
+                self.format().encode_held_f64(self, bytemuck::cast_slice(data), bytes, scales);
+            }
+        }
+    }
+
+    /// Decodes what [`encode`](Packing::encode) made.
+    pub fn decode<T: Real>(&self, isa: Isa, bytes: &[u8], scales: &[f32], out: &mut [T]) {
+        self.decode_tile(isa, (bytes, scales), 0..self.rows, 0..self.channels, out, self.channels);
+    }
+
+    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
+    pub fn decode_tile<T: Real>(
+        &self,
+        isa: Isa,
+        from: (&[u8], &[f32]),
+        rows: Range<usize>,
+        columns: Range<usize>,
+        out: &mut [T],
+        stride: usize,
+    ) {
+        if rows.is_empty() || columns.is_empty() {
+            return;
+        }
+        let (with, tile) = ((self, isa), (rows, columns));
+        match T::PRECISION {
+            Precision::Float32 | Precision::Mixed => {
+                self.format().decode_f32(with, from, tile, bytemuck::cast_slice_mut(out), stride);
+            }
+            Precision::Float64 => {
+                self.format().decode_f64(with, from, tile, bytemuck::cast_slice_mut(out), stride);
+            }
+        }
+    }
+
+    /// Whether a GPU encodes it; otherwise the host does, from the master that it reads back.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn encodes_on_gpu(&self) -> bool {
+        let halves = matches!(self.dtype, DType::Float16 | DType::BFloat16);
+        halves || self.gpu_encoding().is_some()
+    }
+
+    /// How a GPU encodes it, where it has scales and a GPU can.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn gpu_encoding(&self) -> Option<GpuEncoding> {
+        self.format().gpu_encoding()
+    }
+
+    /// Rows and columns of the matrix that groups of so many rows of a column cut.
+    pub(crate) fn groups_grid(&self) -> (usize, usize, usize) {
+        match self.granularity {
+            // One long column.
+            Granularity::Tensor => (self.elements(), 1, self.elements().max(1)),
+            Granularity::Block(rows) => (self.rows, self.channels, rows.clamp(1, self.rows.max(1))),
+            Granularity::Channel | Granularity::Unscaled => (self.rows, self.channels, self.rows.max(1)),
+        }
+    }
+
+    /// WGSL of `fn NAME(at: u32) -> f32`, an element by its number, from the arrays of words `packed` and,
+    /// where there are scales, `scales`.
+    pub fn wgsl(&self, name: &str, packed: &str, scales: &str) -> String {
+        let body = self.format().wgsl(self).replace("packed[", &format!("{packed}["));
+        let body = body.replace("scales[", &format!("{scales}["));
+        format!("fn {name}(at: u32) -> f32 {{\n{body}}}\n")
+    }
+}

@@ -1,0 +1,210 @@
+//! Every layer with weights in every numeric type: what it computes forward and back from packed weights is
+//! what it computes with the decoded weights for masters, on either device, and files keep the bytes.
+
+use super::conformance::{Place, ROWS, assert_close, for_every_sample, inputs, on_device, place};
+use super::{Sample, samples};
+use crate::dtype::{DType, Granularity};
+use crate::network::Network;
+use crate::tensor::{Precision, Tensor};
+use crate::{Result, tensor_view};
+
+/// What a network makes by the manual loop: its output, gradients, and states.
+type Made = Vec<(String, Vec<f64>)>;
+
+/// Loss of accuracy in a layer's output that a type may cost; below 8 bits, any.
+fn most_lost(dtype: DType) -> f64 {
+    match dtype.row().bits {
+        0..8 => f64::INFINITY,
+        8 => 0.2,
+        _ => 0.05,
+    }
+}
+
+/// The tried layer packed, with how it is packed.
+fn packed(sample: &Sample, dtype: DType, granularity: Option<Granularity>) -> Result<Place> {
+    let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
+    let at = [cell[0], cell[1], cell[2], layer];
+    network.morph_by(dtype, granularity, |placed| placed.path().indices() == at)?;
+    Ok(Place { network, cell, layer })
+}
+
+/// The same network with the decoded weights for masters.
+fn unpacked(sample: &Sample, packed: &Place) -> Result<Network> {
+    let Place { network, cell, layer } = packed;
+    let (cell, layer) = (*cell, *layer);
+    let mut decoded: Vec<(String, Tensor)> = Vec::new();
+    for parameter in network.parameter_names(cell, layer)? {
+        decoded.push((parameter.clone(), network.active_parameter(cell, layer, &parameter)?));
+    }
+    let Place { network: mut plain, .. } = place(sample, Precision::Float32)?;
+    for (parameter, values) in &decoded {
+        plain.set_parameter(cell, layer, parameter, values.view())?;
+    }
+    Ok(plain)
+}
+
+fn compare(name: &str, found: &Made, expected: &Made, tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{name}");
+    for ((what, found), (_, expected)) in found.iter().zip(expected) {
+        // What is small in all is compared with what it is made of.
+        let scale = expected.iter().fold(1e-3f64, |scale, x| scale.max(x.abs()));
+        let tolerance = tolerance * (1.0 / scale).max(1.0);
+        assert_close(&format!("{name}: {what}"), found, expected, tolerance);
+    }
+}
+
+/// Packed weights compute what they hold, forward and back.
+fn computes_what_it_holds(name: &str, sample: &Sample, dtype: DType) -> Result<()> {
+    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let mut packed = packed(sample, dtype, None)?;
+    let mut plain = unpacked(sample, &packed)?;
+    let name = format!("{name} in {dtype}");
+    let found = on_device(&mut packed.network, sample, &input)?;
+    let expected = on_device(&mut plain, sample, &input)?;
+    compare(&name, &found, &expected, 1e-5);
+    let Place { network: mut exact, .. } = place(sample, Precision::Float32)?;
+    let exact = on_device(&mut exact, sample, &input)?;
+    assert_close(&format!("{name}, against full precision"), &found[0].1, &exact[0].1, most_lost(dtype));
+    Ok(())
+}
+
+/// A file keeps the packed bytes, and what is computed from them.
+fn files_keep_bytes(
+    name: &str,
+    sample: &Sample,
+    dtype: DType,
+    granularity: Option<Granularity>,
+) -> Result<()> {
+    let Place { mut network, .. } = packed(sample, dtype, granularity)?;
+    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let shape = [&[ROWS][..], &sample.input].concat();
+    let loaded = Network::from_bytes(&network.to_bytes(Default::default())?)?;
+    let stores = network.registry.stores().iter().zip(loaded.registry.stores());
+    for (saved, loaded) in stores.filter(|(saved, _)| saved.active().is_some()) {
+        assert_eq!(saved.active(), loaded.active(), "{name}");
+        for (index, info) in saved.parameters().iter().enumerate().filter(|(_, info)| info.morphable) {
+            let (packing, bytes, scales) = saved.version(dtype, index)?;
+            let (same, kept, kept_scales) = loaded.version(dtype, index)?;
+            assert_eq!(packing, same, "{name}: {}", info.name);
+            assert!(bytes == kept, "{name}: other codes of {} in {dtype}", info.name);
+            let bits = |scales: &[f32]| scales.iter().map(|scale| scale.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(scales), bits(kept_scales), "{name}: other scales of {} in {dtype}", info.name);
+            assert_eq!(packing.nbytes(), bytes.len() + scales.len() * 4, "{name}");
+        }
+    }
+    let before = network.predict(tensor_view(&shape, &input)?)?;
+    let after = loaded.predict(tensor_view(&shape, &input)?)?;
+    assert!(before.to_f64() == after.to_f64(), "{name}: a loaded network in {dtype} differs");
+    Ok(())
+}
+
+/// Runs a proof on the first sample of each layer kind.
+fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
+    for (kind, samples) in samples() {
+        if let Some(sample) = samples.first() {
+            let name = format!("{} on {}", sample.layer.config(), sample.input);
+            proof(&name, sample).unwrap_or_else(|error| panic!("{kind}, {name}: {error}"));
+        }
+    }
+}
+
+/// Whether the layer has anything to pack.
+fn has_weights(sample: &Sample) -> Result<bool> {
+    let place = packed(sample, DType::Int8, None)?;
+    let store = place.network.layer(place.cell, place.layer)?.store;
+    let stores = place.network.registry.stores();
+    Ok(store.is_some_and(|store| stores[store].parameters().iter().any(|info| info.morphable)))
+}
+
+#[test]
+fn packed_weights_compute_what_they_hold() {
+    for dtype in [DType::BFloat16, DType::Int8] {
+        for_every_sample(|name, sample| computes_what_it_holds(name, sample, dtype));
+    }
+    for_every_kind(|name, sample| {
+        if has_weights(sample)? {
+            for dtype in DType::all() {
+                computes_what_it_holds(name, sample, dtype)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn files_keep_packed_weights() {
+    for_every_kind(|name, sample| {
+        if has_weights(sample)? {
+            for dtype in DType::all() {
+                files_keep_bytes(name, sample, dtype, None)?;
+            }
+            for granularity in [Granularity::Tensor, Granularity::Block(2)] {
+                files_keep_bytes(name, sample, DType::Uint4, Some(granularity))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The same on a GPU, within what the layer's sums may differ by.
+#[cfg(feature = "gpu")]
+#[test]
+fn gpus_decode_every_type_in_every_layer() {
+    if crate::gpu::testing::gpu().is_none() {
+        return;
+    }
+    for_every_kind(|name, sample| {
+        if !has_weights(sample)? {
+            return Ok(());
+        }
+        let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+        let own = DType::all().map(|dtype| (dtype, None));
+        let others = [Granularity::Tensor, Granularity::Block(2)].map(|asked| (DType::Uint4, Some(asked)));
+        for (dtype, granularity) in own.chain(others) {
+            let mut host = packed(sample, dtype, granularity)?;
+            let expected = on_device(&mut host.network, sample, &input)?;
+            let mut device = packed(sample, dtype, granularity)?;
+            device.network.to("gpu:0")?;
+            let found = on_device(&mut device.network, sample, &input)?;
+            compare(&format!("{name} in {dtype} on a GPU"), &found, &expected, sample.tolerance);
+        }
+        Ok(())
+    });
+}
+
+/// Quantisation-aware training through every type: the masters that a few steps leave, on either device.
+#[cfg(feature = "gpu")]
+#[test]
+fn gpus_train_through_every_type() {
+    use crate::layers::Dense;
+    use crate::ops::pointwise::Activation;
+    use crate::train::{Examples, TrainingConfig, train};
+    if crate::gpu::testing::gpu().is_none() {
+        return;
+    }
+    let input: Vec<f32> = (0..40 * 7).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let target: Vec<f32> = (0..40 * 3).map(|i| (i * 53 % 89) as f32 / 44.0 - 1.0).collect();
+    let trained = |dtype: DType, device: &str| -> Result<(Network, Vec<f64>)> {
+        let mut network = Network::with_options([7], [1, 1, 1], Precision::Float32, 3)?;
+        network.add([0, 0, 0], Dense::new(9).activation(Activation::Tanh))?;
+        network.add([0, 0, 0], Dense::new(3))?;
+        network.morph(dtype)?;
+        network.to(device)?;
+        let examples = Examples::regression(tensor_view(&[40, 7], &input)?, tensor_view(&[40, 3], &target)?);
+        train(&mut network, &examples, &TrainingConfig { epochs: 3, batch_size: 8, ..Default::default() })?;
+        let made = network.predict(tensor_view(&[40, 7], &input)?)?.to_f64();
+        Ok((network, made))
+    };
+    for dtype in DType::all() {
+        let (_, expected) = trained(dtype, "cpu").unwrap();
+        let (network, found) = trained(dtype, "gpu:0").unwrap();
+        // A master at a tie may be encoded as the next code.
+        let tolerance = if dtype.row().bits < 8 { 0.3 } else { 0.02 };
+        assert_close(&format!("trained through {dtype}"), &found, &expected, tolerance);
+        // What the GPU reads is what its masters are encoded as.
+        let mut again = network;
+        again.to("cpu").unwrap();
+        let read = again.predict(tensor_view(&[40, 7], &input).unwrap()).unwrap().to_f64();
+        assert_close(&format!("{dtype} brought back"), &read, &found, 1e-5);
+    }
+}
