@@ -34,9 +34,12 @@ mod _native {
         set_feedback_parameter, target_passages,
     };
 
-    /// The numeric types: name, bits of a weight, range, granularity, and rule.
+    /// One numeric type: name, bits of a weight, range, granularity, and rule.
+    type NumericType = (&'static str, f64, (f64, f64), String, &'static str);
+
+    /// The numeric types.
     #[pyfunction]
-    fn dtypes() -> Vec<(&'static str, f64, (f64, f64), String, &'static str)> {
+    fn dtypes() -> Vec<NumericType> {
         loom::dtype::DType::all()
             .map(|dtype| {
                 let row = dtype.row();
