@@ -1,7 +1,8 @@
 //! Loss and metrics without learning.
 
-use super::backprop::{class_axis, lower_loss};
+use super::backprop::class_axis;
 use super::data::gather;
+use super::lower::lower_loss;
 use super::metrics::{ClassAxis, MetricState, Truth};
 use super::{Examples, Rows, TrainingConfig};
 use crate::cpu::{Access, Real, StepValues};

@@ -11,6 +11,7 @@ mod frames;
 mod initializer;
 mod loss;
 mod loss_scale;
+mod lower;
 mod metrics;
 mod optimizer;
 mod schedule;

@@ -1,0 +1,127 @@
+//! Lowers a whole training step: the network, its loss, and what the trainer does with gradients.
+
+use super::TrainingConfig;
+use super::backprop::Plan;
+use super::clip::{Updates, lower_clip, lower_updates};
+use super::loss::{LossOptions, loss_op};
+use super::tween::{self, LoweredLoss, meaning};
+use super::watch::Watching;
+use crate::network::{Lowered, Mode, Network, Observe};
+use crate::ops::Loss;
+use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
+use crate::tensor::Shape;
+use crate::{Device, Result};
+
+/// Lowers the loss after the network, absorbed by its last layer where that can be.
+///
+/// Returns the loss operation and whether the last layer's own backward is left out.
+pub(super) fn lower_loss(
+    network: &Network,
+    b: &mut Builder,
+    lowered: &Lowered,
+    config: &TrainingConfig,
+    class_targets: bool,
+    weighted: bool,
+    gradient: bool,
+) -> Result<(Loss, bool)> {
+    b.set_phase(Phase::Loss);
+    let absorbed = network.absorb_loss(&config.loss.0);
+    let (function, scores) = match absorbed {
+        Some(function) => (function, lowered.last_input()),
+        None => (config.loss.0, lowered.output),
+    };
+    let shape = b.shape(scores).clone();
+    let options =
+        LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
+    let mut op = loss_op(function, &shape, class_targets, weighted, &options, gradient)?;
+    op.scaled = gradient && network.scales_loss();
+    let target = if class_targets {
+        b.input("target", Shape::from(op.outer * op.inner), Kind::Index)
+    } else {
+        b.input("target", shape.clone(), Kind::Real)
+    };
+    b.ports.target = Some(target);
+    let mut reads = vec![scores, target];
+    if weighted {
+        let weight = b.input("weight", Shape::from(1), Kind::Real);
+        b.ports.sample_weight = Some(weight);
+        reads.push(weight);
+    }
+    let (row_losses, output_gradient) = b.apply_loss(op.clone(), &reads, shape);
+    b.ports.row_losses = Some(row_losses);
+    b.ports.output_gradient = output_gradient;
+    Ok((op, absorbed.is_some()))
+}
+
+/// A training program, and its loss.
+pub(super) fn compile(
+    network: &Network,
+    config: &TrainingConfig,
+    plan: Plan,
+    pin_layers: bool,
+) -> Result<(Program, Loss)> {
+    let mut b = Builder::new(network.precision());
+    let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers, ..Mode::default() })?;
+    let (op, absorbed) =
+        lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
+    let gradient = b.ports.output_gradient;
+    match (&config.tween, gradient) {
+        (Some(tween), Some(gradient)) => {
+            let loss = LoweredLoss { op: op.clone(), absorbed, gradient };
+            tween::lower(network, &mut b, &lowered, config, tween, &loss, plan)?;
+        }
+        _ => lower_backprop(network, &mut b, &lowered, config, (&op, absorbed), plan)?,
+    }
+    // A gradient that goes straight into its update cannot wait for those of other batches; and it
+    // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
+    let update = network.rewrites.update && !plan.accumulates && matches!(network.device(), Device::Cpu);
+    let rewrites = Rewrites { update, ..network.rewrites };
+    Ok((b.finish(plan.capacity, &rewrites), op))
+}
+
+/// Lowers everything that comes after the loss in backpropagation.
+fn lower_backprop(
+    network: &Network,
+    b: &mut Builder,
+    lowered: &Lowered,
+    config: &TrainingConfig,
+    (op, absorbed): (&Loss, bool),
+    plan: Plan,
+) -> Result<()> {
+    let mut watching = match &config.watch {
+        Some(watch) => Some(Watching::new(network, watch, false)?),
+        None => None,
+    };
+    if let Some(gradient) = b.ports.output_gradient {
+        let last = lowered.layers.len() - 1;
+        let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
+            if let Some(watching) = watching.as_mut().filter(|_| layer != last) {
+                watching.gradient(b, lowered, layer, gradient);
+            }
+        };
+        let watches = config.watch.is_some();
+        let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
+        b.cells = watches.then(Vec::new);
+        network.lower_backward_observed(b, lowered, gradient, [absorbed, false], observe)?;
+        if let Some(watching) = &mut watching {
+            let term = watching.target_term();
+            watching.cells(b, network, term);
+            let meant = meaning(b, op, absorbed, lowered.output)?;
+            watching.target(b, lowered, last, meant);
+        }
+    }
+    if let Some(watching) = &mut watching {
+        watching.collect(b, lowered, true, plan.accumulates);
+    }
+    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
+    lower_clip(network, b, clips, network.scales_loss())?;
+    if let Some(watching) = &watching {
+        watching.judge(b)?;
+    }
+    let updates = Updates {
+        depth_scale: config.depth_scale,
+        watching: watching.as_ref(),
+        ..Updates::new(&config.optimizer)
+    };
+    lower_updates(network, b, &updates)
+}
