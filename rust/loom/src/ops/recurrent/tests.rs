@@ -16,10 +16,15 @@ struct Case {
 
 impl Case {
     fn new(op: Recurrent, rows: usize) -> Self {
+        Self::numbered(op, rows, 0)
+    }
+
+    /// Other numbers for every number.
+    fn numbered(op: Recurrent, rows: usize, number: u64) -> Self {
         let gates = op.cell.gates() * op.units;
         let mut reads: Vec<Vec<f64>> = Vec::new();
         let mut add = |len: usize, scale: f64| {
-            let x = numbers::<f64>(100 + reads.len() as u64, len);
+            let x = numbers::<f64>(100 + 100 * number + reads.len() as u64, len);
             // What is f32 stays the same number in f64.
             reads.push(x.iter().map(|x| f64::from((x * scale) as f32)).collect());
         };
@@ -95,6 +100,23 @@ impl Case {
 
     /// The same with something added to an LSTM's c, or to the others' h, after each step.
     fn pushed(&self, reads: &[Vec<f64>], push: &[f64]) -> Vec<f64> {
+        self.watched(reads, push, |_| ())
+    }
+
+    /// The same case, or the first like it in which no ReLU stands at its kink, where differences see
+    /// half a slope.
+    fn smooth(op: Recurrent, rows: usize) -> Self {
+        let cases = (0..).map(|number| Self::numbered(op.clone(), rows, number));
+        let mut smooth = cases.filter(|case| {
+            let mut nearest = f64::INFINITY;
+            case.watched(&case.reads, &vec![0.0; rows * op.steps_len()], |z| nearest = nearest.min(z.abs()));
+            nearest > 1e-3
+        });
+        smooth.next().unwrap()
+    }
+
+    /// The same; tells what each ReLU is given.
+    fn watched(&self, reads: &[Vec<f64>], push: &[f64], mut given: impl FnMut(f64)) -> Vec<f64> {
         let op = &self.op;
         let (units, directions) = (op.units, op.directions);
         let gates = op.cell.gates() * units;
@@ -136,7 +158,10 @@ impl Case {
                             let push = push[((row * op.time + t) * directions + direction) * units + unit];
                             match op.cell {
                                 Cell::Tanh => h[unit] = z(0).tanh() + push,
-                                Cell::Relu => h[unit] = z(0).max(0.0) + push,
+                                Cell::Relu => {
+                                    given(z(0));
+                                    h[unit] = z(0).max(0.0) + push;
+                                }
                                 Cell::Lstm => {
                                     c[unit] = sigmoid(z(1)) * c[unit] + sigmoid(z(0)) * z(2).tanh() + push;
                                     h[unit] = sigmoid(z(3)) * c[unit].tanh();
@@ -269,7 +294,7 @@ proptest! {
 
     #[test]
     fn gradients_are_those_of_the_values(op in loops(1..4, 1..5), rows in 1..3usize) {
-        check_gradient(&Case::new(Recurrent { keeps: true, ..op }, rows));
+        check_gradient(&Case::smooth(Recurrent { keeps: true, ..op }, rows));
     }
 
     #[test]
