@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -202,6 +203,38 @@ class TweenState(Measures):
         if self._engine is None:
             raise StateError(f"{call} comes after {before}; call {before} first")
         return self._engine
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the network to a file, with all that learning goes on from and what layers made.
+
+        `loom.load` reads the network; a `TweenState` of it with `resume=True` goes on bit for bit, and holds
+        the activations, targets and gradients of the newest step until its next forward pass. A step that
+        was begun is begun anew from there.
+
+        Args:
+            path: The file; an older one is replaced at the end.
+
+        Raises:
+            FileError: The file cannot be written.
+            StateError: The network is being trained by another.
+
+        Examples:
+            >>> import tempfile
+            >>> from pathlib import Path
+            >>> state = loom.TweenState(loom.Sequential([nn.Dense(2)], input_shape=3))
+            >>> loss = state.step(np.eye(3), np.ones((3, 2)))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     state.save(Path(folder) / "step.loom")
+            ...     loaded = loom.load(Path(folder) / "step.loom")
+            >>> resumed = loom.TweenState(loaded, resume=True)
+            >>> bool((resumed.backward_targets[0] == state.backward_targets[0]).all())
+            True
+        """
+        self._network._check_idle("saving a TweenState")
+        engine = self._engine
+        if engine is None or self._revision != self._network._revision:
+            engine = self._prepare(resume=True)
+        engine.save(path)
 
     # What layers made
 

@@ -227,6 +227,54 @@ def assert_same_state(state: loom.TweenState, other: loom.TweenState) -> None:
             np.testing.assert_array_equal(values, other.feedback[path][name])
 
 
+@pytest.mark.parametrize("calls", range(5))
+@pytest.mark.parametrize("mode", MODES)
+def test_a_saved_state_holds_what_layers_made(mode: str, calls: int, tmp_path: Path) -> None:
+    config = TweenConfig(mode=mode, base_rate=0.02)
+    x, y = blobs(20)
+    state = loom.TweenState(perceptron(), config, quiet())
+    state.step(x, y)
+    steps = (lambda: state.forward(x[:7]), lambda: state.backward(y[:7]), state.measure, state.apply)
+    for call in steps[:calls]:
+        call()
+    state.save(tmp_path / "state.loom")
+    loaded = loom.load(tmp_path / "state.loom")
+    # What a file brought goes into the next file, too, until the next forward pass.
+    again = loom.TweenState(loaded, config, quiet(), resume=True)
+    again.save(tmp_path / "again.loom")
+    resumed = loom.TweenState(loom.load(tmp_path / "again.loom"), config, quiet(), resume=True)
+    for name in ("forward_acts", "backward_targets", "chain_gradients"):
+        if (calls == 1 and name != "forward_acts") or (mode != "chain_rule" and name == "chain_gradients"):
+            for each in (state, resumed):
+                with pytest.raises(loom.StateError):
+                    getattr(each, name)
+            continue
+        kept = getattr(resumed, name)
+        assert len(kept) == 3
+        assert kept[0].shape == (7 if calls else 20, 16)
+        for found, expected in zip(kept, getattr(state, name), strict=True):
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+    if calls in {0, 4}:  # Between steps, learning goes on bit for bit.
+        assert_same_state(resumed, state)
+        assert resumed.step(x, y) == state.step(x, y)
+        assert weights(resumed.network) == weights(state.network)
+    resumed.forward(x[:5])
+    assert resumed.forward_acts[0].shape == (5, 16)
+    with pytest.raises(loom.StateError, match="backward"):
+        _ = resumed.backward_targets
+
+
+def test_other_training_forgets_what_layers_made(tmp_path: Path) -> None:
+    state = loom.TweenState(perceptron(), None, quiet())
+    state.step(*blobs(20))
+    state.save(tmp_path / "state.loom")
+    loaded = loom.load(tmp_path / "state.loom")
+    loom.train(loaded, blobs(20), quiet())
+    fresh = loom.TweenState(loaded, None, quiet())
+    with pytest.raises(loom.StateError, match="forward"):
+        _ = fresh.forward_acts
+
+
 def test_an_interrupted_epoch_goes_on_bit_for_bit(tmp_path: Path) -> None:
     class StopEarly(loom.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

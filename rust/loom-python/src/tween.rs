@@ -8,6 +8,7 @@ use loom::ops::measure::Header;
 use loom::train::{LayerMeasures, Measures, TweenState as Engine};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// One network's steps toward targets, call by call.
@@ -81,6 +82,11 @@ impl TweenState {
     /// Updates every layer; returns whether it has.
     fn apply(&self, py: Python<'_>, rate: Option<f64>) -> PyResult<bool> {
         self.with(py, move |engine, network| engine.apply(network, rate))
+    }
+
+    /// Saves the network with all that goes on from here.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.with(py, move |engine, network| engine.save(network, path))
     }
 
     /// What every layer has made.

@@ -3,7 +3,9 @@
 //!
 //! Tensors are named `training@measures` and `training@copy.store.number` (what the registry keeps for
 //! it), `training@losses`, `training@exploded`, `training@newest`, `training@history.steps` and
-//! `training@history.records`, and `z.y.x.l@feedback.name` and `z.y.x.l@feedback.moment.number`.
+//! `training@history.records`, `z.y.x.l@feedback.name` and `z.y.x.l@feedback.moment.number`, and what layers
+//! made in the newest step by targets `training@activation.layer`, `training@target.layer` and
+//! `training@chain_gradient.layer`.
 
 use super::checkpoint::{Entry, damaged, real_entry, real_tensor, unreadable};
 use crate::layers::StateSpec;
@@ -27,6 +29,8 @@ pub(super) struct Watched {
     stride: u64,
     feedback: Option<FeedbackKind>,
     feedback_slots: usize,
+    /// How many activations, targets and gradients there are of the newest step.
+    step: [usize; 3],
 }
 
 fn numbers(values: &[f64]) -> Entry {
@@ -78,6 +82,11 @@ impl Network {
                 entries.push((format!("{}@feedback.moment.{number}", placed.path()), entry));
             }
         }
+        for (word, tensors) in self.kept_step.lists() {
+            for (layer, tensor) in tensors.iter().enumerate() {
+                entries.push((format!("training@{word}.{layer}"), real_entry(tensor)));
+            }
+        }
         Ok(Watched {
             kept,
             layers: measures.layers,
@@ -85,6 +94,7 @@ impl Network {
             stride: measures.history.stride,
             feedback: self.registry.feedback_kind,
             feedback_slots: self.registry.feedback_slots,
+            step: self.kept_step.lists().map(|(_, tensors)| tensors.len()),
         })
     }
 
@@ -110,6 +120,11 @@ impl Network {
             }
         }
         self.restore_kept(tensors, &watched)?;
+        for ((word, list), count) in self.kept_step.lists_mut().into_iter().zip(watched.step) {
+            for layer in 0..count {
+                list.push(real_tensor(tensors, &format!("training@{word}.{layer}"), precision)?);
+            }
+        }
         if watched.steps > 0 {
             self.measures = Measures {
                 layers: watched.layers,

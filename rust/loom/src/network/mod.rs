@@ -37,7 +37,7 @@ use crate::dtype::{DType, Granularity};
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
-use crate::train::{Measures, OptimizerState};
+use crate::train::{KeptStep, Measures, OptimizerState};
 use crate::{Device, Error, Result, error};
 use std::ops::Range;
 use std::sync::Arc;
@@ -102,6 +102,8 @@ pub struct Network {
     pub(crate) optimizer_state: OptimizerState,
     /// What the newest watched training has shown.
     pub(crate) measures: Measures,
+    /// What a file brought of the newest step by targets; whoever goes on from it takes it.
+    pub(crate) kept_step: KeptStep,
     /// Which steps programs fuse.
     pub(crate) rewrites: Rewrites,
     /// What it computes on.
@@ -159,6 +161,7 @@ impl Network {
             history: None,
             optimizer_state: OptimizerState::default(),
             measures: Measures::default(),
+            kept_step: KeptStep::default(),
             rewrites: Rewrites::default(),
             device: Device::Cpu,
             revision: 0,

@@ -4,7 +4,7 @@ use super::data::gather;
 use super::loss::{LossConfig, LossOptions, loss_op};
 use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState, Truth};
-use super::tween::Turn;
+use super::tween::{KeptStep, Turn};
 use super::{Examples, Measures, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, diagnose};
 use crate::cpu::{Access, Real, StepValues};
 use crate::layers::class_extents;
@@ -135,6 +135,7 @@ impl Trainer {
     ) -> Result<Self> {
         let output = network.output_shape().clone();
         prepare_state(network, config, resume)?;
+        network.kept_step = KeptStep::default();
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let (program, op) = compile(network, config, plan, pin_layers)?;
         let (_, classes, inner) = class_extents(&output);

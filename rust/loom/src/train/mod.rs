@@ -36,5 +36,5 @@ pub use watch::{LayerMeasures, MeasureHistory, Measures, Watch};
 
 pub(crate) use backprop::{count_update, prepare_state};
 pub(crate) use clip::{Updates, lower_clip, lower_scale, lower_update, lower_updates};
-pub(crate) use tween::{FeedbackKind, FeedbackMap};
+pub(crate) use tween::{FeedbackKind, FeedbackMap, KeptStep};
 pub(crate) use watch::{WatchPlaces, Watching};

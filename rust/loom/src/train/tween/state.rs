@@ -1,7 +1,8 @@
 //! One step of learning by targets, call by call.
 
-use super::{TargetMode, Turn};
+use super::{KeptStep, TargetMode, Turn};
 use crate::cpu::{Access, Real, StepValues};
+use crate::io::SaveOptions;
 use crate::layers::Feedback;
 use crate::network::{Mode, Network};
 use crate::ops::measure::{Action, Header};
@@ -66,6 +67,8 @@ pub struct TweenState {
     input: Option<Tensor>,
     values: StepValues,
     report: StepReport,
+    /// What a file brought of the step before; until the next forward pass.
+    kept: KeptStep,
 }
 
 impl TweenState {
@@ -87,6 +90,7 @@ impl TweenState {
             accumulates: false,
             turn: Turn::default(),
         };
+        let kept = if resume { std::mem::take(&mut network.kept_step) } else { KeptStep::default() };
         let trainer = Trainer::with_plan(network, config, plan, u64::MAX, resume, true)?;
         let rate = config.learning_rate;
         Ok(Self {
@@ -95,6 +99,7 @@ impl TweenState {
             input: None,
             values: StepValues::default(),
             report: StepReport { rate, ..StepReport::default() },
+            kept,
         })
     }
 
@@ -110,6 +115,7 @@ impl TweenState {
     pub fn forward(&mut self, network: &mut Network, input: TensorView<'_>) -> Result<Tensor> {
         network.check_input(&input)?;
         self.stage = Stage::Nothing;
+        self.kept = KeptStep::default();
         self.trainer.fit(network, input.rows(), self.trainer.plan)?;
         network.prepare_carried(input.rows())?;
         self.values = StepValues {
@@ -282,6 +288,9 @@ impl TweenState {
     /// # Errors
     /// [`Error::State`] before any.
     pub fn activations(&mut self) -> Result<Vec<Tensor>> {
+        if !self.kept.activations.is_empty() {
+            return Ok(self.kept.activations.clone());
+        }
         if self.input.is_none() {
             return Err(Error::State("there is no forward pass to look at; call forward first".into()));
         }
@@ -296,6 +305,9 @@ impl TweenState {
     /// # Errors
     /// [`Error::State`] before any.
     pub fn targets(&mut self) -> Result<Vec<Tensor>> {
+        if !self.kept.targets.is_empty() {
+            return Ok(self.kept.targets.clone());
+        }
         self.require_targets()?;
         let ports = self.trainer.run.program().ports().clone();
         let mut targets = ports.targets;
@@ -318,6 +330,12 @@ impl TweenState {
     /// # Errors
     /// [`Error::State`] in other modes, and before any backward pass.
     pub fn chain_gradients(&mut self) -> Result<Vec<Tensor>> {
+        if self.mode() != Some(TargetMode::ChainRule) {
+            return Err(Error::State("only chain_rule makes gradients of the loss for every layer".into()));
+        }
+        if !self.kept.chain_gradients.is_empty() {
+            return Ok(self.kept.chain_gradients.clone());
+        }
         self.require_targets()?;
         let ports = self.trainer.run.program().ports().clone();
         let mut gradients: Vec<(usize, Value)> = ports
@@ -328,10 +346,6 @@ impl TweenState {
                 TargetValue::Value(_) => None,
             })
             .collect();
-        let mode = self.trainer.config().tween.as_ref().map(|tween| tween.mode);
-        if mode != Some(TargetMode::ChainRule) {
-            return Err(Error::State("only chain_rule makes gradients of the loss for every layer".into()));
-        }
         gradients.sort_by_key(|(layer, _)| *layer);
         // Where the last layer has absorbed the loss, the gradient starts below it.
         if gradients.len() < ports.layers.len() {
@@ -339,6 +353,35 @@ impl TweenState {
         }
         gradients.dedup_by_key(|(_, value)| *value);
         gradients.into_iter().map(|(_, value)| self.read(value)).collect()
+    }
+
+    /// Saves the network with all that learning goes on from, and what the newest step's layers made:
+    /// whoever makes a state of the loaded network with `resume` finds it there, and goes on bit for bit.
+    ///
+    /// A step that was begun is begun anew from there.
+    ///
+    /// # Errors
+    /// As [`Network::save`].
+    pub fn save(&mut self, network: &mut Network, path: impl AsRef<std::path::Path>) -> Result<()> {
+        let has_targets = self.require_targets().is_ok() || !self.kept.targets.is_empty();
+        let mut kept = KeptStep::default();
+        if self.input.is_some() || !self.kept.activations.is_empty() {
+            kept.activations = self.activations()?;
+        }
+        if has_targets {
+            kept.targets = self.targets()?;
+            if self.mode() == Some(TargetMode::ChainRule) {
+                kept.chain_gradients = self.chain_gradients()?;
+            }
+        }
+        network.kept_step = kept;
+        let outcome = network.save(path, SaveOptions { optimizer: true });
+        network.kept_step = KeptStep::default();
+        outcome
+    }
+
+    fn mode(&self) -> Option<TargetMode> {
+        self.trainer.config().tween.as_ref().map(|tween| tween.mode)
     }
 
     fn require_targets(&self) -> Result<()> {
