@@ -109,6 +109,7 @@ pub(super) trait Coding: Send + Sync + 'static {
     /// What a statistic is divided by for the scale, and WGSL statements that end in a `return` of a
     /// weight's code, as [`GpuEncoding`](super::packing::GpuEncoding) has them; `None` for types that are
     /// encoded on the host.
+    #[cfg(feature = "gpu")]
     fn wgsl_code() -> Option<(f64, &'static str)> {
         None
     }
@@ -155,6 +156,32 @@ fn unpack<C: Coding>(bytes: &[u8], element: usize) -> C::Code {
         let width = C::BITS / 8;
         C::Code::read(&bytes[element * width..][..width])
     }
+}
+
+/// The WGSL expression of the group of the element with this number.
+fn wgsl_group(packing: &Packing, at: &str) -> String {
+    let channels = packing.channels.max(1);
+    match packing.granularity {
+        Granularity::Tensor => "0u".to_string(),
+        Granularity::Block(block) if block < packing.rows => {
+            format!("{at} / {}u * {channels}u + {at} % {channels}u", channels * block.max(1))
+        }
+        _ => format!("{at} % {channels}u"),
+    }
+}
+
+/// The WGSL statements that return the number of a `code` (and `high`) in its `group`.
+fn wgsl_number<C: Coding>() -> String {
+    let zero = match C::WORDS {
+        0 | 1 => "",
+        2 => "let zero = scales[2u * group + 1u];",
+        _ => "let zero = scales[3u * group + 1u];\n    let zero_high = scales[3u * group + 2u];",
+    };
+    let result = match C::WORDS {
+        0 => "number".to_string(),
+        words => format!("number * bitcast<f32>(scales[{words}u * group])"),
+    };
+    format!("    {zero}\n    {}\n    return {result};\n", C::wgsl())
 }
 
 fn for_each_chunk<A: Send>(
@@ -455,24 +482,40 @@ impl<C: Coding> Format for Flat<C> {
             32 => "let code = packed[at];".to_string(),
             _ => format!("let code = extractBits(packed[at / {per}u], at % {per}u * {bits}u, {bits}u);"),
         };
-        let channels = packing.channels.max(1);
-        let group = match packing.granularity {
-            _ if C::WORDS == 0 => String::new(),
-            Granularity::Tensor => "let group = 0u;".to_string(),
-            Granularity::Block(block) if block < packing.rows => {
-                format!("let group = at / {}u * {channels}u + at % {channels}u;", channels * block.max(1))
-            }
-            _ => format!("let group = at % {channels}u;"),
+        let group = match C::WORDS {
+            0 => String::new(),
+            _ => format!("let group = {};", wgsl_group(packing, "at")),
         };
-        let zero = match C::WORDS {
-            0 | 1 => "",
-            2 => "let zero = scales[2u * group + 1u];",
-            _ => "let zero = scales[3u * group + 1u];\n    let zero_high = scales[3u * group + 2u];",
+        format!("    {code}\n    {group}\n{}", wgsl_number::<C>())
+    }
+
+    fn wgsl_four(&self, packing: &Packing, name: &str) -> Option<String> {
+        let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
+        if bits > 8 {
+            return None;
+        }
+        // Where rows are whole fours, the groups of four elements lie side by side, too.
+        let beside = packing.channels.is_multiple_of(4);
+        let group = |element: usize| match packing.granularity {
+            Granularity::Tensor => "0u".to_string(),
+            _ if beside => format!("group + {element}u"),
+            _ => wgsl_group(packing, &format!("(at + {element}u)")),
         };
-        let result = match C::WORDS {
-            0 => "number".to_string(),
-            words => format!("number * bitcast<f32>(scales[{words}u * group])"),
-        };
-        format!("    {code}\n    {group}\n    {zero}\n    {}\n    return {result};\n", C::wgsl())
+        let numbers: Vec<String> = (0..4)
+            .map(|element| {
+                let code = format!("extractBits(word, {}u, {bits}u)", element * bits);
+                format!("{name}_number({code}, {})", group(element))
+            })
+            .collect();
+        Some(format!(
+            "fn {name}_number(code: u32, group: u32) -> f32 {{\n{}}}\n\
+             fn {name}(at: u32) -> vec4<f32> {{\n    \
+             let word = packed[at / {per}u] >> (at % {per}u * {bits}u);\n    \
+             let group = {};\n    \
+             return vec4<f32>({});\n}}\n",
+            wgsl_number::<C>(),
+            wgsl_group(packing, "at"),
+            numbers.join(", ")
+        ))
     }
 }

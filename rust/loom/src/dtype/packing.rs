@@ -171,6 +171,12 @@ pub(super) trait Format: Send + Sync {
     /// The body of a WGSL function of `at: u32`, the number of an element, that returns it as `f32`, from
     /// the arrays of words `packed` and `scales`.
     fn wgsl(&self, how: &Packing) -> String;
+
+    /// The WGSL of `fn NAME(at: u32) -> vec4<f32>`, four elements from a multiple of four on, where they are
+    /// found together faster than one by one.
+    fn wgsl_four(&self, _: &Packing, _name: &str) -> Option<String> {
+        None
+    }
 }
 
 /// How a parameter is packed: a row-major matrix whose columns are the output channels.
@@ -325,11 +331,15 @@ impl Packing {
         }
     }
 
-    /// WGSL of `fn NAME(at: u32) -> f32`, an element by its number, from the arrays of words `packed` and,
-    /// where there are scales, `scales`.
+    /// WGSL of `fn NAME(at: u32) -> f32`, an element by its number, and of
+    /// `fn NAME_four(at: u32) -> vec4<f32>`, the four from a multiple of four on, from the arrays of words
+    /// `packed` and, where there are scales, `scales`.
     pub fn wgsl(&self, name: &str, packed: &str, scales: &str) -> String {
-        let body = self.format().wgsl(self).replace("packed[", &format!("{packed}["));
-        let body = body.replace("scales[", &format!("{scales}["));
-        format!("fn {name}(at: u32) -> f32 {{\n{body}}}\n")
+        let one = format!("fn {name}(at: u32) -> f32 {{\n{}}}\n", self.format().wgsl(self));
+        let each = ["at", "at + 1u", "at + 2u", "at + 3u"].map(|at| format!("{name}({at})")).join(", ");
+        let four = self.format().wgsl_four(self, &format!("{name}_four")).unwrap_or_else(|| {
+            format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
+        });
+        (one + &four).replace("packed[", &format!("{packed}[")).replace("scales[", &format!("{scales}["))
     }
 }

@@ -47,6 +47,8 @@ impl Ring {
         precision: Precision,
         device: &Device,
     ) -> Result<Self> {
+        #[cfg(not(feature = "gpu"))]
+        let Device::Cpu = device;
         let mut ring = Self {
             members: Vec::with_capacity(members.len()),
             rows,

@@ -116,9 +116,7 @@ impl Storage {
                 format!("bitcast<f32>(({buffer}[at / 2u] >> (at % 2u * 16u)) << 16u)")
             }
             (Self::Int8, 4) => format!("vec4<f32>(unpack4xI8({buffer}[at / 4u]))"),
-            (Self::Packed(_), 4) => "vec4<f32>(loom_weight(at), loom_weight(at + 1u), loom_weight(at + 2u), \
-                 loom_weight(at + 3u))"
-                .to_string(),
+            (Self::Packed(_), 4) => "loom_weight_four(at)".to_string(),
             (Self::Packed(_), _) => "loom_weight(at)".to_string(),
             (Self::Int8, _) => format!("f32(bitcast<i32>({buffer}[at / 4u] << (24u - at % 4u * 8u)) >> 24u)"),
         }
