@@ -1,6 +1,6 @@
 """The chase and avoid task, one labelled sample a step: does learning by targets survive a switch?
 
-    python benches/learning/chase.py [--seeds N] [--only ROW] [--steps N]
+    python benches/learning/chase.py [--seeds N] [--only ROW] [--loss LOSS] [--steps N]
 
 An agent and a target move in the unit square. The network sees agent, target, their difference, their
 distance and a flag of the task; the right action goes along the larger difference, toward the target or
@@ -257,6 +257,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--only", default=None, help="one row of the table alone")
+    parser.add_argument("--loss", choices=LOSSES, default=None)
     options = parser.parse_args()
     names = [
         "stream",
@@ -270,7 +271,7 @@ def main() -> None:
     wanted = [*CONTROLS, *TRAINERS, *CLOCKED] if options.only is None else [options.only]
     for row in wanted:
         learns = row in TRAINERS or row in CLOCKED
-        for loss in LOSSES if learns else ["-"]:
+        for loss in (LOSSES if options.loss is None else [options.loss]) if learns else ["-"]:
             rate = best_rate(row, loss, options.steps) if learns else 0.0
             for seed in range(options.seeds):
                 found = run(learner(row, loss, rate, seed), seed, options.steps)

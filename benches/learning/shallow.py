@@ -1,6 +1,6 @@
 """Networks of one, two and three layers: how much of what they are shown do they learn by heart?
 
-    python benches/learning/shallow.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--epochs N]
+    python benches/learning/shallow.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--epochs N] [--layers N]
 
 Dense networks of tanh layers of 128 units and a last layer of 10 learn the first 5,000 images of MNIST in
 batches of 32. For each trainer: accuracy on those images at the end, and on the 10,000 test images. Rates
@@ -67,12 +67,13 @@ def main() -> None:
     """Fills the table."""
     parser = common.options("Networks of one, two and three layers.", seeds=5)
     parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--layers", type=int, choices=DEPTHS, default=None)
     options = parser.parse_args()
     digits, _, test = common.digits(options.folder, flat=True)
     shown = loom.datasets.Part(digits.x[:IMAGES], digits.y[:IMAGES])
     other = loom.datasets.Part(digits.x[IMAGES : 2 * IMAGES], digits.y[IMAGES : 2 * IMAGES])
     table = common.Table("shallow", ["layers", "row", "seed"], ["train", "test", "rate"])
-    for depth in DEPTHS:
+    for depth in DEPTHS if options.layers is None else [options.layers]:
         for row in ROWS if options.only is None else [options.only]:
             if depth == 1 and row == FROZEN:
                 continue

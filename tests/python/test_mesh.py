@@ -139,6 +139,35 @@ def test_what_was_shown_is_remembered(tween: loom.TweenConfig | None) -> None:
         assert len(net.measures.gaps) == 2
 
 
+@pytest.mark.parametrize(
+    ("tween", "looped"),
+    [
+        (loom.TweenConfig(local_steps=3, depth_scale="none", gradient_scale=1.0), True),
+        (loom.TweenConfig(mode="layerwise", depth_scale="none"), False),
+        (loom.TweenConfig(mode="layerwise", local_steps=2, depth_scale="none", gradient_scale=1.0), False),
+    ],
+)
+def test_targets_from_tick_to_tick(tween: loom.TweenConfig, looped: bool, tmp_path: Path) -> None:
+    net = loom.Network(input_shape=1, grid=(1, 2), seed=7)
+    net[0, 0].add(nn.Dense(24, activation="tanh"))
+    net[0, 1].add(nn.Dense(1))
+    if looped:
+        net.link((0, 0), (0, 0), combine="concat")
+    mesh = loom.Mesh(net, rows=16, window=4)
+    # The second layer reads what the first made a tick before, so that is the least delay.
+    stream = list(signs(400, 16, 1))
+    settings = config(gradient_clip=None, learning_rate=0.02)
+    result = loom.train_stepping(mesh, stream[:300], settings, update_every=2, tween=tween)
+    assert np.mean(result.losses[-50:]) < 0.3 < result.losses[0]
+    assert np.isfinite(net.measures.gaps).all()
+    mesh.save(tmp_path / "mesh.loom", optimizer=True)
+    losses = []
+    for resumed in (mesh, loom.Mesh.load(tmp_path / "mesh.loom")):
+        rest = loom.train_stepping(resumed, stream[300:], settings, update_every=2, tween=tween, resume=True)
+        losses.append(rest.losses)
+    assert losses[0] == losses[1]
+
+
 def test_class_indices_and_an_output_in_the_middle() -> None:
     net = loom.Network(input_shape=2, grid=(1, 3))
     net[0, 0].add(nn.Dense(8, activation="tanh"))
