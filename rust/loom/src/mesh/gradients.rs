@@ -112,11 +112,11 @@ impl Mesh {
         for (sum, age) in elements.chunks_mut(each.max(1)).zip((0..count).rev()) {
             for member in &self.input_gradients {
                 let content = ring.download(*member, age)?;
-                sum.iter_mut().zip(content.as_slice::<T>()).for_each(|(sum, x)| *sum = *sum + *x);
+                sum.iter_mut().zip(content.as_slice::<T>()).for_each(|(sum, x)| *sum += *x);
             }
         }
         if scale != 1.0 {
-            elements.iter_mut().for_each(|x| *x = *x * T::from_f64(1.0 / scale));
+            elements.iter_mut().for_each(|x| *x *= T::from_f64(1.0 / scale));
         }
         Tensor::new([&[count, self.rows], &self.input_shape[..]].concat(), elements)
     }

@@ -25,6 +25,7 @@
 //! # Ok::<(), loom::Error>(())
 //! ```
 
+mod config;
 mod gradients;
 mod lower;
 mod run;
@@ -33,8 +34,9 @@ mod targets;
 mod train;
 mod wiring;
 
+pub use config::{Sample, SteppingConfig, SteppingResult};
 pub use gradients::Given;
-pub use train::{Sample, Stepper, SteppingConfig, SteppingResult, train_stepping};
+pub use train::{Stepper, train_stepping};
 
 use crate::cpu::{Cpu, Real};
 use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};

@@ -226,8 +226,8 @@ fn several_local_steps_through_a_loop_are_those_of_plain_loops() -> Result<()> {
         let mut of_h: Vec<Option<Matrix>> = vec![None; tick + 1];
         let (mut hidden_terms, mut output_terms) = (Vec::new(), Vec::new());
         // Ticks with targets: what was read, and the target.
-        let (mut of_hidden, mut of_output): (Vec<(Matrix, Matrix)>, Vec<(Matrix, Matrix)>) =
-            Default::default();
+        let mut of_hidden: Vec<(Matrix, Matrix)> = Vec::new();
+        let mut of_output: Vec<(Matrix, Matrix)> = Vec::new();
         for now in (oldest..=tick).rev() {
             let mut earlier: Option<Matrix> = None;
             if let Some((_, g)) = given.iter().find(|(at, _)| *at == now) {
