@@ -1,6 +1,7 @@
 """Networks of one, two and three layers: how much of what they are shown do they learn by heart?
 
-    python benches/learning/shallow.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--epochs N] [--layers N]
+    python benches/learning/shallow.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--epochs N]
+        [--layers N]
 
 Dense networks of tanh layers of 128 units and a last layer of 10 learn the first 5,000 images of MNIST in
 batches of 32. For each trainer: accuracy on those images at the end, and on the 10,000 test images. Rates

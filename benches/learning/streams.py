@@ -1,6 +1,7 @@
 """Streams of MNIST tasks: permuted pixels, new labels, and two digits at a time.
 
-    python benches/learning/streams.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--protocol NAME] [--batch N]
+    python benches/learning/streams.py MNIST [--device DEVICE] [--seeds N] [--only ROW]
+        [--protocol NAME] [--batch N]
 
 - permuted: a new permutation of the pixels every 5,000 samples, ten of them, one pass, batch 1 and 16;
   the accuracy of each prediction before it is learned from.
@@ -11,10 +12,10 @@
 Every trainer's rate is chosen from the same grid with seed 1000; all see the same samples in the same
 order.
 
-Rows with ticks are clocked by a mesh, and each answer is counted for, and learned from, the samples that it
-answers. With a tick a layer those are the last ones shown; with one tick, those shown two ticks earlier, while
-the next ones are already on their way. Batches of such rows are cut from the whole stream, and so may span
-two tasks; what is left over at its end is a smaller batch.
+Rows with ticks are clocked by a mesh, and each answer is counted for, and learned from, the samples that
+it answers. With a tick a layer those are the last ones shown; with one tick, those shown two ticks earlier,
+while the next ones are already on their way. Batches of such rows are cut from the whole stream, and so may
+span two tasks; what is left over at its end is a smaller batch.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def clock(
     labels: NDArray[np.int64],
     resume: bool = False,
 ) -> NDArray[np.bool_]:
-    """Shows batches to a mesh, and after the last whatever brings out its answers; returns which were right."""
+    """Shows batches to a mesh, and after the last whatever brings out its answers; returns what was right."""
     depth = len(net.layers)
     late = depth - 1 if ONE_TICK in row else 0
     config = tween(row)
