@@ -183,7 +183,7 @@ CLOCKED = tuple(
     for ticks in (ONE_TICK, ALL_TICKS)
     for row in ("sgd", "adam", "chain rule")
 )
-CLOCKED += (f"{FROZEN}{ONE_TICK}{UNWATCHED}",)
+CLOCKED += tuple(f"{row}{ONE_TICK}{UNWATCHED}" for row in ("chain rule, 4 local steps", "layerwise", FROZEN))
 
 
 def tween(row: str) -> loom.TweenConfig | None:

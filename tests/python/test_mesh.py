@@ -156,7 +156,7 @@ def test_targets_from_tick_to_tick(tween: loom.TweenConfig, looped: bool, tmp_pa
     mesh = loom.Mesh(net, rows=16, window=4)
     # The second layer reads what the first made a tick before, so that is the least delay.
     stream = list(signs(400, 16, 1))
-    settings = config(gradient_clip=None, learning_rate=0.02)
+    settings = config(gradient_clip=None, learning_rate=0.003)
     result = loom.train_stepping(mesh, stream[:300], settings, update_every=2, tween=tween)
     assert np.mean(result.losses[-50:]) < 0.3 < result.losses[0]
     assert np.isfinite(net.measures.gaps).all()
