@@ -91,8 +91,8 @@ pub struct Mesh {
     learning: Option<Learning>,
     /// The members that hold the targets of layers, by layer, once there were any.
     targets: Vec<usize>,
-    /// The member that holds what the output is to be, once there was such.
-    aims: Option<usize>,
+    /// The layer that was last told what it is to be, and the member that holds that.
+    aims: Option<(usize, usize)>,
     /// For each layer, how many ticks ago targets have reached it when gradients last went back.
     reached: Vec<Vec<usize>>,
     lessons: Option<Lessons>,

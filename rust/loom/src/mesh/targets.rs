@@ -211,10 +211,10 @@ impl Mesh {
             let number = self.ring_mut()?.add(member)?;
             self.targets.push(number);
         }
-        if learning.is_layerwise() && self.aims.is_none() {
-            let shape = self.wiring.shapes[learning.output].clone();
-            let member = Member { shape, slots: self.turns };
-            self.aims = Some(self.ring_mut()?.add(member)?);
+        let output = learning.output;
+        if learning.is_layerwise() && self.aims.is_none_or(|(layer, _)| layer != output) {
+            let member = Member { shape: self.wiring.shapes[output].clone(), slots: self.turns };
+            self.aims = Some((output, self.ring_mut()?.add(member)?));
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Mesh {
     /// Lays ready what the output was to be so many ticks ago.
     pub(super) fn aim(&mut self, network: &Network, age: usize, target: &TensorView<'_>) -> Result<()> {
         self.take_targets()?;
-        let Some(member) = self.aims else {
+        let Some((_, member)) = self.aims else {
             return Err(Error::Internal("a mesh has no room for what its output is to be".into()));
         };
         let content = content(network.precision(), target);
@@ -258,7 +258,7 @@ impl Mesh {
     /// Makes layerwise targets for all that what is given reaches, measures them, and contributes every
     /// layer's first step.
     pub(super) fn teach_layerwise(&mut self, network: &mut Network, batch_rows: u64) -> Result<()> {
-        let (Some(learning), Some(aims)) = (self.learning.clone(), self.aims) else {
+        let (Some(learning), Some((_, aims))) = (self.learning.clone(), self.aims) else {
             return Err(Error::Internal("layerwise targets were not prepared".into()));
         };
         self.reached = self.reached_ages();

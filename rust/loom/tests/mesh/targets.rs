@@ -361,6 +361,29 @@ fn layerwise_targets_from_tick_to_tick_are_those_of_plain_loops() -> Result<()> 
 }
 
 #[test]
+fn one_mesh_may_learn_by_several_outputs() -> Result<()> {
+    let mut network = chain()?;
+    let mut mesh = Mesh::new(&mut network, ROWS, 3)?;
+    let settings = config("mse", 1, tween(TargetMode::Layerwise, 2, 1.0))?;
+    let input = numbers(ROWS * 4, 0.2);
+    for (output, width) in [([0, 0, 0], 5), ([0, 0, 1], 2), ([0, 0, 0], 5)] {
+        let settings = SteppingConfig { output: Some(output), ticks: 3, ..settings.clone() };
+        let mut stepper = Stepper::new(&mut network, &mesh, &settings, false)?;
+        let target = vec![0.3; ROWS * width];
+        for _ in 0..10 {
+            let sample = Sample {
+                input: tensor_view(&[ROWS, 4], &input)?,
+                target: Some(Targets::Real(tensor_view(&[ROWS, width], &target)?)),
+            };
+            stepper.step(&mut network, &mut mesh, &sample)?;
+        }
+        let losses = &stepper.result.losses;
+        assert!(losses[9] < 0.5 * losses[0], "{output:?}: {losses:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn several_local_steps_are_taken_back_and_go_on_from_a_file() -> Result<()> {
     let stream = Memory::new(60, 3, 2);
     for (mode, looped) in [(TargetMode::ChainRule, true), (TargetMode::Layerwise, false)] {
