@@ -2,8 +2,8 @@
 
     python benches/learning/all.py MNIST [--device DEVICE]
 
-A row of one table alone: the benchmark's own script with `--only ROW`. Chase, streams and depth run on the
-CPU, where single samples are fastest; on two cores they take most of the time.
+A row of one table alone: the benchmark's own script with `--only ROW`. Chase, streams, depth and shallow run
+on the CPU, where single samples and small batches are fastest; on two cores they take most of the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ON_DEVICE = ("difference", "convolution", "local_steps")
-ON_CPU = ("directions", "streams", "depth")
+ON_CPU = ("directions", "streams", "depth", "shallow")
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ from common import RESULTS, interval
 PLOTS = Path(__file__).parents[2] / "docs" / "learning"
 CHASE = (
     "adam, explosions let be",
+    "adam, one tick, explosions let be",
+    "chain rule, one tick, explosions let be",
     "adam",
     "chain rule, 4 local steps",
     "chain rule",
@@ -31,6 +33,9 @@ STREAMS = (
     "adam",
     "sgd",
     "chain rule",
+    "adam, one tick, explosions let be",
+    "sgd, one tick, explosions let be",
+    "chain rule, one tick, explosions let be",
     "difference",
     "difference reconstruction",
     "layerwise",

@@ -1,6 +1,7 @@
 """Streams of MNIST tasks: permuted pixels, new labels, and two digits at a time.
 
-    python benches/learning/streams.py MNIST [--device DEVICE] [--seeds N] [--only ROW] [--protocol NAME]
+    python benches/learning/streams.py MNIST [--device DEVICE] [--seeds N] [--only ROW]
+        [--protocol NAME] [--batch N]
 
 - permuted: a new permutation of the pixels every 5,000 samples, ten of them, one pass, batch 1 and 16;
   the accuracy of each prediction before it is learned from.
@@ -10,6 +11,11 @@
 
 Every trainer's rate is chosen from the same grid with seed 1000; all see the same samples in the same
 order.
+
+Rows with ticks are clocked by a mesh, and each answer is counted for, and learned from, the samples that
+it answers. With a tick a layer those are the last ones shown; with one tick, those shown two ticks earlier,
+while the next ones are already on their way. Batches of such rows are cut from the whole stream, and so may
+span two tasks; what is left over at its end is a smaller batch.
 """
 
 from __future__ import annotations
@@ -18,14 +24,15 @@ import dataclasses
 
 import common
 import numpy as np
-from chase import TRAINERS, UNWATCHED, tween
+from chase import CLOCKED, FROZEN, ONE_TICK, TRAINERS, tween, watched
+from numpy.typing import NDArray
 
 import loom
 from loom import nn
 
 TASKS, SAMPLES = 10, 5000
 RATES = {1: (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01), 16: (0.001, 0.003, 0.01, 0.03, 0.1)}
-ROWS = TRAINERS
+ROWS = (*TRAINERS, *CLOCKED)
 PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (1, 16)}
 
 
@@ -57,7 +64,7 @@ def run(
     train, _, test = data
     layers = [nn.Dense(256, activation="leaky_relu"), nn.Dense(128, activation="leaky_relu"), nn.Dense(10)]
     net = loom.Sequential(layers, input_shape=train.x.shape[1], seed=seed)
-    if row == "frozen lower layers":
+    if row.startswith(FROZEN):
         for layer in range(2):
             net[0, 0, 0, layer].trainable = False
     training = loom.TrainingConfig(
@@ -72,33 +79,85 @@ def run(
         device=device,
         verbose=False,
     )
+    learn = clocked if row in CLOCKED else unclocked
+    accuracies = learn(row, net, training, tasks(protocol, seed, train))
+    later = accuracies[1:] or accuracies
+    figures = {"stream": float(np.mean(accuracies)), "last task": accuracies[-1], "worst task": min(later)}
+    return {**figures, "all": 100.0 - common.error(net, test) if protocol == "split" else float("nan")}
+
+
+def unclocked(
+    row: str, net: loom.Network, training: loom.TrainingConfig, parts: list[loom.datasets.Part]
+) -> list[float]:
+    """Learns task after task; returns the accuracy of each."""
     accuracies = []
-    for number, task in enumerate(tasks(protocol, seed, train)):
+    for number, task in enumerate(parts):
         # What a prediction was before it is learned from is what the accuracy in training counts.
         settings = dataclasses.replace(training, epochs=number + 1)
         config = tween(row)
         if config is not None:
             result = loom.TweenTrainer(net, config).fit(task, settings, resume=number > 0)
         else:
-            observe = loom.Observe(detect_explosions=not row.endswith(UNWATCHED))
-            result = loom.train(net, task, settings, resume=number > 0, observe=observe)
+            result = loom.train(net, task, settings, resume=number > 0, observe=watched(row))
         accuracies.append(100.0 * result.metrics["accuracy"][-1])
-    later = accuracies[1:] or accuracies
-    figures = {"stream": float(np.mean(accuracies)), "last task": accuracies[-1], "worst task": min(later)}
-    return {**figures, "all": 100.0 - common.error(net, test) if protocol == "split" else float("nan")}
+    return accuracies
+
+
+def clocked(
+    row: str, net: loom.Network, training: loom.TrainingConfig, parts: list[loom.datasets.Part]
+) -> list[float]:
+    """Clocks the whole stream; returns the accuracy of each task."""
+    x, y = (np.concatenate([getattr(part, name) for part in parts]) for name in "xy")
+    batch = training.batch_size
+    whole = len(x) // batch * batch
+    hits = [clock(row, net, training, x[:whole].reshape(-1, batch, x.shape[1]), y[:whole].reshape(-1, batch))]
+    if whole < len(x):
+        hits.append(clock(row, net, training, x[None, whole:], y[None, whole:], resume=True))
+    return [100.0 * float(np.mean(task)) for task in np.split(np.concatenate(hits), len(parts))]
+
+
+def clock(
+    row: str,
+    net: loom.Network,
+    training: loom.TrainingConfig,
+    inputs: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    resume: bool = False,
+) -> NDArray[np.bool_]:
+    """Shows batches to a mesh, and after the last whatever brings out its answers; returns what was right."""
+    depth = len(net.layers)
+    late = depth - 1 if ONE_TICK in row else 0
+    config = tween(row)
+    mesh = loom.Mesh(net, rows=inputs.shape[1], window=depth)
+    stepper = loom.Stepper(
+        mesh,
+        training,
+        ticks=1 if late else depth,
+        resume=resume,
+        tween=config,
+        observe=watched(row) if config is None else False,
+    )
+    hits = []
+    for number in range(len(inputs) + late):
+        answered = labels[number - late] if number >= late else None
+        stepper.step(inputs[min(number, len(inputs) - 1)], answered)
+        if answered is not None:
+            hits.append(np.argmax(mesh.output(), axis=1) == answered)
+    return np.concatenate(hits)
 
 
 def main() -> None:
     """Fills the table."""
     parser = common.options("Streams of MNIST tasks.", seeds=5)
     parser.add_argument("--protocol", choices=PROTOCOLS, default=None)
+    parser.add_argument("--batch", type=int, choices=RATES, default=None)
     options = parser.parse_args()
     data = common.digits(options.folder, flat=True)
     names = ["stream", "last task", "worst task", "all", "rate"]
     table = common.Table("streams", ["protocol", "batch", "row", "seed"], names)
     for protocol in PROTOCOLS if options.protocol is None else [options.protocol]:
         score = "all" if protocol == "split" else "stream"
-        for batch in PROTOCOLS[protocol]:
+        for batch in PROTOCOLS[protocol] if options.batch is None else [options.batch]:
             for row in ROWS if options.only is None else [options.only]:
                 tried = {
                     rate: run(row, protocol, batch, rate, 1000, options.device, data)[score]

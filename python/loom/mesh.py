@@ -181,7 +181,7 @@ class Mesh:
 
     # Learning
 
-    def backward(self, gradients: Gradients | ArrayLike) -> int:
+    def backward(self, gradients: Gradients | ArrayLike) -> RealArray:
         """Adds to all gradients those of a loss, going back through the window.
 
         Truncated backpropagation through time: what came before the window is a constant. Where
@@ -194,7 +194,9 @@ class Mesh:
                 last, with None where there is none. An array by itself is for the last cell.
 
         Returns:
-            Through how many ticks it went.
+            (ticks, rows, *input_shape) the gradient of the network's input at each tick that it went
+            through, the oldest first; zeros where the input holds indices. Its sum over ticks is the
+            gradient of an input that was held all through them.
 
         Raises:
             StateError: There is no tick in training mode to go back through.
@@ -211,8 +213,9 @@ class Mesh:
             >>> mesh.set_input(np.ones((1, 2)))
             >>> mesh.tick(6)
             >>> before = float(mesh.output()[0, 0])
-            >>> mesh.backward({(0, 1): np.ones((1, 1))})
-            4
+            >>> to_input = mesh.backward({(0, 1): np.ones((1, 1))})
+            >>> to_input.shape, to_input.sum(0).shape
+            ((4, 1, 2), (1, 2))
             >>> mesh.apply_gradients(0.01)
             >>> mesh.tick(6)
             >>> float(mesh.output()[0, 0]) < before

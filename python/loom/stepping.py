@@ -81,15 +81,18 @@ class Stepper:
         output: The cell that is compared with targets; the last one that has a layer where None.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
-        tween: Learns by neural tweening: every layer has a chain-rule target at every tick; its
-            rule, depth scale and measures count, and explosions are taken back.
+        tween: Learns by neural tweening: every layer has a target at every tick; its rule, depth
+            scale and measures count, and explosions are taken back. Its mode is "chain_rule", or
+            "layerwise" in a grid without links. With several `local_steps` layers take more of them
+            toward the targets of all ticks that a target has reached.
         observe: True, or a `loom.Observe`, measures every layer; see `Network.measures`.
 
     Raises:
         ConfigError: A setting is out of range.
-        InvalidValueError: The window is shorter than the ticks between two updates, or the output
-            cell ends in a softmax that the loss computes itself.
-        StateError: The mesh is not in training mode.
+        InvalidValueError: The window is shorter than the ticks between two updates, the output cell
+            ends in a softmax that the loss computes itself, or the tween mode is one of the
+            difference modes, whose feedback maps know no ticks.
+        StateError: The mesh is not in training mode, or targets are layerwise and there are links.
 
     Examples:
         >>> net = loom.Network(input_shape=1, grid=(1, 2))
@@ -212,7 +215,7 @@ def train_stepping(
         output: The cell that is compared with targets; the last one where None.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
-        tween: Learns by neural tweening, with chain-rule targets at every tick.
+        tween: Learns by neural tweening, with targets at every tick.
         observe: Measures every layer.
 
     Returns:

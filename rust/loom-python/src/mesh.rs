@@ -135,19 +135,21 @@ impl Mesh {
         to_numpy(py, tensor)
     }
 
-    /// Adds to all gradients those of given ones, (cell, age, gradient) each; returns through how many ticks.
+    /// Adds to all gradients those of given ones, (cell, age, gradient) each; returns that of the input at
+    /// each tick, the oldest first.
     fn backward(
         &self,
         py: Python<'_>,
         gradients: Vec<([usize; 3], usize, Bound<'_, PyAny>)>,
-    ) -> PyResult<usize> {
+    ) -> PyResult<Py<PyAny>> {
         let arrays = gradients.iter().map(|(_, _, g)| RealArray::borrow(g)).collect::<PyResult<Vec<_>>>()?;
         let given = gradients
             .iter()
             .zip(&arrays)
             .map(|((cell, age, _), array)| Ok(Given { cell: *cell, age: *age, gradient: array.view()? }))
             .collect::<PyResult<Vec<_>>>()?;
-        self.with(py, move |mesh, network| mesh.backward(network, &given))
+        let to_input = self.with(py, move |mesh, network| mesh.backward(network, &given))?;
+        to_numpy(py, to_input)
     }
 }
 

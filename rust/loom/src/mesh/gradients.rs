@@ -1,8 +1,10 @@
 //! Gradients back through the window.
 
+use super::targets::Learning;
 use super::{Mesh, check_like, content, lost_ring};
+use crate::cpu::Real;
 use crate::network::{Coordinates, Member, Network};
-use crate::tensor::TensorView;
+use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::Watch;
 use crate::{Error, Result};
 
@@ -24,9 +26,18 @@ impl<'a> Given<'a> {
     }
 }
 
+/// What gradients of a loss are multiplied by while they go back.
+pub(super) fn scale_of(network: &Network) -> f64 {
+    network.loss_scale().map_or(1.0, |now| f64::from(now.scale))
+}
+
 impl Mesh {
     /// Adds to the gradients of all parameters those of a loss whose gradients with respect to what cells
-    /// held at the newest ticks are given, going back through the window; returns through how many ticks.
+    /// held at the newest ticks are given, going back through the window; returns the gradient with respect
+    /// to the network's input at each tick that it went through, (ticks, rows, ...), the oldest first.
+    ///
+    /// Summed over ticks that is the gradient of an input that was held all through them. It is zero where
+    /// the input holds indices.
     ///
     /// Each layer computes its tick again from what it had read, with the same random draws: nothing but
     /// outputs is kept. Where weights have moved since an older tick of the window, gradients pass through
@@ -35,12 +46,11 @@ impl Mesh {
     /// come next.
     ///
     /// # Errors
-    /// [`Error::State`] before any tick in training mode, and in mixed precision on a GPU, whose losses are
-    /// scaled; [`Error::Value`] for an age that is not within [`reach`](Self::reach); [`Error::Shape`] and
+    /// [`Error::State`] before any tick in training mode; [`Error::Value`] for an age that is not within [`reach`](Self::reach); [`Error::Shape`] and
     /// [`Error::NonFinite`] for gradients that do not fit.
-    pub fn backward(&mut self, network: &mut Network, gradients: &[Given<'_>]) -> Result<usize> {
+    pub fn backward(&mut self, network: &mut Network, gradients: &[Given<'_>]) -> Result<Tensor> {
         self.check(network)?;
-        self.check_trains(network)?;
+        self.check_trains()?;
         for given in gradients {
             let layer = self.last_layer(network, given.cell)?;
             check_like(&given.gradient, &self.wiring.shapes[layer], "gradient")?;
@@ -65,7 +75,50 @@ impl Mesh {
             self.give(network, given)?;
         }
         self.measure(network, None);
-        self.go_back(network, self.rows as u64)
+        self.learn_by(None);
+        self.ask_for_input(true)?;
+        // Gradients are scaled only while they are computed: what is there already is so in between, too.
+        let scale = scale_of(network);
+        if !network.registry.gradients_zeroed {
+            network.scale_gradients(scale)?;
+        }
+        let count = self.go_back(network, self.rows as u64)?;
+        network.scale_gradients(1.0 / scale)?;
+        match network.precision() {
+            Precision::Float32 | Precision::Mixed => self.input_gradient::<f32>(count, scale),
+            Precision::Float64 => self.input_gradient::<f64>(count, scale),
+        }
+    }
+
+    /// Says whether gradients of the network's input are wanted.
+    pub(super) fn ask_for_input(&mut self, wanted: bool) -> Result<()> {
+        while wanted && self.input_gradients.len() < self.wiring.input_readers.len() {
+            let member = Member { shape: self.input_shape.clone(), slots: self.turns };
+            let number = self.ring_mut()?.add(member)?;
+            self.input_gradients.push(number);
+        }
+        if wanted != self.wants_input {
+            self.wants_input = wanted;
+            self.backward = None;
+        }
+        Ok(())
+    }
+
+    /// What has come to the network's input at each of these newest ticks, the oldest first.
+    fn input_gradient<T: Real>(&self, count: usize, scale: f64) -> Result<Tensor> {
+        let Some(ring) = &self.ring else { return Err(lost_ring()) };
+        let each = self.rows * self.input_shape.len();
+        let mut elements = vec![T::ZERO; count * each];
+        for (sum, age) in elements.chunks_mut(each.max(1)).zip((0..count).rev()) {
+            for member in &self.input_gradients {
+                let content = ring.download(*member, age)?;
+                sum.iter_mut().zip(content.as_slice::<T>()).for_each(|(sum, x)| *sum += *x);
+            }
+        }
+        if scale != 1.0 {
+            elements.iter_mut().for_each(|x| *x *= T::from_f64(1.0 / scale));
+        }
+        Tensor::new([&[count, self.rows], &self.input_shape[..]].concat(), elements)
     }
 
     /// Says what is measured while gradients go back; the network has been prepared for it.
@@ -78,7 +131,7 @@ impl Mesh {
     }
 
     /// Refuses what cannot be gone back through.
-    pub(super) fn check_trains(&self, network: &Network) -> Result<()> {
+    pub(super) fn check_trains(&self) -> Result<()> {
         if self.reach == 0 {
             return Err(Error::State(match (self.window, self.training) {
                 (0, _) => "a mesh of window 0 only infers; make one with a larger window to go back".into(),
@@ -86,23 +139,21 @@ impl Mesh {
                 (_, true) => "there is no tick to go back through; call tick first".to_string(),
             }));
         }
-        if network.scales_loss() {
-            return Err(Error::State(
-                "a mesh goes back in float32 and float64 alone; make the network with another precision"
-                    .into(),
-            ));
-        }
         Ok(())
     }
 
-    /// Lays a gradient ready; it has been checked.
+    /// Lays a gradient ready, scaled where losses are; it has been checked.
     pub(super) fn give(&mut self, network: &Network, given: &Given<'_>) -> Result<()> {
         let layer = self.last_layer(network, given.cell)?;
         let member = match self.given.get(&layer) {
             Some(member) => *member,
             None => self.take_gradients_of(layer)?,
         };
-        let content = content(network.precision(), &given.gradient);
+        let mut content = content(network.precision(), &given.gradient);
+        if network.scales_loss() {
+            let scale = scale_of(network) as f32;
+            content.as_mut_slice::<f32>().iter_mut().for_each(|x| *x *= scale);
+        }
         let (age, tick) = (given.age, self.tick - given.age as u64);
         let turns = self.turns as u64;
         // What was laid there a whole turn ago and never used is gone.
@@ -149,11 +200,23 @@ impl Mesh {
     /// Losses are means over `batch_rows` rows, where anything is measured.
     pub(super) fn go_back(&mut self, network: &mut Network, batch_rows: u64) -> Result<usize> {
         self.forget_unreachable();
+        let count = self.reach;
+        let outcome = match self.learning.as_ref().is_some_and(Learning::is_layerwise) {
+            true => self.teach_layerwise(network, batch_rows),
+            false => self.through_time(network, count, batch_rows),
+        };
+        self.forget_given();
+        outcome.map(|()| count)
+    }
+
+    fn through_time(&mut self, network: &mut Network, count: usize, batch_rows: u64) -> Result<()> {
+        if self.learning.is_some() {
+            self.reached = self.reached_ages();
+        }
         let mut backward = match self.backward.take() {
             Some(backward) => backward,
             None => self.compile_backward(network)?,
         };
-        let count = self.reach;
         let outcome = match self.ring.is_some() {
             true => self.with_ring(network, |mesh, network| {
                 mesh.run_backward(network, &mut backward, count, batch_rows)
@@ -161,7 +224,6 @@ impl Mesh {
             false => Err(lost_ring()),
         };
         self.backward = Some(backward);
-        self.forget_given();
-        outcome.map(|()| count)
+        outcome
     }
 }

@@ -1,9 +1,9 @@
 //! Lowers one tick: every layer from what its sources held after the tick before, forwards and backwards.
 
 use super::wiring::{Read, Wiring};
-use crate::layers::Want;
+use crate::layers::{Context, Forward, Want};
 use crate::network::{Link, Network, PlacedLayer, at_layer};
-use crate::ops::Sum;
+use crate::ops::{Combination, Sum, Term};
 use crate::program::{Builder, Phase, Program, Value};
 use crate::tensor::Shape;
 use crate::train::{Watch, Watching};
@@ -30,16 +30,31 @@ pub(super) struct Tick<'a> {
     pub(super) given: &'a BTreeMap<usize, usize>,
     /// What is measured while gradients go back.
     pub(super) watch: Option<&'a Watch>,
+    /// The members that hold the targets of layers, by layer, where they are kept.
+    pub(super) targets: &'a [usize],
+    /// The members that take the gradients of what the network's input was, by who reads it; none where
+    /// nobody asks.
+    pub(super) input_gradients: &'a [usize],
 }
 
 /// How gradients reach the sources of what a layer reads, while it is lowered.
 struct Sending<'a> {
     /// The layer's edges that are left.
     edges: &'a mut dyn Iterator<Item = usize>,
+    /// Where gradients of the network's input go, as often as the layer reads it.
+    inputs: &'a mut dyn Iterator<Item = usize>,
 }
 
-impl Tick<'_> {
-    fn placed(&self, layer: usize) -> Result<&PlacedLayer> {
+/// A layer that has computed its part of a tick again, from what it had read.
+pub(super) struct Again<'a> {
+    pub(super) placed: &'a PlacedLayer,
+    pub(super) context: Context,
+    pub(super) inputs: Vec<Value>,
+    pub(super) forward: Forward,
+}
+
+impl<'a> Tick<'a> {
+    pub(super) fn placed(&self, layer: usize) -> Result<&'a PlacedLayer> {
         let placed = self.network.layers().nth(layer);
         placed.ok_or_else(|| Error::Internal(format!("there is no layer {layer}")))
     }
@@ -110,17 +125,12 @@ impl Tick<'_> {
             for edge in self.wiring.edges_to(layer) {
                 incoming.push(b.ring("sent", shape.clone(), self.edge(edge), 0));
             }
-            b.set_phase(Phase::Forward);
-            let reads = &self.wiring.inputs[layer];
-            let inputs: Vec<Value> =
-                reads.iter().map(|read| self.lower_read(&mut b, read, INPUT)).collect::<Result<_>>()?;
-            let context = Wiring::context(self.network, layer, self.training)?;
-            let forward = placed.layer().forward(&mut b, &context, &inputs);
-            let forward = forward.map_err(|error| at_layer(placed, error))?;
+            let Again { context, inputs, forward, .. } = self.again(&mut b, layer)?;
             b.set_phase(Phase::Backward);
             let Some(gradient) = b.sum(&incoming) else { continue };
+            let reads = &self.wiring.inputs[layer];
             let want = Want {
-                inputs: reads.iter().any(Read::reads_layers),
+                inputs: !self.input_gradients.is_empty() || reads.iter().any(Read::reads_layers),
                 parameters: self.network.is_trained(placed),
             };
             let made = placed
@@ -133,8 +143,12 @@ impl Tick<'_> {
             if let Some(watching) = &mut watching {
                 watching.tick(&mut b, layer, [inputs[0], held], gradient);
             }
+            if let (Some(target), Some(watch)) = (self.targets.get(layer), self.watch) {
+                self.keep_target(&mut b, watch, (held, gradient), *target);
+            }
             let mut edges = self.wiring.edges_of(layer);
-            let mut sending = Sending { edges: &mut edges };
+            let mut inputs = self.wiring.inputs_of(layer, self.input_gradients);
+            let mut sending = Sending { edges: &mut edges, inputs: &mut inputs };
             for (number, read) in reads.iter().enumerate() {
                 self.send(&mut b, read, made.get(number).copied().flatten(), &mut sending)?;
             }
@@ -146,6 +160,34 @@ impl Tick<'_> {
         Ok(b.finish(self.rows, &self.network.rewrites))
     }
 
+    /// Lets a layer compute a tick again from what it had read, with the same random draws.
+    pub(super) fn again(&self, b: &mut Builder, layer: usize) -> Result<Again<'a>> {
+        let placed = self.placed(layer)?;
+        b.set_layer(Some(placed.path().clone()));
+        b.set_phase(Phase::Forward);
+        let reads = self.wiring.inputs[layer].iter();
+        let inputs: Vec<Value> = reads.map(|read| self.lower_read(b, read, INPUT)).collect::<Result<_>>()?;
+        let context = Wiring::context(self.network, layer, self.training)?;
+        let forward = placed.layer().forward(b, &context, &inputs);
+        let forward = forward.map_err(|error| at_layer(placed, error))?;
+        Ok(Again { placed, context, inputs, forward })
+    }
+
+    /// Keeps the chain-rule target of a tick: what was held, moved against the gradient.
+    pub(super) fn keep_target(
+        &self,
+        b: &mut Builder,
+        watch: &Watch,
+        (held, gradient): (Value, Value),
+        member: usize,
+    ) {
+        let moved = Term::fixed(-watch.gradient_scale).times_rows().over_scale(self.network.scales_loss());
+        let op = Combination::new([Term::fixed(1.0), moved]);
+        let shape = b.shape(held).clone();
+        let target = b.apply(op, &[held, gradient], "target", shape);
+        b.settle(target, "target", member, 0);
+    }
+
     /// Sends the gradient of what was read on to where it came from.
     fn send(
         &self,
@@ -155,7 +197,12 @@ impl Tick<'_> {
         sending: &mut Sending<'_>,
     ) -> Result<()> {
         match read {
-            Read::Input => Ok(()),
+            Read::Input => {
+                if let (Some(member), Some(gradient)) = (sending.inputs.next(), gradient) {
+                    b.settle(gradient, "input gradient", member, 0);
+                }
+                Ok(())
+            }
             Read::Layer(_) => {
                 let edge = sending.edges.next();
                 let edge =

@@ -25,15 +25,18 @@
 //! # Ok::<(), loom::Error>(())
 //! ```
 
+mod config;
 mod gradients;
 mod lower;
 mod run;
 mod save;
+mod targets;
 mod train;
 mod wiring;
 
+pub use config::{Sample, SteppingConfig, SteppingResult};
 pub use gradients::Given;
-pub use train::{Sample, Stepper, SteppingConfig, SteppingResult, train_stepping};
+pub use train::{Stepper, train_stepping};
 
 use crate::cpu::{Cpu, Real};
 use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};
@@ -45,6 +48,7 @@ use lower::{HELD_INPUT, output_of};
 use run::Compiled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use targets::{Learning, Lessons};
 use wiring::Wiring;
 
 /// The most ticks a window may have.
@@ -77,6 +81,21 @@ pub struct Mesh {
     backward: Option<Compiled>,
     /// What is measured while gradients go back, and where.
     watch: Option<(Watch, WatchPlaces)>,
+    /// The extents of the network's input.
+    input_shape: Shape,
+    /// The members that take gradients of the network's input, by who reads it, once they were asked for.
+    input_gradients: Vec<usize>,
+    /// Whether they are asked for now.
+    wants_input: bool,
+    /// How layers learn by targets that are kept, where they do.
+    learning: Option<Learning>,
+    /// The members that hold the targets of layers, by layer, once there were any.
+    targets: Vec<usize>,
+    /// The layer that was last told what it is to be, and the member that holds that.
+    aims: Option<(usize, usize)>,
+    /// For each layer, how many ticks ago targets have reached it when gradients last went back.
+    reached: Vec<Vec<usize>>,
+    lessons: Option<Lessons>,
     /// The threads to use, unless those that all share.
     cpu: Option<Cpu>,
 }
@@ -127,6 +146,14 @@ impl Mesh {
             forward: None,
             backward: None,
             watch: None,
+            input_shape: network.input_shape().clone(),
+            input_gradients: Vec::new(),
+            wants_input: false,
+            learning: None,
+            targets: Vec::new(),
+            aims: None,
+            reached: Vec::new(),
+            lessons: None,
             cpu: None,
         };
         if window > 0 {
@@ -186,10 +213,16 @@ impl Mesh {
         if training != self.training {
             self.training = training;
             self.reach = 0;
-            self.forward = None;
-            self.backward = None;
+            self.forget_programs();
         }
         Ok(())
+    }
+
+    /// Lets all programs be lowered anew.
+    fn forget_programs(&mut self) {
+        self.forward = None;
+        self.backward = None;
+        self.lessons = None;
     }
 
     /// Computes on these threads and this instruction set, instead of those that the process shares; the
@@ -361,8 +394,7 @@ impl Mesh {
         }
         self.wiring = wiring;
         self.revision = network.revision;
-        self.forward = None;
-        self.backward = None;
+        self.forget_programs();
         Ok(())
     }
 }

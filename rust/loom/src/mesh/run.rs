@@ -1,6 +1,7 @@
 //! Runs ticks: on the CPU the layers of one tick side by side, on a GPU many ticks in one frame.
 
 use super::Mesh;
+use super::gradients::scale_of;
 use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
 use crate::cpu::{Access, Cpu, Part, PartOwner, StepValues, execute};
 use crate::network::{Network, Registry};
@@ -98,6 +99,8 @@ impl Mesh {
             training: self.training,
             given: &self.given,
             watch: self.watch.as_ref().map(|(watch, _)| watch),
+            targets: if self.learning.is_some() { &self.targets } else { &[] },
+            input_gradients: if self.wants_input { &self.input_gradients } else { &[] },
         }
     }
 
@@ -141,6 +144,9 @@ impl Mesh {
                     for &layer in layers {
                         let edges = self.wiring.edges_of(layer).map(|edge| tick.edge(edge));
                         parts.extend(edges.map(|member| PartOwner::Ring { member, age: 1 }));
+                        let kept = tick.targets.get(layer).copied().into_iter();
+                        let kept = kept.chain(self.wiring.inputs_of(layer, tick.input_gradients));
+                        parts.extend(kept.map(|member| PartOwner::Ring { member, age: 0 }));
                     }
                     let placed = layers.first().and_then(|layer| network.layers().nth(*layer));
                     parts.extend(placed.and_then(|placed| placed.store).map(PartOwner::Gradient));
@@ -160,7 +166,16 @@ impl Mesh {
 
     /// What a tick of this number brings along.
     fn values(&self, network: &Network, tick: u64) -> StepValues {
-        StepValues { seed: network.seed(), step: tick, ..StepValues::default() }
+        let loss_scale = scale_of(network) as f32;
+        StepValues { seed: network.seed(), step: tick, loss_scale, ..StepValues::default() }
+    }
+
+    /// The threads and the instruction set that ticks are computed with.
+    fn processor(&self) -> Result<&Cpu> {
+        match &self.cpu {
+            Some(cpu) => Ok(cpu),
+            None => Cpu::global(),
+        }
     }
 
     /// Whether inputs of past ticks are kept for going backwards.
@@ -231,10 +246,7 @@ impl Mesh {
         phases: &RangeInclusive<Phase>,
         values: &StepValues,
     ) -> Result<()> {
-        let cpu = match &self.cpu {
-            Some(cpu) => cpu,
-            None => Cpu::global()?,
-        };
+        let cpu = self.processor()?;
         units.iter_mut().for_each(|unit| unit.exchange(registry));
         let shared = &*registry;
         let ran = catch_unwind(AssertUnwindSafe(|| run_parts(cpu, shared, units, phases, values)));
@@ -310,6 +322,12 @@ impl Mesh {
                 };
                 // Measures are over all ticks of the window.
                 unit.active = self.watch.is_some() || unit.layers.iter().any(reached);
+                if !unit.active && self.wants_input {
+                    let layers = unit.layers.iter();
+                    let members =
+                        layers.flat_map(|layer| self.wiring.inputs_of(*layer, &self.input_gradients));
+                    members.for_each(|member| ring.clear(member, 0));
+                }
                 for edge in unit.layers.iter().flat_map(|layer| self.wiring.edges_of(*layer)) {
                     sending[edge] = unit.active;
                     if !unit.active {
@@ -363,6 +381,46 @@ fn run_parts(
     } else {
         cpu.pool().for_each_chunk(units, 1, |_, units| run(units));
     }
+}
+
+/// Runs a program by itself once for each of these ticks, by age; the registry holds the ring.
+///
+/// Of `values` the batch's rows count, and whether gradients are zeroed: for the first tick alone.
+pub(super) fn run_ticks(
+    mesh: &Mesh,
+    run: &mut Run,
+    network: &mut Network,
+    ages: &[usize],
+    values: &StepValues,
+) -> Result<()> {
+    let ticks = ages.iter().enumerate().map(|(number, age)| {
+        let tick = mesh.ticks() - *age as u64;
+        let gradients_zeroed = values.gradients_zeroed && number == 0;
+        (tick, StepValues { gradients_zeroed, batch_rows: values.batch_rows, ..mesh.values(network, tick) })
+    });
+    let ticks: Vec<(u64, StepValues)> = ticks.collect();
+    #[cfg(feature = "gpu")]
+    if matches!(network.device(), Device::Gpu(_)) {
+        let ticks: Vec<crate::gpu::FrameTick> =
+            ticks.into_iter().map(|(clock, values)| crate::gpu::FrameTick { clock, values }).collect();
+        return run_frame(run, mesh.rows(), network, Phase::Forward..=Phase::Exchange, &ticks);
+    }
+    let cpu = mesh.processor()?;
+    let phases = Phase::Forward..=Phase::Exchange;
+    for (tick, values) in ticks {
+        let registry = &mut network.registry;
+        if let Some(ring) = &mut registry.ring {
+            ring.clock = tick;
+        }
+        let access = Access::Exclusive(registry);
+        match run.program().precision() {
+            Precision::Float32 | Precision::Mixed => {
+                execute::<f32>(cpu, run, access, phases.clone(), &values)?;
+            }
+            Precision::Float64 => execute::<f64>(cpu, run, access, phases.clone(), &values)?,
+        }
+    }
+    Ok(())
 }
 
 /// Runs a program once for each tick in one frame.

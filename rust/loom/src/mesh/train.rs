@@ -1,104 +1,21 @@
 //! Learning from a stream of samples while the clock runs.
 
-use super::{Given, Mesh};
+use super::gradients::scale_of;
+use super::targets::Learning;
+use super::{Given, Mesh, Sample, SteppingConfig, SteppingResult};
 use crate::cpu::{Access, StepValues};
+use crate::layers::class_extents;
 use crate::network::{Coordinates, Network};
 use crate::ops::measure::{Action, LinkBudget};
 use crate::program::{Builder, Kind, Phase, Rewrites, Run};
-use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
-    LossOptions, OnNonFinite, TargetMode, Targets, TrainingConfig, TweenConfig, Updates, Watching,
-    count_update, loss_and_gradient, lower_clip, lower_updates, prepare_state,
+    LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update, loss_and_gradient,
+    lower_clip, lower_updates, prepare_state,
 };
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// How a mesh learns from a stream.
-///
-/// With a [`TweenConfig`](crate::train::TweenConfig) in `training`, every layer has a chain-rule target at every
-/// tick of the window, the output cell's layers too; its rule, depth scale and measures count. Figures of
-/// layers are over all ticks of a window, and a window in which the mean gap explodes is taken back along
-/// with the update before it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SteppingConfig {
-    /// Rate, rule, schedule, clipping, loss and what happens to what is not finite; what concerns epochs and
-    /// batches is not used, and `seed` is the network's own.
-    pub training: TrainingConfig,
-    /// Ticks for each sample.
-    pub ticks: usize,
-    /// Samples, with targets or without, between two updates.
-    pub update_every: usize,
-    /// The cell whose output is compared with the targets; the last one that has a layer unless given.
-    pub output: Option<Coordinates>,
-    /// Updates of the whole run, for schedules that end.
-    pub total_updates: u64,
-}
-
-impl Default for SteppingConfig {
-    fn default() -> Self {
-        Self {
-            training: TrainingConfig::default(),
-            ticks: 1,
-            update_every: 1,
-            output: None,
-            total_updates: 0,
-        }
-    }
-}
-
-impl SteppingConfig {
-    /// Refuses values that no stream could make right.
-    ///
-    /// # Errors
-    /// [`Error::Value`] naming the setting, what it must be and what it is.
-    pub fn validate(&self) -> Result<()> {
-        self.training.validate()?;
-        for (name, value) in [("ticks", self.ticks), ("update_every", self.update_every)] {
-            if value == 0 {
-                return Err(Error::Value(format!("{name} must be at least 1, got 0")));
-            }
-        }
-        match &self.training.tween {
-            Some(tween) if tween.mode != TargetMode::ChainRule || tween.local_steps > 1 => {
-                Err(Error::Value(format!(
-                    "a mesh has targets of mode chain_rule alone, with one local step; got {} with {}",
-                    tween.mode.name(),
-                    tween.local_steps
-                )))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What a stream brings at once.
-#[derive(Clone, Debug)]
-pub struct Sample<'a> {
-    /// One row for each of the mesh's.
-    pub input: TensorView<'a>,
-    /// What the output cell is to hold after the sample's ticks; nothing is learned from without one.
-    pub target: Option<Targets<'a>>,
-}
-
-/// What training on a stream did.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SteppingResult {
-    /// The loss of every sample that had a target, in order.
-    pub losses: Vec<f64>,
-    /// Samples seen.
-    pub samples: u64,
-    /// Ticks made.
-    pub ticks: u64,
-    /// Updates made.
-    pub updates: u64,
-    /// Updates left out because something was not finite.
-    pub skipped_updates: u64,
-    /// Updates that exploded, left out together with the one before each.
-    pub explosions: u64,
-    /// Seconds from start to end.
-    pub total_time: f64,
-}
 
 /// A gradient of the loss that waits for the next update.
 #[derive(Debug)]
@@ -106,6 +23,8 @@ struct Waiting {
     tick: u64,
     loss: f64,
     gradient: Tensor,
+    /// What the output was to be, where targets are made from that.
+    aim: Option<Tensor>,
 }
 
 /// Trains a mesh sample by sample; [`train_stepping`] drives it over a whole stream.
@@ -116,6 +35,12 @@ pub struct Stepper {
     waiting: Vec<Waiting>,
     since_update: usize,
     update: Option<Run>,
+    /// The updates of further local steps, and the layers that they move.
+    further: Option<(Vec<bool>, Vec<Run>)>,
+    /// What looks whether gradients are finite, where losses are scaled.
+    norm: Option<Run>,
+    /// How layers learn, where targets are kept.
+    learning: Option<Learning>,
     revision: u64,
     /// What training has done so far.
     pub result: SteppingResult,
@@ -165,12 +90,17 @@ impl Stepper {
         }
         prepare_state(network, &config.training, resume)?;
         let revision = network.revision;
+        let number = mesh.last_layer(network, output)?;
+        let learning = config.training.tween.as_ref().and_then(|tween| Learning::of(tween, number));
         Ok(Self {
             config: config.clone(),
             output,
             waiting: Vec::new(),
             since_update: 0,
             update: None,
+            further: None,
+            norm: None,
+            learning,
             revision,
             result: SteppingResult::default(),
         })
@@ -235,7 +165,12 @@ impl Stepper {
                 mesh.ticks()
             )));
         }
-        self.waiting.push(Waiting { tick: mesh.ticks(), loss, gradient });
+        let layerwise = self.learning.as_ref().is_some_and(Learning::is_layerwise);
+        let aim = match layerwise {
+            true => Some(meant(target, &output, training.loss.takes_classes())?),
+            false => None,
+        };
+        self.waiting.push(Waiting { tick: mesh.ticks(), loss, gradient, aim });
         self.result.losses.push(loss);
         Ok(loss)
     }
@@ -256,18 +191,31 @@ impl Stepper {
         }
         let count = waiting.len();
         let loss = waiting.iter().map(|waiting| waiting.loss).sum::<f64>() / count as f64;
-        mesh.check_trains(network)?;
+        mesh.check_trains()?;
         mesh.forget_given();
+        mesh.measure(network, self.config.training.watched());
+        mesh.learn_by(self.learning.clone());
+        mesh.take_targets()?;
+        mesh.ask_for_input(false)?;
         for waiting in &mut waiting {
             divide(&mut waiting.gradient, count as f64);
             let age = (mesh.ticks() - waiting.tick) as usize;
             let given = Given { cell: self.output, age, gradient: waiting.gradient.view() };
             mesh.give(network, &given)?;
+            if let Some(aim) = &waiting.aim {
+                mesh.aim(network, age, &aim.view())?;
+            }
         }
         network.zero_gradients();
-        mesh.measure(network, self.config.training.watched());
-        mesh.go_back(network, (mesh.rows() * count) as u64)?;
-        self.apply(network, loss)
+        let batch_rows = (mesh.rows() * count) as u64;
+        mesh.go_back(network, batch_rows)?;
+        if network.scales_loss() {
+            network.scale_gradients(1.0 / scale_of(network))?;
+            if !self.is_finite(network)? {
+                return self.leave_out(network, "the gradient norm");
+            }
+        }
+        self.apply(network, mesh, loss, batch_rows)
     }
 
     /// Whether updates that go wrong are taken back by the measures' judgement.
@@ -276,9 +224,10 @@ impl Stepper {
     }
 
     /// Clips, judges and updates by the gradients there are.
-    fn apply(&mut self, network: &mut Network, loss: f64) -> Result<()> {
+    fn apply(&mut self, network: &mut Network, mesh: &mut Mesh, loss: f64, batch_rows: u64) -> Result<()> {
         if self.update.is_none() || self.revision != network.revision {
-            self.update = Some(self.compile(network)?);
+            self.update = Some(self.compile(network, 0, None)?);
+            self.further = None;
             self.revision = network.revision;
         }
         let recovers = self.recovers();
@@ -317,6 +266,9 @@ impl Stepper {
         let action = if recovers { network.judged_action()? } else { Action::Apply };
         let last = if action == Action::Apply { Phase::Commit } else { Phase::Update };
         run.execute(Access::Exclusive(&mut network.registry), Phase::Update..=last, &values)?;
+        if action == Action::Apply {
+            self.step_again(network, mesh, &values, batch_rows)?;
+        }
         network.zero_gradients();
         let exploded = action != Action::Apply;
         if exploded {
@@ -336,7 +288,39 @@ impl Stepper {
         Ok(())
     }
 
-    fn compile(&self, network: &Network) -> Result<Run> {
+    /// Local steps of each update.
+    fn local_steps(&self) -> u32 {
+        self.config.training.tween.as_ref().map_or(1, |tween| tween.local_steps as u32)
+    }
+
+    /// Takes the local steps after the first.
+    fn step_again(
+        &mut self,
+        network: &mut Network,
+        mesh: &mut Mesh,
+        values: &StepValues,
+        batch_rows: u64,
+    ) -> Result<()> {
+        for number in 1..self.local_steps() {
+            let moved = mesh.step_again(network, batch_rows)?;
+            if self.further.as_ref().is_none_or(|(known, _)| *known != moved) {
+                let numbers = 1..self.local_steps();
+                let runs = numbers.map(|number| self.compile(network, number, Some(&moved)));
+                let runs = runs.collect::<Result<_>>()?;
+                self.further = Some((moved, runs));
+            }
+            if let Some(run) = self.further.as_mut().and_then(|(_, runs)| runs.get_mut(number as usize - 1)) {
+                run.rows = 1;
+                let access = Access::Exclusive(&mut network.registry);
+                run.execute(access, Phase::Update..=Phase::Commit, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lowers the update of one local step, the first with the judgement before it; of all layers, unless
+    /// it moves some only.
+    fn compile(&self, network: &Network, number: u32, only: Option<&[bool]>) -> Result<Run> {
         let training = &self.config.training;
         let mut b = Builder::new(network.precision());
         let gated = |tween: &TweenConfig| tween.watch.link_budget == LinkBudget::Alignment;
@@ -344,25 +328,56 @@ impl Stepper {
             Some(watch) => Some(Watching::new(network, watch, training.tween.as_ref().is_some_and(gated))?),
             None => None,
         };
-        if watching.is_some() {
-            b.ports.row_losses = Some(b.input("losses", Shape::from(1), Kind::Real));
-        }
-        let norm = training.gradient_clip.is_some() || training.on_nonfinite == OnNonFinite::Skip;
-        lower_clip(network, &mut b, [norm, training.clip_value.is_some()], false)?;
-        if let Some(watching) = &mut watching {
-            watching.judge_ticks(&mut b)?;
+        if number == 0 {
+            if watching.is_some() {
+                b.ports.row_losses = Some(b.input("losses", Shape::from(1), Kind::Real));
+            }
+            let norm = training.gradient_clip.is_some() || training.on_nonfinite == OnNonFinite::Skip;
+            lower_clip(network, &mut b, [norm, training.clip_value.is_some()], false)?;
+            if let Some(watching) = &mut watching {
+                watching.judge_ticks(&mut b)?;
+            }
         }
         let rule = training.rule();
         let depth_scale = training.tween.as_ref().map_or(training.depth_scale, |tween| tween.depth_scale);
-        let updates = Updates { depth_scale, watching: watching.as_ref(), ..Updates::new(&rule) };
+        let updates = Updates {
+            depth_scale,
+            watching: watching.as_ref(),
+            repeat: [number, self.local_steps()],
+            only,
+            ..Updates::new(&rule)
+        };
         lower_updates(network, &mut b, &updates)?;
         network.device().run(Arc::new(b.finish(1, &Rewrites::default())))
+    }
+
+    /// Whether gradients are finite, before anything judges them: where losses are scaled, the scale may
+    /// have been too large, which is no explosion.
+    fn is_finite(&mut self, network: &mut Network) -> Result<bool> {
+        if self.norm.is_none() || self.revision != network.revision {
+            let mut b = Builder::new(network.precision());
+            lower_clip(network, &mut b, [true, false], false)?;
+            self.norm = Some(network.device().run(Arc::new(b.finish(1, &Rewrites::default())))?);
+        }
+        let Some(run) = &mut self.norm else {
+            return Err(Error::Internal("a stepper lost its norm".into()));
+        };
+        run.rows = 1;
+        let Some(port) = run.program().ports().gradient_norm else { return Ok(true) };
+        let values = StepValues { max_norm: f64::INFINITY, ..StepValues::default() };
+        run.execute(Access::Exclusive(&mut network.registry), Phase::Verdict..=Phase::Verdict, &values)?;
+        run.fetch(&[port])?;
+        Ok(run.read::<f32>(port)[0].is_finite())
     }
 
     fn leave_out(&mut self, network: &mut Network, what: &str) -> Result<()> {
         network.zero_gradients();
         network.optimizer_state.step += 1;
         self.result.skipped_updates += 1;
+        if network.loss_scale().is_some_and(|now| now.may_be_too_large()) {
+            network.optimizer_state.loss_scale.note_skipped_step();
+            return Ok(());
+        }
         match self.config.training.on_nonfinite {
             OnNonFinite::Skip => Ok(()),
             OnNonFinite::Raise => Err(Error::NonFinite(format!(
@@ -370,6 +385,31 @@ impl Stepper {
             ))),
         }
     }
+}
+
+/// A target in the space of what the output means: ones and zeros where it is `classes`.
+fn meant(target: &Targets<'_>, output: &Tensor, classes: bool) -> Result<Tensor> {
+    let elements: Vec<f64> = match target {
+        Targets::Real(values) => {
+            let mut elements = vec![0.0; values.elements().len()];
+            values.copy_to(&mut elements);
+            elements
+        }
+        Targets::Classes { labels, .. } if !classes => labels.iter().map(|label| f64::from(*label)).collect(),
+        Targets::Classes { labels, .. } => {
+            let (_, classes, inner) = class_extents(&Shape::from(&output.shape()[1..]));
+            let mut elements = vec![0.0; output.shape().iter().product()];
+            for (place, label) in labels.iter().enumerate() {
+                let (outer, within) = (place / inner, place % inner);
+                if let Some(element) = elements.get_mut((outer * classes + *label as usize) * inner + within)
+                {
+                    *element = 1.0;
+                }
+            }
+            elements
+        }
+    };
+    Tensor::new(output.shape().to_vec(), elements)
 }
 
 fn divide(tensor: &mut Tensor, divisor: f64) {

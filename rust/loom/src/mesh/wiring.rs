@@ -29,6 +29,15 @@ impl Read {
         }
     }
 
+    /// How often the network's input is read.
+    fn count_inputs(&self) -> usize {
+        match self {
+            Read::Input => 1,
+            Read::Layer(_) => 0,
+            Read::Arrived { input, linked, .. } => input.count_inputs() + linked.count_inputs(),
+        }
+    }
+
     /// Whether it reads any layer.
     pub(super) fn reads_layers(&self) -> bool {
         let mut found = Vec::new();
@@ -51,6 +60,9 @@ pub(super) struct Wiring {
     pub(super) inputs: Vec<Vec<Read>>,
     /// By reader, in the order of its inputs and of what arrives there.
     pub(super) edges: Vec<Edge>,
+    /// Which layers read the network's input: one entry for each time, in the order of layers and of what
+    /// arrives there.
+    pub(super) input_readers: Vec<usize>,
     /// Layers that must run one after another, since they share parameters; in order.
     pub(super) units: Vec<Vec<usize>>,
     /// The last layer of each cell, where it has one.
@@ -84,8 +96,14 @@ impl Wiring {
             count += cell.len();
             last.push((!cell.is_empty()).then(|| count - 1));
         }
-        let mut wiring =
-            Self { inputs: Vec::new(), edges: Vec::new(), units: Vec::new(), last, shapes: Vec::new() };
+        let mut wiring = Self {
+            inputs: Vec::new(),
+            edges: Vec::new(),
+            input_readers: Vec::new(),
+            units: Vec::new(),
+            last,
+            shapes: Vec::new(),
+        };
         for (number, cell) in network.cells.iter().enumerate() {
             let mut read = match cell.is_empty() {
                 true => continue,
@@ -112,6 +130,8 @@ impl Wiring {
             let mut sources = Vec::new();
             inputs.iter().for_each(|read| read.leaves(&mut sources));
             wiring.edges.extend(sources.into_iter().map(|source| Edge { reader, source }));
+            let times = inputs.iter().map(Read::count_inputs).sum();
+            wiring.input_readers.extend(std::iter::repeat_n(reader, times));
         }
         let mut by_store: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
         for (number, placed) in network.layers().enumerate() {
@@ -161,6 +181,16 @@ impl Wiring {
     pub(super) fn edges_of(&self, layer: usize) -> impl Iterator<Item = usize> {
         let edges = self.edges.iter().enumerate();
         edges.filter(move |(_, edge)| edge.reader == layer).map(|(number, _)| number)
+    }
+
+    /// Of `members`, one for each time that the network's input is read, those of a layer.
+    pub(super) fn inputs_of<'a>(
+        &'a self,
+        layer: usize,
+        members: &'a [usize],
+    ) -> impl Iterator<Item = usize> + 'a {
+        let members = self.input_readers.iter().zip(members);
+        members.filter(move |(reader, _)| **reader == layer).map(|(_, member)| *member)
     }
 
     /// What a layer knows while it lowers itself.

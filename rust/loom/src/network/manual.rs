@@ -179,7 +179,7 @@ impl Network {
     }
 
     /// Multiplies all gradients by a power of two, in a mixed network on a GPU.
-    fn scale_gradients(&mut self, factor: f64) -> Result<()> {
+    pub(crate) fn scale_gradients(&mut self, factor: f64) -> Result<()> {
         if factor == 1.0 {
             return Ok(());
         }

@@ -71,20 +71,25 @@ pub(crate) struct Updates<'a> {
     pub(crate) watching: Option<&'a Watching<'a>>,
     /// Which update of the step this is, from 0, and of how many.
     pub(crate) repeat: [u32; 2],
+    /// The layers that take part, by number, where not all do.
+    pub(crate) only: Option<&'a [bool]>,
 }
 
 impl<'a> Updates<'a> {
     /// By this rule, once a step, all alike.
     pub(crate) fn new(optimizer: &'a Optimizer) -> Self {
-        Self { optimizer, depth_scale: DepthScale::None, watching: None, repeat: [0, 1] }
+        Self { optimizer, depth_scale: DepthScale::None, watching: None, repeat: [0, 1], only: None }
     }
 }
 
 /// [`lower_update`] with all there is to say about it.
 pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Updates<'_>) -> Result<()> {
-    let Updates { optimizer, depth_scale, watching, repeat } = *updates;
+    let Updates { optimizer, depth_scale, watching, repeat, only } = *updates;
     let count = network.layers().count();
     for (number, placed) in network.layers().enumerate() {
+        if only.is_some_and(|layers| !layers[number]) {
+            continue;
+        }
         let (Some(store), true) = (placed.store, placed.trainable && !placed.is_tied()) else { continue };
         let weights = &network.registry.stores[store];
         weights.check_master()?;

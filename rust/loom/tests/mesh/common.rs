@@ -72,7 +72,12 @@ impl Memory {
 
 /// What a cell with a loop through itself needs to remember.
 pub fn remembering(seed: u64, looped: bool) -> Result<Network> {
-    let mut network = Network::with_options([1], [1, 1, 2], Precision::Float32, seed)?;
+    remembering_in(Precision::Float32, seed, looped)
+}
+
+/// The same in some precision.
+pub fn remembering_in(precision: Precision, seed: u64, looped: bool) -> Result<Network> {
+    let mut network = Network::with_options([1], [1, 1, 2], precision, seed)?;
     network.add([0, 0, 0], Dense::new(24).activation(Activation::Tanh))?;
     network.add([0, 0, 1], Dense::new(1))?;
     if looped {
@@ -96,6 +101,9 @@ pub fn stepping(update_every: usize) -> SteppingConfig {
 }
 
 pub fn tweened(mut config: SteppingConfig, tween: TweenConfig) -> SteppingConfig {
+    if tween.local_steps > 1 {
+        config.training.gradient_clip = None;
+    }
     config.training.tween = Some(tween);
     config
 }

@@ -11,10 +11,25 @@ use loom::{Network, Precision, Result, tensor_view};
 
 /// The weighted sum of what the output and a cell in the middle held over some ticks, by inputs that change.
 fn objective(network: &mut Network, mesh: &mut Mesh, ticks: usize, rows: usize) -> Result<f64> {
+    nudged(network, mesh, ticks, rows, None)
+}
+
+/// The same with one element of one tick's input another by some amount.
+fn nudged(
+    network: &mut Network,
+    mesh: &mut Mesh,
+    ticks: usize,
+    rows: usize,
+    nudge: Option<(usize, usize, f64)>,
+) -> Result<f64> {
     let mut sum = 0.0;
     for tick in 0..ticks {
-        if tick != 1 {
-            let input = numbers(rows * 3, 0.17 * tick as f64);
+        // The second tick reads what the first one did.
+        let mut input = numbers(rows * 3, if tick == 1 { 0.0 } else { 0.17 * tick as f64 });
+        if let Some((_, index, amount)) = nudge.filter(|(at, ..)| *at == tick) {
+            input[index] += amount;
+        }
+        if tick != 1 || nudge.is_some() {
             mesh.set_input(network, tensor_view(&[rows, 3], &input)?)?;
         }
         mesh.tick(network, 1)?;
@@ -55,7 +70,20 @@ fn gradients_through_time_are_those_of_differences() -> Result<()> {
                 Ok(Given { cell: *cell, age: *age, gradient })
             })
             .collect::<Result<_>>()?;
-        assert_eq!(mesh.backward(&mut network, &given)?, window);
+        let to_input = mesh.backward(&mut network, &given)?;
+        assert_eq!(to_input.shape(), [window, rows, 3]);
+        let to_input = to_input.to_f64();
+        for (number, found) in to_input.iter().enumerate() {
+            let at = |amount: f64| -> Result<f64> {
+                let (mut network, mut mesh) = Mesh::from_bytes(&start)?;
+                let nudge = (number / (rows * 3), number % (rows * 3), amount);
+                nudged(&mut network, &mut mesh, window, rows, Some(nudge))
+            };
+            let expected = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
+            assert!((found - expected).abs() < 2e-9, "window {window}, input {number}: {found}, {expected}");
+        }
+        // A signal needs three ticks to what is looked at first.
+        assert_eq!(to_input.iter().any(|g| g.abs() > 1e-3), window > 2);
         let mut largest = 0.0f64;
         for (cell, layer) in [([0, 0, 0], 0), ([0, 0, 0], 1), ([0, 0, 1], 0), ([0, 1, 1], 0), ([0, 1, 1], 2)]
         {

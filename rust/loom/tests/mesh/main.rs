@@ -5,6 +5,7 @@ mod gradients;
 mod learning;
 #[cfg(feature = "gpu")]
 mod on_gpu;
+mod targets;
 
 use common::{bits, floats, link, looped, numbers, remembering, stepping};
 use loom::layers::{BatchNorm, Conv2D, Dense, Flatten, Gru, InitialState, LayerNorm};

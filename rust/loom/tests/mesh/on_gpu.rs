@@ -1,9 +1,9 @@
 //! Meshes on a GPU, against the processor and themselves.
 
-use crate::common::{Memory, floats, looped, remembering, stepping, tweened};
+use crate::common::{Memory, floats, looped, remembering, remembering_in, stepping, tweened};
 use loom::io::SaveOptions;
-use loom::mesh::{Given, Mesh, Stepper, SteppingConfig};
-use loom::train::TweenConfig;
+use loom::mesh::{Given, Mesh, Sample, Stepper, SteppingConfig, train_stepping};
+use loom::train::{Optimizer, TargetMode, Targets, TrainingConfig, TweenConfig};
 use loom::{Device, Network, Precision, Result, tensor_view};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,17 +22,17 @@ fn available() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-fn assert_close(what: &str, found: &[f64], expected: &[f64]) {
+fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
     let scale = expected.iter().fold(1e-3f64, |scale, x| scale.max(x.abs()));
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() < 1e-4 * scale, "{what}: {found} instead of {expected}");
+        assert!((found - expected).abs() < tolerance * scale, "{what}: {found} instead of {expected}");
     }
 }
 
 /// What cells hold after some ticks by changing inputs, and gradients through the window.
-fn run(device: &str, window: usize) -> Result<Vec<(String, Vec<f64>)>> {
-    let mut network = looped(Precision::Float32)?;
+fn run(device: &str, precision: Precision, window: usize) -> Result<Vec<(String, Vec<f64>)>> {
+    let mut network = looped(precision)?;
     network.to(device)?;
     let mut mesh = Mesh::new(&mut network, 3, window)?;
     let mut seen = Vec::new();
@@ -52,7 +52,8 @@ fn run(device: &str, window: usize) -> Result<Vec<(String, Vec<f64>)>> {
             let gradient = tensor_view(&[3, 4], &older)?;
             given.push(Given { cell: [0, 0, 1], age: 1, gradient });
         }
-        mesh.backward(&mut network, &given)?;
+        let to_input = mesh.backward(&mut network, &given)?.to_f64();
+        seen.push((format!("gradient of the input, pass {pass}, window {window}"), to_input));
         mesh.tick(&mut network, 3)?;
     }
     for (cell, layer) in [([0, 0, 0], 0), ([0, 0, 0], 1), ([0, 0, 1], 0), ([0, 1, 1], 0), ([0, 1, 1], 2)] {
@@ -68,12 +69,16 @@ fn run(device: &str, window: usize) -> Result<Vec<(String, Vec<f64>)>> {
 fn a_gpu_holds_and_learns_what_the_processor_does() -> Result<()> {
     let Some(_alone) = available() else { return Ok(()) };
     for window in [1, 6] {
-        let (expected, found) = (run("cpu", window)?, run("gpu", window)?);
-        for ((what, expected), (_, found)) in expected.iter().zip(&found) {
-            assert_close(what, found, expected);
+        let single = Precision::Float32;
+        let expected = run("cpu", single, window)?;
+        for (precision, tolerance) in [(single, 1e-4), (Precision::Mixed, 2e-2)] {
+            let found = run("gpu", precision, window)?;
+            for ((what, expected), (_, found)) in expected.iter().zip(&found) {
+                assert_close(&format!("{what}, {precision:?}"), found, expected, tolerance);
+            }
+            // And the same bits every time.
+            assert_eq!(run("gpu", precision, window)?, found);
         }
-        // And the same bits every time.
-        assert_eq!(run("gpu", window)?, found);
     }
     Ok(())
 }
@@ -81,18 +86,25 @@ fn a_gpu_holds_and_learns_what_the_processor_does() -> Result<()> {
 #[test]
 fn a_stream_is_learned_on_a_gpu_and_goes_on_from_a_file() -> Result<()> {
     let Some(_alone) = available() else { return Ok(()) };
-    for config in [stepping(4), tweened(stepping(4), TweenConfig::tween())] {
-        learns_as_the_processor_does(&config)?;
+    let several = TweenConfig { local_steps: 3, ..TweenConfig::tween() };
+    let layerwise = TweenConfig { mode: TargetMode::Layerwise, ..several.clone() };
+    for config in
+        [stepping(4), tweened(stepping(4), TweenConfig::tween()), tweened(stepping(4), several.clone())]
+    {
+        learns_as_the_processor_does(&config, true)?;
+    }
+    for tween in [several, TweenConfig { local_steps: 1, ..layerwise.clone() }, layerwise] {
+        learns_as_the_processor_does(&tweened(stepping(4), tween), false)?;
     }
     Ok(())
 }
 
-fn learns_as_the_processor_does(config: &SteppingConfig) -> Result<()> {
+fn learns_as_the_processor_does(config: &SteppingConfig, looped: bool) -> Result<()> {
     let stream = Memory::new(60, 4, 3);
     let mut losses = Vec::new();
     let mut gaps = Vec::new();
     for device in ["cpu", "gpu"] {
-        let mut network = remembering(7, true)?;
+        let mut network = remembering(7, looped)?;
         network.to(device)?;
         let mut mesh = Mesh::new(&mut network, 4, 8)?;
         let mut stepper = Stepper::new(&mut network, &mesh, config, false)?;
@@ -121,6 +133,51 @@ fn learns_as_the_processor_does(config: &SteppingConfig) -> Result<()> {
     for (found, expected) in losses[1].iter().zip(&losses[0]) {
         assert!((found - expected).abs() < 1e-3 * expected.max(0.1), "{found} instead of {expected}");
     }
+    Ok(())
+}
+
+#[test]
+fn mixed_precision_learns_on_a_gpu_and_overcomes_overflow() -> Result<()> {
+    let Some(_alone) = available() else { return Ok(()) };
+    let tween = |mode, local_steps| TweenConfig { mode, local_steps, ..TweenConfig::tween() };
+    for (config, with_loop) in [
+        (stepping(4), true),
+        (tweened(stepping(4), tween(TargetMode::ChainRule, 3)), true),
+        (tweened(stepping(4), tween(TargetMode::Layerwise, 2)), false),
+    ] {
+        let mut losses = Vec::new();
+        for (device, precision) in [("cpu", Precision::Float32), ("gpu", Precision::Mixed)] {
+            let mut network = remembering_in(precision, 7, with_loop)?;
+            network.to(device)?;
+            let mut mesh = Mesh::new(&mut network, 4, 8)?;
+            let stream = Memory::new(40, 4, 3);
+            let result = train_stepping(&mut network, &mut mesh, stream.samples(), &config)?;
+            assert_eq!((result.updates, result.skipped_updates), (10, 0));
+            losses.push(result.losses);
+        }
+        for (found, expected) in losses[1].iter().zip(&losses[0]) {
+            assert!((found - expected).abs() < 0.02 * expected.max(1.0), "{found} instead of {expected}");
+        }
+    }
+    // A gradient of 500, scaled by 65,536, is beyond binary16: the scale comes down until it is not.
+    let mut network = remembering_in(Precision::Mixed, 7, true)?;
+    network.to("gpu")?;
+    let mut mesh = Mesh::new(&mut network, 1, 4)?;
+    let config = SteppingConfig {
+        training: TrainingConfig { optimizer: Optimizer::sgd(), ..stepping(1).training },
+        ..stepping(1)
+    };
+    let mut stepper = Stepper::new(&mut network, &mesh, &config, false)?;
+    let (input, target) = ([1.0f32], [250.0f32]);
+    for _ in 0..20 {
+        let target = Some(Targets::Real(tensor_view(&[1, 1], &target)?));
+        stepper.step(&mut network, &mut mesh, &Sample { input: tensor_view(&[1, 1], &input)?, target })?;
+    }
+    let skipped = network.loss_scale().map_or(0, |now| now.skipped_steps);
+    assert!(skipped > 0, "nothing has overflowed");
+    assert_eq!((stepper.result.skipped_updates, stepper.result.updates), (skipped, 20 - skipped));
+    assert!(stepper.result.updates > 5);
+    assert!(network.parameter([0, 0, 0], 0, "weight")?.to_f64().iter().all(|x| x.is_finite()));
     Ok(())
 }
 

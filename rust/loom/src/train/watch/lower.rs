@@ -151,6 +151,18 @@ impl<'a> Watching<'a> {
         self.push(b, Entry::Norm(layer), Measure { what: Measured::Norm }, &[input]);
     }
 
+    /// Measures a tick of a layer of a mesh against a target of any kind.
+    pub(crate) fn tick_target(
+        &mut self,
+        b: &mut Builder,
+        layer: usize,
+        [input, output]: [Value; 2],
+        target: Value,
+    ) {
+        self.push(b, Entry::Layer(layer), Measure { what: Measured::Target }, &[output, target]);
+        self.push(b, Entry::Norm(layer), Measure { what: Measured::Norm }, &[input]);
+    }
+
     /// Collects the sums of a tick, which are added to those of the window's other ticks.
     pub(crate) fn collect_tick(&mut self, b: &mut Builder) {
         b.set_layer(None);
