@@ -1,7 +1,7 @@
 //! A network as plain data: to JSON and back.
 
 use super::{Coordinates, Link, Network};
-use crate::dtype::{DType, Granularity};
+use crate::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use crate::layers;
 use crate::tensor::{Precision, Shape};
 use crate::{Error, Result};
@@ -66,6 +66,16 @@ pub struct LayerSettings {
     /// Which of its weights share a scale; the type's own choice unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granularity: Option<Granularity>,
+    /// How their scales are found.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub calibration: Calibration,
+    /// How its weights are rounded to codes.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub rounding: Rounding,
+}
+
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn trainable() -> bool {
@@ -100,7 +110,9 @@ impl Network {
                     trainable: placed.trainable,
                     rate_factor: placed.rate_factor,
                     dtype: placed.dtype,
-                    granularity: placed.granularity,
+                    granularity: placed.recipe.granularity,
+                    calibration: placed.recipe.calibration,
+                    rounding: placed.recipe.rounding,
                 }
             })
             .collect();
@@ -138,9 +150,10 @@ impl Network {
             network.set_rate_factor(cell, layer, settings.rate_factor)?;
             let placed = network.layer_mut(cell, layer)?;
             placed.dtype = settings.dtype;
-            placed.granularity = settings.granularity;
+            let LayerSettings { granularity, calibration, rounding, .. } = *settings;
+            placed.recipe = Recipe { granularity, calibration, rounding };
             if let Some(dtype) = placed.dtype {
-                dtype.granularity(placed.granularity)?;
+                placed.recipe.checked(dtype)?;
             }
         }
         Ok(network)

@@ -4,6 +4,7 @@
 //! backwards each runs from high to low. An empty cell hands its input on.
 
 mod build;
+mod calibrate;
 mod config;
 mod inspect;
 mod links;
@@ -16,6 +17,7 @@ mod session;
 mod states;
 mod summary;
 
+pub use calibrate::InputRange;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
 pub use links::{Combine, Link};
@@ -33,7 +35,7 @@ pub use states::Carried;
 pub(crate) use states::State;
 pub use summary::SummaryRow;
 
-use crate::dtype::{DType, Granularity};
+use crate::dtype::{DType, Recipe};
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
@@ -56,8 +58,10 @@ pub struct PlacedLayer {
     pub(crate) rate_factor: f64,
     /// The numeric type it computes from; `None` for the masters.
     pub(crate) dtype: Option<DType>,
-    /// Which elements share a scale; `None` for the type's own choice.
-    pub(crate) granularity: Option<Granularity>,
+    /// How its packed weights are made.
+    pub(crate) recipe: Recipe,
+    /// What it has been given to read while ranges were measured.
+    pub(crate) range: Option<InputRange>,
     /// Its weight store in the registry, once built; `None` also for layers without parameters.
     pub(crate) store: Option<usize>,
     /// Its states in the registry, once built.
@@ -235,7 +239,8 @@ impl Network {
             trainable: true,
             rate_factor: 1.0,
             dtype: None,
-            granularity: None,
+            recipe: Recipe::default(),
+            range: None,
             store: None,
             states: 0..0,
             input_shape: None,
