@@ -87,6 +87,8 @@ class LayerSettings(Plain):
         rate_factor: Multiplies the learning rate.
         dtype: The numeric type that it computes from; the network's where None.
         granularity: Which of its weights share a scale; as the type has it where None.
+        calibration: How their scales are found: "absmax", "percentile(p)" or "mse".
+        rounding: How its weights are rounded to codes: "nearest" or "stochastic".
 
     Raises:
         ConfigError: A setting is out of range.
@@ -97,6 +99,8 @@ class LayerSettings(Plain):
     rate_factor: float = 1.0
     dtype: str | None = None
     granularity: str | None = None
+    calibration: str = "absmax"
+    rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         numbers = items(self.at)

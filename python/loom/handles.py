@@ -15,7 +15,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.errors import CellIndexError
 from loom.grid import Coordinate
-from loom.weights import Weights
+from loom.weights import InputRange, Weights
 
 if TYPE_CHECKING:
     from loom.network import Network
@@ -202,6 +202,12 @@ class LayerHandle:
     def weights(self) -> Weights:
         """The weights as they are held: masters, packed versions, scales, epoch and sizes."""
         return Weights(self)
+
+    @property
+    def input_range(self) -> InputRange | None:
+        """What the layer was given to read while `Network.calibrate` measured it; None before that."""
+        found = self._network._native.input_range(self.at)
+        return None if found is None else InputRange(*found)
 
     def decoded(self, name: str) -> NDArray[Any]:
         """Returns a parameter as the forward pass reads it: the values that its packed form stands for."""

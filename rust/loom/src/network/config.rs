@@ -57,6 +57,9 @@ pub struct LayerSettings {
     /// Whether an optimizer may move it.
     #[serde(default = "trainable")]
     pub trainable: bool,
+    /// The parameters that no optimizer may move, though the layer is trained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<String>,
     /// Multiplies the learning rate.
     #[serde(default = "one")]
     pub rate_factor: f64,
@@ -102,12 +105,16 @@ impl Network {
             .collect();
         let settings = self
             .layers()
-            .filter(|placed| !placed.trainable || placed.rate_factor != 1.0 || placed.dtype.is_some())
+            .filter(|placed| {
+                let usual = placed.trainable && placed.rate_factor == 1.0 && placed.frozen.is_empty();
+                !usual || placed.dtype.is_some()
+            })
             .map(|placed| {
                 let path = placed.path.indices();
                 LayerSettings {
                     at: [path[0], path[1], path[2], path[3]],
                     trainable: placed.trainable,
+                    frozen: placed.frozen.clone(),
                     rate_factor: placed.rate_factor,
                     dtype: placed.dtype,
                     granularity: placed.recipe.granularity,
@@ -150,6 +157,7 @@ impl Network {
             network.set_rate_factor(cell, layer, settings.rate_factor)?;
             let placed = network.layer_mut(cell, layer)?;
             placed.dtype = settings.dtype;
+            placed.frozen = settings.frozen.clone();
             let LayerSettings { granularity, calibration, rounding, .. } = *settings;
             placed.recipe = Recipe { granularity, calibration, rounding };
             if let Some(dtype) = placed.dtype {

@@ -54,6 +54,8 @@ pub struct PlacedLayer {
     pub(crate) path: LayerPath,
     /// Whether an optimizer may move its parameters.
     pub(crate) trainable: bool,
+    /// The names of parameters that no optimizer may move, though the layer is trained.
+    pub(crate) frozen: Vec<String>,
     /// Multiplies the learning rate.
     pub(crate) rate_factor: f64,
     /// The numeric type it computes from; `None` for the masters.
@@ -237,6 +239,7 @@ impl Network {
             layer,
             path,
             trainable: true,
+            frozen: Vec::new(),
             rate_factor: 1.0,
             dtype: None,
             recipe: Recipe::default(),
@@ -337,6 +340,24 @@ impl Network {
         Ok(())
     }
 
+    /// Keeps one parameter of a layer as it is while the rest is trained, or lets an optimizer move it again.
+    /// Its gradient is made all the same, and counts in the global norm.
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or a parameter that is not there, and whatever
+    /// [`build`](Network::build) refuses.
+    pub fn set_frozen(&mut self, cell: Coordinates, layer: usize, name: &str, frozen: bool) -> Result<()> {
+        self.build()?;
+        self.find_parameter(cell, layer, name)?;
+        let names = &mut self.layer_mut(cell, layer)?.frozen;
+        names.retain(|other| other != name);
+        if frozen {
+            names.push(name.to_string());
+        }
+        self.invalidate();
+        Ok(())
+    }
+
     /// Multiplies the learning rate of one layer.
     ///
     /// # Errors
@@ -413,6 +434,11 @@ impl PlacedLayer {
     /// Whether an optimizer may move its parameters.
     pub fn trainable(&self) -> bool {
         self.trainable
+    }
+
+    /// The parameters that no optimizer may move, though the layer is trained.
+    pub fn frozen(&self) -> &[String] {
+        &self.frozen
     }
 
     /// What the learning rate is multiplied by.

