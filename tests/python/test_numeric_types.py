@@ -275,3 +275,30 @@ def test_a_network_without_masters_is_as_small_as_its_bits(dtype: str, tmp_path:
     result = loom.train(loaded, (x, y), config)
     assert np.isfinite(result.losses).all()
     assert not np.array_equal(loaded.predict(x), expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_frozen_parameters_stay_while_packed_weights_learn(
+    device: str, request: pytest.FixtureRequest
+) -> None:
+    if device == "gpu":
+        request.getfixturevalue("gpu")
+    x, y = blobs()
+    net = mlp()
+    layer = net[0, 0, 0, 0]
+    net.morph("int4").to(device)
+    assert layer.freeze("bias") is layer
+    assert layer.frozen == ("bias",)
+    with pytest.raises(loom.ConfigError, match="gain"):
+        layer.freeze("gain")
+    layer.bias = np.linspace(-1, 1, 24)
+    bias, weight = layer.bias, layer.weight
+    config = loom.TrainingConfig(loss="cross_entropy", learning_rate=0.02, epochs=2, verbose=False)
+    loom.train(net, (x, y), config)
+    np.testing.assert_array_equal(layer.bias, bias)
+    assert not np.array_equal(layer.weight, weight)
+    copy = loom.Network.from_json(net.to_json())
+    assert copy[0, 0, 0, 0].frozen == ("bias",)
+    layer.unfreeze("bias")
+    loom.train(net, (x, y), config)
+    assert not np.array_equal(layer.bias, bias)

@@ -276,6 +276,18 @@ impl Network {
         Ok(self.write()?.set_trainable(cell, layer, trainable).map_err(PyError::from)?)
     }
 
+    /// The parameters of a layer that no optimizer may move, though the layer is trained.
+    fn frozen(&self, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.frozen().to_vec())
+    }
+
+    /// Keeps a parameter as it is, or lets an optimizer move it again.
+    fn set_frozen(&self, py: Python<'_>, at: At, name: &str, frozen: bool) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.set_frozen(cell, layer, name, frozen))
+    }
+
     /// What the learning rate of a layer is multiplied by.
     fn rate_factor(&self, at: At) -> PyResult<f64> {
         let (cell, layer) = split(at);
