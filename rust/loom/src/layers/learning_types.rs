@@ -2,7 +2,6 @@
 //! its packed weights alone makes the loss less.
 
 use super::conformance::{Place, ROWS, inputs, place_with};
-use super::numeric_types::has_weights;
 use super::{Sample, samples};
 use crate::dtype::DType;
 use crate::tensor::Precision;
@@ -12,6 +11,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const STEPS: usize = 200;
+
+/// How many weights take on the layer's numeric type.
+fn packed_weights(sample: &Sample) -> usize {
+    let place = place_with(sample, Precision::Float32, 1);
+    let count = |place: Place| -> Result<usize> {
+        let Some(store) = place.network.weights(place.cell, place.layer)? else { return Ok(0) };
+        let packed = store.parameters().iter().filter(|info| info.morphable);
+        Ok(packed.map(|info| info.len()).sum())
+    };
+    place.and_then(count).unwrap_or_else(|error| panic!("{}: {error}", sample.layer.config()))
+}
 
 /// The loss after the steps as a part of the one before: of a network of which nothing moves but the packed
 /// weights of the tried layer.
@@ -35,7 +45,9 @@ fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64
     network.morph_where(dtype, |placed| placed.path().indices() == at)?;
     network.to(device)?;
     let row: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
-    let wanted: Vec<f32> = (0..ROWS * 2).map(|i| [0.9, -0.6, 0.3, -0.8, 0.5][i % 5]).collect();
+    let outputs = network.output_shape().to_vec();
+    let wanted: Vec<f32> =
+        (0..ROWS * network.output_shape().len()).map(|i| [0.9, -0.6, 0.3, -0.8, 0.5][i % 5]).collect();
     let shape = |rows: usize| [&[rows], &sample.input[..]].concat();
     let loss = |network: &crate::Network| -> Result<f64> {
         let made = network.predict(tensor_view(&shape(ROWS), &row)?)?.to_f64();
@@ -46,7 +58,7 @@ fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64
     let (input, target) = (row.repeat(STEPS), wanted.repeat(STEPS));
     let examples = Examples::regression(
         tensor_view(&shape(ROWS * STEPS), &input)?,
-        tensor_view(&[ROWS * STEPS, 2], &target)?,
+        tensor_view(&[&[ROWS * STEPS], &outputs[..]].concat(), &target)?,
     );
     let config = TrainingConfig {
         batch_size: ROWS,
@@ -80,10 +92,11 @@ fn median(sample: &Sample, dtype: DType, device: &str, seeds: u64) -> Result<f64
 
 /// Fills the matrix and prints it: rows are layers, columns types, each cell what is left of the loss.
 fn matrix(device: &str, seeds: u64) {
+    // Of each kind the sample with the most weights.
     let layers: Vec<(&str, Sample)> = samples()
         .into_iter()
-        .filter_map(|(kind, samples)| Some((kind, samples.into_iter().next()?)))
-        .filter(|(_, sample)| has_weights(sample).unwrap_or(true))
+        .filter_map(|(kind, samples)| Some((kind, samples.into_iter().max_by_key(packed_weights)?)))
+        .filter(|(_, sample)| packed_weights(sample) > 0)
         .collect();
     let types: Vec<DType> = DType::all().collect();
     let cells = Mutex::new(vec![f64::NAN; layers.len() * types.len()]);

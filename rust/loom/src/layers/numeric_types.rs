@@ -99,7 +99,7 @@ fn files_keep_bytes(
 }
 
 /// Runs a proof on the first sample of each layer kind.
-pub(super) fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
+fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
     for (kind, samples) in samples() {
         if let Some(sample) = samples.first() {
             let name = format!("{} on {}", sample.layer.config(), sample.input);
@@ -109,7 +109,7 @@ pub(super) fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
 }
 
 /// Whether the layer has anything to pack.
-pub(super) fn has_weights(sample: &Sample) -> Result<bool> {
+fn has_weights(sample: &Sample) -> Result<bool> {
     let place = packed(sample, DType::Int8, None)?;
     let store = place.network.layer(place.cell, place.layer)?.store;
     let stores = place.network.registry.stores();
