@@ -110,8 +110,8 @@ class Network:
     def morph(
         self,
         dtype: str,
-        layers: Sequence[_At] | None = None,
-        recipe: tuple[str | None, str, str] = (None, "absmax", "nearest"),
+        layers: Sequence[_At] | None,
+        recipe: tuple[str | None, str, str],
     ) -> None: ...
     def calibrate(self, x: _Array, percent: float, batch_size: int) -> None: ...
     def input_range(self, at: _At) -> tuple[float, float, float, _Array] | None: ...

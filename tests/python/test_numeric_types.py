@@ -116,7 +116,7 @@ def test_granularities_that_cannot_be_are_refused(
 
 def _spread(net: loom.Network) -> None:
     """Weights of a few sizes, so that scales by different rules differ."""
-    for layer in net.layers:
+    for layer in (net[0, 0, 0, 0], net[0, 0, 1, 0]):
         weight = np.array(layer.weight)
         weight[:, ::5] *= 6.0
         layer.weight = weight
@@ -184,8 +184,9 @@ def test_measured_inputs_weigh_the_errors(tmp_path: Path) -> None:
     assert kept.input_range is not None
     np.testing.assert_array_equal(kept.input_range.mean_squares, found.mean_squares)
     # The next version is made by the same rule.
+    turned = np.array(layer.weight[::-1])
     for each in (net, loaded):
-        each[0, 0, 0, 0].weight = layer.weight[::-1]
+        each[0, 0, 0, 0].weight = turned
     np.testing.assert_array_equal(kept.decoded("weight"), layer.decoded("weight"))
 
 
@@ -260,7 +261,7 @@ def test_a_network_without_masters_is_as_small_as_its_bits(dtype: str, tmp_path:
     np.testing.assert_array_equal(loaded.predict(x), expected)
     weights = loaded[0, 0, 0, 0].weights
     assert weights.dropped
-    config = loom.TrainingConfig(loss="cross_entropy", learning_rate=0.05)
+    config = loom.TrainingConfig(loss="cross_entropy", learning_rate=0.05, verbose=False)
     with pytest.raises(loom.StateError, match=r"unpack\(\)"):
         loom.train(loaded, (x, y), config)
     weights.unpack()
@@ -272,8 +273,7 @@ def test_a_network_without_masters_is_as_small_as_its_bits(dtype: str, tmp_path:
         loaded.unpack()
     np.testing.assert_array_equal(loaded.predict(x), expected)
     np.testing.assert_array_equal(loaded[0, 0, 0, 0].weight, loaded[0, 0, 0, 0].decoded("weight"))
-    result = loom.train(loaded, (x, y), config)
-    assert np.isfinite(result.losses).all()
+    loom.train(loaded, (x, y), config)
     assert not np.array_equal(loaded.predict(x), expected)
 
 

@@ -372,7 +372,6 @@ impl Network {
 
     /// Changes the numeric type of the layers at these places, or of all, by a granularity, a calibration and
     /// a rounding.
-    #[pyo3(signature = (dtype, layers=None, recipe=(None, "absmax", "nearest")))]
     fn morph(
         &self,
         py: Python<'_>,
