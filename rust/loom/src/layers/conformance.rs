@@ -35,13 +35,8 @@ pub(super) struct Place {
 /// A network with the layer in its middle, so that what comes to it has been computed, and so has the
 /// gradient that comes from above. One that reads whole numbers stands at the beginning.
 pub(super) fn place(sample: &Sample, precision: Precision) -> Result<Place> {
-    place_with(sample, precision, 11)
-}
-
-/// [`place`] with weights from this seed.
-pub(super) fn place_with(sample: &Sample, precision: Precision, seed: u64) -> Result<Place> {
     let cells = if sample.context.is_some() { 3 } else { 1 };
-    let mut network = Network::with_options(sample.input.clone(), [1, 1, cells], precision, seed)?;
+    let mut network = Network::with_options(sample.input.clone(), [1, 1, cells], precision, 11)?;
     let first = sample.layer.index_limit().is_some() || sample.masked;
     let features = sample.input.last().copied().unwrap_or(1);
     let before = |units| Dense::new(units).activation(Activation::Tanh);

@@ -1,55 +1,59 @@
 //! Every layer with weights learns through every numeric type on either device: quantisation-aware training of
 //! its packed weights alone makes the loss less.
 
-use super::conformance::{Place, ROWS, inputs, place_with};
-use super::{Sample, samples};
+use super::conformance::{ROWS, inputs};
+use super::{Chain, Layer, Masked, Sample, samples};
 use crate::dtype::DType;
 use crate::tensor::Precision;
 use crate::train::{Examples, Optimizer, Schedule, TrainingConfig, train};
-use crate::{Error, Result, tensor_view};
-use std::sync::Mutex;
+use crate::{Error, Network, Result, tensor_view};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 const STEPS: usize = 200;
 
+const AT: [usize; 3] = [0, 0, 0];
+
+/// A network of the layer alone.
+fn alone(sample: &Sample, seed: u64) -> Result<Network> {
+    let mut network = Network::with_options(sample.input.clone(), [1, 1, 1], Precision::Float32, seed)?;
+    let masked = sample.masked && sample.layer.kind() != "masked";
+    let layer: Arc<dyn Layer> = match masked {
+        true => Arc::new(Masked::new(Chain::new(vec![sample.layer.clone()]))),
+        false => sample.layer.clone(),
+    };
+    network.add_arc(AT, layer)?;
+    network.build()?;
+    Ok(network)
+}
+
 /// How many weights take on the layer's numeric type.
 fn packed_weights(sample: &Sample) -> usize {
-    let place = place_with(sample, Precision::Float32, 1);
-    let count = |place: Place| -> Result<usize> {
-        let Some(store) = place.network.weights(place.cell, place.layer)? else { return Ok(0) };
+    let count = |network: Network| -> Result<usize> {
+        let Some(store) = network.weights(AT, 0)? else { return Ok(0) };
         let packed = store.parameters().iter().filter(|info| info.morphable);
         Ok(packed.map(|info| info.len()).sum())
     };
-    place.and_then(count).unwrap_or_else(|error| panic!("{}: {error}", sample.layer.config()))
+    alone(sample, 1).and_then(count).unwrap_or_else(|error| panic!("{}: {error}", sample.layer.config()))
 }
 
-/// The loss after the steps as a part of the one before: of a network of which nothing moves but the packed
-/// weights of the tried layer.
+/// The loss after the steps as a part of the one before, of which nothing moves but the packed weights.
 fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64> {
-    let Place { mut network, cell, layer } = place_with(sample, Precision::Float32, seed)?;
-    let at = [cell[0], cell[1], cell[2], layer];
-    let others: Vec<[usize; 4]> = network
-        .layers()
-        .filter_map(|placed| placed.path().indices().try_into().ok())
-        .filter(|other| *other != at)
-        .collect();
-    for [depth, row, column, layer] in others {
-        network.set_trainable([depth, row, column], layer, false)?;
-    }
-    let store = network.weights(cell, layer)?.ok_or_else(|| Error::State("no weights".into()))?;
+    let mut network = alone(sample, seed)?;
+    let store = network.weights(AT, 0)?.ok_or_else(|| Error::State("no weights".into()))?;
     let float: Vec<String> =
         store.parameters().iter().filter(|info| !info.morphable).map(|info| info.name.to_string()).collect();
     for name in &float {
-        network.set_frozen(cell, layer, name, true)?;
+        network.set_frozen(AT, 0, name, true)?;
     }
-    network.morph_where(dtype, |placed| placed.path().indices() == at)?;
+    network.morph(dtype)?;
     network.to(device)?;
     let row: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
     let outputs = network.output_shape().to_vec();
     let wanted: Vec<f32> =
         (0..ROWS * network.output_shape().len()).map(|i| [0.9, -0.6, 0.3, -0.8, 0.5][i % 5]).collect();
     let shape = |rows: usize| [&[rows], &sample.input[..]].concat();
-    let loss = |network: &crate::Network| -> Result<f64> {
+    let loss = |network: &Network| -> Result<f64> {
         let made = network.predict(tensor_view(&shape(ROWS), &row)?)?.to_f64();
         Ok(made.iter().zip(&wanted).map(|(made, wanted)| (made - f64::from(*wanted)).powi(2)).sum())
     };
@@ -63,7 +67,7 @@ fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64
     let config = TrainingConfig {
         batch_size: ROWS,
         learning_rate: 0.02,
-        optimizer: Optimizer::default(),
+        optimizer: Optimizer::adam(),
         schedule: Schedule::Cosine { end_factor: 0.0, steps: None },
         shuffle: false,
         ..TrainingConfig::default()
@@ -95,7 +99,10 @@ fn matrix(device: &str, seeds: u64) {
     // Of each kind the sample with the most weights.
     let layers: Vec<(&str, Sample)> = samples()
         .into_iter()
-        .filter_map(|(kind, samples)| Some((kind, samples.into_iter().max_by_key(packed_weights)?)))
+        .filter_map(|(kind, samples)| {
+            let alone = samples.into_iter().filter(|sample| sample.context.is_none());
+            Some((kind, alone.max_by_key(packed_weights)?))
+        })
         .filter(|(_, sample)| packed_weights(sample) > 0)
         .collect();
     let types: Vec<DType> = DType::all().collect();
