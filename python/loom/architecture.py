@@ -84,9 +84,12 @@ class LayerSettings(Plain):
     Args:
         at: Where the layer is: (depth, row, column, place in the cell).
         trainable: Whether an optimizer may move its weights.
+        frozen: The parameters that no optimizer may move, though the layer is trained.
         rate_factor: Multiplies the learning rate.
         dtype: The numeric type that it computes from; the network's where None.
         granularity: Which of its weights share a scale; as the type has it where None.
+        calibration: How their scales are found: "absmax", "percentile(p)" or "mse".
+        rounding: How its weights are rounded to codes: "nearest" or "stochastic".
 
     Raises:
         ConfigError: A setting is out of range.
@@ -94,9 +97,12 @@ class LayerSettings(Plain):
 
     at: Sequence[int]
     trainable: bool = True
+    frozen: Sequence[str] = ()
     rate_factor: float = 1.0
     dtype: str | None = None
     granularity: str | None = None
+    calibration: str = "absmax"
+    rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         numbers = items(self.at)
@@ -105,6 +111,7 @@ class LayerSettings(Plain):
         settings = {
             "at": tuple(whole("LayerSettings", "at", number, least=0) for number in numbers),
             "trainable": flag("LayerSettings", "trainable", self.trainable),
+            "frozen": _names(self.frozen),
             "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
         }
         for name, value in settings.items():
@@ -175,6 +182,13 @@ class NetworkConfig(Plain):
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+
+def _names(value: Sequence[str]) -> tuple[str, ...]:
+    names = items(value)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"LayerSettings: frozen must be names of parameters, got {value!r}")
+    return tuple(str(name) for name in names)
 
 
 def _at(cell: CellConfig) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.errors import CellIndexError
 from loom.grid import Coordinate
-from loom.weights import Weights
+from loom.weights import InputRange, Weights
 
 if TYPE_CHECKING:
     from loom.network import Network
@@ -183,6 +183,40 @@ class LayerHandle:
         self._network._native.set_trainable(self.at, flag("layer", "trainable", value))
 
     @property
+    def frozen(self) -> tuple[str, ...]:
+        """The names of the parameters that `freeze` keeps as they are."""
+        return tuple(self._network._native.frozen(self.at))
+
+    def freeze(self, *names: str) -> LayerHandle:
+        """Keeps these parameters as they are while the others of the layer are trained.
+
+        Their gradients are made all the same, and count in `gradient_clip`. `trainable = False`
+        freezes the whole layer.
+
+        Args:
+            *names: Parameters, such as "bias".
+
+        Returns:
+            The layer.
+
+        Raises:
+            ConfigError: There is no such parameter.
+        """
+        return self._set_frozen(names, True)
+
+    def unfreeze(self, *names: str) -> LayerHandle:
+        """Lets an optimizer move these parameters again; see `freeze`."""
+        return self._set_frozen(names, False)
+
+    def _set_frozen(self, names: tuple[str, ...], frozen: bool) -> LayerHandle:
+        for name in names:
+            self.parameters.require(name)
+        self._network._change_layers()
+        for name in names:
+            self._network._native.set_frozen(self.at, name, frozen)
+        return self
+
+    @property
     def rate_factor(self) -> float:
         """What the learning rate is multiplied by in this layer."""
         return self._network._native.rate_factor(self.at)
@@ -202,6 +236,12 @@ class LayerHandle:
     def weights(self) -> Weights:
         """The weights as they are held: masters, packed versions, scales, epoch and sizes."""
         return Weights(self)
+
+    @property
+    def input_range(self) -> InputRange | None:
+        """What the layer was given to read while `Network.calibrate` measured it; None before that."""
+        found = self._network._native.input_range(self.at)
+        return None if found is None else InputRange(*found)
 
     def decoded(self, name: str) -> NDArray[Any]:
         """Returns a parameter as the forward pass reads it: the values that its packed form stands for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, overload
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from loom import _native, nn
 from loom._checks import flag, whole
 from loom._manual import ManualLoop
+from loom._morphing import Morphing
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_real_array
 from loom.device import check_device
-from loom.errors import ConfigError, DTypeError, SerializationError, ShapeError, StateError
+from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Coordinate, Extents, coordinates, locate
 from loom.handles import Cell, LayerHandle, brief, place_in_cell
 from loom.measuring import Measures, Observe
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Network", "Sequential", "load"]
 
 
-class Network(ManualLoop):
+class Network(Morphing, ManualLoop):
     """A 3-D grid of cells that hold layers.
 
     `net[z, y, x]` is a cell, `net[z, y, x, l]` a layer in it; `net[y, x]` a cell where
@@ -249,42 +250,6 @@ class Network(ManualLoop):
         """
         self._check_thread()
         self._move(check_device("Network.to", device))
-        return self
-
-    def morph(
-        self,
-        dtype: str,
-        where: Callable[[LayerHandle], object] | None = None,
-        granularity: str | None = None,
-    ) -> Self:
-        """Changes the numeric type that layers compute from.
-
-        The weights are packed as that type and the forward pass reads them; training
-        goes on through them to the full-precision master, which is kept. The network's
-        own precision goes back to the master.
-
-        Args:
-            dtype: The name of a numeric type, such as "int8", "bfloat16" or "ternary"; `loom.dtypes()`
-                lists them. "float32" ("float64" in a network of that precision) is the masters.
-            where: Which layers, as a function of the layer; all where None.
-            granularity: Which weights share a scale: "channel" (each output), "tensor", or
-                "block(n)" (each n inputs of an output); as the type has it where None.
-
-        Returns:
-            The network.
-
-        Raises:
-            DTypeError: The type is unknown, or cannot have that granularity.
-            InvalidValueError: The granularity is unknown, or weights do not fit the type.
-                Nothing has changed then.
-        """
-        if not isinstance(dtype, str):
-            raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {dtype!r}')
-        if granularity is not None and not isinstance(granularity, str):
-            raise ConfigError(f'granularity is "channel", "tensor" or "block(n)", got {granularity!r}')
-        chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
-        self._change_layers()
-        self._native.morph(dtype, chosen, granularity)
         return self
 
     def link(

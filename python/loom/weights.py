@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from loom.errors import DTypeError, StateError
@@ -12,7 +13,7 @@ from loom.errors import DTypeError, StateError
 if TYPE_CHECKING:
     from loom.handles import LayerHandle, Parameters
 
-__all__ = ["PackedParameter", "Version", "Weights"]
+__all__ = ["InputRange", "PackedParameter", "Version", "Weights"]
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,33 @@ class Version:
             "none" where there are no scales.
         current: Whether the master has not changed since it was made; it is made anew before
             anything reads it otherwise.
+        calibration: How its scales are found: "absmax", "percentile(p)" or "mse".
+        rounding: How its weights are rounded: "nearest" or "stochastic".
     """
 
     dtype: str
     granularity: str
     current: bool
+    calibration: str
+    rounding: str
+
+
+@dataclass(frozen=True)
+class InputRange:
+    """What a layer was given to read while `Network.calibrate` measured it.
+
+    Args:
+        absmax: The largest magnitude.
+        percent: The percentage that was asked for.
+        percentile: That percentile of the magnitudes, to one part in 256.
+        mean_squares: The mean square of each feature: of each channel of images, volumes and the signals
+            of convolutions, otherwise of each element of the last axis.
+    """
+
+    absmax: float
+    percent: float
+    percentile: float
+    mean_squares: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -94,6 +117,20 @@ class Weights:
     def versions(self) -> dict[str, Version]:
         """The packed versions by their type."""
         return {entry[0]: Version(*entry) for entry in self._state()["versions"]}
+
+    def unpack(self) -> Weights:
+        """Makes the dropped masters again of the packed weights; see `Network.unpack`.
+
+        Returns:
+            The weights.
+
+        Raises:
+            StateError: They were not dropped.
+        """
+        network = self._layer._network
+        network._change_layers()
+        network._native.unpack([self._layer.at])
+        return self
 
     def nbytes(self, dtype: str | None = None) -> int:
         """Returns the bytes that the weights take, with what stays float and all scales.

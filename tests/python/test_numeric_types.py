@@ -112,3 +112,193 @@ def test_granularities_that_cannot_be_are_refused(
     with pytest.raises(error, match=message):
         net.morph(dtype, granularity=granularity)
     assert net[0, 0, 0, 0].dtype == "float32"
+
+
+def _spread(net: loom.Network) -> None:
+    """Weights of a few sizes, so that scales by different rules differ."""
+    for layer in (net[0, 0, 0, 0], net[0, 0, 1, 0]):
+        weight = np.array(layer.weight)
+        weight[:, ::5] *= 6.0
+        layer.weight = weight
+
+
+@pytest.mark.parametrize("percentile", [50.0, 90.0, 99.5, 100.0])
+def test_percentiles_are_numpys(percentile: float) -> None:
+    net = mlp(units=40)
+    _spread(net)
+    net.morph("int8", calibration=f"percentile({percentile})")
+    layer = net[0, 0, 0, 0]
+    magnitudes = np.abs(layer.weight.astype(np.float64))
+    expected = np.percentile(magnitudes, percentile, axis=1).astype(np.float32) / np.float32(127)
+    np.testing.assert_allclose(layer.weights.scales("weight"), expected, rtol=2e-7)
+    net.morph("uint8", granularity="tensor", calibration=f"percentile({percentile})")
+    low, high = np.percentile(layer.weight.astype(np.float64), [100 - percentile, percentile])
+    expected = (max(high, 0) - min(low, 0)) / 255
+    np.testing.assert_allclose(layer.weights.scales("weight"), [expected], rtol=3e-7)
+
+
+@pytest.mark.parametrize("granularity", ["channel", "tensor", "block(7)"])
+def test_least_error_is_less(granularity: str) -> None:
+    for dtype in ("int4", "uint4", "int2", "float4_e2m1", "ternary"):
+        errors = {}
+        for calibration in ("absmax", "mse"):
+            net = mlp(units=40)
+            _spread(net)
+            net.morph(dtype, granularity=granularity, calibration=calibration)
+            layer = net[0, 0, 0, 0]
+            errors[calibration] = float(np.square(layer.decoded("weight") - layer.weight).sum())
+        assert errors["mse"] < errors["absmax"], dtype
+
+
+def test_measured_inputs_weigh_the_errors(tmp_path: Path) -> None:
+    x = blobs()[0].copy()
+    x[:, 0] *= 40.0
+    net = mlp(units=40)
+    _spread(net)
+    assert net[0, 0, 0, 0].input_range is None
+    net.morph("int4", calibration="mse")
+    plain = net[0, 0, 0, 0].decoded("weight")
+    assert net.calibrate(x, percentile=90.0, batch_size=7) is net
+    layer = net[0, 0, 0, 0]
+    found = layer.input_range
+    assert found is not None
+    assert found.absmax == np.abs(x).max()
+    assert found.percent == 90.0
+    np.testing.assert_allclose(found.percentile, np.percentile(np.abs(x), 90.0), rtol=1 / 128)
+    squares = np.square(x.astype(np.float64)).mean(axis=0)
+    np.testing.assert_allclose(found.mean_squares, squares, rtol=1e-9)
+    weighed = layer.decoded("weight")
+    assert not np.array_equal(weighed, plain)
+
+    def error(decoded: Any) -> float:
+        return float((np.square(decoded - layer.weight) * squares).sum())
+
+    assert error(weighed) < error(plain)
+    hidden = net[0, 0, 1, 0].input_range
+    assert hidden is not None
+    assert hidden.absmax <= 1.0
+    net.save(tmp_path / "calibrated.loom")
+    loaded = loom.load(tmp_path / "calibrated.loom")
+    kept = loaded[0, 0, 0, 0]
+    assert kept.weights.versions["int4"].calibration == "mse"
+    assert kept.input_range is not None
+    np.testing.assert_array_equal(kept.input_range.mean_squares, found.mean_squares)
+    # The next version is made by the same rule.
+    turned = np.array(layer.weight[::-1])
+    for each in (net, loaded):
+        each[0, 0, 0, 0].weight = turned
+    np.testing.assert_array_equal(kept.decoded("weight"), layer.decoded("weight"))
+
+
+def test_stochastic_rounding_is_unbiased_and_between_neighbours() -> None:
+    net = mlp(units=40)
+    net.morph("int4", rounding="stochastic")
+    layer = net[0, 0, 0, 0]
+    assert layer.weights.versions["int4"].rounding == "stochastic"
+    scales = layer.weights.scales("weight")[:, None]
+    before = layer.decoded("weight")
+    assert np.abs(before - layer.weight).max() < scales.max() * 1.0001
+    optimizer = loom.optimizers.SGD()
+    net.set_optimizer(optimizer)
+    x = blobs()[0]
+    total = np.zeros_like(before)
+    draws = 200
+    for _ in range(draws):
+        # A rate of zero moves nothing, but counts, so that the weights are drawn anew.
+        net.backward(np.zeros_like(net.forward(x)))
+        net.apply_gradients(0.0)
+        total += layer.decoded("weight")
+    spread = 5 * 0.5 * scales / np.sqrt(draws)
+    assert (np.abs(total / draws - layer.weight) <= spread + 1e-6).all()
+    assert not np.array_equal(layer.decoded("weight"), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"dtype": "q4_0", "calibration": "mse"}, loom.DTypeError, "q4_0 finds its scales by"),
+        ({"dtype": "mxfp4", "calibration": "percentile(9)"}, loom.DTypeError, "mxfp4 finds its scales"),
+        ({"dtype": "q8_0", "rounding": "stochastic"}, loom.DTypeError, "q8_0 rounds by"),
+        ({"dtype": "float16", "calibration": "mse"}, loom.DTypeError, "float16 has no scales"),
+        ({"dtype": "ternary", "calibration": "percentile"}, loom.DTypeError, "mean magnitude"),
+        ({"dtype": "int8", "calibration": "entropy"}, loom.InvalidValueError, "unknown calibration"),
+        ({"dtype": "int8", "calibration": "percentile(0)"}, loom.InvalidValueError, "above 0"),
+        ({"dtype": "int8", "calibration": 99.9}, loom.ConfigError, "got 99.9"),
+        ({"dtype": "int8", "rounding": "up"}, loom.InvalidValueError, "unknown rounding"),
+        ({"dtype": "int8", "rounding": None}, loom.ConfigError, "got None"),
+    ],
+)
+def test_recipes_that_cannot_be_are_refused(settings: dict[str, Any], error: type, message: str) -> None:
+    net = mlp()
+    with pytest.raises(error, match=message):
+        net.morph(**settings)
+    assert net[0, 0, 0, 0].dtype == "float32"
+
+
+def test_calibrate_refuses_what_it_cannot_measure() -> None:
+    net = mlp()
+    x = blobs()[0]
+    for percentile in (0, 101, "most"):
+        with pytest.raises(loom.ConfigError, match="percentile"):
+            net.calibrate(x, percentile=percentile)  # type: ignore[arg-type]
+    with pytest.raises(loom.ShapeError):
+        net.calibrate(x[:, :-1])
+    with pytest.raises(loom.NonFiniteError):
+        net.calibrate(np.full_like(x, np.nan))
+
+
+@pytest.mark.parametrize("dtype", [name for name in TYPES if name != "float32"])
+def test_a_network_without_masters_is_as_small_as_its_bits(dtype: str, tmp_path: Path) -> None:
+    net = mlp(units=64)
+    x, y = blobs()
+    net.morph(dtype)
+    expected = net.predict(x)
+    bits = net.weight_bytes
+    assert net.drop_master() is net
+    net.save(tmp_path / "small.loom")
+    assert bits <= (tmp_path / "small.loom").stat().st_size <= bits + 2000
+    loaded = loom.load(tmp_path / "small.loom")
+    np.testing.assert_array_equal(loaded.predict(x), expected)
+    weights = loaded[0, 0, 0, 0].weights
+    assert weights.dropped
+    config = loom.TrainingConfig(loss="cross_entropy", learning_rate=0.05, verbose=False)
+    with pytest.raises(loom.StateError, match=r"unpack\(\)"):
+        loom.train(loaded, (x, y), config)
+    weights.unpack()
+    assert not weights.dropped
+    with pytest.raises(loom.StateError, match="nothing to unpack"):
+        weights.unpack()
+    loaded.unpack(where=lambda layer: layer.weights.dropped)
+    with pytest.raises(loom.StateError, match="nothing to unpack"):
+        loaded.unpack()
+    np.testing.assert_array_equal(loaded.predict(x), expected)
+    np.testing.assert_array_equal(loaded[0, 0, 0, 0].weight, loaded[0, 0, 0, 0].decoded("weight"))
+    loom.train(loaded, (x, y), config)
+    assert not np.array_equal(loaded.predict(x), expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_frozen_parameters_stay_while_packed_weights_learn(
+    device: str, request: pytest.FixtureRequest
+) -> None:
+    if device == "gpu":
+        request.getfixturevalue("gpu")
+    x, y = blobs()
+    net = mlp()
+    layer = net[0, 0, 0, 0]
+    net.morph("int4").to(device)
+    assert layer.freeze("bias") is layer
+    assert layer.frozen == ("bias",)
+    with pytest.raises(loom.ConfigError, match="gain"):
+        layer.freeze("gain")
+    layer.bias = np.linspace(-1, 1, 24)
+    bias, weight = layer.bias, layer.weight
+    config = loom.TrainingConfig(loss="cross_entropy", learning_rate=0.02, epochs=2, verbose=False)
+    loom.train(net, (x, y), config)
+    np.testing.assert_array_equal(layer.bias, bias)
+    assert not np.array_equal(layer.weight, weight)
+    copy = loom.Network.from_json(net.to_json())
+    assert copy[0, 0, 0, 0].frozen == ("bias",)
+    layer.unfreeze("bias")
+    loom.train(net, (x, y), config)
+    assert not np.array_equal(layer.bias, bias)

@@ -3,7 +3,7 @@
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{PyError, detached};
 use loom::Network as Engine;
-use loom::dtype::{DType, Granularity};
+use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
 use loom::network::{GradientStatistics, LayerStatistics, LayerValue, PackedParameter};
 use numpy::{PyArray1, PyArrayMethods};
@@ -18,6 +18,9 @@ pub type At = [usize; 4];
 
 /// Numeric type, granularity, codes, scales and zero points.
 type PackedArrays = (&'static str, String, Py<PyAny>, Py<PyAny>, Py<PyAny>);
+
+/// The largest magnitude, the percentage, that percentile, and the mean square of each feature.
+type RangeArrays = (f64, f64, f64, Py<PyAny>);
 
 /// The figures of every layer in one forward pass.
 type Figures = Vec<Py<PyDict>>;
@@ -273,6 +276,18 @@ impl Network {
         Ok(self.write()?.set_trainable(cell, layer, trainable).map_err(PyError::from)?)
     }
 
+    /// The parameters of a layer that no optimizer may move, though the layer is trained.
+    fn frozen(&self, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.frozen().to_vec())
+    }
+
+    /// Keeps a parameter as it is, or lets an optimizer move it again.
+    fn set_frozen(&self, py: Python<'_>, at: At, name: &str, frozen: bool) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        self.change(py, move |engine| engine.set_frozen(cell, layer, name, frozen))
+    }
+
     /// What the learning rate of a layer is multiplied by.
     fn rate_factor(&self, at: At) -> PyResult<f64> {
         let (cell, layer) = split(at);
@@ -355,19 +370,60 @@ impl Network {
         to_numpy(py, tensor)
     }
 
-    /// Changes the numeric type of the layers at these places, or of all.
-    #[pyo3(signature = (dtype, layers=None, granularity=None))]
+    /// Changes the numeric type of the layers at these places, or of all, by a granularity, a calibration and
+    /// a rounding.
     fn morph(
         &self,
         py: Python<'_>,
         dtype: &str,
         layers: Option<Vec<At>>,
-        granularity: Option<&str>,
+        recipe: (Option<String>, String, String),
     ) -> PyResult<()> {
         let dtype = DType::parse(dtype).map_err(PyError::from)?;
-        let granularity = granularity.map(str::parse).transpose().map_err(PyError::from)?;
+        let (granularity, calibration, rounding) = recipe;
+        let granularity =
+            granularity.map(|text| text.parse::<Granularity>()).transpose().map_err(PyError::from)?;
+        let calibration: Calibration = calibration.parse().map_err(PyError::from)?;
+        let rounding: Rounding = rounding.parse().map_err(PyError::from)?;
+        let recipe = Recipe { granularity, calibration, rounding };
         self.change(py, move |engine| {
-            engine.morph_by(dtype, granularity, |placed| {
+            engine.morph_with(dtype, recipe, |placed| {
+                layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
+            })
+        })
+    }
+
+    /// Measures what every layer is given to read over these rows.
+    fn calibrate(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        percent: f64,
+        batch_size: usize,
+    ) -> PyResult<()> {
+        let array = RealArray::borrow(x)?;
+        let view = array.view()?;
+        self.change(py, move |engine| engine.calibrate(view, percent, batch_size))
+    }
+
+    /// What a layer was given to read while that was measured; None where it was not.
+    fn input_range(&self, py: Python<'_>, at: At) -> PyResult<Option<RangeArrays>> {
+        let (cell, layer) = split(at);
+        let engine = self.read()?;
+        let Some(range) = engine.layer(cell, layer).map_err(PyError::from)?.range() else { return Ok(None) };
+        let squares = PyArray1::from_slice(py, &range.mean_squares).into_any().unbind();
+        Ok(Some((range.largest, range.percent, range.percentile, squares)))
+    }
+
+    /// Frees the masters of packed weights.
+    fn drop_masters(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, Engine::drop_masters)
+    }
+
+    /// Makes dropped masters again of the packed weights of the layers at these places, or of all.
+    fn unpack(&self, py: Python<'_>, layers: Option<Vec<At>>) -> PyResult<()> {
+        self.change(py, move |engine| {
+            engine.unpack_where(|placed| {
                 layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
             })
         })
@@ -379,9 +435,16 @@ impl Network {
         self.settle(py)?;
         let (epoch, dropped, versions) = self.look_built(py, move |engine| {
             let Some(store) = engine.weights(cell, layer)? else { return Ok((0, false, Vec::new())) };
-            let versions = store
-                .versions()
-                .map(|(dtype, granularity, current)| (dtype.name(), granularity.to_string(), current));
+            let versions = store.versions().map(|(dtype, granularity, current)| {
+                let Recipe { calibration, rounding, .. } = store.recipe(dtype);
+                (
+                    dtype.name(),
+                    granularity.to_string(),
+                    current,
+                    calibration.to_string(),
+                    rounding.to_string(),
+                )
+            });
             Ok((store.epoch(), store.is_dropped(), versions.collect()))
         })?;
         let state = PyDict::new(py);

@@ -27,6 +27,8 @@ pub enum Use {
     Gumbel = 3,
     /// Gaussian noise.
     Noise = 4,
+    /// Stochastic rounding of weights to codes.
+    Rounding = 5,
 }
 
 /// The number of a layer path with `index` added at its end, from that of the path: several streams of one

@@ -1,5 +1,8 @@
-//! What training allocates: nothing inside a step, and at its peak little more than what it must hold.
+//! What training allocates: nothing inside a step, and at its peak little more than what it must hold; and what
+//! loading a packed network does.
 
+use loom::dtype::{DType, Granularity, Kind};
+use loom::io::SaveOptions;
 use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
 use loom::ops::pointwise::Activation;
 use loom::train::{Examples, LossConfig, Metric, Rows, Trainer, TrainingConfig};
@@ -105,7 +108,7 @@ fn a_step_allocates_nothing() -> Result<()> {
     images.add([0, 0, 0], Conv2D::new(8, [3, 3]).groups(2))?;
     images.add([0, 0, 0], Flatten {})?;
     images.add([0, 0, 0], Dense::new(3))?;
-    images.morph(loom::dtype::DType::Int8)?;
+    images.morph(DType::Int8)?;
     assert_eq!(allocations_of_steps(images, &config)?, 0);
     Ok(())
 }
@@ -140,5 +143,51 @@ fn the_peak_is_close_to_what_training_must_hold() -> Result<()> {
     // Weights, gradients and two moments, and what the layers read and make.
     let needed = 4 * (4 * weights + activations);
     assert!(2 * peak < 3 * needed, "a peak of {peak} bytes for {needed} that are needed");
+    Ok(())
+}
+
+/// A network without masters is a file of its bits, and is loaded without ever being unpacked.
+#[test]
+fn packed_networks_are_loaded_as_small_as_they_are() -> Result<()> {
+    let _alone = ALONE.lock();
+    let (inputs, units) = (768, 512);
+    // Names, shapes and the config, and what the system's own threads take.
+    let header = 4 << 10;
+    for dtype in DType::all().filter(|dtype| *dtype != DType::Float32) {
+        let mut network = Network::sequential([inputs])?;
+        network.add([0, 0, 0], Dense::new(units))?;
+        network.morph(dtype)?;
+        let input = noise(inputs);
+        let expected = network.predict(tensor_view(&[1, inputs], &input)?)?;
+        network.drop_masters()?;
+        let weights = network.weight_bytes();
+        let groups = match dtype.row().kind {
+            Kind::Block => 0,
+            _ if dtype.row().granularity == Granularity::Channel => units,
+            _ if dtype.row().granularity == Granularity::Tensor => 1,
+            _ => 0,
+        };
+        // A scale, and a zero point of as many words as the codes need.
+        let words = match (dtype.row().kind, dtype.row().bits) {
+            (Kind::Affine, 64) => 3,
+            (Kind::Affine, _) => 2,
+            _ => 1,
+        };
+        let codes = (inputs as f64 * units as f64 * dtype.row().bits_per_weight() / 8.0).ceil() as usize;
+        assert_eq!(weights, codes + groups * words * 4 + units * 4, "{dtype}");
+        let bytes = network.to_bytes(SaveOptions::default())?;
+        assert!(bytes.len() <= weights + header, "{dtype}: {} bytes for {weights}", bytes.len());
+        drop(network);
+        // The first load also makes what is made once.
+        Network::from_bytes(&bytes)?;
+        let held = HELD.load(Ordering::SeqCst);
+        PEAK.store(held, Ordering::SeqCst);
+        let loaded = Network::from_bytes(&bytes)?;
+        let peak = PEAK.load(Ordering::SeqCst) - held;
+        // Scales and biases are in memory twice while they are read.
+        let twice = 2 * units * 4 * words;
+        assert!(peak <= weights + twice + 8 * header, "{dtype}: a peak of {peak} bytes for {weights}");
+        assert_eq!(loaded.predict(tensor_view(&[1, inputs], &input)?)?, expected, "{dtype}");
+    }
     Ok(())
 }

@@ -132,7 +132,9 @@ fn execute_step<T: Real>(
     values: &StepValues,
 ) -> Result<()> {
     if let Op::Encode(encode) = &step.op {
-        return access.get_mut()?.stores[encode.store].refresh(cpu);
+        let store = &mut access.get_mut()?.stores[encode.store];
+        store.set_updates(values.optimizer_step);
+        return store.refresh(cpu);
     }
     let rows = run.rows;
     let mut taken: [Option<Taken>; MAX_WRITES] = [const { None }; MAX_WRITES];

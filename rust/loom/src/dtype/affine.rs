@@ -2,7 +2,7 @@
 //! number to the greatest, zero among them.
 
 use super::codec::{Coding, Fit, Statistic};
-use super::symmetric::{magic, quotient};
+use super::symmetric::{integer_drawn, magic, quotient, wide_drawn};
 use crate::cpu::Real;
 
 /// The scale and the zero point of a range.
@@ -73,6 +73,15 @@ macro_rules! affine {
             }
 
             #[inline(always)]
+            fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> $code {
+                let beyond = T::constant(2.0 * $limit);
+                let rounded = integer_drawn(quotient(value, fit).min(beyond).max(-beyond), drawn);
+                let zero = T::from_f64(f64::from(fit.zero as u32));
+                let code = (rounded + zero).max(T::ZERO).min(T::constant($limit));
+                (code + magic()).to_bits_u64() as $code
+            }
+
+            #[inline(always)]
             fn number<T: Real>(code: $code, fit: Fit) -> T {
                 super::symmetric::times(i32::from(code).wrapping_sub(fit.zero as i32), fit)
             }
@@ -125,6 +134,11 @@ impl Coding for Uint32 {
     }
 
     #[inline(always)]
+    fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> u32 {
+        (wide_drawn(quotient(value.to_f64(), fit), drawn) + fit.zero as f64) as u32
+    }
+
+    #[inline(always)]
     fn number<T: Real>(code: u32, fit: Fit) -> T {
         T::from_f64((f64::from(code) - fit.zero as f64) * f64::from(fit.scale))
     }
@@ -150,6 +164,12 @@ impl Coding for Uint64 {
     #[inline(always)]
     fn code<T: Real>(value: T, fit: Fit) -> u64 {
         let rounded = quotient(value.to_f64(), fit).round_ties_even() as i128;
+        (rounded + i128::from(fit.zero)).clamp(0, i128::from(u64::MAX)) as u64
+    }
+
+    #[inline(always)]
+    fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> u64 {
+        let rounded = wide_drawn(quotient(value.to_f64(), fit), drawn) as i128;
         (rounded + i128::from(fit.zero)).clamp(0, i128::from(u64::MAX)) as u64
     }
 

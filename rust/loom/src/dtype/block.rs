@@ -2,6 +2,7 @@
 //! and one output after the other. The last block of an output is filled up with zeros.
 
 use super::packing::{Format, Packing, Refusal, Target};
+use super::recipe::Rule;
 use crate::cpu::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -106,6 +107,7 @@ macro_rules! precision {
             &self,
             packing: &Packing,
             cpu: Option<&Cpu>,
+            _: &Rule<'_>,
             data: &[$type],
             target: Target<'_>,
         ) -> Result<(), Refusal> {

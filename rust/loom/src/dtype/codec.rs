@@ -1,25 +1,18 @@
 //! From a parameter to packed codes with scales, and back, for types whose elements are coded one by one.
 //!
 //! A parameter is a row-major matrix whose columns are the output channels; codes follow each other
-//! in its order, the first in the lowest bits. Scales are found in one pass, cut into columns, and
-//! codes in a second, cut into runs.
+//! in its order, the first in the lowest bits.
 
+#[cfg(test)]
+use super::encode::Encode;
+use super::encode::encode;
 pub(super) use super::groups::Fit;
 use super::groups::{Fits, Grid, RUN};
 use super::packing::{Format, Granularity, Packing, Refusal, Target};
+use super::recipe::Rule;
 use crate::cpu::{Cpu, Isa, Kernel, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Elements that one task encodes: a multiple of [`RUN`].
-const CHUNK: usize = 1 << 14;
-/// Columns that one task finds scales for.
-const COLUMNS: usize = 128;
-/// Lanes that a mean is summed in.
-const LANES: usize = 16;
-/// A power of two that keeps sums of any numbers of a precision finite.
-const SHRINK: f64 = 1.0 / (1u64 << 62) as f64;
 
 /// What of a group of elements its scale is made from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,6 +90,11 @@ pub(super) trait Coding: Send + Sync + 'static {
     /// The code of a number; bits above [`BITS`](Coding::BITS) are anything.
     fn code<T: Real>(value: T, fit: Fit) -> Self::Code;
 
+    /// The code of one of the two numbers next to `value` that codes stand for: of the upper one where the
+    /// uniform number `drawn` in [0, 1) is less than how far `value` is from the lower one, as a part of their
+    /// distance. Beyond all of them, of the last.
+    fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> Self::Code;
+
     /// Whether a code stands for a finite number.
     fn holds(code: Self::Code) -> bool {
         let _ = code;
@@ -128,7 +126,7 @@ impl<C> Flat<C> {
 
 /// Packs the codes of whole bytes, or of the last few elements.
 #[inline(always)]
-fn pack<C: Coding>(codes: &[C::Code], bytes: &mut [u8]) {
+pub(super) fn pack<C: Coding>(codes: &[C::Code], bytes: &mut [u8]) {
     if C::BITS < 8 {
         let (per, mask) = (8 / C::BITS, (1u32 << C::BITS) - 1);
         for (byte, codes) in bytes.iter_mut().zip(codes.chunks(per)) {
@@ -184,187 +182,6 @@ fn wgsl_number<C: Coding>() -> String {
     format!("    {zero}\n    {}\n    return {result};\n", C::wgsl())
 }
 
-fn for_each_chunk<A: Send>(
-    cpu: Option<&Cpu>,
-    data: &mut [A],
-    chunk: usize,
-    body: &(dyn Fn(usize, &mut [A]) + Sync),
-) {
-    match cpu {
-        Some(cpu) if data.len() > chunk => cpu.pool().for_each_chunk(data, chunk, body),
-        _ => data.chunks_mut(chunk).enumerate().for_each(|(task, piece)| body(task, piece)),
-    }
-}
-
-fn encode<T: Real, C: Coding>(
-    packing: &Packing,
-    cpu: Option<&Cpu>,
-    data: &[T],
-    target: Target<'_>,
-) -> Result<(), Refusal> {
-    let Target { bytes, scales } = target;
-    let isa = cpu.map_or(Isa::portable(), Cpu::isa);
-    let grid = Grid::of(packing);
-    let refused = AtomicBool::new(false);
-    let refuse = |fine: bool| {
-        if !fine {
-            refused.store(true, Ordering::Relaxed);
-        }
-    };
-    if C::WORDS > 0 && !data.is_empty() {
-        let blocks = data.chunks(grid.block * grid.columns).zip(scales.chunks_mut(grid.columns * C::WORDS));
-        for (data, scales) in blocks {
-            for_each_chunk(cpu, scales, COLUMNS * C::WORDS, &|task, scales| {
-                let first = task * COLUMNS;
-                refuse(T::dispatch(
-                    isa,
-                    Find::<T, C> { data, columns: grid.columns, first, scales, coding: PhantomData },
-                ));
-            });
-        }
-    }
-    let scales = &*scales;
-    for_each_chunk(cpu, bytes, CHUNK * C::BITS / 8, &|task, bytes| {
-        let first = task * CHUNK;
-        let data = &data[first..data.len().min(first + CHUNK)];
-        refuse(T::dispatch(isa, Encode::<T, C> { grid, data, scales, first, bytes, coding: PhantomData }));
-    });
-    if refused.load(Ordering::Relaxed) { Err(first_refusal::<T, C>(data)) } else { Ok(()) }
-}
-
-/// Looks for the first element that was refused, once it is known that there is one.
-#[cold]
-fn first_refusal<T: Real, C: Coding>(data: &[T]) -> Refusal {
-    if let Some(index) = data.iter().position(|value| !value.is_finite()) {
-        return Refusal::NonFinite { index };
-    }
-    let overflows = |value: &T| match C::STATISTIC {
-        Statistic::None => !C::holds(C::code(*value, Fit::default())),
-        Statistic::Range => C::fit(value.min(T::ZERO), value.max(T::ZERO)).is_none(),
-        Statistic::Largest | Statistic::Mean => C::fit(value.abs(), T::ZERO).is_none(),
-    };
-    Refusal::Overflow { index: data.iter().position(overflows).unwrap_or(0) }
-}
-
-/// The scales of some columns of the rows of one group; false where an element is not finite or no
-/// scale will do.
-struct Find<'a, T, C> {
-    data: &'a [T],
-    columns: usize,
-    /// The column of the first scale.
-    first: usize,
-    scales: &'a mut [f32],
-    coding: PhantomData<C>,
-}
-
-impl<T: Real, C: Coding> Find<'_, T, C> {
-    /// The sums of magnitudes times `factor`: 16 lanes by row, then one tree.
-    #[inline(always)]
-    fn sums(&self, factor: T, sums: &mut [T]) {
-        let mut lanes = [[T::ZERO; COLUMNS]; LANES];
-        for (row, values) in self.data.chunks_exact(self.columns).enumerate() {
-            for (sum, value) in lanes[row % LANES][..sums.len()].iter_mut().zip(&values[self.first..]) {
-                *sum += value.abs() * factor;
-            }
-        }
-        for half in [8, 4, 2, 1] {
-            let (low, high) = lanes.split_at_mut(half);
-            for (low, high) in low.iter_mut().zip(high) {
-                low.iter_mut().zip(high).for_each(|(low, high)| *low += *high);
-            }
-        }
-        sums.copy_from_slice(&lanes[0][..sums.len()]);
-    }
-}
-
-impl<T: Real, C: Coding> Kernel<T> for Find<'_, T, C> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) -> bool {
-        let count = self.scales.len() / C::WORDS;
-        let (mut first, mut second) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
-        let (first, second) = (&mut first[..count], &mut second[..count]);
-        let mut fine = true;
-        for row in self.data.chunks_exact(self.columns) {
-            let row = &row[self.first..][..count];
-            if C::STATISTIC == Statistic::Range {
-                for ((low, high), value) in first.iter_mut().zip(second.iter_mut()).zip(row) {
-                    fine &= value.abs() < T::INFINITY;
-                    *low = value.min(*low);
-                    *high = value.max(*high);
-                }
-            } else {
-                for (largest, value) in first.iter_mut().zip(row) {
-                    let magnitude = value.abs();
-                    fine &= magnitude < T::INFINITY;
-                    *largest = magnitude.max(*largest);
-                }
-            }
-        }
-        if C::STATISTIC == Statistic::Mean && fine {
-            let elements = T::from_usize(self.data.len() / self.columns);
-            self.sums(T::ONE, first);
-            if first.iter().all(|sum| sum.is_finite()) {
-                first.iter_mut().for_each(|sum| *sum /= elements);
-            } else {
-                self.sums(T::constant(SHRINK), first);
-                first.iter_mut().for_each(|sum| *sum = *sum / elements / T::constant(SHRINK));
-            }
-        }
-        let numbers = first.iter().zip(second.iter());
-        for (words, (first, second)) in self.scales.chunks_exact_mut(C::WORDS).zip(numbers) {
-            let found = C::fit(*first, *second);
-            // Where there is no scale, any number will do: the result is refused.
-            fine &= found.is_some();
-            let fit = found.unwrap_or(Fit { scale: 1.0, zero: 0 });
-            words[0] = fit.scale;
-            if C::WORDS > 1 {
-                words[1] = f32::from_bits(fit.zero as u32);
-            }
-            if C::WORDS > 2 {
-                words[2] = f32::from_bits((fit.zero >> 32) as u32);
-            }
-        }
-        fine
-    }
-}
-
-struct Encode<'a, T, C> {
-    grid: Grid,
-    data: &'a [T],
-    scales: &'a [f32],
-    /// The number of the first element.
-    first: usize,
-    bytes: &'a mut [u8],
-    coding: PhantomData<C>,
-}
-
-impl<T: Real, C: Coding> Kernel<T> for Encode<'_, T, C> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) -> bool {
-        let mut fits = Fits::NEW;
-        let mut codes = [C::Code::default(); RUN];
-        let mut fine = true;
-        let runs = self.data.chunks(RUN).zip(self.bytes.chunks_mut(RUN * C::BITS / 8));
-        for (number, (data, bytes)) in runs.enumerate() {
-            let codes = &mut codes[..data.len()];
-            fits.fill(C::WORDS, self.grid, self.scales, self.first + number * RUN, data.len());
-            for ((code, value), fit) in codes.iter_mut().zip(data).zip(fits.iter()) {
-                *code = C::code(*value, fit);
-                if C::STATISTIC == Statistic::None {
-                    // NaN is caught on the value: its bits may have been carried past the exponent.
-                    fine &= C::holds(*code) & value.is_finite();
-                }
-            }
-            pack::<C>(codes, bytes);
-        }
-        fine
-    }
-}
-
 /// Elements of a row that follow each other, decoded.
 struct Decode<'a, T, C> {
     grid: Grid,
@@ -417,10 +234,11 @@ macro_rules! precision {
             &self,
             packing: &Packing,
             cpu: Option<&Cpu>,
+            rule: &Rule<'_>,
             data: &[$type],
             target: Target<'_>,
         ) -> Result<(), Refusal> {
-            encode::<$type, C>(packing, cpu, data, target)
+            encode::<$type, C>(packing, cpu, rule, data, target)
         }
 
         fn $decode(
@@ -466,13 +284,13 @@ impl<C: Coding> Format for Flat<C> {
     #[cfg(test)]
     fn encode_held_f32(&self, packing: &Packing, data: &[f32], bytes: &mut [u8], scales: &[f32]) {
         let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        f32::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, bytes, coding });
+        f32::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
     }
 
     #[cfg(test)]
     fn encode_held_f64(&self, packing: &Packing, data: &[f64], bytes: &mut [u8], scales: &[f32]) {
         let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        f64::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, bytes, coding });
+        f64::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
     }
 
     fn wgsl(&self, packing: &Packing) -> String {

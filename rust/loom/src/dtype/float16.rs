@@ -64,6 +64,19 @@ pub(super) fn to_f32_odd<T: Real>(value: T) -> f32 {
     }
 }
 
+/// The number next to `value`, towards zero or away from it, of those with so many bits of fraction and this
+/// bias of the exponent, however large: away where `drawn` is less than how far `value` is from the other.
+#[inline(always)]
+pub(super) fn float_drawn(value: f32, drawn: f32, fraction: u32, bias: u32) -> f32 {
+    let magnitude = value.abs();
+    // Of the subnormals, or of the number's own power of two.
+    let exponent = (magnitude.to_bits() >> 23).max(128 - bias);
+    let unit = f32::from_bits((exponent - fraction) << 23);
+    // A power of two: the quotient and the product are exact.
+    let drawn = super::symmetric::integer_drawn(magnitude / unit, drawn) * unit;
+    if value.is_sign_negative() { -drawn } else { drawn }
+}
+
 /// bfloat16.
 pub(super) struct BFloat16;
 
@@ -76,6 +89,15 @@ impl Coding for BFloat16 {
     #[inline(always)]
     fn code<T: Real>(value: T, _: Fit) -> u16 {
         f32_to_bfloat16(to_f32_odd(value))
+    }
+
+    #[inline(always)]
+    fn drawn<T: Real>(value: T, _: Fit, drawn: f32) -> u16 {
+        let bits = to_f32_odd(value).to_bits();
+        // Carries into the kept half as often as the dropped one is large; past the largest number, not at all.
+        let (sign, magnitude) = (bits >> 16 & 0x8000, bits & 0x7FFF_FFFF);
+        let carried = (magnitude + 0xFFFF - (drawn * 65536.0) as u32) >> 16;
+        (sign | carried.min(0x7F7F)) as u16
     }
 
     /// Whether not all of the exponent's bits are set.
@@ -106,6 +128,11 @@ impl Coding for Float16 {
     #[inline(always)]
     fn code<T: Real>(value: T, _: Fit) -> u16 {
         f32_to_float16(to_f32_odd(value))
+    }
+
+    #[inline(always)]
+    fn drawn<T: Real>(value: T, _: Fit, drawn: f32) -> u16 {
+        f32_to_float16(float_drawn(to_f32_odd(value), drawn, 10, 15).clamp(-65504.0, 65504.0))
     }
 
     /// Whether not all of the exponent's bits are set.

@@ -14,6 +14,22 @@ pub(super) struct Fit {
     pub zero: u64,
 }
 
+impl Fit {
+    /// Into the words of a group.
+    #[inline(always)]
+    pub fn write(self, words: &mut [f32]) {
+        let halves = [self.scale, f32::from_bits(self.zero as u32), f32::from_bits((self.zero >> 32) as u32)];
+        words.copy_from_slice(&halves[..words.len()]);
+    }
+
+    /// From the words of a group.
+    #[inline(always)]
+    pub fn read(words: &[f32]) -> Self {
+        let word = |number: usize| words.get(number).map_or(0, |word| u64::from(word.to_bits()));
+        Fit { scale: words[0], zero: word(1) | word(2) << 32 }
+    }
+}
+
 /// Where the scales of a parameter are: a group for each column of each so many rows.
 #[derive(Clone, Copy)]
 pub(super) struct Grid {
@@ -33,11 +49,6 @@ impl Grid {
     fn group(&self, element: usize) -> usize {
         element / self.columns / self.block * self.columns + element % self.columns
     }
-}
-
-fn fit_of(words: &[f32]) -> Fit {
-    let word = |number: usize| words.get(number).map_or(0, |word| u64::from(word.to_bits()));
-    Fit { scale: words[0], zero: word(1) | word(2) << 32 }
 }
 
 /// The scales and zeros of elements that follow each other.
@@ -63,7 +74,7 @@ impl Fits {
             if grid.columns == 1 {
                 // The rest of a group.
                 done = len.min(done + grid.block - element % grid.block);
-                let fit = fit_of(&words[group..][..per]);
+                let fit = Fit::read(&words[group..][..per]);
                 self.scales[start..done].fill(fit.scale);
                 self.zeros[start..done].fill(fit.zero);
                 continue;
@@ -76,7 +87,7 @@ impl Fits {
             }
             let fits = self.scales[start..done].iter_mut().zip(&mut self.zeros[start..done]);
             for ((scale, zero), words) in fits.zip(words.chunks_exact(per)) {
-                let fit = fit_of(words);
+                let fit = Fit::read(words);
                 (*scale, *zero) = (fit.scale, fit.zero);
             }
         }

@@ -3,12 +3,15 @@
 mod affine;
 mod block;
 mod codec;
+mod encode;
 mod float16;
 mod ggml;
 mod groups;
 mod microscaling;
 mod packing;
 mod plain;
+mod recipe;
+mod search;
 mod small_float;
 mod symmetric;
 #[cfg(test)]
@@ -20,6 +23,7 @@ pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f
 #[cfg(feature = "gpu")]
 pub(crate) use packing::{GpuEncoding, GpuStatistic};
 pub use packing::{Granularity, Packing, Refusal};
+pub use recipe::{Calibration, Recipe, Rounding, Rule};
 
 use crate::cpu::{Cpu, Isa, Real};
 use crate::{Error, Result, error};
@@ -295,14 +299,15 @@ impl<'de> Deserialize<'de> for DType {
 }
 
 /// Packs the parameter `name` into [`bytes`](Packing::bytes) bytes and
-/// [`scale_words`](Packing::scale_words) words of scales, on the threads of `cpu` or on this one, with
-/// the same result.
+/// [`scale_words`](Packing::scale_words) words of scales by a rule that the type can have, on the threads
+/// of `cpu` or on this one, with the same result.
 ///
 /// # Errors
 /// [`Error::NonFinite`] for a parameter that holds NaN or infinity, [`Error::Value`] for one with a weight
 /// that the type cannot hold.
 pub fn encode_as<T: Real>(
     packing: &Packing,
+    rule: &Rule<'_>,
     cpu: Option<&Cpu>,
     name: &str,
     data: &[T],
@@ -310,7 +315,7 @@ pub fn encode_as<T: Real>(
     scales: &mut [f32],
 ) -> Result<()> {
     let dtype = packing.dtype;
-    packing.encode(cpu, data, bytes, scales).map_err(|refusal| match refusal {
+    packing.encode_by(rule, cpu, data, bytes, scales).map_err(|refusal| match refusal {
         Refusal::NonFinite { index } => Error::NonFinite(format!(
             "parameter \"{name}\" holds {} at element {index}, so it cannot be packed as {dtype}; \
              set it to finite values first",
@@ -338,7 +343,7 @@ pub fn encode<T: Real>(
     scales: &mut [f32],
 ) -> Result<()> {
     let packing = Packing::new(dtype, data.len() / channels.max(1), channels);
-    encode_as(&packing, cpu, name, data, bytes, scales)
+    encode_as(&packing, &Rule::default(), cpu, name, data, bytes, scales)
 }
 
 /// Unpacks what [`encode`] made.

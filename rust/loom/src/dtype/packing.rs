@@ -1,6 +1,7 @@
 //! How a parameter is packed: its type, what shares a scale, and its extents.
 
 use super::DType;
+use super::recipe::Rule;
 use crate::cpu::{Cpu, Isa, Real};
 use crate::tensor::Precision;
 use crate::{Error, Result};
@@ -122,6 +123,7 @@ pub(super) trait Format: Send + Sync {
         &self,
         how: &Packing,
         cpu: Option<&Cpu>,
+        rule: &Rule<'_>,
         data: &[f32],
         to: Target<'_>,
     ) -> Result<(), Refusal>;
@@ -130,6 +132,7 @@ pub(super) trait Format: Send + Sync {
         &self,
         how: &Packing,
         cpu: Option<&Cpu>,
+        rule: &Rule<'_>,
         data: &[f64],
         to: Target<'_>,
     ) -> Result<(), Refusal>;
@@ -255,14 +258,30 @@ impl Packing {
         bytes: &mut [u8],
         scales: &mut [f32],
     ) -> Result<(), Refusal> {
+        self.encode_by(&Rule::default(), cpu, data, bytes, scales)
+    }
+
+    /// [`encode`](Packing::encode) by a rule that the type can have.
+    ///
+    /// # Errors
+    /// As `encode`.
+    pub fn encode_by<T: Real>(
+        &self,
+        rule: &Rule<'_>,
+        cpu: Option<&Cpu>,
+        data: &[T],
+        bytes: &mut [u8],
+        scales: &mut [f32],
+    ) -> Result<(), Refusal> {
+        debug_assert!(rule.importance.is_empty() || rule.importance.len() == self.rows);
         debug_assert_eq!((data.len(), scales.len()), (self.elements(), self.scale_words()));
         debug_assert_eq!(bytes.len(), self.bytes());
         let to = Target { bytes, scales };
         match T::PRECISION {
             Precision::Float32 | Precision::Mixed => {
-                self.format().encode_f32(self, cpu, bytemuck::cast_slice(data), to)
+                self.format().encode_f32(self, cpu, rule, bytemuck::cast_slice(data), to)
             }
-            Precision::Float64 => self.format().encode_f64(self, cpu, bytemuck::cast_slice(data), to),
+            Precision::Float64 => self.format().encode_f64(self, cpu, rule, bytemuck::cast_slice(data), to),
         }
     }
 

@@ -18,6 +18,18 @@ impl Coding for Float32 {
     }
 
     #[inline(always)]
+    fn drawn<T: Real>(value: T, _: Fit, drawn: f32) -> u32 {
+        let (exact, nearest) = (value.to_f64(), value.to_f32());
+        let (below, above) = match f64::from(nearest) > exact {
+            true => (nearest.next_down(), nearest),
+            false => (nearest, nearest.next_up()),
+        };
+        let part = (exact - f64::from(below)) / (f64::from(above) - f64::from(below));
+        let found = if f64::from(drawn) < part && above.is_finite() { above } else { below };
+        if found.is_finite() { found.to_bits() } else { nearest.to_bits() }
+    }
+
+    #[inline(always)]
     fn holds(code: u32) -> bool {
         f32::from_bits(code).is_finite()
     }
@@ -44,6 +56,11 @@ impl Coding for Float64 {
     #[inline(always)]
     fn code<T: Real>(value: T, _: Fit) -> u64 {
         value.to_f64().to_bits()
+    }
+
+    #[inline(always)]
+    fn drawn<T: Real>(value: T, fit: Fit, _: f32) -> u64 {
+        Self::code(value, fit)
     }
 
     #[inline(always)]

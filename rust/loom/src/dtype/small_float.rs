@@ -2,7 +2,7 @@
 //! magnitude) / (largest number).
 
 use super::codec::{Coding, Fit, Statistic};
-use super::float16::to_f32_odd;
+use super::float16::{float_drawn, to_f32_odd};
 use super::symmetric::{quotient, scale_of};
 use crate::cpu::Real;
 
@@ -40,6 +40,13 @@ pub(super) trait SmallFloat: Send + Sync + 'static {
         let code = if magnitude < (128 - Self::BIAS) << 23 { subnormal } else { normal };
         let code = code.min(u32::from(Self::LARGEST)) as u8;
         code | if sign == 1 { Self::SIGN } else { 0 }
+    }
+
+    /// The code of the number below or above in magnitude: above where `drawn` is less than how far `value` is
+    /// from the one below.
+    #[inline(always)]
+    fn drawn_next(value: f32, drawn: f32) -> u8 {
+        Self::nearest(float_drawn(value, drawn, Self::FRACTION, Self::BIAS))
     }
 
     /// The number of a finite code.
@@ -80,6 +87,11 @@ macro_rules! small_float {
             #[inline(always)]
             fn code<T: Real>(value: T, fit: Fit) -> u8 {
                 Self::nearest(to_f32_odd(quotient(value, fit)))
+            }
+
+            #[inline(always)]
+            fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> u8 {
+                Self::drawn_next(to_f32_odd(quotient(value, fit)), drawn)
             }
 
             #[inline(always)]

@@ -29,6 +29,22 @@ pub(super) fn magic<T: Real>() -> T {
     }
 }
 
+/// The integer below or above a number of less than 2^22, or 2^51 in double precision: above where `drawn`
+/// is less than how far it is from the one below.
+#[inline(always)]
+pub(super) fn integer_drawn<T: Real>(value: T, drawn: f32) -> T {
+    let nearest = (value + magic()) - magic();
+    let below = if nearest > value { nearest - T::ONE } else { nearest };
+    if T::from_f64(f64::from(drawn)) < value - below { below + T::ONE } else { below }
+}
+
+/// [`integer_drawn`] for numbers of any size.
+#[inline(always)]
+pub(super) fn wide_drawn(value: f64, drawn: f32) -> f64 {
+    let below = value.floor();
+    if f64::from(drawn) < value - below { below + 1.0 } else { below }
+}
+
 #[inline(always)]
 pub(super) fn quotient<T: Real>(value: T, fit: Fit) -> T {
     value / T::from_f64(f64::from(fit.scale))
@@ -67,6 +83,13 @@ macro_rules! symmetric {
             fn code<T: Real>(value: T, fit: Fit) -> $code {
                 let limit = T::constant($limit);
                 (quotient(value, fit).min(limit).max(-limit) + magic()).to_bits_u64() as $code
+            }
+
+            #[inline(always)]
+            fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> $code {
+                let limit = T::constant($limit);
+                let rounded = integer_drawn(quotient(value, fit).min(limit).max(-limit), drawn);
+                (rounded + magic()).to_bits_u64() as $code
             }
 
             #[inline(always)]
@@ -121,6 +144,12 @@ impl Coding for Int32 {
     }
 
     #[inline(always)]
+    fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> u32 {
+        let limit = f64::from(i32::MAX);
+        wide_drawn(quotient(value.to_f64(), fit), drawn).clamp(-limit, limit) as i32 as u32
+    }
+
+    #[inline(always)]
     fn number<T: Real>(code: u32, fit: Fit) -> T {
         T::from_f64(f64::from(code as i32) * f64::from(fit.scale))
     }
@@ -147,6 +176,11 @@ impl Coding for Int64 {
     fn code<T: Real>(value: T, fit: Fit) -> u64 {
         // The cast saturates.
         (quotient(value.to_f64(), fit).round_ties_even() as i64).max(-i64::MAX) as u64
+    }
+
+    #[inline(always)]
+    fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> u64 {
+        (wide_drawn(quotient(value.to_f64(), fit), drawn) as i64).max(-i64::MAX) as u64
     }
 
     #[inline(always)]
@@ -182,6 +216,16 @@ impl Coding for Binary {
     #[inline(always)]
     fn code<T: Real>(value: T, _: Fit) -> u8 {
         u8::from(value >= T::ZERO)
+    }
+
+    /// Its neighbours are -S and S.
+    #[inline(always)]
+    fn drawn<T: Real>(value: T, fit: Fit, drawn: f32) -> u8 {
+        if fit.scale == 0.0 {
+            return 1;
+        }
+        let part = (quotient(value, fit).min(T::ONE).max(-T::ONE) + T::ONE) * T::constant(0.5);
+        u8::from(T::from_f64(f64::from(drawn)) < part)
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Packed parameters for tests.
 
-use super::{DType, Granularity, Packing, encode_as};
+use super::{DType, Granularity, Packing, Rule, encode_as};
 use crate::cpu::{Isa, Real};
 use crate::tensor::Buffer;
 
@@ -23,11 +23,22 @@ pub(crate) fn sample_by<T: Real>(
     data: &[T],
     channels: usize,
 ) -> Sample {
+    sample_with(dtype, granularity, &Rule::default(), data, channels)
+}
+
+/// [`sample_by`] by a rule.
+pub(crate) fn sample_with<T: Real>(
+    dtype: DType,
+    granularity: Option<Granularity>,
+    rule: &Rule<'_>,
+    data: &[T],
+    channels: usize,
+) -> Sample {
     let granularity = dtype.granularity(granularity).unwrap();
     let packing = Packing::new(dtype, data.len() / channels, channels).with(granularity);
     let mut bytes = Buffer::zeroed(packing.bytes());
     let mut scales = vec![0.0; packing.scale_words()];
-    encode_as(&packing, None, "weight", data, bytes.bytes_mut(), &mut scales).unwrap();
+    encode_as(&packing, rule, None, "weight", data, bytes.bytes_mut(), &mut scales).unwrap();
     Sample { packing, bytes, scales }
 }
 

@@ -348,7 +348,10 @@ impl Mirror {
     /// What encoding a store's active version reads and writes.
     pub(super) fn versions(&self, index: usize, registry: &Registry) -> Result<Vec<VersionOperands>> {
         let store = &registry.stores()[index];
-        let Some(dtype) = store.active() else { return Ok(Vec::new()) };
+        // What the host encodes is made anew before it is read.
+        let Some(dtype) = store.active().filter(|_| !store.encodes_on_host()) else {
+            return Ok(Vec::new());
+        };
         let mut operands = Vec::new();
         for (number, info) in store.parameters().iter().enumerate().filter(|(_, info)| info.morphable) {
             let parameter = ParameterRef { store: index, parameter: Some(number) };

@@ -2,14 +2,17 @@
 //!
 //! Tensors are named `z.y.x.l.name` (masters in the outside's layout, and what layers keep beside them), `z.y.x.l.name@dtype` and
 //! `z.y.x.l.name@dtype.scale` (packed codes in storage order and their scales), and
-//! `z.y.x.l@moment.name` (an optimizer's flat moments); those of `watched.rs` come beside them. The
+//! `z.y.x.l@moment.name` (an optimizer's flat moments); those of `watched.rs` and `calibrated.rs` come beside
+//! them. `z.y.x.l.name@importance` is what a search for scales weighs the errors of a parameter's rows by. The
 //! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training` and
 //! `loom.watched`.
 
 use super::watched::Watched;
 use super::{Extra, atomic};
 use crate::dtype::DType;
+use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
+use crate::program::LayerPath;
 use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
 use crate::train::OptimizerState;
 use crate::{Error, Result};
@@ -20,6 +23,9 @@ use std::path::Path;
 
 /// The version of the format that is written.
 pub const FORMAT: &str = "1";
+
+/// What ends the name of the mean squares that a parameter's rows multiply.
+const IMPORTANCE: &str = "importance";
 
 /// What is saved beside weights and config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +104,7 @@ impl Network {
                 entries.push((name, real_entry(&state.tensor(self.precision())?)));
             }
         }
+        self.collect_ranges(&mut entries);
         for placed in self.owners() {
             let Some(store) = placed.store else { continue };
             self.collect_weights(placed, store, &mut entries)?;
@@ -134,6 +141,11 @@ impl Network {
             let name = format!("{}.{}", placed.path, info.name);
             if !(weights.is_dropped() && info.morphable) {
                 entries.push((name.clone(), real_entry(&weights.get(index)?)));
+            }
+            let importance = weights.importance(index);
+            if !importance.is_empty() {
+                let (shape, bytes) = (vec![importance.len()], bytemuck::cast_slice(importance).to_vec());
+                entries.push((format!("{name}@{IMPORTANCE}"), Entry { dtype: Dtype::F32, shape, bytes }));
             }
             if let Some(dtype) = placed.dtype.filter(|_| info.morphable) {
                 let (packing, packed, scales) = weights.version(dtype, index)?;
@@ -202,11 +214,24 @@ impl Network {
         // Initial weights are made and replaced; versions come from the file, not from them.
         let dtypes: Vec<Option<DType>> = network.layers().map(|placed| placed.dtype).collect();
         network.cells.iter_mut().flatten().for_each(|placed| placed.dtype = None);
-        network.build().map_err(damaged)?;
+        // What was saved without its master gets none: its packed weights are all there is.
+        let of_layers = network.layers().map(|placed| placed.path.clone()).zip(&dtypes);
+        let typed: Vec<LayerPath> =
+            of_layers.filter_map(|(path, dtype)| dtype.is_some().then_some(path)).collect();
+        let has_master =
+            |placed: &PlacedLayer, name: &str| tensors.tensor(&format!("{}.{name}", placed.path)).is_ok();
+        let packed = |placed: &PlacedLayer, specs: &[ParameterSpec]| {
+            let mut morphable = specs.iter().filter(|spec| spec.morphable).peekable();
+            typed.contains(&placed.path)
+                && morphable.peek().is_some()
+                && morphable.all(|spec| !has_master(placed, &spec.name))
+        };
+        network.build_with(&packed).map_err(damaged)?;
         for (placed, dtype) in network.cells.iter_mut().flatten().zip(dtypes) {
             placed.dtype = dtype.filter(|_| placed.store.is_some());
         }
         network.restore_weights(&tensors)?;
+        network.restore_ranges(&tensors)?;
         if let Some(state) = metadata.get("loom.training") {
             let state: OptimizerState = serde_json::from_str(state)
                 .map_err(|error| Error::Serialization(format!("the training state is damaged: {error}")))?;
@@ -234,19 +259,24 @@ impl Network {
             let Some(store) = placed.store else { continue };
             let weights = &mut self.registry.stores[store];
             let parameters = weights.parameters().to_vec();
-            let mut dropped = false;
             for (index, info) in parameters.iter().enumerate() {
                 let name = format!("{}.{}", placed.path, info.name);
-                if placed.dtype.is_some() && info.morphable && tensors.tensor(&name).is_err() {
-                    // The network was saved without this master; its packed version must be there.
-                    dropped = true;
+                if let Ok(importance) = tensors.tensor(&format!("{name}@{IMPORTANCE}")) {
+                    let importance = Buffer::from_slice(importance.data());
+                    weights.set_importance(index, importance.as_slice().to_vec()).map_err(damaged)?;
+                }
+                if weights.is_dropped() && info.morphable {
                     continue;
                 }
                 let values = real_tensor(tensors, &name, precision)?;
-                weights.set(index, &values.view()).map_err(damaged)?;
+                match weights.is_dropped() {
+                    true => weights.restore_kept(index, &values.view())?,
+                    false => weights.set(index, &values.view()).map_err(damaged)?,
+                }
             }
             let Some(dtype) = placed.dtype else { continue };
-            let granularity = dtype.granularity(placed.granularity).map_err(damaged)?;
+            let recipe = placed.recipe.checked(dtype).map_err(damaged)?;
+            let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
             for (index, info) in parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
                 let name = format!("{}.{}@{dtype}", placed.path, info.name);
                 let packed = tensors.tensor(&name).map_err(unreadable)?;
@@ -257,10 +287,7 @@ impl Network {
                     ),
                 };
                 let version = (packed.data(), scales.as_slice());
-                weights.set_version(dtype, granularity, index, version)?;
-            }
-            if dropped {
-                weights.drop_master().map_err(damaged)?;
+                weights.set_version(dtype, recipe, index, version)?;
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Files: checkpoints in safetensors.
 
 mod atomic;
+mod calibrated;
 mod checkpoint;
 mod extra;
 mod watched;

@@ -22,6 +22,8 @@ mod gated;
 #[cfg(test)]
 mod golden;
 mod kmeans;
+#[cfg(test)]
+mod learning_types;
 mod masked;
 mod normalization;
 #[cfg(test)]

@@ -272,10 +272,10 @@ impl Stepper {
         network.zero_gradients();
         let exploded = action != Action::Apply;
         if exploded {
-            network.synchronize_after_rollback()?;
             let state = &mut network.optimizer_state;
             state.step += 1;
             state.updates = state.updates.saturating_sub(u64::from(action == Action::RollBack));
+            network.synchronize_after_rollback()?;
             self.result.explosions += 1;
         } else {
             count_update(network);

@@ -7,8 +7,9 @@ use crate::layers::ParameterSpec;
 use crate::program::LayerPath;
 use crate::random::{Stream, Use};
 use crate::tensor::{Precision, Shape};
-use crate::weights::WeightStore;
+use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result};
+use std::borrow::Cow;
 
 /// Extents of what a layer reads and makes.
 struct LayerShapes {
@@ -26,6 +27,15 @@ impl Network {
     /// [`Error::Shape`] listing every layer whose input does not fit, with its cell, what it
     /// expected and what it got; [`Error::Value`] where there is no layer at all.
     pub fn build(&mut self) -> Result<()> {
+        self.build_with(&|_, _| false)
+    }
+
+    /// [`build`](Network::build), but without masters, and so without initial weights, in new layers for which
+    /// `packed` says so.
+    pub(crate) fn build_with(
+        &mut self,
+        packed: &dyn Fn(&PlacedLayer, &[ParameterSpec]) -> bool,
+    ) -> Result<()> {
         if self.built {
             return Ok(());
         }
@@ -47,7 +57,11 @@ impl Network {
             stores.push(match existing {
                 Some(_) => None,
                 None => {
-                    Some(self.initial_store(placed.path.hash32(), &specs).map_err(|e| at_layer(placed, e))?)
+                    let made = match packed(placed, &specs) {
+                        true => WeightStore::without_master(self.precision, &layouts_of(&specs)),
+                        false => self.initial_store(placed.path.hash32(), &specs),
+                    };
+                    Some(made.map_err(|error| at_layer(placed, error))?)
                 }
             });
         }
@@ -272,8 +286,7 @@ impl Network {
     }
 
     pub(crate) fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
-        let layouts: Vec<_> =
-            specs.iter().map(|spec| (spec.name.clone(), spec.layout.clone(), spec.morphable)).collect();
+        let layouts = layouts_of(specs);
         let mut store = match self.precision {
             Precision::Float32 | Precision::Mixed => WeightStore::new::<f32>(&layouts),
             Precision::Float64 => WeightStore::new::<f64>(&layouts),
@@ -288,8 +301,25 @@ impl Network {
         Ok(store)
     }
 
+    /// Tells every store what its random draws are keyed by.
+    pub(crate) fn key_draws(&mut self) {
+        for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
+            if let Some(store) = placed.store {
+                self.registry.stores[store].key_draws(self.seed, placed.path.hash32());
+            }
+        }
+        self.note_updates();
+    }
+
+    /// Tells every store how many updates there were, which random draws are keyed by.
+    pub(crate) fn note_updates(&mut self) {
+        let updates = self.optimizer_state.updates;
+        self.registry.stores.iter_mut().for_each(|store| store.set_updates(updates));
+    }
+
     /// Encodes anew every version that its master has left behind.
     pub(crate) fn refresh_versions(&mut self) -> Result<()> {
+        self.key_draws();
         let owned = self.cells.iter().flatten().filter(|placed| !placed.is_tied());
         for placed in owned {
             if let (Some(store), Some(dtype)) = (placed.store, placed.dtype) {
@@ -297,15 +327,17 @@ impl Network {
                 let refreshed = match store.active() {
                     Some(_) => store.refresh(Cpu::global()?),
                     // The layer's type came with its config, before there were weights.
-                    None => {
-                        store.encode_by(dtype, placed.granularity).and_then(|()| store.activate(Some(dtype)))
-                    }
+                    None => store.encode_by(dtype, placed.recipe).and_then(|()| store.activate(Some(dtype))),
                 };
                 refreshed.map_err(|error| at_layer(placed, error))?;
             }
         }
         Ok(())
     }
+}
+
+fn layouts_of(specs: &[ParameterSpec]) -> Vec<(Cow<'static, str>, Layout, bool)> {
+    specs.iter().map(|spec| (spec.name.clone(), spec.layout.clone(), spec.morphable)).collect()
 }
 
 /// Whether a store has just these parameters.

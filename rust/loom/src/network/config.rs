@@ -1,7 +1,7 @@
 //! A network as plain data: to JSON and back.
 
 use super::{Coordinates, Link, Network};
-use crate::dtype::{DType, Granularity};
+use crate::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use crate::layers;
 use crate::tensor::{Precision, Shape};
 use crate::{Error, Result};
@@ -57,6 +57,9 @@ pub struct LayerSettings {
     /// Whether an optimizer may move it.
     #[serde(default = "trainable")]
     pub trainable: bool,
+    /// The parameters that no optimizer may move, though the layer is trained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<String>,
     /// Multiplies the learning rate.
     #[serde(default = "one")]
     pub rate_factor: f64,
@@ -66,6 +69,16 @@ pub struct LayerSettings {
     /// Which of its weights share a scale; the type's own choice unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granularity: Option<Granularity>,
+    /// How their scales are found.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub calibration: Calibration,
+    /// How its weights are rounded to codes.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub rounding: Rounding,
+}
+
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn trainable() -> bool {
@@ -92,15 +105,21 @@ impl Network {
             .collect();
         let settings = self
             .layers()
-            .filter(|placed| !placed.trainable || placed.rate_factor != 1.0 || placed.dtype.is_some())
+            .filter(|placed| {
+                let usual = placed.trainable && placed.rate_factor == 1.0 && placed.frozen.is_empty();
+                !usual || placed.dtype.is_some()
+            })
             .map(|placed| {
                 let path = placed.path.indices();
                 LayerSettings {
                     at: [path[0], path[1], path[2], path[3]],
                     trainable: placed.trainable,
+                    frozen: placed.frozen.clone(),
                     rate_factor: placed.rate_factor,
                     dtype: placed.dtype,
-                    granularity: placed.granularity,
+                    granularity: placed.recipe.granularity,
+                    calibration: placed.recipe.calibration,
+                    rounding: placed.recipe.rounding,
                 }
             })
             .collect();
@@ -138,9 +157,11 @@ impl Network {
             network.set_rate_factor(cell, layer, settings.rate_factor)?;
             let placed = network.layer_mut(cell, layer)?;
             placed.dtype = settings.dtype;
-            placed.granularity = settings.granularity;
+            placed.frozen = settings.frozen.clone();
+            let LayerSettings { granularity, calibration, rounding, .. } = *settings;
+            placed.recipe = Recipe { granularity, calibration, rounding };
             if let Some(dtype) = placed.dtype {
-                dtype.granularity(placed.granularity)?;
+                placed.recipe.checked(dtype)?;
             }
         }
         Ok(network)

@@ -2,7 +2,7 @@
 
 use super::{Coordinates, Network, PlacedLayer, at_layer};
 use crate::cpu::Real;
-use crate::dtype::{DType, Granularity, Packing};
+use crate::dtype::{DType, Granularity, Packing, Recipe};
 use crate::program::{LayerPath, LayerValues, Run, Value};
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::weights::WeightStore;
@@ -89,9 +89,24 @@ impl Network {
         granularity: Option<Granularity>,
         choose: impl Fn(&PlacedLayer) -> bool,
     ) -> Result<()> {
-        dtype.granularity(granularity)?;
+        self.morph_with(dtype, granularity.into(), choose)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks, by a recipe. Every later version, such as
+    /// after each step of a training, is made by it.
+    ///
+    /// # Errors
+    /// As `morph`, and [`Error::DType`] for a recipe that the type cannot have.
+    pub fn morph_with(
+        &mut self,
+        dtype: DType,
+        recipe: Recipe,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<()> {
+        recipe.checked(dtype)?;
         self.build()?;
         self.synchronize()?;
+        self.key_draws();
         let active = (dtype != self.precision.dtype()).then_some(dtype);
         let chosen: Vec<(usize, usize)> = self
             .layers()
@@ -102,8 +117,8 @@ impl Network {
         // Every store is encoded before any layer changes over, so that a refusal changes nothing.
         if let Some(dtype) = active {
             for &(number, store) in &chosen {
-                if let Err(error) = self.registry.stores[store].encode_by(dtype, granularity) {
-                    self.restore_granularities(&chosen)?;
+                if let Err(error) = self.registry.stores[store].encode_by(dtype, recipe) {
+                    self.restore_recipes(&chosen)?;
                     let placed = self.layers().nth(number);
                     return Err(
                         placed.map_or(Error::Internal("a layer was lost".into()), |p| at_layer(p, error))
@@ -115,19 +130,19 @@ impl Network {
             self.registry.stores[store].activate(active)?;
             if let Some(placed) = self.cells.iter_mut().flatten().nth(number) {
                 placed.dtype = active;
-                placed.granularity = granularity.filter(|_| active.is_some());
+                placed.recipe = if active.is_some() { recipe } else { Recipe::default() };
             }
         }
         self.invalidate();
         Ok(())
     }
 
-    /// Makes the versions of these layers' types anew where they were made with other scales.
-    fn restore_granularities(&mut self, chosen: &[(usize, usize)]) -> Result<()> {
+    /// Makes the versions of these layers' types anew where they were made by another recipe.
+    fn restore_recipes(&mut self, chosen: &[(usize, usize)]) -> Result<()> {
         for &(number, store) in chosen {
-            let settings = self.layers().nth(number).map(|placed| (placed.dtype, placed.granularity));
-            if let Some((Some(dtype), granularity)) = settings {
-                self.registry.stores[store].encode_by(dtype, granularity)?;
+            let settings = self.layers().nth(number).map(|placed| (placed.dtype, placed.recipe));
+            if let Some((Some(dtype), recipe)) = settings {
+                self.registry.stores[store].encode_by(dtype, recipe)?;
             }
         }
         Ok(())
@@ -161,6 +176,32 @@ impl Network {
         }
         for store in &mut self.registry.stores {
             store.drop_master()?;
+        }
+        self.registry.clear_gradients();
+        self.registry.clear_moments();
+        self.invalidate();
+        Ok(())
+    }
+
+    /// Makes masters again of the packed weights of the layers that `choose` picks, whose masters were dropped:
+    /// they can be trained and changed again. What is computed stays the same until they are.
+    ///
+    /// # Errors
+    /// [`Error::State`] where no master of those layers was dropped.
+    pub fn unpack_where(&mut self, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
+        self.build()?;
+        let chosen = self.owners().filter(|placed| choose(placed)).filter_map(|placed| placed.store);
+        let dropped = chosen.filter(|store| self.registry.stores[*store].is_dropped());
+        let dropped: Vec<usize> = dropped.collect();
+        if dropped.is_empty() {
+            return Err(Error::State(
+                "every full-precision master that is asked for is there, so there is nothing to unpack; only \
+                 what drop_master has freed is made again"
+                    .into(),
+            ));
+        }
+        for store in dropped {
+            self.registry.stores[store].unpack()?;
         }
         self.registry.clear_gradients();
         self.registry.clear_moments();

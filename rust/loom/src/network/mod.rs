@@ -4,6 +4,7 @@
 //! backwards each runs from high to low. An empty cell hands its input on.
 
 mod build;
+mod calibrate;
 mod config;
 mod inspect;
 mod links;
@@ -16,6 +17,7 @@ mod session;
 mod states;
 mod summary;
 
+pub use calibrate::InputRange;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
 pub use links::{Combine, Link};
@@ -33,7 +35,7 @@ pub use states::Carried;
 pub(crate) use states::State;
 pub use summary::SummaryRow;
 
-use crate::dtype::{DType, Granularity};
+use crate::dtype::{DType, Recipe};
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
@@ -52,12 +54,16 @@ pub struct PlacedLayer {
     pub(crate) path: LayerPath,
     /// Whether an optimizer may move its parameters.
     pub(crate) trainable: bool,
+    /// The names of parameters that no optimizer may move, though the layer is trained.
+    pub(crate) frozen: Vec<String>,
     /// Multiplies the learning rate.
     pub(crate) rate_factor: f64,
     /// The numeric type it computes from; `None` for the masters.
     pub(crate) dtype: Option<DType>,
-    /// Which elements share a scale; `None` for the type's own choice.
-    pub(crate) granularity: Option<Granularity>,
+    /// How its packed weights are made.
+    pub(crate) recipe: Recipe,
+    /// What it has been given to read while ranges were measured.
+    pub(crate) range: Option<InputRange>,
     /// Its weight store in the registry, once built; `None` also for layers without parameters.
     pub(crate) store: Option<usize>,
     /// Its states in the registry, once built.
@@ -233,9 +239,11 @@ impl Network {
             layer,
             path,
             trainable: true,
+            frozen: Vec::new(),
             rate_factor: 1.0,
             dtype: None,
-            granularity: None,
+            recipe: Recipe::default(),
+            range: None,
             store: None,
             states: 0..0,
             input_shape: None,
@@ -332,6 +340,24 @@ impl Network {
         Ok(())
     }
 
+    /// Keeps one parameter of a layer as it is while the rest is trained, or lets an optimizer move it again.
+    /// Its gradient is made all the same, and counts in the global norm.
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or a parameter that is not there, and whatever
+    /// [`build`](Network::build) refuses.
+    pub fn set_frozen(&mut self, cell: Coordinates, layer: usize, name: &str, frozen: bool) -> Result<()> {
+        self.build()?;
+        self.find_parameter(cell, layer, name)?;
+        let names = &mut self.layer_mut(cell, layer)?.frozen;
+        names.retain(|other| other != name);
+        if frozen {
+            names.push(name.to_string());
+        }
+        self.invalidate();
+        Ok(())
+    }
+
     /// Multiplies the learning rate of one layer.
     ///
     /// # Errors
@@ -408,6 +434,11 @@ impl PlacedLayer {
     /// Whether an optimizer may move its parameters.
     pub fn trainable(&self) -> bool {
         self.trainable
+    }
+
+    /// The parameters that no optimizer may move, though the layer is trained.
+    pub fn frozen(&self) -> &[String] {
+        &self.frozen
     }
 
     /// What the learning rate is multiplied by.

@@ -78,6 +78,11 @@ impl Builder {
         self.at = path;
     }
 
+    /// The steps so far.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
     /// What is known of a value.
     pub fn info(&self, value: Value) -> &ValueInfo {
         &self.values[value.index()]

@@ -341,8 +341,8 @@ impl Trainer {
         if action == Action::Apply {
             count_update(network);
         } else {
-            network.synchronize_after_rollback()?;
             note_explosion(network, report, action == Action::RollBack);
+            network.synchronize_after_rollback()?;
         }
         Ok(())
     }
@@ -519,12 +519,14 @@ pub(crate) fn count_update(network: &mut Network) {
     }
     network.optimizer_state.updates += 1;
     network.optimizer_state.step += 1;
+    network.note_updates();
 }
 
 /// Counts a step that exploded: the update before it, where it was taken back, is none any more.
 pub(super) fn note_explosion(network: &mut Network, report: &mut StepReport, taken_back: bool) {
     network.optimizer_state.step += 1;
     network.optimizer_state.updates = network.optimizer_state.updates.saturating_sub(u64::from(taken_back));
+    network.note_updates();
     (report.skipped, report.exploded) = (true, true);
 }
 

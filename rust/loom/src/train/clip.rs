@@ -2,10 +2,12 @@
 
 use super::{DepthScale, Optimizer, Watching};
 use crate::Result;
-use crate::network::Network;
+use crate::network::{Network, PlacedLayer};
 use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
 use crate::program::{Builder, ParameterRef, Phase, Place, Value};
 use crate::tensor::Shape;
+#[cfg(feature = "gpu")]
+use crate::{Device, Error, network::at_layer};
 
 /// A store's whole flat gradient.
 fn gradient(b: &mut Builder, store: usize, len: usize) -> Value {
@@ -105,15 +107,37 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
             let exempt = weights.parameters().iter().filter(|p| !p.morphable);
             update.exempt = exempt.map(|p| p.offset..p.offset + p.len()).collect();
         }
+        let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
+        update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
         lower_store_update(b, store, update, watching, Some(number));
         if let Some(dtype) = placed.dtype {
             // Later passes of this step read the version already.
             let is_last = repeat[0] + 1 == repeat[1];
+            check_encodes(network, placed, store, is_last)?;
             b.set_phase(if is_last { Phase::Commit } else { Phase::Update });
             b.effect(Encode { store, dtype }, &[], &[]);
         }
     }
     b.set_layer(None);
+    Ok(())
+}
+
+/// Refuses steps within a step on a GPU through weights that the host has to encode in between.
+fn check_encodes(network: &Network, placed: &PlacedLayer, store: usize, is_last: bool) -> Result<()> {
+    #[cfg(feature = "gpu")]
+    if !is_last
+        && !matches!(network.device(), Device::Cpu)
+        && network.registry.stores[store].encodes_on_host()
+    {
+        let error = Error::Value(
+            "its weights are packed by the host, which cannot do so between the local steps of one step on a \
+             GPU; train with local_steps=1, on the device \"cpu\", or through a numeric type that the GPU packs, \
+             such as \"int8\""
+                .into(),
+        );
+        return Err(at_layer(placed, error));
+    }
+    let _ = (network, placed, store, is_last);
     Ok(())
 }
 

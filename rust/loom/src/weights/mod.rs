@@ -4,16 +4,19 @@
 //! from it by `encode`; each remembers the master's epoch it was made at, and an older
 //! one is never handed out.
 
+mod dropping;
 mod layout;
+mod versions;
 
 pub use layout::Layout;
 
-use crate::cpu::{Cpu, Isa, Real};
-use crate::dtype::{self, DType, Granularity, Packing};
+use crate::cpu::Real;
+use crate::dtype::{DType, Packing};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use versions::{Sources, Version};
 
 /// Parameters start at multiples of this many elements: 256 bytes in single precision, where
 /// vectors find them aligned and every GPU can bind them.
@@ -56,17 +59,6 @@ impl ParameterInfo {
     }
 }
 
-/// The packed form of a store's morphable parameters in one type.
-#[derive(Clone, Debug)]
-struct Version {
-    /// Which elements share a scale.
-    granularity: Granularity,
-    /// Packed bytes and scales of each parameter; empty for those that stay float.
-    parts: Vec<(Buffer, Buffer)>,
-    /// The master's epoch they were made at; `None` before the first time.
-    epoch: Option<u64>,
-}
-
 /// The weights of one layer.
 #[derive(Clone, Debug)]
 pub struct WeightStore {
@@ -81,6 +73,7 @@ pub struct WeightStore {
     /// The type the forward pass computes from; `None` for the master.
     active: Option<DType>,
     epoch: u64,
+    sources: Sources,
 }
 
 impl WeightStore {
@@ -90,6 +83,16 @@ impl WeightStore {
     /// # Errors
     /// [`Error::Shape`] for a parameter without elements.
     pub fn new<T: Real>(parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)]) -> Result<Self> {
+        let mut store = Self::described(T::PRECISION, parameters)?;
+        store.master = Some(Buffer::of::<T>(store.len));
+        Ok(store)
+    }
+
+    /// Parameters of these names and layouts, their numbers yet to come.
+    fn described(
+        precision: Precision,
+        parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)],
+    ) -> Result<Self> {
         let mut offset = 0;
         let mut infos = Vec::with_capacity(parameters.len());
         for (name, layout, morphable) in parameters {
@@ -103,14 +106,15 @@ impl WeightStore {
             infos.push(info);
         }
         Ok(Self {
-            precision: T::PRECISION,
+            precision,
             parameters: infos,
             len: offset,
-            master: Some(Buffer::of::<T>(offset)),
+            master: None,
             kept: Vec::new(),
             versions: BTreeMap::new(),
             active: None,
             epoch: 0,
+            sources: Sources::default(),
         })
     }
 
@@ -149,20 +153,12 @@ impl WeightStore {
         self.active
     }
 
-    /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn encodes_on_host(&self) -> bool {
-        let Some(dtype) = self.active else { return false };
-        let packing = Packing::new(dtype, 1, 1).with(self.granularity(dtype));
-        !packing.encodes_on_gpu() && self.parameters.iter().any(|info| info.morphable)
-    }
-
     /// Refuses a store whose master was dropped.
     ///
     /// # Errors
     /// [`Error::State`] then.
     pub fn check_master(&self) -> Result<()> {
-        self.master.as_ref().map(|_| ()).ok_or_else(dropped)
+        self.master.as_ref().map(|_| ()).ok_or_else(dropping::dropped)
     }
 
     /// The flat master, to change: versions are stale from here on.
@@ -170,7 +166,7 @@ impl WeightStore {
     /// # Errors
     /// [`Error::State`] where it was dropped.
     pub(crate) fn master_buffer_mut(&mut self) -> Result<&mut Buffer> {
-        let master = self.master.as_mut().ok_or_else(dropped)?;
+        let master = self.master.as_mut().ok_or_else(dropping::dropped)?;
         self.epoch += 1;
         Ok(master)
     }
@@ -186,7 +182,7 @@ impl WeightStore {
     /// Where a device's newer master is copied to; the epoch stays, since it is that of the copy.
     #[cfg(feature = "gpu")]
     pub(crate) fn device_copy(&mut self) -> Result<&mut [u8]> {
-        self.master.as_mut().map(Buffer::bytes_mut).ok_or_else(dropped)
+        self.master.as_mut().map(Buffer::bytes_mut).ok_or_else(dropping::dropped)
     }
 
     /// The elements of one parameter in full precision, or of the whole flat master.
@@ -202,50 +198,8 @@ impl WeightStore {
                 Ok(&master.bytes()[info.offset * size..(info.offset + info.len()) * size])
             }
             (None, Some(index)) if !self.parameters[index].morphable => Ok(self.kept[index].bytes()),
-            (None, _) => Err(dropped()),
+            (None, _) => Err(dropping::dropped()),
         }
-    }
-
-    /// Refuses a store whose master the forward pass still reads.
-    ///
-    /// # Errors
-    /// [`Error::State`] then.
-    pub(crate) fn check_droppable(&self) -> Result<()> {
-        if self.active.is_some() || self.parameters.iter().all(|info| !info.morphable) {
-            return Ok(());
-        }
-        Err(Error::State(
-            "the weights are used in full precision; morph them before dropping the master".into(),
-        ))
-    }
-
-    /// Frees the master of what is packed; parameters that stay float are kept.
-    ///
-    /// A store with nothing to pack stays as it is.
-    ///
-    /// Inference goes on as it was. Training, other numeric types and reading the
-    /// full-precision weights are refused from here on.
-    ///
-    /// # Errors
-    /// [`Error::State`] where the forward pass still reads the master.
-    pub fn drop_master(&mut self) -> Result<()> {
-        self.check_droppable()?;
-        let Some(dtype) = self.active.filter(|_| self.master.is_some()) else { return Ok(()) };
-        self.encode(dtype)?;
-        let keep = |(index, info): (usize, &ParameterInfo)| {
-            if info.morphable {
-                return Ok(Buffer::default());
-            }
-            self.float_bytes(Some(index)).map(Buffer::from_slice)
-        };
-        self.kept = self.parameters.iter().enumerate().map(keep).collect::<Result<_>>()?;
-        self.master = None;
-        Ok(())
-    }
-
-    /// Whether the master was dropped.
-    pub fn is_dropped(&self) -> bool {
-        self.master.is_none()
     }
 
     /// One parameter of the master, in storage order.
@@ -341,240 +295,6 @@ impl WeightStore {
             }
         }
     }
-
-    /// A parameter as the forward pass reads it, in the outside's layout.
-    ///
-    /// # Errors
-    /// [`Error::State`] where the master was dropped and there is no version to read.
-    pub fn decoded(&self, index: usize) -> Result<Tensor> {
-        let info = &self.parameters[index];
-        let Some(dtype) = self.active.filter(|_| info.morphable) else { return self.get(index) };
-        let (packing, packed, scales) = self.version(dtype, index)?;
-        let (shape, layout) = (info.layout.outside_shape(), &info.layout);
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                let mut stored = vec![0.0f32; info.len()];
-                packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored))
-            }
-            Precision::Float64 => {
-                let mut stored = vec![0.0f64; info.len()];
-                packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored))
-            }
-        }
-    }
-
-    /// Makes the version of this type from the master, unless it is there and up to date.
-    ///
-    /// # Errors
-    /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] and [`Error::NonFinite`]
-    /// naming a parameter that the type cannot hold, [`Error::State`] where the master was dropped.
-    pub fn encode(&mut self, dtype: DType) -> Result<()> {
-        let granularity = self.granularity(dtype);
-        self.encode_with(None, dtype, granularity)
-    }
-
-    /// Which elements share a scale in the version of this type, or would unless asked otherwise.
-    pub fn granularity(&self, dtype: DType) -> Granularity {
-        self.versions.get(&dtype).map_or(dtype.row().granularity, |version| version.granularity)
-    }
-
-    fn encode_with(&mut self, cpu: Option<&Cpu>, dtype: DType, granularity: Granularity) -> Result<()> {
-        let known = self.versions.get(&dtype).filter(|version| version.granularity == granularity);
-        if known.is_some_and(|version| version.epoch == Some(self.epoch)) {
-            return Ok(());
-        }
-        self.check_master()?;
-        let granularity = dtype.granularity(Some(granularity))?;
-        let mut version = match self.versions.remove(&dtype) {
-            Some(version) if version.granularity == granularity => version,
-            _ => self.empty_version(dtype, granularity),
-        };
-        version.epoch = None;
-        let encoded = match self.precision {
-            Precision::Float32 | Precision::Mixed => self.encode_parts::<f32>(cpu, dtype, &mut version),
-            Precision::Float64 => self.encode_parts::<f64>(cpu, dtype, &mut version),
-        };
-        if encoded.is_ok() {
-            version.epoch = Some(self.epoch);
-        }
-        self.versions.insert(dtype, version);
-        encoded
-    }
-
-    fn empty_version(&self, dtype: DType, granularity: Granularity) -> Version {
-        let parts = self
-            .parameters
-            .iter()
-            .map(|info| {
-                if info.morphable {
-                    let packing = info.packing(dtype).with(granularity);
-                    (Buffer::zeroed(packing.bytes()), Buffer::of::<f32>(packing.scale_words()))
-                } else {
-                    Default::default()
-                }
-            })
-            .collect();
-        Version { granularity, parts, epoch: None }
-    }
-
-    fn encode_parts<T: Real>(&self, cpu: Option<&Cpu>, dtype: DType, version: &mut Version) -> Result<()> {
-        for (index, info) in self.parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
-            let (packed, scales) = &mut version.parts[index];
-            let packing = info.packing(dtype).with(version.granularity);
-            let (bytes, scales) = (packed.bytes_mut(), scales.as_mut_slice());
-            dtype::encode_as(&packing, cpu, &info.name, self.part::<T>(index)?, bytes, scales)?;
-        }
-        Ok(())
-    }
-
-    /// Makes the version of this type with scales for these elements, beside what the forward pass reads.
-    ///
-    /// A version of another granularity that the forward pass reads is replaced.
-    ///
-    /// # Errors
-    /// As [`encode`](WeightStore::encode), and [`Error::DType`] for a granularity that the type cannot have.
-    pub fn encode_by(&mut self, dtype: DType, granularity: Option<Granularity>) -> Result<()> {
-        let granularity = dtype.granularity(granularity)?;
-        let before = self.versions.get(&dtype).cloned();
-        let encoded = self.encode_with(None, dtype, granularity);
-        if encoded.is_err() {
-            // What is read stays readable.
-            match before {
-                Some(before) => self.versions.insert(dtype, before),
-                None => self.versions.remove(&dtype),
-            };
-        }
-        encoded
-    }
-
-    /// Chooses what the forward pass computes from: a version that was encoded, or the master.
-    ///
-    /// # Errors
-    /// [`Error::State`] where that is not there.
-    pub fn activate(&mut self, dtype: Option<DType>) -> Result<()> {
-        match dtype {
-            Some(dtype) => {
-                self.encode(dtype)?;
-                // One version beside the master is what a forward pass needs.
-                self.versions.retain(|kept, _| *kept == dtype);
-            }
-            None => {
-                self.check_master()?;
-                self.versions.clear();
-            }
-        }
-        self.active = dtype;
-        Ok(())
-    }
-
-    /// Makes the active version anew where the master has moved on, on the threads of `cpu`.
-    ///
-    /// # Errors
-    /// As [`encode`](WeightStore::encode).
-    pub fn refresh(&mut self, cpu: &Cpu) -> Result<()> {
-        match self.active {
-            Some(dtype) if self.master.is_some() => {
-                self.encode_with(Some(cpu), dtype, self.granularity(dtype))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// How a parameter is packed, its bytes, and its scales.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] for a version that is not there or that the master has left behind.
-    pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(Packing, &[u8], &[f32])> {
-        match self.versions.get(&dtype) {
-            Some(version) if version.epoch == Some(self.epoch) => {
-                let (packed, scales) = &version.parts[index];
-                let packing = self.parameters[index].packing(dtype).with(version.granularity);
-                Ok((packing, packed.bytes(), scales.as_slice()))
-            }
-            _ => Err(Error::Internal(format!("the {dtype} version of a store is stale or missing"))),
-        }
-    }
-
-    /// Takes packed bytes and scales, as they were saved, for the version of the present epoch.
-    ///
-    /// # Errors
-    /// [`Error::Serialization`] for another number of bytes or scales, or for scales that are not finite.
-    pub(crate) fn set_version(
-        &mut self,
-        dtype: DType,
-        granularity: Granularity,
-        index: usize,
-        (packed, scales): (&[u8], &[f32]),
-    ) -> Result<()> {
-        let granularity = dtype.granularity(Some(granularity))?;
-        let mut version = match self.versions.remove(&dtype) {
-            Some(version) if version.granularity == granularity => version,
-            _ => self.empty_version(dtype, granularity),
-        };
-        let (own_packed, own_scales) = &mut version.parts[index];
-        if own_packed.len_bytes() != packed.len() || own_scales.as_slice::<f32>().len() != scales.len() {
-            return Err(Error::Serialization(format!(
-                "the {dtype} version of \"{}\" has {} bytes and {} scales, expected {} and {}",
-                self.parameters[index].name,
-                packed.len(),
-                scales.len(),
-                own_packed.len_bytes(),
-                own_scales.as_slice::<f32>().len()
-            )));
-        }
-        // The other words of a group are integers.
-        let words = self.parameters[index].packing(dtype).group_words().max(1);
-        if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
-            return Err(Error::Serialization(format!(
-                "the {dtype} scales of \"{}\" hold NaN or infinity",
-                self.parameters[index].name
-            )));
-        }
-        own_packed.bytes_mut().copy_from_slice(packed);
-        own_scales.as_mut_slice::<f32>().copy_from_slice(scales);
-        version.epoch = Some(self.epoch);
-        self.versions.insert(dtype, version);
-        self.active = Some(dtype);
-        Ok(())
-    }
-
-    /// Bytes of what the forward pass reads: the active version and the parameters that stay float.
-    pub fn active_bytes(&self) -> usize {
-        match self.active {
-            Some(dtype) => self.nbytes(dtype),
-            None => self.parameter_count() * self.precision.size(),
-        }
-    }
-
-    /// Bytes the parameters take with weights in this type: codes, scales, and floats for the rest.
-    pub fn nbytes(&self, dtype: DType) -> usize {
-        let granularity = self.granularity(dtype);
-        self.parameters
-            .iter()
-            .map(|info| match info.morphable {
-                true => info.packing(dtype).with(granularity).nbytes(),
-                false => info.len() * self.precision.size(),
-            })
-            .sum()
-    }
-
-    /// The types that there are versions of, with their granularity, and whether they are up to date.
-    pub fn versions(&self) -> impl Iterator<Item = (DType, Granularity, bool)> + '_ {
-        let epoch = Some(self.epoch);
-        self.versions
-            .iter()
-            .map(move |(dtype, version)| (*dtype, version.granularity, version.epoch == epoch))
-    }
-}
-
-fn dropped() -> Error {
-    Error::State(
-        "the full-precision master of these weights was dropped; load a checkpoint that has it to train, \
-         to change the numeric type, or to read or set the weights"
-            .into(),
-    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! What the weight store promises.
 
+mod routes;
+
 use super::*;
+use crate::cpu::Cpu;
+use crate::dtype::{Calibration, Granularity, Recipe, Rounding};
 use crate::random::{Stream, Use};
 use crate::tensor::Elements;
 use proptest::prelude::*;
@@ -87,11 +91,11 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
             assert_eq!(kept.0, packing);
             // Bytes that were saved make the same version.
             let mut other = self::store()?;
-            other.set_version(dtype, packing.granularity, 0, (&kept.1, &kept.2))?;
+            other.set_version(dtype, Some(packing.granularity), 0, (&kept.1, &kept.2))?;
             assert_eq!(other.decoded(0)?, store.decoded(0)?);
             assert_eq!(other.granularity(dtype), packing.granularity);
             let short = (&kept.1[1..], &kept.2[..]);
-            let refused = other.set_version(dtype, packing.granularity, 0, short);
+            let refused = other.set_version(dtype, Some(packing.granularity), 0, short);
             assert!(matches!(refused, Err(Error::Serialization(_))));
         }
     }

@@ -292,35 +292,38 @@ impl Update {
         let Decision { action, factor } =
             slots.decision.unwrap_or(Decision { action: Action::Apply, factor: Some(1.0) });
         let mut start = range.start;
-        // Alternate between parts that decay and parts that do not.
-        for exempt in self.exempt.iter().cloned().chain(std::iter::once(range.end..range.end)) {
-            for (end, decays) in [(exempt.start, true), (exempt.end, false)] {
-                let end = end.min(range.end);
-                if end <= start {
-                    continue;
+        while start < range.end {
+            let (end, decays, moves) = self.stretch(start, range.end);
+            let rule = Rule::<T>::new(self, factor.unwrap_or(0.0), values, decays);
+            let before = start - range.start;
+            cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, mut arrays| {
+                match action {
+                    Action::Hold => return,
+                    Action::RollBack => return go_back(arrays),
+                    Action::Apply => keep(&mut arrays),
                 }
-                let rule = Rule::<T>::new(self, factor.unwrap_or(0.0), values, decays);
-                let before = start - range.start;
-                cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, mut arrays| {
-                    match action {
-                        Action::Hold => return,
-                        Action::RollBack => return go_back(arrays),
-                        Action::Apply => keep(&mut arrays),
-                    }
-                    if factor.is_none() {
-                        return;
-                    }
-                    let first = before + task * chunk;
-                    let [w, a, b, c, ..] = arrays;
-                    let mut moments = [a, b, c];
-                    gradient(first..first + w.len(), &mut |g| {
-                        let moments = moments.each_mut().map(|moment| &mut **moment);
-                        T::dispatch(isa, Slice { rule, w: &mut *w, g, moments });
-                    });
+                if factor.is_none() || !moves {
+                    return;
+                }
+                let first = before + task * chunk;
+                let [w, a, b, c, ..] = arrays;
+                let mut moments = [a, b, c];
+                gradient(first..first + w.len(), &mut |g| {
+                    let moments = moments.each_mut().map(|moment| &mut **moment);
+                    T::dispatch(isa, Slice { rule, w: &mut *w, g, moments });
                 });
-                start = end;
-            }
+            });
+            start = end;
         }
+    }
+
+    /// Where the stretch from `start` on that is treated alike ends, at most at `end`; whether it decays, and
+    /// whether it moves.
+    fn stretch(&self, start: usize, end: usize) -> (usize, bool, bool) {
+        let bounds = self.exempt.iter().chain(&self.frozen).flat_map(|part| [part.start, part.end]);
+        let next = bounds.filter(|bound| *bound > start).fold(end, usize::min);
+        let is_in = |parts: &[Range<usize>]| parts.iter().any(|part| part.contains(&start));
+        (next, !is_in(&self.exempt), !is_in(&self.frozen))
     }
 
     /// Updates elements `range` of the store, which `slots` are at, from its flat gradient.

@@ -71,11 +71,16 @@ impl Update {
         if weight_decay == 0.0 || self.exempt.iter().all(Range::is_empty) {
             return None;
         }
+        Some(self.mask_of(&self.exempt))
+    }
+
+    /// One bit a weight, set in these parts.
+    fn mask_of(&self, parts: &[Range<usize>]) -> Vec<u32> {
         let mut mask = vec![0; self.len.div_ceil(MASKED)];
-        for index in self.exempt.iter().cloned().flatten().filter(|index| *index < self.len) {
+        for index in parts.iter().cloned().flatten().filter(|index| *index < self.len) {
             mask[index / MASKED] |= 1 << (index % MASKED);
         }
-        Some(mask)
+        mask
     }
 }
 
@@ -144,10 +149,15 @@ impl GpuOperation for Update {
         let gradient = recorder.read(0)?;
         let slots = self.optimizer.slots().len();
         let written: Vec<_> = (0..=slots).map(|slot| recorder.write(slot)).collect::<Result<_>>()?;
-        let mask = match self.exempt_mask() {
-            Some(mask) => Some(recorder.table(&mask)?),
-            None => None,
-        };
+        let exempt = self.exempt_mask();
+        let frozen = self.frozen.iter().any(|part| !part.is_empty()).then(|| self.mask_of(&self.frozen));
+        // The names of the masks there are, with their words.
+        let masks = [("exempt", exempt), ("frozen", frozen)];
+        let masks: Vec<(&str, Operand)> = masks
+            .into_iter()
+            .filter_map(|(name, mask)| Some((name, mask?)))
+            .map(|(name, mask)| Ok((name, recorder.table(&mask)?)))
+            .collect::<Result<_>>()?;
         let (mut bindings, mut load, mut store) = (String::new(), String::new(), String::new());
         for (slot, name) in ["a", "b", "c"].into_iter().enumerate().take(slots) {
             // Writing to a string cannot fail.
@@ -159,19 +169,35 @@ impl GpuOperation for Update {
             let _ = writeln!(load, "moments.{name} = moment_{name}[i];");
             let _ = writeln!(store, "moment_{name}[i] = moments.{name};");
         }
-        let exempt = match mask {
-            Some(_) => {
-                let _ = writeln!(
-                    bindings,
-                    "@group(0) @binding({}) var<storage, read> exempt: array<u32>;",
-                    3 + slots
-                );
-                "let bits = vec4<u32>(exempt[i / 8u]) >> (vec4<u32>(i % 8u * 4u) + vec4<u32>(0u, 1u, 2u, 3u));\n    \
-                 decays = (bits & vec4<u32>(1u)) == vec4<u32>();"
-            }
-            None => "",
+        for (number, (name, _)) in masks.iter().enumerate() {
+            let _ = writeln!(
+                bindings,
+                "@group(0) @binding({}) var<storage, read> {name}: array<u32>;",
+                3 + slots + number
+            );
+        }
+        let has = |wanted: &str| masks.iter().any(|(name, _)| *name == wanted);
+        // Four bits of a mask.
+        let bits = |name: &str| {
+            format!(
+                "(vec4<u32>({name}[i / 8u]) >> (vec4<u32>(i % 8u * 4u) + vec4<u32>(0u, 1u, 2u, 3u)) & \
+                 vec4<u32>(1u))"
+            )
         };
-        let watch = self.record_watch(recorder, 3 + slots + usize::from(mask.is_some()))?;
+        let exempt = match has("exempt") {
+            true => format!("decays = {} == vec4<u32>();", bits("exempt")),
+            false => String::new(),
+        };
+        if has("frozen") {
+            // Everything is put back where the weight is frozen.
+            let _ = writeln!(load, "let stays = {} != vec4<u32>();\nlet before = moments;", bits("frozen"));
+            for name in ["a", "b", "c"].into_iter().take(slots).rev() {
+                store = format!("moments.{name} = select(moments.{name}, before.{name}, stays);\n{store}");
+            }
+        }
+        let frozen =
+            if has("frozen") { "master[i] = select(made, master[i], stays);" } else { "master[i] = made;" };
+        let watch = self.record_watch(recorder, 3 + slots + masks.len())?;
         bindings += &watch.bindings;
         let kernel = Template::new(include_str!("update.wgsl"))
             .constant("THREADS", THREADS)
@@ -179,6 +205,7 @@ impl GpuOperation for Update {
             .section("RULE", self.wgsl_rule())
             .section("EXEMPT", exempt)
             .section("LOAD", load)
+            .section("FREEZE", frozen)
             .section("STORE", store)
             .section("DECIDE", watch.decide)
             .section("BASE_RATE", self.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
@@ -194,7 +221,7 @@ impl GpuOperation for Update {
             for operand in &written {
                 operands.push(Bind::Write(operand.slice(first, count)?));
             }
-            if let Some(mask) = &mask {
+            for (_, mask) in &masks {
                 operands.push(Bind::Read(mask.slice(first / MASKED, count.div_ceil(MASKED))?));
             }
             if let Some(memory) = &watch.memory {
@@ -246,6 +273,8 @@ mod tests {
                 let exempt = vec![0..1, 3..30, 32..33];
                 let op = Update { exempt, ..op };
                 check(op.clone(), &setting(&op, step));
+                let op = Update { frozen: vec![2..5, 31..36], ..op };
+                check(op.clone(), &setting(&op, step));
             }
         }
     }
@@ -280,6 +309,7 @@ mod tests {
         for moments in 0..4 {
             let op = Update {
                 exempt: vec![100..200, 2040..2060, 9000..9001],
+                frozen: vec![150..300, 5000..5001],
                 ..update(&with_moments(moments), 10_003)
             };
             let name: Op = op.clone().into();

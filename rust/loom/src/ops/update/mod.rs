@@ -36,6 +36,8 @@ pub struct Update {
     pub offsets: Vec<usize>,
     /// Parts of the master that weight decay leaves out.
     pub exempt: Vec<Range<usize>>,
+    /// Parts of the master that stay as they are, and their moments, too.
+    pub frozen: Vec<Range<usize>>,
     /// What the measures have to say in it; nothing where there is none.
     pub watched: Option<Watched>,
 }
@@ -89,6 +91,7 @@ impl Update {
             len,
             offsets: vec![0],
             exempt: Vec::new(),
+            frozen: Vec::new(),
             watched: None,
         }
     }

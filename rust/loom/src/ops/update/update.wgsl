@@ -35,6 +35,7 @@ fn main(
     #{EXEMPT}
     var moments: Moments;
     #{LOAD}
-    master[i] = apply_rule(rule, decays, master[i], gradient[i], &moments);
+    let made = apply_rule(rule, decays, master[i], gradient[i], &moments);
+    #{FREEZE}
     #{STORE}
 }

@@ -1,0 +1,164 @@
+"""What a network's weights are packed as, and what becomes of their masters."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from loom._base import NetworkBase
+from loom._checks import real, whole
+from loom._typing import ArrayLike
+from loom.errors import ConfigError, DTypeError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.handles import LayerHandle
+
+__all__ = ["Morphing"]
+
+
+class Morphing(NetworkBase):
+    """Numeric types, ranges, and masters that are dropped and made again."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> list[LayerHandle]:
+        """Every layer, in the order data flows."""
+
+    def morph(
+        self,
+        dtype: str,
+        where: Callable[[LayerHandle], object] | None = None,
+        granularity: str | None = None,
+        calibration: str = "absmax",
+        rounding: str = "nearest",
+    ) -> Self:
+        """Changes the numeric type that layers compute from.
+
+        The weights are packed as that type and the forward pass reads them; training
+        goes on through them to the full-precision master, which is kept. The network's
+        own precision goes back to the master. Scales are found anew, by the same rule,
+        whenever a master has moved, so after each step of training, too; files keep the
+        rule.
+
+        Args:
+            dtype: The name of a numeric type, such as "int8", "bfloat16" or "ternary"; `loom.dtypes()`
+                lists them. "float32" ("float64" in a network of that precision) is the masters.
+            where: Which layers, as a function of the layer; all where None.
+            granularity: Which weights share a scale: "channel" (each output), "tensor", or
+                "block(n)" (each n inputs of an output); as the type has it where None.
+            calibration: How the scales are found. "absmax": by the type's own rule, from
+                the largest magnitude (`loom.dtypes()` has it). "percentile(99.9)": from
+                that percentile of the magnitudes, as `numpy.percentile` has it; what lies
+                beyond saturates. "mse": so that the squared error of the weights that
+                share the scale is least; once `calibrate` has measured what they multiply,
+                each error counts as much as the mean square of that. Types with scales by
+                a published format (q4_0, q8_0, mxfp8, mxfp4) or without scales take
+                "absmax" alone.
+            rounding: "nearest", ties to even; or "stochastic": up or down at random, so that
+                the mean of many draws is the weight itself. Draws are keyed by the network's
+                seed and the number of updates: each step of training draws anew, any device
+                draws the same, and so does a training that is resumed.
+
+        Returns:
+            The network.
+
+        Raises:
+            DTypeError: The type is unknown, or cannot have that granularity, calibration
+                or rounding.
+            InvalidValueError: The granularity, calibration or rounding is unknown, or
+                weights do not fit the type. Nothing has changed then.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Dense(8), nn.Dense(2)], input_shape=4)
+            >>> _ = net.calibrate(np.ones((3, 4))).morph("int4", calibration="mse")
+            >>> net[0, 0, 0, 1].weights.versions["int4"].calibration
+            'mse'
+        """
+        if not isinstance(dtype, str):
+            raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {dtype!r}')
+        if granularity is not None and not isinstance(granularity, str):
+            raise ConfigError(f'granularity is "channel", "tensor" or "block(n)", got {granularity!r}')
+        if not isinstance(calibration, str):
+            raise ConfigError(f'calibration is "absmax", "percentile(99.9)" or "mse", got {calibration!r}')
+        if not isinstance(rounding, str):
+            raise ConfigError(f'rounding is "nearest" or "stochastic", got {rounding!r}')
+        chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
+        self._change_layers()
+        self._native.morph(dtype, chosen, (granularity, calibration, rounding))
+        return self
+
+    def calibrate(self, x: ArrayLike, percentile: float = 99.9, batch_size: int = 256) -> Self:
+        """Measures what every layer is given to read, in inference over samples of the data.
+
+        `layer.input_range` then has the largest magnitude, a percentile of the magnitudes, and
+        the mean square of each feature. From here on `morph(..., calibration="mse")` weighs the
+        error of each weight of a matrix product or a convolution by the mean square of what it
+        multiplies; weights that are packed so already are packed anew. What was measured before
+        is replaced; files keep it.
+
+        Args:
+            x: (rows, *input_shape) samples that are like what the network will see; some
+                hundreds will do.
+            percentile: Which percentile of the magnitudes, above 0 and up to 100.
+            batch_size: How many are computed at a time.
+
+        Returns:
+            The network.
+
+        Raises:
+            ShapeError: The samples do not have the network's input shape.
+            ConfigError: A setting is out of range.
+            NonFiniteError: They hold NaN or infinity, or a layer makes such of them.
+            StateError: The network is training.
+        """
+        percent = real("calibrate", "percentile", percentile, above=0.0, most=100.0)
+        size = whole("calibrate", "batch_size", batch_size, least=1)
+        array = self._as_input(x)
+        self._change_layers()
+        self._native.calibrate(array, percent, size)
+        return self
+
+    def drop_master(self) -> Self:
+        """Frees the full-precision masters of packed weights, to deploy a network that is trained.
+
+        Inference goes on as it was, and files hold the packed weights alone. Training, other
+        numeric types and reading or setting the full-precision weights are refused from here
+        on, until `unpack` makes masters again. Gradients and the optimizer's moments go too.
+
+        Returns:
+            The network.
+
+        Raises:
+            StateError: A layer's weights are not packed; nothing has changed then.
+        """
+        self._change_layers()
+        self._native.drop_masters()
+        return self
+
+    def unpack(self, where: Callable[[LayerHandle], object] | None = None) -> Self:
+        """Makes masters again of packed weights after `drop_master`: the network can be trained again.
+
+        Each weight of the new master is what its code stands for; what the network computes
+        stays the same until a weight moves.
+
+        Args:
+            where: Which layers, as a function of the layer; all where None.
+
+        Returns:
+            The network.
+
+        Raises:
+            StateError: No master of those layers was dropped, so there is nothing to unpack.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Dense(2)], input_shape=3).morph("int8")
+            >>> net.drop_master().unpack()[0, 0, 0, 0].weights.dropped
+            False
+        """
+        chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
+        self._change_layers()
+        self._native.unpack(chosen)
+        return self

@@ -1,0 +1,248 @@
+//! What layers are given to read: ranges and mean squares, measured over data.
+
+use super::predict::ProgramKey;
+use super::{Mode, Network, PlacedLayer, at_layer};
+use crate::cpu::{Access, Real, StepValues};
+use crate::ops::{Direction, Op};
+use crate::program::{Builder, ParameterRef, Phase, Place, Value};
+use crate::tensor::{Precision, TensorView};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a layer was given to read while ranges were measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputRange {
+    /// The largest magnitude.
+    pub largest: f64,
+    /// The percentage that was asked for, and that percentile of the magnitudes, to one part in 256.
+    pub percent: f64,
+    /// See `percent`.
+    pub percentile: f64,
+    /// The mean square of each feature: of each channel of signals for convolutions and of images and
+    /// volumes, otherwise of each element of the last axis.
+    pub mean_squares: Vec<f64>,
+}
+
+/// Counts of magnitudes by the upper bits of single precision: sign aside, 8 of exponent and 8 of fraction.
+struct Histogram {
+    counts: Vec<u64>,
+    total: u64,
+    largest: f64,
+}
+
+/// Lower bits that a magnitude's bin does not tell apart.
+const DROPPED: u32 = 15;
+
+impl Histogram {
+    fn new() -> Self {
+        Self { counts: vec![0; 1 << (31 - DROPPED)], total: 0, largest: 0.0 }
+    }
+
+    fn count(&mut self, value: f64) {
+        let magnitude = value.abs();
+        self.largest = self.largest.max(magnitude);
+        self.counts[((magnitude as f32).min(f32::MAX).to_bits() >> DROPPED) as usize] += 1;
+        self.total += 1;
+    }
+
+    /// The magnitude that about so many are below.
+    fn at(&self, rank: f64) -> f64 {
+        let mut below = 0;
+        for (bin, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            if rank < (below + count) as f64 {
+                let edge = |bin: usize| f64::from(f32::from_bits((bin as u32) << DROPPED).min(f32::MAX));
+                let part = (rank - below as f64 + 0.5) / *count as f64;
+                let found = edge(bin) + (edge(bin + 1) - edge(bin)) * part.clamp(0.0, 1.0);
+                return found.min(self.largest);
+            }
+            below += count;
+        }
+        self.largest
+    }
+
+    fn percentile(&self, percent: f64) -> f64 {
+        if percent == 100.0 {
+            return self.largest;
+        }
+        self.at(self.total.saturating_sub(1) as f64 * (percent / 100.0))
+    }
+}
+
+/// Sums of squares of features, and of how many numbers.
+#[derive(Default)]
+struct Squares {
+    sums: Vec<f64>,
+    count: u64,
+}
+
+impl Squares {
+    /// Adds stretches of `inner` numbers, each of the next feature, round and round.
+    fn add<T: Real>(&mut self, values: &[T], features: usize, inner: usize) {
+        self.sums.resize(features, 0.0);
+        for (number, stretch) in values.chunks(inner.max(1)).enumerate() {
+            let sum: f64 = stretch.iter().map(|x| x.to_f64() * x.to_f64()).sum();
+            self.sums[number % features] += sum;
+        }
+        self.count += (values.len() / features.max(1)) as u64;
+    }
+
+    fn means(&self) -> impl Iterator<Item = f64> + '_ {
+        self.sums.iter().map(|sum| sum / self.count.max(1) as f64)
+    }
+}
+
+/// A product or convolution, by what it reads.
+struct Reading {
+    parameter: ParameterRef,
+    input: Value,
+    /// Features of the input, how many numbers of each follow each other, and rows of the weight that each
+    /// has in each group of channels.
+    features: usize,
+    inner: usize,
+    taps: usize,
+    groups: usize,
+}
+
+/// What multiplies weights in a program that was lowered forwards.
+fn readings(b: &Builder) -> Vec<Reading> {
+    let reading = |step: &crate::program::Step| {
+        let [input, weight, ..] = step.reads[..] else { return None };
+        let parameter = match b.info(weight).place {
+            Place::Master(parameter) | Place::Version(parameter, _) => parameter,
+            _ => return None,
+        };
+        parameter.parameter?;
+        let (features, inner, taps, groups) = match &step.op {
+            Op::Product(op) if op.direction == Direction::Forward => (op.inputs, 1, 1, 1),
+            Op::Convolution(op) if op.direction == Direction::Forward => {
+                (op.inputs, op.geometry.volumes().0, op.geometry.taps(), op.groups)
+            }
+            _ => return None,
+        };
+        Some(Reading { parameter, input, features, inner, taps, groups })
+    };
+    b.steps().iter().filter_map(reading).collect()
+}
+
+impl Reading {
+    /// What the errors of each row of the weight count: a row is a feature of one group at one tap.
+    fn of_rows(&self, squares: &Squares) -> Vec<f32> {
+        let means: Vec<f64> = squares.means().collect();
+        let per_group = self.features / self.groups.max(1);
+        let feature = |row: usize| {
+            let of_groups = means.iter().skip(row).step_by(per_group.max(1));
+            (of_groups.sum::<f64>() / self.groups.max(1) as f64).min(f64::from(f32::MAX)) as f32
+        };
+        (0..per_group).flat_map(|row| std::iter::repeat_n(feature(row), self.taps)).collect()
+    }
+}
+
+impl PlacedLayer {
+    /// What it was given to read while ranges were measured, if they were.
+    pub fn range(&self) -> Option<&InputRange> {
+        self.range.as_ref()
+    }
+
+    /// Features of its input, and how many numbers of each follow each other.
+    fn features(&self) -> (usize, usize) {
+        let Some(shape) = self.input_shape() else { return (1, 1) };
+        let channels_first = shape.rank() > 2 || shape.rank() == 2 && self.layer.kind().ends_with("1d");
+        match (channels_first, shape.first(), shape.last()) {
+            (true, Some(channels), _) => (*channels, shape.len() / channels),
+            (_, _, Some(features)) => (*features, 1),
+            _ => (1, 1),
+        }
+    }
+}
+
+/// What is measured of one layer's input.
+struct Measured {
+    histogram: Histogram,
+    squares: Squares,
+}
+
+impl Network {
+    /// Measures, over these rows in inference, what every layer is given to read: the largest magnitude, a
+    /// percentile of the magnitudes above 0 and up to 100, and the mean square of each feature. What was
+    /// measured before is replaced.
+    ///
+    /// From here on, searches for the scales of least error weigh the error of each weight of a product or a
+    /// convolution by the mean square of what it multiplies; packed weights that were made so are made anew.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a percentage or a batch size out of range, [`Error::NonFinite`] naming a layer that
+    /// is given infinity or NaN to read, and as [`predict`](Network::predict). Nothing has changed then.
+    pub fn calibrate(&mut self, input: TensorView<'_>, percent: f64, batch_size: usize) -> Result<()> {
+        if !(percent > 0.0 && percent <= 100.0) {
+            return Err(Error::Value(format!("a percentile is above 0 and up to 100, got {percent}")));
+        }
+        if batch_size == 0 {
+            return Err(Error::Value("batch_size must be at least 1".into()));
+        }
+        self.build()?;
+        self.check_input(&input)?;
+        self.synchronize()?;
+        match self.precision {
+            Precision::Float32 | Precision::Mixed => self.calibrate_in::<f32>(&input, percent, batch_size),
+            Precision::Float64 => self.calibrate_in::<f64>(&input, percent, batch_size),
+        }
+    }
+
+    fn calibrate_in<T: Real>(&mut self, input: &TensorView<'_>, percent: f64, batch: usize) -> Result<()> {
+        let capacity = batch.min(input.rows()).next_power_of_two();
+        let mode = Mode { training: false, pin_layers: true, ..Mode::default() };
+        let key = ProgramKey { mode, capacity, backward: false };
+        let mut b = Builder::new(self.precision);
+        self.lower_forward(&mut b, key.mode)?;
+        let readings = readings(&b);
+        readings.iter().for_each(|reading| b.pin(reading.input));
+        let mut run = self.device.run(Arc::new(b.finish(capacity, &self.rewrites)))?;
+        let inputs: Vec<Value> = run.program().ports().layers.iter().map(|(_, layer)| layer.input).collect();
+        let looked_at: Vec<Value> =
+            inputs.iter().copied().chain(readings.iter().map(|reading| reading.input)).collect();
+        let fresh = |_: &Value| Measured { histogram: Histogram::new(), squares: Squares::default() };
+        let mut measured: Vec<Measured> = inputs.iter().map(fresh).collect();
+        let mut squares: BTreeMap<(usize, Option<usize>), Squares> = BTreeMap::new();
+        for start in (0..input.rows()).step_by(batch) {
+            let end = input.rows().min(start + batch);
+            run.rows = end - start;
+            if let Some(port) = run.program().ports().input {
+                input.slice_rows(start..end).copy_to(run.write::<T>(port));
+            }
+            let values = StepValues { seed: self.seed, ..StepValues::default() };
+            run.execute(Access::Shared(&self.registry), Phase::Forward..=Phase::Forward, &values)?;
+            run.fetch(&looked_at)?;
+            for ((placed, value), measured) in self.layers().zip(&inputs).zip(&mut measured) {
+                let values = run.read::<T>(*value);
+                if let Some(wrong) = values.iter().find(|x| !x.is_finite()) {
+                    let error =
+                        format!("the layer is given {wrong} to read, so its range cannot be measured");
+                    return Err(at_layer(placed, Error::NonFinite(error)));
+                }
+                values.iter().for_each(|x| measured.histogram.count(x.to_f64()));
+                let (features, inner) = placed.features();
+                measured.squares.add(values, features, inner);
+            }
+            for reading in &readings {
+                let found =
+                    squares.entry((reading.parameter.store, reading.parameter.parameter)).or_default();
+                found.add(run.read::<T>(reading.input), reading.features, reading.inner);
+            }
+        }
+        for (placed, measured) in self.cells.iter_mut().flatten().zip(measured) {
+            placed.range = Some(InputRange {
+                largest: measured.histogram.largest,
+                percent,
+                percentile: measured.histogram.percentile(percent),
+                mean_squares: measured.squares.means().collect(),
+            });
+        }
+        for reading in &readings {
+            let ParameterRef { store, parameter } = reading.parameter;
+            let (Some(index), Some(found)) = (parameter, squares.get(&(store, parameter))) else { continue };
+            self.registry.stores[store].set_importance(index, reading.of_rows(found))?;
+        }
+        self.refresh_versions()
+    }
+}

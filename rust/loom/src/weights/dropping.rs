@@ -1,0 +1,146 @@
+//! Masters that are freed once their packed versions are all that is used, and made again from those.
+
+use super::{Layout, ParameterInfo, WeightStore};
+use crate::cpu::{Isa, Real};
+use crate::dtype::DType;
+use crate::tensor::{Buffer, Elements, Precision, TensorView};
+use crate::{Error, Result};
+use std::borrow::Cow;
+
+impl WeightStore {
+    /// Parameters of these names and layouts without a master: those that take on a packed type wait for
+    /// their versions, the others are zeroed.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a parameter without elements.
+    pub(crate) fn without_master(
+        precision: Precision,
+        parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)],
+    ) -> Result<Self> {
+        let mut store = Self::described(precision.stored(), parameters)?;
+        let kept = |info: &ParameterInfo| match info.morphable {
+            true => Buffer::default(),
+            false => Buffer::zeroed(info.len() * precision.size()),
+        };
+        store.kept = store.parameters.iter().map(kept).collect();
+        Ok(store)
+    }
+
+    /// Sets what stays float in a store without a master, as a file has it.
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] for other extents or another precision.
+    pub(crate) fn restore_kept(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
+        let info = &self.parameters[index];
+        let misfit = || Error::Serialization(format!("\"{}\" has another shape or precision", info.name));
+        if values.shape() != info.layout.outside_shape() || values.first_non_finite().is_some() {
+            return Err(misfit());
+        }
+        let kept = &mut self.kept[index];
+        match (self.precision, values.elements()) {
+            (Precision::Float32 | Precision::Mixed, Elements::Float32(values)) => {
+                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values));
+            }
+            (Precision::Float64, Elements::Float64(values)) => {
+                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values));
+            }
+            _ => return Err(misfit()),
+        }
+        Ok(())
+    }
+
+    /// Refuses a store whose master the forward pass still reads.
+    ///
+    /// # Errors
+    /// [`Error::State`] then.
+    pub(crate) fn check_droppable(&self) -> Result<()> {
+        if self.active.is_some() || self.parameters.iter().all(|info| !info.morphable) {
+            return Ok(());
+        }
+        Err(Error::State(
+            "the weights are used in full precision; morph them before dropping the master".into(),
+        ))
+    }
+
+    /// Frees the master of what is packed; parameters that stay float are kept.
+    ///
+    /// A store with nothing to pack stays as it is.
+    ///
+    /// Inference goes on as it was. Training, other numeric types and reading the
+    /// full-precision weights are refused from here on.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the forward pass still reads the master.
+    pub fn drop_master(&mut self) -> Result<()> {
+        self.check_droppable()?;
+        let Some(dtype) = self.active.filter(|_| self.master.is_some()) else { return Ok(()) };
+        self.encode(dtype)?;
+        let keep = |(index, info): (usize, &ParameterInfo)| {
+            if info.morphable {
+                return Ok(Buffer::default());
+            }
+            self.float_bytes(Some(index)).map(Buffer::from_slice)
+        };
+        self.kept = self.parameters.iter().enumerate().map(keep).collect::<Result<_>>()?;
+        self.master = None;
+        Ok(())
+    }
+
+    /// Whether the master was dropped.
+    pub fn is_dropped(&self) -> bool {
+        self.master.is_none()
+    }
+
+    /// Makes a dropped master again from the packed version: each weight is what its code stands for.
+    ///
+    /// The version stays as it is, so that what is computed stays the same, too, until the master moves.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the master was not dropped.
+    pub fn unpack(&mut self) -> Result<()> {
+        let Some(dtype) = self.active.filter(|_| self.master.is_none()) else {
+            return Err(Error::State(
+                "the full-precision master of these weights is there, so there is nothing to unpack; only what \
+                 drop_master has freed is made again"
+                    .into(),
+            ));
+        };
+        let mut master = Buffer::zeroed(self.len * self.precision.size());
+        for index in 0..self.parameters.len() {
+            match self.precision {
+                Precision::Float32 | Precision::Mixed => {
+                    self.unpack_part::<f32>(dtype, index, &mut master)?
+                }
+                Precision::Float64 => self.unpack_part::<f64>(dtype, index, &mut master)?,
+            }
+        }
+        self.master = Some(master);
+        self.kept.clear();
+        self.epoch += 1;
+        let epoch = Some(self.epoch);
+        if let Some(version) = self.versions.get_mut(&dtype) {
+            version.epoch = epoch;
+        }
+        Ok(())
+    }
+
+    fn unpack_part<T: Real>(&self, dtype: DType, index: usize, master: &mut Buffer) -> Result<()> {
+        let info = &self.parameters[index];
+        let part = &mut master.as_mut_slice::<T>()[info.offset..info.offset + info.len()];
+        if info.morphable {
+            let (packing, bytes, scales) = self.version(dtype, index)?;
+            packing.decode(Isa::portable(), bytes, scales, part);
+        } else {
+            part.copy_from_slice(self.kept[index].as_slice());
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn dropped() -> Error {
+    Error::State(
+        "the full-precision master of these weights was dropped; unpack() makes one of the packed weights, and \
+         a checkpoint may still have it, to train, to change the numeric type, or to read or set the weights"
+            .into(),
+    )
+}
