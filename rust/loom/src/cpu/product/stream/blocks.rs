@@ -13,25 +13,27 @@ use crate::dtype::{DType, Packing, float16_to_f32};
 pub(super) const COLUMNS: usize = 128;
 /// Inputs of a block.
 const BLOCK: usize = 32;
-/// Blocks of a column that are fetched ahead.
-const AHEAD: usize = 4;
+/// Blocks of a column that are turned round at once: far fewer columns than a group's are read side by side
+/// so, which the first-level cache and the address translation would not hold.
+const RUN: usize = 8;
 
-/// A block of each of some columns.
+/// A run of blocks of each of some columns.
 struct Blocks {
     codes: *const u8,
     /// Bytes of a block, and from one column's to the next one's.
     bytes: usize,
     stride: usize,
-    /// Columns there are.
+    /// Blocks and columns that there are.
+    count: usize,
     present: usize,
     /// Whether codes have four bits, two to a byte.
     nibbles: bool,
 }
 
-/// Rows of codes as bytes, and the columns' scales.
+/// Rows of codes as bytes, and the columns' scales for each block of rows.
 struct Turned {
-    codes: [[i8; COLUMNS]; BLOCK],
-    scales: [f32; COLUMNS],
+    codes: [[i8; COLUMNS]; RUN * BLOCK],
+    scales: [[f32; COLUMNS]; RUN],
 }
 
 impl Blocks {
@@ -39,55 +41,64 @@ impl Blocks {
     /// As [`Lanes`]; the blocks are there.
     #[inline(always)]
     unsafe fn turn<L: Lanes>(&self, to: &mut Turned) {
-        let codes_bytes = self.bytes - 2;
-        let mut halves = [0u16; COLUMNS];
-        // SAFETY: the caller's promise.
-        unsafe {
-            for (column, half) in halves.iter_mut().enumerate().take(self.present) {
-                let block = self.codes.add(column * self.stride);
-                L::prefetch(block.wrapping_add(AHEAD * self.bytes));
-                *half = u16::from_le_bytes(*block.cast());
+        for first in (0..self.present).step_by(16) {
+            let mut rows = [self.codes; 16];
+            for (row, address) in rows.iter_mut().enumerate() {
+                // Beyond the last column there is the last one.
+                *address = self.codes.wrapping_add((first + row).min(self.present - 1) * self.stride);
             }
-            for (scale, half) in to.scales.iter_mut().zip(halves) {
-                *scale = float16_to_f32(half);
-            }
-            for first in (0..self.present).step_by(16) {
-                let mut rows = [self.codes; 16];
-                for (row, address) in rows.iter_mut().enumerate() {
-                    // Beyond the last column there is the last one.
-                    *address = self.codes.add((first + row).min(self.present - 1) * self.stride + 2);
-                }
-                for half in 0..codes_bytes / 16 {
-                    let turned = L::transpose(rows.map(|row| row.wrapping_add(half * 16)));
-                    for (k, bytes) in turned.iter().enumerate() {
-                        if self.nibbles {
-                            let low = bytes.map(|byte| (byte & 15) as i8 - 8);
-                            let high = bytes.map(|byte| (byte >> 4) as i8 - 8);
-                            to.codes[k][first..first + 16].copy_from_slice(&low);
-                            to.codes[k + 16][first..first + 16].copy_from_slice(&high);
-                        } else {
-                            let codes = bytes.map(|byte| byte as i8);
-                            to.codes[half * 16 + k][first..first + 16].copy_from_slice(&codes);
-                        }
+            for block in 0..self.count {
+                let (mut halves, mut scales) = ([0; 16], [0.0; 16]);
+                // SAFETY: the caller's promise; any address may be fetched.
+                unsafe {
+                    for (half, row) in halves.iter_mut().zip(&mut rows) {
+                        *half = u16::from_le_bytes(*row.cast());
+                        // This column's part of the next run.
+                        L::prefetch(row.wrapping_add(RUN * self.bytes));
+                        *row = row.wrapping_add(2);
                     }
+                    // Apart, so that the compiler makes vector code of it.
+                    for (scale, half) in scales.iter_mut().zip(halves) {
+                        *scale = float16_to_f32(half);
+                    }
+                    let codes = to.codes.as_mut_ptr().cast::<i8>().add(block * BLOCK * COLUMNS + first);
+                    if self.nibbles {
+                        L::turn_nibbles(&rows, codes, COLUMNS);
+                    } else {
+                        L::turn(&rows, codes, COLUMNS);
+                        let mut second = rows;
+                        for row in &mut second {
+                            *row = row.wrapping_add(16);
+                        }
+                        L::turn(&second, codes.add(16 * COLUMNS), COLUMNS);
+                    }
+                }
+                to.scales[block][first..first + 16].copy_from_slice(&scales);
+                for row in &mut rows {
+                    *row = row.wrapping_add(self.bytes - 2);
                 }
             }
         }
     }
 }
 
-/// One block of k of one group of columns, turned round and added.
+/// A run of blocks of one group of columns, turned round and added.
 ///
 /// # Safety
-/// As [`Blocks::turn`] and [`Strip::run`].
+/// As [`Blocks::turn`] and [`Strip::run`], for `depth` rows of k.
 #[inline(always)]
 unsafe fn step<L: Lanes>(blocks: &Blocks, turned: &mut Turned, mut strip: Strip, rows: usize) {
+    let depth = strip.depth;
     // SAFETY: the caller's promise; the rows turned round have as many columns as a group.
     unsafe {
         blocks.turn::<L>(turned);
-        strip.codes = turned.codes.as_ptr().cast();
-        strip.scales = turned.scales.as_ptr();
-        strip.run::<L, Int8>(rows);
+        for block in 0..blocks.count {
+            strip.codes = turned.codes.as_ptr().add(block * BLOCK).cast();
+            strip.scales = turned.scales[block].as_ptr();
+            strip.depth = BLOCK.min(depth - block * BLOCK);
+            strip.run::<L, Int8>(rows);
+            strip.a = strip.a.wrapping_add(BLOCK * strip.a_depth);
+        }
     }
 }
 
@@ -131,7 +142,11 @@ pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piec
     let block = if nibbles { 2 + BLOCK / 2 } else { 2 + BLOCK };
     let stride = packing.rows.div_ceil(BLOCK) * block;
     let lanes = piece.columns.len().next_multiple_of(COLUMNS);
-    let sums = room(scratch, piece.rows * lanes);
+    let (turned_len, sums_len) = (size_of::<Turned>() / size_of::<f32>(), piece.rows * lanes);
+    let (turned, sums) = room(scratch, turned_len + sums_len).split_at_mut(turned_len);
+    // SAFETY: as long as it has to be, aligned to cache lines as buffers are, and numbers and bytes of any
+    // bits are good.
+    let turned = unsafe { &mut *turned.as_mut_ptr().cast::<Turned>() };
     let order = Order {
         columns: piece.columns.clone(),
         vectors: COLUMNS / 16,
@@ -139,18 +154,19 @@ pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piec
     };
     // SAFETY: the caller's promise.
     unsafe { order.read(piece, sums) };
-    let mut turned = Turned { codes: [[0; COLUMNS]; BLOCK], scales: [0.0; COLUMNS] };
     for first in (0..piece.columns.len()).step_by(COLUMNS) {
         let present = COLUMNS.min(piece.columns.len() - first);
         let column = &bytes[(piece.columns.start + first) * stride..][..present * stride];
-        for k in (0..packing.rows).step_by(BLOCK) {
+        for k in (0..packing.rows).step_by(RUN * BLOCK) {
+            let depth = (RUN * BLOCK).min(packing.rows - k);
             let codes = column[k / BLOCK * block..].as_ptr();
-            let blocks = Blocks { codes, bytes: block, stride, present, nibbles };
+            let blocks =
+                Blocks { codes, bytes: block, stride, count: depth.div_ceil(BLOCK), present, nibbles };
             let strip = Strip {
                 codes: std::ptr::null(),
                 stride: COLUMNS,
                 groups: 1,
-                depth: BLOCK.min(packing.rows - k),
+                depth,
                 a: piece.left.a.wrapping_add(k * piece.left.depth),
                 a_row: piece.left.row,
                 a_depth: piece.left.depth,
@@ -161,7 +177,7 @@ pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piec
             };
             // SAFETY: the blocks of the columns present are there, as are the left operand's elements and the
             // sums of all lanes.
-            unsafe { enter(isa, &blocks, &mut turned, strip, piece.rows) };
+            unsafe { enter(isa, &blocks, turned, strip, piece.rows) };
         }
     }
     // SAFETY: the caller's promise.

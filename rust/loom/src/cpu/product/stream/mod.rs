@@ -30,12 +30,8 @@ pub(super) const ROWS: usize = 8;
 const COLUMNS: usize = 32;
 /// Bytes of codes that are worked on while as many are fetched: both stay in the first-level cache.
 const BLOCK: usize = 16 << 10;
-/// The most columns of a task.
-const PIECE: usize = 1024;
 /// The work that is worth a task of its own, in multiply-adds: a few microseconds.
 const TASK: usize = 1 << 17;
-/// Tasks for each thread, where there is work enough.
-const TASKS_PER_THREAD: usize = 4;
 
 thread_local! {
     /// Where this thread keeps sums and scales; it only grows.
@@ -144,11 +140,12 @@ impl<'a> Streamed<'a> {
         with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS)
     }
 
-    /// Columns of a task.
+    /// Columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread reads
+    /// follow each other in memory, the faster they come.
     fn cut(&self, threads: usize) -> usize {
         let (k, n) = self.extents();
-        let wanted = (k * n / TASK).clamp(1, threads * TASKS_PER_THREAD);
-        n.div_ceil(wanted).min(PIECE).next_multiple_of(self.group())
+        let wanted = (k * n / TASK).clamp(1, threads);
+        n.div_ceil(wanted).next_multiple_of(self.group())
     }
 
     /// # Safety
