@@ -19,6 +19,7 @@
 mod block;
 mod decoders;
 mod epilogue;
+mod integer;
 mod packed;
 mod panels;
 mod reference;
@@ -30,6 +31,7 @@ mod wide;
 
 pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
+pub use integer::{DEPTH_LIMIT, IntegerWeight, QuantizedRows, Route, integer_product, integer_sums};
 pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
