@@ -9,7 +9,9 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use loom::cpu::Cpu;
-use loom::cpu::product::{NoEpilogue, Output, PackedPanels, Start, Strided, product};
+use loom::cpu::product::{
+    IntegerWeight, NoEpilogue, Output, PackedPanels, Start, Strided, integer_product, product,
+};
 use loom::dtype::{DType, Packing};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +38,11 @@ const TYPES: [DType; 11] = [
     DType::Binary,
 ];
 
+/// Rows of the second table.
+const BATCH: usize = 256;
+/// The types of the second table.
+const INTEGERS: [DType; 4] = [DType::Int8, DType::Int4, DType::Ternary, DType::Q8_0];
+
 /// Copies of one packed weight, as many as fill the rotation.
 struct Rotation {
     packing: Packing,
@@ -59,11 +66,12 @@ impl Rotation {
         Self { packing, bytes: bytes.repeat(ROTATION / packing.bytes()), scales }
     }
 
-    /// Calls `with` with a closure that computes one product, with the next weights each time.
-    fn run(&self, cpu: &Cpu, rows: usize, with: impl FnOnce(&mut dyn FnMut())) {
-        let x: Vec<f32> = (0..rows * EXTENT).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
+    /// Calls `with` with a closure that computes one product, with the next weights each time, and with
+    /// activations quantised to int8 if so.
+    fn run(&self, cpu: &Cpu, rows: usize, quantized: bool, with: impl FnOnce(&mut dyn FnMut())) {
+        let values: Vec<f32> = (0..rows * EXTENT).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
         let mut y = vec![0.0; rows * EXTENT];
-        let x = Strided::left(&x, rows, EXTENT);
+        let x = Strided::left(&values, rows, EXTENT);
         let mut copies = self.bytes.chunks_exact(self.packing.bytes()).cycle();
         with(&mut || {
             let Some(bytes) = copies.next() else { return };
@@ -73,6 +81,10 @@ impl Rotation {
                     let weights = Strided::right(bytemuck::cast_slice(bytes), EXTENT, EXTENT);
                     product(cpu, &x, &weights, Start::Zero, &NoEpilogue, output);
                 }
+                dtype if quantized => match IntegerWeight::new(self.packing, bytes, &self.scales) {
+                    Ok(weights) => integer_product(cpu, &values, &weights, Start::Zero, &NoEpilogue, output),
+                    Err(error) => panic!("{dtype}: {error}"),
+                },
                 _ => {
                     let weights = PackedPanels::new(self.packing, bytes, &self.scales);
                     product(cpu, &x, &weights, Start::Zero, &NoEpilogue, output);
@@ -122,7 +134,7 @@ fn table(cpu: &Cpu) {
             let weights = Rotation::new(cpu, *dtype);
             let time = |rows: &usize| {
                 let mut time = Duration::MAX;
-                weights.run(cpu, *rows, |call| time = best(Duration::from_millis(700), call));
+                weights.run(cpu, *rows, false, |call| time = best(Duration::from_millis(700), call));
                 time
             };
             ROWS.iter().map(time).collect()
@@ -160,6 +172,25 @@ fn table(cpu: &Cpu) {
     }
 }
 
+/// A batch with activations in float32 and in int8.
+fn batch_table(cpu: &Cpu) {
+    let time = |dtype: DType, quantized: bool| {
+        let mut time = Duration::MAX;
+        let weights = Rotation::new(cpu, dtype);
+        weights.run(cpu, BATCH, quantized, |call| time = best(Duration::from_secs(2), call));
+        time.as_secs_f64()
+    };
+    // Before and after, as a machine may be busier at one time than at another.
+    let before = time(DType::Float32, false);
+    let integers: Vec<f64> = INTEGERS.iter().map(|dtype| time(*dtype, true)).collect();
+    let float = before.min(time(DType::Float32, false));
+    println!("\n{BATCH} rows, weights and activations");
+    println!("{:24} {:>9.1} ms {:>6.1}x", "float32, float32", float * 1e3, 1.0);
+    for (dtype, time) in INTEGERS.iter().zip(integers) {
+        println!("{:24} {:>9.1} ms {:>6.1}x", format!("{dtype}, int8"), time * 1e3, float / time);
+    }
+}
+
 fn measure(criterion: &mut Criterion, cpu: &Cpu) {
     let mut group = criterion.benchmark_group("packed");
     group.sample_size(10).measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_millis(200));
@@ -168,7 +199,7 @@ fn measure(criterion: &mut Criterion, cpu: &Cpu) {
         for rows in ROWS {
             group.throughput(Throughput::Bytes(weights.packing.nbytes() as u64));
             let id = BenchmarkId::new(dtype.name(), format!("{rows} rows"));
-            weights.run(cpu, rows, |call| {
+            weights.run(cpu, rows, false, |call| {
                 group.bench_function(id, |bencher| bencher.iter(&mut *call));
             });
         }
@@ -181,6 +212,7 @@ fn main() {
     let cpu = Cpu::global().unwrap_or_else(|error| panic!("{error}"));
     if !asked("--test") {
         table(cpu);
+        batch_table(cpu);
     }
     if !asked("--table") {
         let mut criterion = Criterion::default().configure_from_args();

@@ -42,6 +42,7 @@ impl Strip {
         unsafe {
             while left > 0 {
                 let some = match left {
+                    _ if L::PLAIN => self.rows::<L, D, 1, 4>(),
                     1 => self.rows::<L, D, 1, 8>(),
                     2 | 3 => self.rows::<L, D, 2, 8>(),
                     _ => self.rows::<L, D, 4, 4>(),

@@ -10,6 +10,8 @@
 pub(super) trait Lanes: Copy {
     /// Sixteen words of 32 bits.
     type Words: Copy;
+    /// Whether there is nothing to gain from several rows at once, which then need no code.
+    const PLAIN: bool = false;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
@@ -52,6 +54,7 @@ pub(super) const fn small_float_mask(down: u32) -> u32 {
 
 impl Lanes for Plain {
     type Words = [u32; 16];
+    const PLAIN: bool = true;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

@@ -29,7 +29,7 @@ pub(super) const ROWS: usize = 8;
 /// The fewest columns that are worth it.
 const COLUMNS: usize = 32;
 /// Bytes of codes that are worked on while as many are fetched: both stay in the first-level cache.
-const BLOCK: usize = 16 << 10;
+const BLOCK: usize = 32 << 10;
 /// The work that is worth a task of its own, in multiply-adds: a few microseconds.
 const TASK: usize = 1 << 17;
 
@@ -176,7 +176,7 @@ impl<'a> Streamed<'a> {
         // What a row of the groups reads, which may be more than it has.
         let reads = lanes * D::BITS / 8 + D::BEYOND;
         let padded = reads.next_multiple_of(64);
-        let at_once = (BLOCK / reads).clamp(8, 256);
+        let at_once = (BLOCK / reads).clamp(4, 256);
         // The last rows are read from a copy, where reading beyond them does no harm.
         let inside = match self.bytes.len().checked_sub(start + reads) {
             Some(spare) => depth.min(spare / stride + 1),
