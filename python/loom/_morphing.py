@@ -34,6 +34,7 @@ class Morphing(NetworkBase):
         granularity: str | None = None,
         calibration: str = "absmax",
         rounding: str = "nearest",
+        activations: str | None = None,
     ) -> Self:
         """Changes the numeric type that layers compute from.
 
@@ -61,15 +62,21 @@ class Morphing(NetworkBase):
                 the mean of many draws is the weight itself. Draws are keyed by the network's
                 seed and the number of updates: each step of training draws anew, any device
                 draws the same, and so does a training that is resumed.
+            activations: "int8" has inference quantise each row of a layer's activations to eight
+                bits before a product with weights of int8, int4, int2, ternary, q8_0 or q4_0, and
+                sum the products exactly in integers; files keep it. None leaves activations in
+                float. Training does so in any case, as do a recurrence's products with its own
+                state and a head that is tied to an Embedding; convolutions refuse "int8".
 
         Returns:
             The network.
 
         Raises:
-            DTypeError: The type is unknown, or cannot have that granularity, calibration
-                or rounding.
-            InvalidValueError: The granularity, calibration or rounding is unknown, or
-                weights do not fit the type. Nothing has changed then.
+            DTypeError: The type is unknown, or cannot have that granularity, calibration,
+                rounding or those activations.
+            InvalidValueError: The granularity, calibration or rounding is unknown, weights do
+                not fit the type, or a layer cannot quantise its activations. Nothing has
+                changed then.
 
         Examples:
             >>> net = loom.Sequential([nn.Dense(8), nn.Dense(2)], input_shape=4)
@@ -85,9 +92,11 @@ class Morphing(NetworkBase):
             raise ConfigError(f'calibration is "absmax", "percentile(99.9)" or "mse", got {calibration!r}')
         if not isinstance(rounding, str):
             raise ConfigError(f'rounding is "nearest" or "stochastic", got {rounding!r}')
+        if activations is not None and not isinstance(activations, str):
+            raise ConfigError(f'activations is "int8", or None for float, got {activations!r}')
         chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
         self._change_layers()
-        self._native.morph(dtype, chosen, (granularity, calibration, rounding))
+        self._native.morph(dtype, chosen, (granularity, calibration, rounding), activations)
         return self
 
     def calibrate(self, x: ArrayLike, percentile: float = 99.9, batch_size: int = 256) -> Self:

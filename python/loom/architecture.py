@@ -90,6 +90,8 @@ class LayerSettings(Plain):
         granularity: Which of its weights share a scale; as the type has it where None.
         calibration: How their scales are found: "absmax", "percentile(p)" or "mse".
         rounding: How its weights are rounded to codes: "nearest" or "stochastic".
+        activations: The numeric type that inference quantises activations to: "int8", or None to leave
+            them in float.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -103,6 +105,7 @@ class LayerSettings(Plain):
     granularity: str | None = None
     calibration: str = "absmax"
     rounding: str = "nearest"
+    activations: str | None = None
 
     def __post_init__(self) -> None:
         numbers = items(self.at)

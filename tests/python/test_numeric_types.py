@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import loom
+from loom import nn
 from networks import blobs, mlp
 
 TYPES = [entry.name for entry in loom.dtypes()]
@@ -302,3 +303,44 @@ def test_frozen_parameters_stay_while_packed_weights_learn(
     layer.unfreeze("bias")
     loom.train(net, (x, y), config)
     assert not np.array_equal(layer.bias, bias)
+
+
+def test_activations_can_be_quantised_for_inference(tmp_path: Path) -> None:
+    x, _ = blobs()
+    net = mlp()
+    net.morph("int8", activations="int8")
+    quantised = net.predict(x)
+    np.testing.assert_array_equal(net.predict(x[:1]), quantised[:1])
+    path = tmp_path / "net.loom"
+    net.save(path)
+    np.testing.assert_array_equal(loom.load(path).predict(x), quantised)
+    assert [layer.activations for layer in net.config.settings] == ["int8", "int8"]
+    in_float = net.morph("int8").predict(x)
+    assert not np.array_equal(in_float, quantised)
+    np.testing.assert_allclose(in_float, quantised, atol=0.1 * np.abs(in_float).max())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "activations", "error", "message"),
+    [
+        ("uint8", "int8", loom.DTypeError, "uint8 are not; use one of int8"),
+        ("float32", "int8", loom.DTypeError, "needs packed weights"),
+        ("int8", "int4", loom.DTypeError, "int8 only"),
+        ("int8", 8, loom.ConfigError, "got 8"),
+    ],
+)
+def test_activations_that_cannot_be_are_refused(
+    dtype: str, activations: Any, error: type, message: str
+) -> None:
+    net = mlp()
+    with pytest.raises(error, match=message):
+        net.morph(dtype, activations=activations)
+    assert net[0, 0, 0, 0].dtype == "float32"
+
+
+def test_a_convolution_refuses_quantised_activations_by_name() -> None:
+    layers = [nn.Conv2D(2, kernel_size=3), nn.Flatten(), nn.Dense(2)]
+    net = loom.Sequential(layers, input_shape=(1, 5, 5))
+    with pytest.raises(loom.InvalidValueError, match="kernel of a convolution"):
+        net.morph("int8", activations="int8")
+    net.morph("int8", where=lambda layer: layer.kind == "dense", activations="int8")

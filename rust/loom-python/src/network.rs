@@ -5,7 +5,7 @@ use crate::error::{PyError, detached};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
-use loom::network::{GradientStatistics, LayerStatistics, LayerValue, PackedParameter};
+use loom::network::{GradientStatistics, LayerStatistics, LayerValue, Numerics, PackedParameter};
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -371,13 +371,14 @@ impl Network {
     }
 
     /// Changes the numeric type of the layers at these places, or of all, by a granularity, a calibration and
-    /// a rounding.
+    /// a rounding, with activations in float or in a numeric type.
     fn morph(
         &self,
         py: Python<'_>,
         dtype: &str,
         layers: Option<Vec<At>>,
         recipe: (Option<String>, String, String),
+        activations: Option<&str>,
     ) -> PyResult<()> {
         let dtype = DType::parse(dtype).map_err(PyError::from)?;
         let (granularity, calibration, rounding) = recipe;
@@ -385,9 +386,10 @@ impl Network {
             granularity.map(|text| text.parse::<Granularity>()).transpose().map_err(PyError::from)?;
         let calibration: Calibration = calibration.parse().map_err(PyError::from)?;
         let rounding: Rounding = rounding.parse().map_err(PyError::from)?;
-        let recipe = Recipe { granularity, calibration, rounding };
+        let activations = activations.map(DType::parse).transpose().map_err(PyError::from)?;
+        let numerics = Numerics { recipe: Recipe { granularity, calibration, rounding }, activations };
         self.change(py, move |engine| {
-            engine.morph_with(dtype, recipe, |placed| {
+            engine.morph_as(dtype, numerics, |placed| {
                 layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
             })
         })

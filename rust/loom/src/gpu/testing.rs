@@ -122,6 +122,19 @@ pub(crate) fn run_with(
     packed: Option<(usize, Packed<'_>)>,
     change: impl FnOnce(&mut Recorder<'_>),
 ) -> Result<Vec<Data<f32>>> {
+    run_recorded(gpu, setting, packed, |recorder| {
+        change(recorder);
+        op.record(recorder)
+    })
+}
+
+/// The results of what `record` records.
+pub(crate) fn run_recorded(
+    gpu: &Gpu,
+    setting: &Setting<f32>,
+    packed: Option<(usize, Packed<'_>)>,
+    record: impl FnOnce(&mut Recorder<'_>) -> Result<()>,
+) -> Result<Vec<Data<f32>>> {
     let control = Operand::allocate(gpu, "control", CONTROL_WORDS)?;
     gpu.upload(control.allocation(), 0, bytemuck::cast_slice(&control_before(&setting.values)));
     let mut recorder = Recorder::new(gpu, setting.rows, control);
@@ -137,8 +150,7 @@ pub(crate) fn run_with(
         recorder.reads[number] = Operand::packed(&bytes, packed.packing, scales);
     }
     recorder.writes = setting.writes.iter().map(|data| operand(gpu, data)).collect::<Result<_>>()?;
-    change(&mut recorder);
-    op.record(&mut recorder)?;
+    record(&mut recorder)?;
     let (table, group) = super::memory::new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&setting.values, 0));
     let mut frame = Frame::begin(gpu, &group);

@@ -60,6 +60,8 @@ pub struct BoundParameter {
     pub shape: Shape,
     /// The packed type the forward pass reads; `None` for the master.
     pub active: Option<DType>,
+    /// Whether products with the packed type quantise their other operand to int8.
+    pub quantized: bool,
 }
 
 /// What a layer keeps or carries, as it finds it while lowering.
@@ -110,7 +112,11 @@ impl Context {
     /// As [`parameter`](Self::parameter).
     pub fn read(&self, b: &mut Builder, name: &str) -> Result<Value> {
         let parameter = self.parameter(name)?;
-        Ok(b.parameter(parameter.reference, parameter.shape.clone(), parameter.active))
+        let value = b.parameter(parameter.reference, parameter.shape.clone(), parameter.active);
+        if parameter.quantized && parameter.active.is_some() {
+            b.quantize_activations(value);
+        }
+        Ok(value)
     }
 
     /// What the layer keeps under this name.

@@ -75,6 +75,9 @@ pub struct LayerSettings {
     /// How its weights are rounded to codes.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub rounding: Rounding,
+    /// The numeric type that inference quantises activations to; they stay in float unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activations: Option<DType>,
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -120,6 +123,7 @@ impl Network {
                     granularity: placed.recipe.granularity,
                     calibration: placed.recipe.calibration,
                     rounding: placed.recipe.rounding,
+                    activations: placed.activations,
                 }
             })
             .collect();
@@ -160,9 +164,11 @@ impl Network {
             placed.frozen = settings.frozen.clone();
             let LayerSettings { granularity, calibration, rounding, .. } = *settings;
             placed.recipe = Recipe { granularity, calibration, rounding };
+            placed.activations = settings.activations;
             if let Some(dtype) = placed.dtype {
                 placed.recipe.checked(dtype)?;
             }
+            super::numerics::check_activations(settings.dtype, settings.activations, config.precision)?;
         }
         Ok(network)
     }

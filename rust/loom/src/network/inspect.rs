@@ -1,6 +1,6 @@
 //! Looking into a network: parameters, gradients, what layers read and made, numeric types.
 
-use super::{Coordinates, Network, PlacedLayer, at_layer};
+use super::{Coordinates, Network, Numerics, PlacedLayer, at_layer};
 use crate::cpu::Real;
 use crate::dtype::{DType, Granularity, Packing, Recipe};
 use crate::program::{LayerPath, LayerValues, Run, Value};
@@ -103,49 +103,7 @@ impl Network {
         recipe: Recipe,
         choose: impl Fn(&PlacedLayer) -> bool,
     ) -> Result<()> {
-        recipe.checked(dtype)?;
-        self.build()?;
-        self.synchronize()?;
-        self.key_draws();
-        let active = (dtype != self.precision.dtype()).then_some(dtype);
-        let chosen: Vec<(usize, usize)> = self
-            .layers()
-            .enumerate()
-            .filter(|(_, placed)| !placed.is_tied() && choose(placed))
-            .filter_map(|(number, placed)| Some((number, placed.store?)))
-            .collect();
-        // Every store is encoded before any layer changes over, so that a refusal changes nothing.
-        if let Some(dtype) = active {
-            for &(number, store) in &chosen {
-                if let Err(error) = self.registry.stores[store].encode_by(dtype, recipe) {
-                    self.restore_recipes(&chosen)?;
-                    let placed = self.layers().nth(number);
-                    return Err(
-                        placed.map_or(Error::Internal("a layer was lost".into()), |p| at_layer(p, error))
-                    );
-                }
-            }
-        }
-        for (number, store) in chosen {
-            self.registry.stores[store].activate(active)?;
-            if let Some(placed) = self.cells.iter_mut().flatten().nth(number) {
-                placed.dtype = active;
-                placed.recipe = if active.is_some() { recipe } else { Recipe::default() };
-            }
-        }
-        self.invalidate();
-        Ok(())
-    }
-
-    /// Makes the versions of these layers' types anew where they were made by another recipe.
-    fn restore_recipes(&mut self, chosen: &[(usize, usize)]) -> Result<()> {
-        for &(number, store) in chosen {
-            let settings = self.layers().nth(number).map(|placed| (placed.dtype, placed.recipe));
-            if let Some((Some(dtype), recipe)) = settings {
-                self.registry.stores[store].encode_by(dtype, recipe)?;
-            }
-        }
-        Ok(())
+        self.morph_as(dtype, Numerics { recipe, activations: None }, choose)
     }
 
     /// The numeric type a layer computes from; `None` for a layer without parameters.

@@ -255,6 +255,7 @@ impl Network {
                         placed.dtype
                     }
                     .filter(|_| info.morphable),
+                    quantized: !mode.training && !placed.is_tied() && placed.activations.is_some(),
                 })
                 .collect(),
         };

@@ -10,6 +10,9 @@ mod inspect;
 mod links;
 mod lower;
 mod manual;
+mod numerics;
+#[cfg(test)]
+mod numerics_tests;
 mod predict;
 mod registry;
 mod ring;
@@ -24,6 +27,7 @@ pub use links::{Combine, Link};
 pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
 pub use manual::{GradientStatistics, ManualStep};
+pub use numerics::Numerics;
 #[cfg(test)]
 pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
@@ -64,6 +68,9 @@ pub struct PlacedLayer {
     pub(crate) recipe: Recipe,
     /// What it has been given to read while ranges were measured.
     pub(crate) range: Option<InputRange>,
+    /// The numeric type that inference quantises activations to before products with packed weights; `None`
+    /// where they stay in float.
+    pub(crate) activations: Option<DType>,
     /// Its weight store in the registry, once built; `None` also for layers without parameters.
     pub(crate) store: Option<usize>,
     /// Its states in the registry, once built.
@@ -244,6 +251,7 @@ impl Network {
             dtype: None,
             recipe: Recipe::default(),
             range: None,
+            activations: None,
             store: None,
             states: 0..0,
             input_shape: None,

@@ -5,7 +5,7 @@ use super::{
     plan, rewrite,
 };
 use crate::dtype::DType;
-use crate::ops::{Loss, Op, Sum};
+use crate::ops::{Direction, Loss, Op, Sum};
 use crate::tensor::{Precision, Shape};
 use std::collections::{HashMap, HashSet};
 
@@ -24,6 +24,8 @@ pub struct Builder {
     restarted: bool,
     commits_suppressed: bool,
     precision: Precision,
+    /// Packed weights whose products quantise the other operand.
+    quantized: HashSet<Value>,
     /// The values that callers will hand in and read out.
     pub ports: Ports,
     /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
@@ -58,6 +60,7 @@ impl Builder {
             restarted: false,
             commits_suppressed: false,
             precision,
+            quantized: HashSet::new(),
             ports: Ports::default(),
             cells: None,
         }
@@ -133,6 +136,11 @@ impl Builder {
             Some(dtype) => self.stored("version", shape, Place::Version(parameter, dtype)),
             None => self.stored("master", shape, Place::Master(parameter)),
         }
+    }
+
+    /// Has forward products with this packed weight quantise their other operand to int8.
+    pub fn quantize_activations(&mut self, weight: Value) {
+        self.quantized.insert(weight);
     }
 
     /// What a layer keeps beside its parameters.
@@ -246,7 +254,11 @@ impl Builder {
 
     fn push(&mut self, op: Op, reads: &[Value], writes: Vec<Value>, write: Write) {
         let (phase, at) = (self.phase, self.at.clone());
-        let op = if self.precision == Precision::Mixed { op.into_mixed() } else { op };
+        let mut op = if self.precision == Precision::Mixed { op.into_mixed() } else { op };
+        if let Op::Product(product) = &mut op {
+            let weight = reads.get(1).filter(|_| product.direction == Direction::Forward);
+            product.quantized = weight.is_some_and(|weight| self.quantized.contains(weight));
+        }
         self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at });
     }
 

@@ -1,10 +1,11 @@
 //! Right operands in packed numeric types, decoded while the product packs them.
 
 use super::panels::{FewRows, PanelSource};
+use super::stream::Streamed;
 use super::tile::{Right, RowPanel, Vectors};
 use super::wide::{Element, Kernel, LANES, Wide, padded};
 use crate::cpu::{Isa, Real};
-use crate::dtype::Packing;
+use crate::dtype::{DType, Packing};
 use half::bf16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -175,6 +176,12 @@ impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
 }
 
 impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
+    #[allow(private_interfaces)]
+    fn streamed(&self) -> Option<Streamed<'_>> {
+        let packing = Packing::new(DType::Int8, self.depth, self.scale.len());
+        Streamed::new(packing, bytemuck::cast_slice(self.data), bytemuck::try_cast_slice(self.scale).ok()?)
+    }
+
     fn depth(&self) -> usize {
         self.depth
     }
@@ -235,6 +242,11 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
             row[lanes.len()..].fill(T::ZERO);
         }
         self.packing.decode_tile(isa, (self.bytes, self.scales), depth, lanes, out, width);
+    }
+
+    #[allow(private_interfaces)]
+    fn streamed(&self) -> Option<Streamed<'_>> {
+        Streamed::new(self.packing, self.bytes, self.scales)
     }
 }
 

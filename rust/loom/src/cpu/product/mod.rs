@@ -19,9 +19,11 @@
 mod block;
 mod decoders;
 mod epilogue;
+mod integer;
 mod packed;
 mod panels;
 mod reference;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -29,6 +31,7 @@ mod wide;
 
 pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
+pub use integer::{DEPTH_LIMIT, IntegerWeight, QuantizedRows, Route, integer_product, integer_sums};
 pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
@@ -98,6 +101,9 @@ pub fn product<T: Element>(
     epilogue: &dyn Epilogue<T>,
     c: Output<'_, T>,
 ) {
+    if c.rows <= stream::ROWS && T::stream(cpu.isa(), Some(cpu.pool()), a, b, start, epilogue, &c) {
+        return;
+    }
     let block = Block::new(cpu.isa(), a, b, start, epilogue, &c);
     let (rows, columns) = block.cut(cpu.pool().threads());
     let (down, across) = (c.rows.div_ceil(rows), c.columns.div_ceil(columns));
@@ -122,6 +128,9 @@ pub fn product_serial<T: Element>(
     epilogue: &dyn Epilogue<T>,
     c: Output<'_, T>,
 ) {
+    if c.rows <= stream::ROWS && T::stream(isa, None, a, b, start, epilogue, &c) {
+        return;
+    }
     let block = Block::new(isa, a, b, start, epilogue, &c);
     let (rows, columns) = block.cut(1);
     for i in (0..c.rows).step_by(rows) {

@@ -5,6 +5,7 @@
 //! [`PanelSource`] packs such panels from whatever it holds: a matrix with any
 //! strides, packed low-bit weights that it decodes, an image that it unfolds.
 
+use super::stream::Streamed;
 use super::tile::{RowPanel, Transposed};
 use super::wide::{Element, Kernel, LANES, Wide};
 use crate::cpu::Isa;
@@ -41,6 +42,13 @@ pub trait PanelSource<T>: Sync {
     fn few_rows(&self) -> Option<&dyn FewRows<T>> {
         None
     }
+
+    /// This right operand's codes, where there is a kernel that reads them row by row for a few rows of `f32`.
+    #[doc(hidden)]
+    #[allow(private_interfaces)] // for the product itself
+    fn streamed(&self) -> Option<Streamed<'_>> {
+        None
+    }
 }
 
 /// Computes up to [`FEW`](super::tile::FEW) rows straight from an operand's own form.
@@ -56,6 +64,9 @@ pub trait FewRows<T>: Sync {
     unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize);
 }
 
+/// The fewest elements of a plain matrix that are streamed: fewer stay in the caches, where reading in place
+/// is as fast.
+const STREAMED: usize = 1 << 20;
 /// How many rows ahead packing fetches: they lie too far apart for the machine to foresee.
 const AHEAD: usize = 16;
 /// How many elements ahead along each lane transposing fetches.
@@ -156,6 +167,17 @@ impl<T: Element + Copy + Sync> PanelSource<T> for Strided<'_, T> {
 
     fn in_place(&self) -> Option<Strided<'_, T>> {
         Some(*self)
+    }
+
+    #[allow(private_interfaces)]
+    fn streamed(&self) -> Option<Streamed<'_>> {
+        let plain = self.lane_stride == 1 && self.depth_stride == self.lanes && self.depth > 0;
+        if !plain || size_of::<T>() != size_of::<f32>() || self.depth * self.lanes < STREAMED {
+            return None;
+        }
+        // SAFETY: all elements were asserted to be within what was borrowed.
+        let data = unsafe { std::slice::from_raw_parts(self.data, self.depth * self.lanes) };
+        Streamed::plain(bytemuck::cast_slice(data), self.depth, self.lanes)
     }
 
     fn few_rows(&self) -> Option<&dyn FewRows<T>> {

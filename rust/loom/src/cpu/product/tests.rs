@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Every instruction set that this machine has, on 1, 2 and 3 threads.
-fn machines() -> &'static [Cpu] {
+pub(super) fn machines() -> &'static [Cpu] {
     static MACHINES: OnceLock<Vec<Cpu>> = OnceLock::new();
     MACHINES.get_or_init(|| {
         let with = |isa: Isa| (1..=3).map(move |threads| Cpu::with_threads(isa, threads).unwrap());
@@ -17,7 +17,7 @@ fn machines() -> &'static [Cpu] {
 }
 
 /// Numbers of many magnitudes, so that another order of sums shows in the bits.
-fn numbers<T: Real>(seed: u64, len: usize) -> Vec<T> {
+pub(super) fn numbers<T: Real>(seed: u64, len: usize) -> Vec<T> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     (0..len)
         .map(|_| {
@@ -28,7 +28,7 @@ fn numbers<T: Real>(seed: u64, len: usize) -> Vec<T> {
         .collect()
 }
 
-fn bits<T: Real>(values: &[T]) -> &[u8] {
+pub(super) fn bits<T: Real>(values: &[T]) -> &[u8] {
     bytemuck::cast_slice(values)
 }
 

@@ -1,10 +1,9 @@
 //! The dense layer's products on the CPU's matrix product.
 
 use super::Product;
-use crate::Result;
 use crate::cpu::product::{
-    Bfloat16Panels, Bias, Epilogue, Int8Panels, NoEpilogue, Output, PackedPanels, PanelSource, Start,
-    Strided, product,
+    Bfloat16Panels, Bias, Epilogue, Int8Panels, IntegerWeight, NoEpilogue, Output, PackedPanels, PanelSource,
+    Start, Strided, integer_product, product,
 };
 use crate::cpu::{Args, Cpu, Isa, Real, View};
 use crate::dtype::{DType, Granularity, Packing};
@@ -12,6 +11,7 @@ use crate::ops::pointwise::{self, Activation};
 use crate::ops::rounding::{self, with_operand};
 use crate::ops::{Direction, Operation};
 use crate::tensor::{Buffer, Precision};
+use crate::{Error, Result};
 use std::cell::RefCell;
 
 /// An activation applied to finished elements while they are in the cache.
@@ -116,10 +116,35 @@ pub(in crate::ops) fn with_right<T: Real, R>(
     }
 }
 
+impl Product {
+    /// The forward direction with quantised activations.
+    fn run_quantized(&self, args: &mut Args<'_>) -> Result<()> {
+        let rows = args.rows * self.multiplier;
+        let weight = args.view(1);
+        let Some(packing) = weight.packed else {
+            return Err(Error::Internal(format!("{self}: the weight is not packed")));
+        };
+        let codes = IntegerWeight::new(packing, weight.bytes, weight.scales)?;
+        let start = if args.accumulate { Start::Continue } else { Start::Zero };
+        let bias = self.bias.then(|| Bias::Columns(args.read::<f32>(2)));
+        let y = Output::new(args.write(0), rows, self.outputs);
+        finish(bias, self.activation, |epilogue| {
+            integer_product(args.cpu, args.read::<f32>(0), &codes, start, epilogue, y);
+        });
+        Ok(())
+    }
+}
+
 impl Operation for Product {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (rows, inputs, outputs) = (args.rows * self.multiplier, self.inputs, self.outputs);
         let start = if args.accumulate { Start::Continue } else { Start::Zero };
+        if self.quantized {
+            return match (T::PRECISION, self.direction) {
+                (Precision::Float32, Direction::Forward) => self.run_quantized(args),
+                _ => Err(Error::Internal(format!("{self} is not for this direction or precision"))),
+            };
+        }
         let (cpu, mixed) = (args.cpu, self.mixed);
         let (left, right) = (rounding::Operand::Left, rounding::Operand::Right);
         match self.direction {

@@ -220,6 +220,9 @@ fn row_bytes(weight: &Operand, outputs: usize) -> usize {
 
 impl GpuOperation for Product {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        if self.quantized {
+            return self.record_quantized(recorder);
+        }
         match self.direction {
             Direction::Forward => self.record_forward(recorder),
             Direction::InputGradient => self.record_input_gradient(recorder),

@@ -3,6 +3,8 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
+mod gpu_quantized;
 
 pub(super) use cpu::{with_decoded, with_right};
 #[cfg(feature = "gpu")]
@@ -40,6 +42,10 @@ pub struct Product {
     /// Whether both operands of the product are rounded to 16 bits: to bfloat16 on the CPU, to binary16
     /// on a GPU. Sums, bias and activation are as without.
     pub mixed: bool,
+    /// Whether rows of x are quantised to int8 and multiplied with the codes of W, which is packed in
+    /// symmetric integers, as [`integer_product`](crate::cpu::product::integer_product) says; for the forward
+    /// direction in single precision. Rounding for `mixed` is then left out.
+    pub quantized: bool,
 }
 
 impl Product {
@@ -54,6 +60,7 @@ impl Product {
             activation: None,
             derivative: None,
             mixed: false,
+            quantized: false,
         }
     }
 }
@@ -66,6 +73,9 @@ impl fmt::Display for Product {
         }
         if self.mixed {
             write!(f, " mixed")?;
+        }
+        if self.quantized {
+            write!(f, " int8")?;
         }
         if self.bias {
             write!(f, " +bias")?;

@@ -7,7 +7,9 @@
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::cpu::{Isa, Level, Real};
+use super::stream;
+use super::{Epilogue, Output, PanelSource, Start};
+use crate::cpu::{Isa, Level, Pool, Real};
 use half::bf16;
 
 /// The number of elements in a [`Wide`].
@@ -81,14 +83,31 @@ pub trait Element: bytemuck::Pod + Default + Send + Sync {
     #[allow(private_bounds, private_interfaces)] // callable from this module only
     unsafe fn enter<K: Kernel<Self>>(isa: Isa, kernel: K);
 
+    /// Computes the product by the kernels for a few rows, if there is one for the right operand.
+    #[doc(hidden)]
+    fn stream(
+        isa: Isa,
+        pool: Option<&Pool>,
+        a: &dyn PanelSource<Self>,
+        b: &dyn PanelSource<Self>,
+        start: Start,
+        epilogue: &dyn Epilogue<Self>,
+        c: &Output<'_, Self>,
+    ) -> bool {
+        let _ = (isa, pool, a, b, start, epilogue, c);
+        false
+    }
+
     /// The most rows of a tile, and the vectors in a tile of `rows` rows.
     #[doc(hidden)]
     fn tile(isa: Isa, rows: usize) -> (usize, usize);
 }
 
 macro_rules! element {
-    ($element:ty, $avx512:ty, $avx2:ty) => {
+    ($element:ty, $avx512:ty, $avx2:ty $(, $more:item)*) => {
         impl Element for $element {
+            $($more)*
+
             #[allow(private_bounds, private_interfaces)]
             unsafe fn enter<K: Kernel<Self>>(isa: Isa, kernel: K) {
                 #[cfg(target_arch = "x86_64")]
@@ -133,7 +152,22 @@ macro_rules! element {
     };
 }
 
-element!(f32, x86::F32x16, x86::F32x8x2);
+element!(
+    f32,
+    x86::F32x16,
+    x86::F32x8x2,
+    fn stream(
+        isa: Isa,
+        pool: Option<&Pool>,
+        a: &dyn PanelSource<f32>,
+        b: &dyn PanelSource<f32>,
+        start: Start,
+        epilogue: &dyn Epilogue<f32>,
+        c: &Output<'_, f32>,
+    ) -> bool {
+        b.streamed().is_some_and(|b| stream::product(isa, pool, a, b, start, epilogue, c))
+    }
+);
 element!(f64, x86::F64x8x2, x86::F64x4x4);
 
 /// The same number in f32, exactly (and a NaN with the same payload).

@@ -1,0 +1,185 @@
+//! The block formats, whose blocks of 32 inputs follow one another output by output: turned round, block by
+//! block, to rows of bytes with a scale for each column, on which the kernel of `int8` then works.
+
+use super::decoders::Int8;
+use super::kernel::Strip;
+use super::lanes::{Lanes, Plain};
+use super::{Order, Piece, room};
+use crate::Buffer;
+use crate::cpu::{Isa, Level};
+use crate::dtype::{DType, Packing, float16_to_f32};
+
+/// Columns that are turned round together: as many as a group of the kernel has.
+pub(super) const COLUMNS: usize = 128;
+/// Inputs of a block.
+const BLOCK: usize = 32;
+/// Blocks of a column that are turned round at once: far fewer columns than a group's are read side by side
+/// so, which the first-level cache and the address translation would not hold.
+const RUN: usize = 8;
+
+/// A run of blocks of each of some columns.
+struct Blocks {
+    codes: *const u8,
+    /// Bytes of a block, and from one column's to the next one's.
+    bytes: usize,
+    stride: usize,
+    /// Blocks and columns that there are.
+    count: usize,
+    present: usize,
+    /// Whether codes have four bits, two to a byte.
+    nibbles: bool,
+}
+
+/// Rows of codes as bytes, and the columns' scales for each block of rows.
+struct Turned {
+    codes: [[i8; COLUMNS]; RUN * BLOCK],
+    scales: [[f32; COLUMNS]; RUN],
+}
+
+impl Blocks {
+    /// # Safety
+    /// As [`Lanes`]; the blocks are there.
+    #[inline(always)]
+    unsafe fn turn<L: Lanes>(&self, to: &mut Turned) {
+        for first in (0..self.present).step_by(16) {
+            let mut rows = [self.codes; 16];
+            for (row, address) in rows.iter_mut().enumerate() {
+                // Beyond the last column there is the last one.
+                *address = self.codes.wrapping_add((first + row).min(self.present - 1) * self.stride);
+            }
+            for block in 0..self.count {
+                let (mut halves, mut scales) = ([0; 16], [0.0; 16]);
+                // SAFETY: the caller's promise; any address may be fetched.
+                unsafe {
+                    for (half, row) in halves.iter_mut().zip(&mut rows) {
+                        *half = u16::from_le_bytes(*row.cast());
+                        // This column's part of the next run.
+                        L::prefetch(row.wrapping_add(RUN * self.bytes));
+                        *row = row.wrapping_add(2);
+                    }
+                    // Apart, so that the compiler makes vector code of it.
+                    for (scale, half) in scales.iter_mut().zip(halves) {
+                        *scale = float16_to_f32(half);
+                    }
+                    let codes = to.codes.as_mut_ptr().cast::<i8>().add(block * BLOCK * COLUMNS + first);
+                    if self.nibbles {
+                        L::turn_nibbles(&rows, codes, COLUMNS);
+                    } else {
+                        L::turn(&rows, codes, COLUMNS);
+                        let mut second = rows;
+                        for row in &mut second {
+                            *row = row.wrapping_add(16);
+                        }
+                        L::turn(&second, codes.add(16 * COLUMNS), COLUMNS);
+                    }
+                }
+                to.scales[block][first..first + 16].copy_from_slice(&scales);
+                for row in &mut rows {
+                    *row = row.wrapping_add(self.bytes - 2);
+                }
+            }
+        }
+    }
+}
+
+/// A run of blocks of one group of columns, turned round and added.
+///
+/// # Safety
+/// As [`Blocks::turn`] and [`Strip::run`], for `depth` rows of k.
+#[inline(always)]
+unsafe fn step<L: Lanes>(blocks: &Blocks, turned: &mut Turned, mut strip: Strip, rows: usize) {
+    let depth = strip.depth;
+    // SAFETY: the caller's promise; the rows turned round have as many columns as a group.
+    unsafe {
+        blocks.turn::<L>(turned);
+        for block in 0..blocks.count {
+            strip.codes = turned.codes.as_ptr().add(block * BLOCK).cast();
+            strip.scales = turned.scales[block].as_ptr();
+            strip.depth = BLOCK.min(depth - block * BLOCK);
+            strip.run::<L, Int8>(rows);
+            strip.a = strip.a.wrapping_add(BLOCK * strip.a_depth);
+        }
+    }
+}
+
+/// [`step`] in the instruction set's own vectors.
+///
+/// # Safety
+/// As `step`, but that the machine has `isa` needs no promise.
+unsafe fn enter(isa: Isa, blocks: &Blocks, turned: &mut Turned, strip: Strip, rows: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use super::x86;
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        unsafe fn avx512(blocks: &Blocks, turned: &mut Turned, strip: Strip, rows: usize) {
+            // SAFETY: as `enter`.
+            unsafe { step::<x86::Avx512>(blocks, turned, strip, rows) }
+        }
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2(blocks: &Blocks, turned: &mut Turned, strip: Strip, rows: usize) {
+            // SAFETY: as `enter`.
+            unsafe { step::<x86::Avx2>(blocks, turned, strip, rows) }
+        }
+        match isa.level() {
+            // SAFETY: `isa` proves that the machine has it; the rest as `enter`.
+            Level::Avx512 => return unsafe { avx512(blocks, turned, strip, rows) },
+            // SAFETY: as above.
+            Level::Avx2 => return unsafe { avx2(blocks, turned, strip, rows) },
+            Level::Portable => {}
+        }
+    }
+    let _ = isa;
+    // SAFETY: as `enter`.
+    unsafe { step::<Plain>(blocks, turned, strip, rows) }
+}
+
+/// Computes a piece.
+///
+/// # Safety
+/// As [`Streamed::run`](super::Streamed::run), for one of the formats of llama.cpp.
+pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piece, scratch: &mut Buffer) {
+    let nibbles = packing.dtype == DType::Q4_0;
+    let block = if nibbles { 2 + BLOCK / 2 } else { 2 + BLOCK };
+    let stride = packing.rows.div_ceil(BLOCK) * block;
+    let lanes = piece.columns.len().next_multiple_of(COLUMNS);
+    let (turned_len, sums_len) = (size_of::<Turned>() / size_of::<f32>(), piece.rows * lanes);
+    let (turned, sums) = room(scratch, turned_len + sums_len).split_at_mut(turned_len);
+    // SAFETY: as long as it has to be, aligned to cache lines as buffers are, and numbers and bytes of any
+    // bits are good.
+    let turned = unsafe { &mut *turned.as_mut_ptr().cast::<Turned>() };
+    let order = Order {
+        columns: piece.columns.clone(),
+        vectors: COLUMNS / 16,
+        column: |vector, lane| vector * 16 + lane,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { order.read(piece, sums) };
+    for first in (0..piece.columns.len()).step_by(COLUMNS) {
+        let present = COLUMNS.min(piece.columns.len() - first);
+        let column = &bytes[(piece.columns.start + first) * stride..][..present * stride];
+        for k in (0..packing.rows).step_by(RUN * BLOCK) {
+            let depth = (RUN * BLOCK).min(packing.rows - k);
+            let codes = column[k / BLOCK * block..].as_ptr();
+            let blocks =
+                Blocks { codes, bytes: block, stride, count: depth.div_ceil(BLOCK), present, nibbles };
+            let strip = Strip {
+                codes: std::ptr::null(),
+                stride: COLUMNS,
+                groups: 1,
+                depth,
+                a: piece.left.a.wrapping_add(k * piece.left.depth),
+                a_row: piece.left.row,
+                a_depth: piece.left.depth,
+                scales: std::ptr::null(),
+                sums: sums[first..].as_mut_ptr(),
+                sums_row: lanes,
+                ahead: 0,
+            };
+            // SAFETY: the blocks of the columns present are there, as are the left operand's elements and the
+            // sums of all lanes.
+            unsafe { enter(isa, &blocks, turned, strip, piece.rows) };
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { order.write(piece, sums) };
+}

@@ -1,0 +1,304 @@
+//! How groups of columns of each packed type become terms of the sums.
+//!
+//! A group is as many columns as 64 bytes (or so) of one row of codes hold. Where codes have fewer than
+//! eight bits, lane `j` of vector `i` is column `j * VECTORS + i`: each of the sixteen words of 32 bits then
+//! gives one code after another to its own lane, and nothing has to be moved across lanes.
+
+use super::lanes::Lanes;
+
+/// Decodes the codes of a row and adds the row's terms.
+pub(super) trait Decoder: Copy {
+    /// Vectors of a group.
+    const VECTORS: usize;
+    /// Bits of a code.
+    const BITS: usize;
+    /// Whether what is beyond a group's bytes may be read, up to this many bytes.
+    const BEYOND: usize = 0;
+
+    /// The group's column that a lane of a vector stands for.
+    fn column(vector: usize, lane: usize) -> usize {
+        vector * 16 + lane
+    }
+
+    /// What the kernel wants for a scale; not finite where it cannot serve.
+    fn scale(scale: f32) -> f32 {
+        scale
+    }
+
+    /// Adds to `sums[i][j]` the product of `a[i]` and the weights of vector `first + j`.
+    ///
+    /// # Safety
+    /// As [`Lanes`]; `codes` has a group's bytes and those beyond, `first + N` is at most `VECTORS` and
+    /// `first` a multiple of `N`, which is 4 or 8.
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    );
+}
+
+/// Adds decoded weights.
+#[inline(always)]
+unsafe fn add<L: Lanes, const R: usize, const N: usize>(
+    a: [f32; R],
+    weights: [L; N],
+    sums: &mut [[L; N]; R],
+) {
+    for (sums, a) in sums.iter_mut().zip(a) {
+        for (sum, weight) in sums.iter_mut().zip(weights) {
+            // SAFETY: the caller's promise.
+            *sum = unsafe { sum.multiply_add(L::splat(a), weight) };
+        }
+    }
+}
+
+/// Full precision.
+#[derive(Clone, Copy)]
+pub(super) struct Float32;
+
+impl Decoder for Float32 {
+    const VECTORS: usize = 8;
+    const BITS: usize = 32;
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        _: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut weights = [L::splat(0.0); N];
+            for (j, weight) in weights.iter_mut().enumerate() {
+                *weight = L::load(codes.cast::<f32>().add((first + j) * 16));
+            }
+            add(a, weights, sums);
+        }
+    }
+}
+
+/// Signed bytes times a scale.
+#[derive(Clone, Copy)]
+pub(super) struct Int8;
+
+impl Decoder for Int8 {
+    const VECTORS: usize = 8;
+    const BITS: usize = 8;
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut weights = *scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                *weight = L::integers(codes.cast::<i8>().add((first + j) * 16)).multiply(*weight);
+            }
+            add(a, weights, sums);
+        }
+    }
+}
+
+/// Small floats of eight bits, `DOWN` of them sign and exponent but for the sign, times a scale.
+#[derive(Clone, Copy)]
+pub(super) struct SmallFloat<const DOWN: u32>;
+
+impl<const DOWN: u32> SmallFloat<DOWN> {
+    /// Their exponent's bits are the highest of a number's, so that they come out too small by a power of
+    /// two, which the scale makes good: exactly, also where what comes out is denormal.
+    const POWER: i32 = if DOWN == 4 { 120 } else { 112 };
+}
+
+impl<const DOWN: u32> Decoder for SmallFloat<DOWN> {
+    const VECTORS: usize = 8;
+    const BITS: usize = 8;
+
+    fn column(vector: usize, lane: usize) -> usize {
+        vector / 4 * 64 + lane * 4 + vector % 4
+    }
+
+    fn scale(scale: f32) -> f32 {
+        scale * f32::from_bits(((Self::POWER + 127) as u32) << 23)
+    }
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut weights = *scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                let words = L::words(codes.add((first + j) / 4 * 64));
+                let number = match j % 4 {
+                    0 => L::small_float::<0, DOWN>(words),
+                    1 => L::small_float::<1, DOWN>(words),
+                    2 => L::small_float::<2, DOWN>(words),
+                    _ => L::small_float::<3, DOWN>(words),
+                };
+                *weight = number.multiply(*weight);
+            }
+            add(a, weights, sums);
+        }
+    }
+}
+
+/// What a code of four bits stands for.
+pub(super) trait Table: Copy {
+    /// By code.
+    const NUMBERS: [f32; 16];
+}
+
+/// int4's.
+#[derive(Clone, Copy)]
+pub(super) struct Int4;
+
+impl Table for Int4 {
+    const NUMBERS: [f32; 16] =
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0];
+}
+
+/// float4_e2m1's.
+#[derive(Clone, Copy)]
+pub(super) struct Float4;
+
+impl Table for Float4 {
+    const NUMBERS: [f32; 16] =
+        [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+}
+
+/// Codes of four bits, looked up, times a scale.
+#[derive(Clone, Copy)]
+pub(super) struct FourBits<T>(std::marker::PhantomData<T>);
+
+impl<T: Table> Decoder for FourBits<T> {
+    const VECTORS: usize = 8;
+    const BITS: usize = 4;
+    const BEYOND: usize = 4;
+
+    fn column(vector: usize, lane: usize) -> usize {
+        lane * Self::VECTORS + vector
+    }
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let table = L::load(T::NUMBERS.as_ptr());
+            let codes = codes.add(first / 2);
+            let mut weights = *scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                // What is a whole byte further is loaded, which costs less than to be shifted.
+                let words = L::words(codes.add(j / 2));
+                let words = if j % 2 == 0 { words } else { L::shift_right::<4>(words) };
+                *weight = table.look_up(words).multiply(*weight);
+            }
+            add(a, weights, sums);
+        }
+    }
+}
+
+/// Codes of two bits: 0, 1, -2 and -1 times a scale.
+///
+/// For one row, what is looked up is a code's number times `a`, which is exact: its product with the scale is
+/// that of `a` and the weight, which is exact too, so that the terms are the same, at one multiplication less.
+#[derive(Clone, Copy)]
+pub(super) struct TwoBits;
+
+impl Decoder for TwoBits {
+    const VECTORS: usize = 16;
+    const BITS: usize = 2;
+    const BEYOND: usize = 4;
+
+    fn column(vector: usize, lane: usize) -> usize {
+        lane * Self::VECTORS + vector
+    }
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        const LOW: [f32; 16] =
+            [0.0, 1.0, -2.0, -1.0, 0.0, 1.0, -2.0, -1.0, 0.0, 1.0, -2.0, -1.0, 0.0, 1.0, -2.0, -1.0];
+        const HIGH: [f32; 16] =
+            [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, -2.0, -2.0, -2.0, -2.0, -1.0, -1.0, -1.0, -1.0];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (low, high) = (L::load(LOW.as_ptr()), L::load(HIGH.as_ptr()));
+            let codes = codes.add(first / 4);
+            let mut weights = *scales;
+            let (low_a, high_a) = (low.multiply(L::splat(a[0])), high.multiply(L::splat(a[0])));
+            for j in 0..N / 2 {
+                // Two codes are looked up with the same bits, by either half of them.
+                let words = L::words(codes.add(j / 2));
+                let words = if j % 2 == 0 { words } else { L::shift_right::<4>(words) };
+                let (even, odd) = (2 * j, 2 * j + 1);
+                if R == 1 {
+                    sums[0][even] = sums[0][even].multiply_add(low_a.look_up(words), scales[even]);
+                    sums[0][odd] = sums[0][odd].multiply_add(high_a.look_up(words), scales[odd]);
+                } else {
+                    weights[even] = low.look_up(words).multiply(scales[even]);
+                    weights[odd] = high.look_up(words).multiply(scales[odd]);
+                }
+            }
+            if R > 1 {
+                add(a, weights, sums);
+            }
+        }
+    }
+}
+
+/// Codes of one bit: 1 or -1 times a scale.
+#[derive(Clone, Copy)]
+pub(super) struct OneBit;
+
+impl Decoder for OneBit {
+    const VECTORS: usize = 16;
+    const BITS: usize = 1;
+
+    /// That of a bit that is 0; the others turn it round.
+    fn scale(scale: f32) -> f32 {
+        -scale
+    }
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut weights = *scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                *weight = weight.turned_by(codes.add((first + j) * 2));
+            }
+            add(a, weights, sums);
+        }
+    }
+}

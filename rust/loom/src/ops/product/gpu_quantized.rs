@@ -1,0 +1,316 @@
+//! The dense layer's product with quantised activations on a GPU: rows are quantised, with the CPU's codes
+//! and scales to the bit, and products of codes are summed exactly, so that the sums are the CPU's too.
+
+use super::Product;
+use crate::cpu::product::IntegerWeight;
+use crate::dtype::{DType, Granularity, Packing};
+use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::{Error, Result};
+use std::fmt::Write;
+
+/// Threads of a workgroup that quantises a row.
+const QUANTIZE_THREADS: usize = 128;
+/// Threads of a workgroup of the product, each with a column ...
+const THREADS: usize = 64;
+/// ... of so many rows.
+const ROWS: usize = 8;
+/// Inputs of a block of the block formats.
+const BLOCK: usize = 32;
+
+/// Text for each row of a thread, `#` its number.
+fn each_row(text: &str) -> String {
+    (0..ROWS).fold(String::new(), |mut all, row| {
+        let _ = writeln!(all, "    {}", text.replace('#', &row.to_string()));
+        all
+    })
+}
+
+/// WGSL statements that return the code of the element (k, column), as an integer.
+fn code(packing: &Packing) -> String {
+    let blocks = packing.rows.div_ceil(BLOCK);
+    let byte = "extractBits(bitcast<i32>(packed[at / 4u]), at % 4u * 8u, 8u)";
+    match packing.dtype {
+        DType::Q8_0 => format!(
+            "let at = (column * {blocks}u + k / {BLOCK}u) * {}u + 2u + k % {BLOCK}u;
+    return {byte};",
+            2 + BLOCK
+        ),
+        DType::Q4_0 => format!(
+            "let at = (column * {blocks}u + k / {BLOCK}u) * {}u + 2u + k % {}u;
+    return ({byte} >> (k % {BLOCK}u / {}u * 4u) & 15) - 8;",
+            2 + BLOCK / 2,
+            BLOCK / 2,
+            BLOCK / 2
+        ),
+        dtype => {
+            let bits = dtype.row().bits;
+            let per = 32 / bits;
+            format!(
+                "let at = k * {}u + column;
+    return extractBits(bitcast<i32>(packed[at / {per}u]), at % {per}u * {bits}u, {bits}u);",
+                packing.channels
+            )
+        }
+    }
+}
+
+/// WGSL statements that return the scale of group `number` of a column.
+fn scale(packing: &Packing) -> String {
+    let blocks = packing.rows.div_ceil(BLOCK);
+    match (packing.dtype.is_block_format(), packing.granularity) {
+        (true, _) => format!(
+            "let at = (column * {blocks}u + number) * {}u;
+    return unpack2x16float(packed[at / 4u] >> (at % 4u * 8u)).x;",
+            if packing.dtype == DType::Q4_0 { 2 + BLOCK / 2 } else { 2 + BLOCK }
+        ),
+        (false, Granularity::Tensor) => "return scales[0];".into(),
+        (false, Granularity::Block(_)) => format!("return scales[number * {}u + column];", packing.channels),
+        (false, _) => "return scales[column];".into(),
+    }
+}
+
+/// What a product is followed by.
+struct Finish<'a> {
+    accumulate: bool,
+    bias: Option<&'a Operand>,
+    /// WGSL of a function `activate`.
+    activate: Option<String>,
+    /// The sums themselves, as the bits of the results.
+    raw: bool,
+}
+
+/// Records the quantisation of rows and their product with a weight.
+fn record(
+    recorder: &mut Recorder<'_>,
+    [x, weight, y]: [&Operand; 3],
+    packing: &Packing,
+    rows: usize,
+    finish: &Finish<'_>,
+) -> Result<()> {
+    let (depth, columns) = (packing.rows, packing.channels);
+    IntegerWeight::check_type(packing.dtype)?;
+    IntegerWeight::check_depth(depth)?;
+    let most = packing.bytes().max(rows * depth.max(columns) * 4);
+    if most > recorder.capabilities().max_binding {
+        return Err(Error::Device(format!(
+            "a product of {rows} rows and {depth} x {columns} weights exceeds what one binding of this device \
+             holds, as activations=\"int8\" needs it; compute on the device \"cpu\", or leave the activations \
+             in float"
+        )));
+    }
+    let words = depth.div_ceil(4);
+    let (codes, row_scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows)?);
+    let quantize = Template::new(include_str!("quantize_rows.wgsl"))
+        .constant("THREADS", QUANTIZE_THREADS)
+        .section("DIVISION", include_str!("../encode/division.wgsl"))
+        .kernel("product quantize rows");
+    let operands = [Bind::Read(x.clone()), Bind::Write(codes.clone()), Bind::Write(row_scales.clone())];
+    recorder.dispatch(&quantize, &operands, &[rows as u32, depth as u32, words as u32], rows)?;
+
+    let mut binds = vec![Bind::Read(codes), Bind::Read(row_scales), Bind::Read(weight.clone())];
+    let mut names = vec![("read", "codes", "u32"), ("read", "row_scales", "f32"), ("read", "packed", "u32")];
+    if let Some(scales) = weight.scales() {
+        binds.push(Bind::Read(scales));
+        names.push(("read", "scales", "f32"));
+    }
+    if let Some(bias) = finish.bias {
+        binds.push(Bind::Read(bias.clone()));
+        names.push(("read", "bias", "f32"));
+    }
+    binds.push(Bind::Write(y.clone()));
+    names.push(("read_write", "y", "f32"));
+    let bindings: Vec<String> = names
+        .iter()
+        .enumerate()
+        .map(|(i, (access, name, element))| {
+            format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{element}>;")
+        })
+        .collect();
+
+    let block = match packing.granularity {
+        Granularity::Block(block) => block.clamp(1, depth.max(1)),
+        _ => depth.max(1),
+    };
+    // Words of four codes are multiplied where groups begin with whole ones.
+    let sum = if block.is_multiple_of(4) || block >= depth {
+        format!(
+            "for (var k = first; k < end; k += 4u) {{
+            var four = 0u;
+            for (var i = k; i < min(k + 4u, end); i++) {{
+                four |= (bitcast<u32>(code_at(i, column)) & 255u) << ((i - k) * 8u);
+            }}
+            {}
+        }}",
+            each_row("sum# += dot4I8Packed(codes[min(row + #u, last) * constants.words + k / 4u], four);")
+        )
+    } else {
+        let code = "extractBits(bitcast<i32>(codes[min(row + #u, last) * constants.words + k / 4u]), k % 4u * 8u, 8u)";
+        format!(
+            "for (var k = first; k < end; k++) {{
+            let own = code_at(k, column);
+            {}
+        }}",
+            each_row(&format!("sum# += {code} * own;"))
+        )
+    };
+    let mut store = String::from("if row + #u <= last { let at = (row + #u) * constants.columns + column; ");
+    if finish.raw {
+        store += "y[at] = result#; }";
+    } else {
+        store += "var value = result# * row_scales[row + #u]; ";
+        if finish.accumulate {
+            store += "value = y[at] + value; ";
+        }
+        if finish.bias.is_some() {
+            store += "value += bias[column]; ";
+        }
+        store += if finish.activate.is_some() { "y[at] = activate(value); }" } else { "y[at] = value; }" };
+    }
+    let scaled = if finish.raw {
+        each_row("result# = bitcast<f32>(sum#);")
+    } else {
+        let each = each_row("result# = fma(f32(sum#), scale, result#);");
+        format!("let scale = scale_at(number, column);\n{each}")
+    };
+    let kernel = Template::new(include_str!("quantized.wgsl"))
+        .constant("THREADS", THREADS)
+        .constant("ROWS", ROWS)
+        .constant("BLOCK", block)
+        .section("BINDINGS", bindings.join("\n"))
+        .section("CODE", code(packing))
+        .section("SCALE", scale(packing))
+        .section("FINISH", finish.activate.as_deref().unwrap_or(""))
+        .section("START", each_row("var result# = 0.0;"))
+        .section("CLEAR", each_row("var sum# = 0;"))
+        .section("SUM", sum)
+        .section("SCALED", scaled)
+        .section("STORE", each_row(&store))
+        .kernel(format!("product int8 {}", packing.dtype));
+    let constants = [rows, depth, columns, words].map(|extent| extent as u32);
+    recorder.dispatch(&kernel, &binds, &constants, rows.div_ceil(ROWS) * columns.div_ceil(THREADS))
+}
+
+impl Product {
+    /// Records the forward direction with quantised activations.
+    pub(super) fn record_quantized(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let (x, weight, y) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+        let bias = if self.bias { Some(recorder.read(2)?) } else { None };
+        let packing =
+            weight.packing.ok_or_else(|| Error::Internal(format!("{self}: the weight is not packed")))?;
+        let finish = Finish {
+            accumulate: recorder.accumulate(),
+            bias: bias.as_ref(),
+            activate: self.activation.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_value("activate"))),
+            raw: false,
+        };
+        let rows = recorder.rows() * self.multiplier;
+        record(recorder, [&x, &weight, &y], &packing, rows, &finish)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Buffer;
+    use crate::cpu::Cpu;
+    use crate::cpu::product::{
+        Bias, NoEpilogue, Output, QuantizedRows, Route, Start, integer_product, integer_sums,
+    };
+    use crate::gpu::testing::cases;
+    use crate::gpu::testing::{self, Packed};
+    use crate::ops::pointwise::Activation;
+    use crate::ops::testing::{Data, Setting, numbers};
+    use crate::ops::{Direction, Op};
+    use proptest::prelude::*;
+
+    struct Weight {
+        packing: Packing,
+        bytes: Vec<u8>,
+        scales: Vec<f32>,
+    }
+
+    impl Weight {
+        fn new(dtype: DType, granularity: Option<Granularity>, k: usize, n: usize) -> Self {
+            let granularity = dtype.granularity(granularity).unwrap_or(dtype.row().granularity);
+            let packing = Packing::new(dtype, k, n).with(granularity);
+            let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
+            packing.encode(None, &numbers::<f32>(5, k * n), &mut bytes, &mut scales).unwrap();
+            Self { packing, bytes, scales }
+        }
+
+        fn packed(&self) -> Packed<'_> {
+            Packed { packing: self.packing, bytes: &self.bytes, scales: &self.scales }
+        }
+    }
+
+    fn op(k: usize, n: usize) -> Product {
+        Product { quantized: true, ..Product::new(Direction::Forward, 1, k, n) }
+    }
+
+    proptest! {
+        #![proptest_config(cases(12))]
+
+        #[test]
+        fn any_extents_are_as_on_the_cpu(
+            dtype in 0..IntegerWeight::TYPES.len(),
+            (m, k, n) in (1..20_usize, 1..90_usize, 1..150_usize),
+            granularity in prop_oneof![
+                2 => Just(None),
+                1 => Just(Some(Granularity::Tensor)),
+                2 => (1..20_usize).prop_map(|rows| Some(Granularity::Block(rows))),
+            ],
+            accumulate: bool,
+            bias: bool,
+        ) {
+            let Some(gpu) = testing::gpu() else { return Ok(()) };
+            let weight = Weight::new(IntegerWeight::TYPES[dtype], granularity, k, n);
+            let op = Product { bias, activation: Some(Activation::Tanh).filter(|_| bias), ..op(k, n) };
+            let (x, offsets, before) = (numbers::<f32>(1, m * k), numbers(2, n), numbers::<f32>(3, m * n));
+            let codes = IntegerWeight::new(weight.packing, &weight.bytes, &weight.scales).unwrap();
+            let start = if accumulate { Start::Continue } else { Start::Zero };
+            let mut expected = before.clone();
+            let out = Output::new(&mut expected, m, n);
+            if bias {
+                integer_product(Cpu::global().unwrap(), &x, &codes, start, &Bias::Columns(&offsets), out);
+                Activation::Tanh.apply(Cpu::global().unwrap().isa(), &mut expected);
+            } else {
+                integer_product(Cpu::global().unwrap(), &x, &codes, start, &NoEpilogue, out);
+            }
+            let mut setting = Setting::new(m, &[&x, &vec![0.0; k * n], &offsets], &[m * n]);
+            setting.writes = vec![Data::Real(before)];
+            setting.accumulate = accumulate;
+            let name = Op::from(op);
+            let found = testing::run(&gpu, &name, &setting, Some((1, weight.packed()))).unwrap();
+            testing::compare(&name, &[Data::Real(expected)], &found);
+        }
+    }
+
+    /// The same integers as on the CPU, on each of its instruction sets.
+    #[test]
+    fn raw_sums_are_the_integers_of_the_cpu() {
+        let Some(gpu) = testing::gpu() else { return };
+        for dtype in [DType::Int8, DType::Int4, DType::Ternary] {
+            let (m, k, n) = (11, 701, 70);
+            let weight = Weight::new(dtype, None, k, n);
+            let mut x = numbers::<f32>(8, m * k);
+            x[..k].fill(0.0);
+            let setting = Setting::new(m, &[&x, &vec![0.0; k * n]], &[m * n]);
+            let record = |recorder: &mut Recorder<'_>| {
+                let operands = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+                let finish = Finish { accumulate: false, bias: None, activate: None, raw: true };
+                record(recorder, [&operands.0, &operands.1, &operands.2], &weight.packing, m, &finish)
+            };
+            let found = testing::run_recorded(&gpu, &setting, Some((1, weight.packed())), record).unwrap();
+            let found: Vec<i32> = found[0].real().iter().map(|sum| sum.to_bits() as i32).collect();
+            let codes = IntegerWeight::new(weight.packing, &weight.bytes, &weight.scales).unwrap();
+            for route in Route::available() {
+                let mut memory = Buffer::default();
+                let rows = QuantizedRows::new(Cpu::global().unwrap(), route, &x, m, k, &mut memory);
+                let mut sums = vec![0; m * n];
+                integer_sums(route, &rows, &codes, 0..k, &mut sums);
+                assert!(sums == found, "{dtype} on {route:?}");
+            }
+        }
+    }
+}
