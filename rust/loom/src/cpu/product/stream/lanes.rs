@@ -36,11 +36,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn integers(from: *const i8) -> Self;
     /// Two bytes' bits, the lowest first: the sign of those that are 1 turned round.
     unsafe fn turned_by(self, bits: *const u8) -> Self;
-    /// Sixteen rows of 16 bytes as columns, written `stride` bytes apart.
-    unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize);
-    /// The same of bytes that hold two codes of four bits with an offset of 8: the low ones as the first 16
-    /// columns, the high ones as the next.
-    unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize);
+    /// 32 rows of 16 bytes as columns, written `stride` bytes apart.
+    unsafe fn turn(rows: &[*const u8; 32], to: *mut u8, stride: usize);
 }
 
 /// The sixteen lanes as an array.
@@ -120,25 +117,11 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
+    unsafe fn turn(rows: &[*const u8; 32], to: *mut u8, stride: usize) {
         for (row, from) in rows.iter().enumerate() {
             for column in 0..16 {
                 // SAFETY: the caller's promise.
-                unsafe { *to.add(column * stride + row) = *from.add(column) as i8 };
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-        for (row, from) in rows.iter().enumerate() {
-            for column in 0..16 {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let byte = *from.add(column);
-                    *to.add(column * stride + row) = (byte & 15) as i8 - 8;
-                    *to.add((column + 16) * stride + row) = (byte >> 4) as i8 - 8;
-                }
+                unsafe { *to.add(column * stride + row) = *from.add(column) };
             }
         }
     }
