@@ -52,39 +52,24 @@ impl Blocks {
                 *address = self.codes.wrapping_add((first + row).min(self.present - 1) * self.stride);
             }
             for block in 0..self.count {
-                let (mut halves, mut scales) = ([0; SIDE], [0.0; SIDE]);
+                let offset = block * self.bytes;
+                let mut halves = [0; SIDE];
                 // SAFETY: the caller's promise; any address may be fetched.
                 unsafe {
-                    for (half, row) in halves.iter_mut().zip(&mut rows) {
-                        *half = u16::from_le_bytes(*row.cast());
+                    for (half, row) in halves.iter_mut().zip(&rows) {
+                        *half = u16::from_le_bytes(*row.add(offset).cast());
                         // This column's part of the next run.
-                        L::prefetch(row.wrapping_add(RUN * self.bytes));
-                        *row = row.wrapping_add(2);
-                    }
-                    // Apart, so that the compiler makes vector code of it.
-                    for (scale, half) in scales.iter_mut().zip(halves) {
-                        *scale = float16_to_f32(half);
+                        L::prefetch(row.wrapping_add(offset + RUN * self.bytes));
                     }
                     let codes = to.codes[block].as_mut_ptr().cast::<u8>().add(first);
-                    L::turn(&rows, codes, COLUMNS);
+                    L::turn(&rows, offset + 2, codes, COLUMNS);
                     if !self.nibbles {
-                        for row in &mut rows {
-                            *row = row.wrapping_add(16);
-                        }
-                        L::turn(&rows, codes.add(16 * COLUMNS), COLUMNS);
+                        L::turn(&rows, offset + 18, codes.add(16 * COLUMNS), COLUMNS);
                     }
                 }
-                for row in &mut rows {
-                    *row = row.wrapping_add(16);
-                }
-                if self.nibbles {
-                    // Lane j of vector i is column 4 j + i of 64.
-                    for (place, scale) in scales.into_iter().enumerate() {
-                        let column = first + place;
-                        to.scales[block][column / 64 * 64 + column % 4 * 16 + column % 64 / 4] = scale;
-                    }
-                } else {
-                    to.scales[block][first..first + SIDE].copy_from_slice(&scales);
+                // Apart, so that the compiler makes vector code of it.
+                for (scale, half) in to.scales[block][first..first + SIDE].iter_mut().zip(halves) {
+                    *scale = float16_to_f32(half);
                 }
             }
         }
@@ -168,8 +153,7 @@ pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piec
     // SAFETY: as long as it has to be, aligned to cache lines as buffers are, and numbers and bytes of any
     // bits are good.
     let turned = unsafe { &mut *turned.as_mut_ptr().cast::<Turned>() };
-    let column = if nibbles { Nibbles::<false>::column } else { Int8::column };
-    let order = Order { columns: piece.columns.clone(), vectors: COLUMNS / 16, column };
+    let order = Order { columns: piece.columns.clone(), vectors: COLUMNS / 16, column: Int8::column };
     // SAFETY: the caller's promise.
     unsafe { order.read(piece, sums) };
     for first in (0..piece.columns.len()).step_by(COLUMNS) {

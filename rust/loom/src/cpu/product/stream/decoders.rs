@@ -225,10 +225,6 @@ impl<const UPPER: bool> Decoder for Nibbles<UPPER> {
     const VECTORS: usize = 8;
     const BITS: usize = 8;
 
-    fn column(vector: usize, lane: usize) -> usize {
-        vector / 4 * 64 + lane * 4 + vector % 4
-    }
-
     #[inline(always)]
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
@@ -244,17 +240,8 @@ impl<const UPPER: bool> Decoder for Nibbles<UPPER> {
             let table = L::load(NUMBERS.as_ptr());
             let mut weights = *scales;
             for (j, weight) in weights.iter_mut().enumerate() {
-                let words = L::words(codes.add((first + j) / 4 * 64));
-                let words = match (j % 4, UPPER) {
-                    (0, false) => words,
-                    (0, true) => L::shift_right::<4>(words),
-                    (1, false) => L::shift_right::<8>(words),
-                    (1, true) => L::shift_right::<12>(words),
-                    (2, false) => L::shift_right::<16>(words),
-                    (2, true) => L::shift_right::<20>(words),
-                    (_, false) => L::shift_right::<24>(words),
-                    (_, true) => L::shift_right::<28>(words),
-                };
+                let words = L::bytes(codes.add((first + j) * 16));
+                let words = if UPPER { L::shift_right::<4>(words) } else { words };
                 *weight = table.look_up(words).multiply(*weight);
             }
             add(a, weights, sums);

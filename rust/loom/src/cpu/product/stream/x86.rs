@@ -79,6 +79,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> __m512i {
+        trust! { _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())) }
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         trust! { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
     }
@@ -92,8 +97,8 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: &[*const u8; 32], to: *mut u8, stride: usize) {
-        trust! { turn(rows, to, stride) }
+    unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        trust! { turn(rows, offset, to, stride) }
     }
 }
 
@@ -180,6 +185,14 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> Self::Words {
+        trust! {
+            let [left, right] = [0, 8].map(|i| _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.add(i).cast())));
+            (left, right)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         trust! {
             let [left, right] = [0, 8]
@@ -205,19 +218,19 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: &[*const u8; 32], to: *mut u8, stride: usize) {
-        trust! { turn(rows, to, stride) }
+    unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        trust! { turn(rows, offset, to, stride) }
     }
 }
 
 /// 32 rows of 16 bytes as columns, 16 rows in either half of a register, in four rounds that interleave rows
 /// eight apart.
 #[inline(always)]
-unsafe fn turn(rows: &[*const u8; 32], to: *mut u8, stride: usize) {
+unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
     trust! {
         let mut block = [_mm256_setzero_si256(); 16];
         for (row, both) in block.iter_mut().enumerate() {
-            *both = _mm256_loadu2_m128i(rows[row + 16].cast(), rows[row].cast());
+            *both = _mm256_loadu2_m128i(rows[row + 16].add(offset).cast(), rows[row].add(offset).cast());
         }
         for _ in 0..4 {
             let before = block;
