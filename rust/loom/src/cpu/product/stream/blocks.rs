@@ -1,7 +1,7 @@
-//! The block formats, whose blocks of 32 inputs follow one another output by output: turned round, block by
-//! block, to rows of bytes with a scale for each column, on which the kernel of `int8` then works.
+//! The block formats, whose blocks of 32 inputs follow one another output by output: turned round, run by run,
+//! to rows of bytes with a scale for each column, on which the kernels of types with such rows then work.
 
-use super::decoders::Int8;
+use super::decoders::{Decoder, Int8, Nibbles};
 use super::kernel::Strip;
 use super::lanes::{Lanes, Plain};
 use super::{Order, Piece, room};
@@ -17,6 +17,9 @@ const BLOCK: usize = 32;
 /// so, which the first-level cache and the address translation would not hold.
 const RUN: usize = 8;
 
+/// Columns whose blocks are turned round by one instruction after another.
+const SIDE: usize = 32;
+
 /// A run of blocks of each of some columns.
 struct Blocks {
     codes: *const u8,
@@ -30,9 +33,10 @@ struct Blocks {
     nibbles: bool,
 }
 
-/// Rows of codes as bytes, and the columns' scales for each block of rows.
+/// Rows of codes as bytes (of which q4_0 has half as many, two codes in each), and the columns' scales, for
+/// each block of rows.
 struct Turned {
-    codes: [[i8; COLUMNS]; RUN * BLOCK],
+    codes: [[[u8; COLUMNS]; BLOCK]; RUN],
     scales: [[f32; COLUMNS]; RUN],
 }
 
@@ -41,41 +45,31 @@ impl Blocks {
     /// As [`Lanes`]; the blocks are there.
     #[inline(always)]
     unsafe fn turn<L: Lanes>(&self, to: &mut Turned) {
-        for first in (0..self.present).step_by(16) {
-            let mut rows = [self.codes; 16];
+        for first in (0..self.present).step_by(SIDE) {
+            let mut rows = [self.codes; SIDE];
             for (row, address) in rows.iter_mut().enumerate() {
                 // Beyond the last column there is the last one.
                 *address = self.codes.wrapping_add((first + row).min(self.present - 1) * self.stride);
             }
             for block in 0..self.count {
-                let (mut halves, mut scales) = ([0; 16], [0.0; 16]);
+                let offset = block * self.bytes;
+                let mut halves = [0; SIDE];
                 // SAFETY: the caller's promise; any address may be fetched.
                 unsafe {
-                    for (half, row) in halves.iter_mut().zip(&mut rows) {
-                        *half = u16::from_le_bytes(*row.cast());
+                    for (half, row) in halves.iter_mut().zip(&rows) {
+                        *half = u16::from_le_bytes(*row.add(offset).cast());
                         // This column's part of the next run.
-                        L::prefetch(row.wrapping_add(RUN * self.bytes));
-                        *row = row.wrapping_add(2);
+                        L::prefetch(row.wrapping_add(offset + RUN * self.bytes));
                     }
-                    // Apart, so that the compiler makes vector code of it.
-                    for (scale, half) in scales.iter_mut().zip(halves) {
-                        *scale = float16_to_f32(half);
-                    }
-                    let codes = to.codes.as_mut_ptr().cast::<i8>().add(block * BLOCK * COLUMNS + first);
-                    if self.nibbles {
-                        L::turn_nibbles(&rows, codes, COLUMNS);
-                    } else {
-                        L::turn(&rows, codes, COLUMNS);
-                        let mut second = rows;
-                        for row in &mut second {
-                            *row = row.wrapping_add(16);
-                        }
-                        L::turn(&second, codes.add(16 * COLUMNS), COLUMNS);
+                    let codes = to.codes[block].as_mut_ptr().cast::<u8>().add(first);
+                    L::turn(&rows, offset + 2, codes, COLUMNS);
+                    if !self.nibbles {
+                        L::turn(&rows, offset + 18, codes.add(16 * COLUMNS), COLUMNS);
                     }
                 }
-                to.scales[block][first..first + 16].copy_from_slice(&scales);
-                for row in &mut rows {
-                    *row = row.wrapping_add(self.bytes - 2);
+                // Apart, so that the compiler makes vector code of it.
+                for (scale, half) in to.scales[block][first..first + SIDE].iter_mut().zip(halves) {
+                    *scale = float16_to_f32(half);
                 }
             }
         }
@@ -93,10 +87,22 @@ unsafe fn step<L: Lanes>(blocks: &Blocks, turned: &mut Turned, mut strip: Strip,
     unsafe {
         blocks.turn::<L>(turned);
         for block in 0..blocks.count {
-            strip.codes = turned.codes.as_ptr().add(block * BLOCK).cast();
+            let there = BLOCK.min(depth - block * BLOCK);
+            strip.codes = turned.codes[block].as_ptr().cast();
             strip.scales = turned.scales[block].as_ptr();
-            strip.depth = BLOCK.min(depth - block * BLOCK);
-            strip.run::<L, Int8>(rows);
+            if blocks.nibbles {
+                // The lower halves of the bytes are the block's first half.
+                let lower = Strip { depth: there.min(BLOCK / 2), ..strip };
+                lower.run::<L, Nibbles<false>>(rows);
+                let upper = Strip {
+                    depth: there - lower.depth,
+                    a: strip.a.wrapping_add(BLOCK / 2 * strip.a_depth),
+                    ..strip
+                };
+                upper.run::<L, Nibbles<true>>(rows);
+            } else {
+                Strip { depth: there, ..strip }.run::<L, Int8>(rows);
+            }
             strip.a = strip.a.wrapping_add(BLOCK * strip.a_depth);
         }
     }
@@ -147,11 +153,7 @@ pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piec
     // SAFETY: as long as it has to be, aligned to cache lines as buffers are, and numbers and bytes of any
     // bits are good.
     let turned = unsafe { &mut *turned.as_mut_ptr().cast::<Turned>() };
-    let order = Order {
-        columns: piece.columns.clone(),
-        vectors: COLUMNS / 16,
-        column: |vector, lane| vector * 16 + lane,
-    };
+    let order = Order { columns: piece.columns.clone(), vectors: COLUMNS / 16, column: Int8::column };
     // SAFETY: the caller's promise.
     unsafe { order.read(piece, sums) };
     for first in (0..piece.columns.len()).step_by(COLUMNS) {

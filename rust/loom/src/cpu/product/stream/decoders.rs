@@ -217,6 +217,38 @@ impl<T: Table> Decoder for FourBits<T> {
     }
 }
 
+/// Bytes of which the lower four bits, or the upper, are a code with an offset of 8, times a scale.
+#[derive(Clone, Copy)]
+pub(super) struct Nibbles<const UPPER: bool>;
+
+impl<const UPPER: bool> Decoder for Nibbles<UPPER> {
+    const VECTORS: usize = 8;
+    const BITS: usize = 8;
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        scales: &[L; N],
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        const NUMBERS: [f32; 16] =
+            [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let table = L::load(NUMBERS.as_ptr());
+            let mut weights = *scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                let words = L::bytes(codes.add((first + j) * 16));
+                let words = if UPPER { L::shift_right::<4>(words) } else { words };
+                *weight = table.look_up(words).multiply(*weight);
+            }
+            add(a, weights, sums);
+        }
+    }
+}
+
 /// Codes of two bits: 0, 1, -2 and -1 times a scale.
 ///
 /// For one row, what is looked up is a code's number times `a`, which is exact: its product with the scale is

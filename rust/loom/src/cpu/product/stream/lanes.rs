@@ -32,15 +32,14 @@ pub(super) trait Lanes: Copy {
     /// Byte `BYTE` of each word, its highest bit the sign, the others below it from bit 31 - `DOWN` on, as
     /// the bits of a number: a small float but for a power of two.
     unsafe fn small_float<const BYTE: u32, const DOWN: u32>(words: Self::Words) -> Self;
+    /// Sixteen bytes as words.
+    unsafe fn bytes(from: *const u8) -> Self::Words;
     /// Sixteen bytes as integers.
     unsafe fn integers(from: *const i8) -> Self;
     /// Two bytes' bits, the lowest first: the sign of those that are 1 turned round.
     unsafe fn turned_by(self, bits: *const u8) -> Self;
-    /// Sixteen rows of 16 bytes as columns, written `stride` bytes apart.
-    unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize);
-    /// The same of bytes that hold two codes of four bits with an offset of 8: the low ones as the first 16
-    /// columns, the high ones as the next.
-    unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize);
+    /// 32 rows of 16 bytes, `offset` bytes after these addresses, as columns, written `stride` bytes apart.
+    unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize);
 }
 
 /// The sixteen lanes as an array.
@@ -107,6 +106,12 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> [u32; 16] {
+        // SAFETY: the caller's promise; bytes need no alignment.
+        unsafe { *from.cast::<[u8; 16]>() }.map(u32::from)
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         // SAFETY: the caller's promise; bytes need no alignment.
         Self(unsafe { *from.cast::<[i8; 16]>() }.map(f32::from))
@@ -120,25 +125,11 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
+    unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
         for (row, from) in rows.iter().enumerate() {
             for column in 0..16 {
                 // SAFETY: the caller's promise.
-                unsafe { *to.add(column * stride + row) = *from.add(column) as i8 };
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-        for (row, from) in rows.iter().enumerate() {
-            for column in 0..16 {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let byte = *from.add(column);
-                    *to.add(column * stride + row) = (byte & 15) as i8 - 8;
-                    *to.add((column + 16) * stride + row) = (byte >> 4) as i8 - 8;
-                }
+                unsafe { *to.add(column * stride + row) = *from.add(offset + column) };
             }
         }
     }

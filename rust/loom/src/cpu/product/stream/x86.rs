@@ -79,6 +79,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> __m512i {
+        trust! { _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())) }
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         trust! { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
     }
@@ -92,13 +97,8 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-        trust! { turn(rows, to, stride) }
-    }
-
-    #[inline(always)]
-    unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-        trust! { turn_nibbles(rows, to, stride) }
+    unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        trust! { turn(rows, offset, to, stride) }
     }
 }
 
@@ -185,6 +185,14 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> Self::Words {
+        trust! {
+            let [left, right] = [0, 8].map(|i| _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.add(i).cast())));
+            (left, right)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         trust! {
             let [left, right] = [0, 8]
@@ -210,53 +218,29 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-        trust! { turn(rows, to, stride) }
-    }
-
-    #[inline(always)]
-    unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-        trust! { turn_nibbles(rows, to, stride) }
+    unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        trust! { turn(rows, offset, to, stride) }
     }
 }
 
-/// Sixteen rows of 16 bytes as columns, in four rounds that interleave rows eight apart.
+/// 32 rows of 16 bytes as columns, 16 rows in either half of a register, in four rounds that interleave rows
+/// eight apart.
 #[inline(always)]
-unsafe fn columns(rows: &[*const u8; 16]) -> [__m128i; 16] {
+unsafe fn turn(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
     trust! {
-        let mut block = [_mm_setzero_si128(); 16];
-        for (row, from) in block.iter_mut().zip(rows) {
-            *row = _mm_loadu_si128(from.cast());
+        let mut block = [_mm256_setzero_si256(); 16];
+        for (row, both) in block.iter_mut().enumerate() {
+            *both = _mm256_loadu2_m128i(rows[row + 16].add(offset).cast(), rows[row].add(offset).cast());
         }
         for _ in 0..4 {
             let before = block;
             for pair in 0..8 {
-                block[2 * pair] = _mm_unpacklo_epi8(before[pair], before[pair + 8]);
-                block[2 * pair + 1] = _mm_unpackhi_epi8(before[pair], before[pair + 8]);
+                block[2 * pair] = _mm256_unpacklo_epi8(before[pair], before[pair + 8]);
+                block[2 * pair + 1] = _mm256_unpackhi_epi8(before[pair], before[pair + 8]);
             }
         }
-        block
-    }
-}
-
-#[inline(always)]
-unsafe fn turn(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-    trust! {
-        for (column, codes) in columns(rows).into_iter().enumerate() {
-            _mm_storeu_si128(to.add(column * stride).cast(), codes);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn turn_nibbles(rows: &[*const u8; 16], to: *mut i8, stride: usize) {
-    trust! {
-        let (mask, offset) = (_mm_set1_epi8(15), _mm_set1_epi8(8));
-        for (column, codes) in columns(rows).into_iter().enumerate() {
-            let low = _mm_and_si128(codes, mask);
-            let high = _mm_and_si128(_mm_srli_epi16::<4>(codes), mask);
-            _mm_storeu_si128(to.add(column * stride).cast(), _mm_sub_epi8(low, offset));
-            _mm_storeu_si128(to.add((column + 16) * stride).cast(), _mm_sub_epi8(high, offset));
+        for (column, codes) in block.into_iter().enumerate() {
+            _mm256_storeu_si256(to.add(column * stride).cast(), codes);
         }
     }
 }
