@@ -179,7 +179,7 @@ class Rows:
     def add(self, network: str, dtype: str, **values: float) -> None:
         """Replaces figures of a row, and writes the file."""
         row = self.rows.setdefault((network, dtype), dict.fromkeys(COLUMNS, ""))
-        row.update(network=network, type=dtype, **{name: f"{value:.6g}" for name, value in values.items()})
+        row.update(network=network, type=dtype, **{name: f"{value:.10g}" for name, value in values.items()})
         RESULTS.mkdir(exist_ok=True)
         with self._path.open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -187,22 +187,29 @@ class Rows:
             writer.writerows(self.rows.values())
 
     def show(self) -> None:
-        """Prints a table for each network, in Markdown."""
-        order = [entry.name for entry in loom.dtypes()]
-        for network in dict.fromkeys(name for name, _ in self.rows):
-            rows = sorted(
-                (row for (name, _), row in self.rows.items() if name == network),
-                key=lambda row: order.index(row["type"]),
-            )
-            print(f"\n### {network}\n")
-            print("| type | bytes | morphed | trained | batch 1, us | batch 256, us |")
-            print("|---|---:|---:|---:|---:|---:|")
-            for row in rows:
-                digits = 3 if network == "characters" else 2
-                scores = [f"{float(row[name]):.{digits}f}" if row[name] else "" for name in COLUMNS[3:5]]
-                times = [f"{float(row[name]):,.0f}" if row[name] else "" for name in COLUMNS[5:]]
-                cells = [f"`{row['type']}`", f"{int(float(row['bytes'])):,}", *scores, *times]
-                print(f"| {' | '.join(cells)} |")
+        """Prints scores, sizes and times of all types, in Markdown."""
+        networks = list(dict.fromkeys(name for name, _ in self.rows))
+        types = [
+            entry.name for entry in loom.dtypes() if any((name, entry.name) in self.rows for name in networks)
+        ]
+        scores = [(name, column) for name in networks for column in ("morphed", "trained")]
+        self._print(types, scores, lambda name, text: f"{float(text):.{3 if name == 'characters' else 2}f}")
+        sizes = [(name, column) for name in networks for column in ("bytes", "batch_1_us", "batch_256_us")]
+        self._print(types, sizes, lambda _, text: f"{round(float(text)):,}")
+
+    def _print(
+        self, types: list[str], columns: list[tuple[str, str]], write: Callable[[str, str], str]
+    ) -> None:
+        heads = [
+            f"{network}, {column.replace('_us', ', us').replace('_', ' ')}" for network, column in columns
+        ]
+        print(f"\n| type | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
+        for dtype in types:
+            found = [
+                (network, self.rows.get((network, dtype), {}).get(name, "")) for network, name in columns
+            ]
+            cells = [write(network, text) if text else "" for network, text in found]
+            print(f"| `{dtype}` | {' | '.join(cells)} |")
 
 
 def study_type(study: Study, base: loom.Network, dtype: str, rows: Rows, *, timed: bool) -> None:
