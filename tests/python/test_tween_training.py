@@ -264,6 +264,18 @@ def test_a_saved_state_holds_what_layers_made(mode: str, calls: int, tmp_path: P
         _ = resumed.backward_targets
 
 
+def test_a_changed_network_does_not_show_what_others_made(tmp_path: Path) -> None:
+    state = loom.TweenState(perceptron(), None, quiet())
+    state.step(*blobs(20))
+    state.save(tmp_path / "state.loom")
+    loaded = loom.load(tmp_path / "state.loom")
+    loaded[0, 0].add(nn.Dense(3))
+    changed = loom.TweenState(loaded, None, quiet(), resume=True)
+    for name in ("forward_acts", "backward_targets", "chain_gradients"):
+        with pytest.raises(loom.StateError, match=r"forward|backward"):
+            getattr(changed, name)
+
+
 def test_other_training_forgets_what_layers_made(tmp_path: Path) -> None:
     state = loom.TweenState(perceptron(), None, quiet())
     state.step(*blobs(20))

@@ -11,6 +11,11 @@ pub(crate) struct KeptStep {
 }
 
 impl KeptStep {
+    /// Whether layers whose outputs have these shapes, without the batch axis, have made it.
+    pub(crate) fn is_of<'a>(&self, shapes: impl Iterator<Item = &'a [usize]>) -> bool {
+        self.activations.iter().map(|made| &made.shape()[1..]).eq(shapes)
+    }
+
     /// The lists, with the word that names their tensors in a file.
     pub(crate) fn lists(&self) -> [(&'static str, &Vec<Tensor>); 3] {
         [

@@ -93,6 +93,10 @@ impl TweenState {
         let kept = if resume { std::mem::take(&mut network.kept_step) } else { KeptStep::default() };
         let trainer = Trainer::with_plan(network, config, plan, u64::MAX, resume, true)?;
         let rate = config.learning_rate;
+        let program = trainer.run.program();
+        let made = program.ports().layers.iter().map(|(_, layer)| &program.value(layer.output).shape[..]);
+        // What other layers have made is not this network's.
+        let kept = if kept.is_of(made) { kept } else { KeptStep::default() };
         Ok(Self {
             trainer,
             stage: Stage::Nothing,
