@@ -177,13 +177,19 @@ CONTROLS = ("repeat last label", "constant", "random", "oracle", LATE)
 FROZEN = "frozen lower layers"
 TRAINERS = tuple(f"{row}{handling}" for handling in ("", UNWATCHED) for row in ("sgd", "adam", *TWEENS))
 TRAINERS += (FROZEN,)
-CLOCKED = tuple(
-    f"{row}{ticks}{handling}"
-    for handling in (UNWATCHED, "")
-    for ticks in (ONE_TICK, ALL_TICKS)
+CLOCKED = tuple(f"{row}{ONE_TICK}{UNWATCHED}" for row in ("chain rule, 4 local steps", "layerwise", FROZEN))
+CLOCKED += tuple(
+    f"{row}{clock}"
+    for clock in (ONE_TICK + UNWATCHED, ALL_TICKS + UNWATCHED, ONE_TICK)
     for row in ("sgd", "adam", "chain rule")
 )
-CLOCKED += tuple(f"{row}{ONE_TICK}{UNWATCHED}" for row in ("chain rule, 4 local steps", "layerwise", FROZEN))
+
+
+def losses(row: str) -> tuple[str, ...]:
+    """Returns the losses that a row is run with; none where it does not learn."""
+    if row in CONTROLS:
+        return ()
+    return LOSSES[1:] if row in CLOCKED else LOSSES
 
 
 def tween(row: str) -> loom.TweenConfig | None:
@@ -270,9 +276,8 @@ def main() -> None:
     table = common.Table("chase", ["row", "loss", "seed"], names)
     wanted = [*CONTROLS, *TRAINERS, *CLOCKED] if options.only is None else [options.only]
     for row in wanted:
-        learns = row in TRAINERS or row in CLOCKED
-        for loss in (LOSSES if options.loss is None else [options.loss]) if learns else ["-"]:
-            rate = best_rate(row, loss, options.steps) if learns else 0.0
+        for loss in ([options.loss] if options.loss else losses(row)) or ["-"]:
+            rate = 0.0 if row in CONTROLS else best_rate(row, loss, options.steps)
             for seed in range(options.seeds):
                 found = run(learner(row, loss, rate, seed), seed, options.steps)
                 table.add([row, loss, seed], {**found, "rate": rate})

@@ -84,7 +84,7 @@ def main() -> None:
     data = common.digits(options.folder, flat=False)
     table = common.Table("convolution", ["row", "epochs", "seed"], ["test", "validation", "seconds"])
     for row in ROWS if options.only is None else [options.only]:
-        for seed in range(options.seeds):
+        for seed in common.seeds(options):
             found = learn(row, seed, options.epochs, options.device, data)
             table.add([row, options.epochs, seed], found)
             print(row, seed, found, flush=True)

@@ -96,7 +96,7 @@ def main() -> None:
                 rate: learn(row, depth, rate, 1000, options.device, data)["validation"] for rate in RATES
             }
             rate = min(tried, key=lambda rate: np.nan_to_num(tried[rate], nan=100.0))
-            for seed in range(options.seeds):
+            for seed in common.seeds(options):
                 found = learn(row, depth, rate, seed, options.device, data)
                 norms = first_step(row, depth, rate, seed, data)
                 table.add([depth, row, seed], {**found, **norms, "rate": rate})

@@ -85,7 +85,7 @@ def main() -> None:
     data = common.digits(options.folder, flat=True)
     table = common.Table("difference", ["row", "epochs", "seed"], ["test", "validation", "train", "seconds"])
     for row in ROWS if options.only is None else [options.only]:
-        for seed in range(options.seeds):
+        for seed in common.seeds(options):
             found = learn(row, seed, options.epochs, options.device, data)
             table.add([row, options.epochs, seed], found)
             print(row, seed, found, flush=True)

@@ -76,7 +76,7 @@ def main() -> None:
     data = common.digits(options.folder, flat=True)
     table = common.Table("directions", ["row", "seed"], [f"layer {number}" for number in range(LAYERS)])
     for row in ROWS if options.only is None else [options.only]:
-        for seed in range(options.seeds):
+        for seed in common.seeds(options):
             found = learn(row, seed, data)
             table.add([row, seed], found)
             print(row, seed, found, flush=True)

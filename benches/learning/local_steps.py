@@ -85,7 +85,7 @@ def main() -> None:
             errors[chosen] = common.error(net, validation)
         chosen = min(errors, key=lambda chosen: errors[chosen])
         print(row, "rate and scale", errors, flush=True)
-        for seed in range(options.seeds):
+        for seed in common.seeds(options):
             net, seconds = learn(row, chosen, seed, float(options.epochs), options.device, train)
             found = {
                 "test": common.error(net, test),

@@ -83,7 +83,7 @@ def main() -> None:
                 net = learn(row, depth, rate, 1000, options.epochs, options.device, shown)
                 tried[rate] = accuracy(net, other)
             rate = max(tried, key=lambda rate: tried[rate])
-            for seed in range(options.seeds):
+            for seed in common.seeds(options):
                 net = learn(row, depth, rate, seed, options.epochs, options.device, shown)
                 found = {"train": accuracy(net, shown), "test": accuracy(net, test), "rate": rate}
                 table.add([depth, row, seed], found)

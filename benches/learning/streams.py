@@ -6,16 +6,17 @@
 - permuted: a new permutation of the pixels every 5,000 samples, ten of them, one pass, batch 1 and 16;
   the accuracy of each prediction before it is learned from.
 - relabelled: a new permutation of the labels every 5,000 samples, ten of them; the same accuracy.
-- split: the digits 0 and 1, then 2 and 3, and so on, 5,000 samples of each pair; the accuracy over all
-  ten digits afterwards.
+- split: the digits 0 and 1, then 2 and 3, and so on, 5,000 samples of each pair, batch 16; the accuracy
+  over all ten digits afterwards.
 
-Every trainer's rate is chosen from the same grid with seed 1000; all see the same samples in the same
-order.
+Every trainer's rate is chosen from the same grid with seed 1000, for single samples by the first four of the
+ten tasks; all see the same samples in the same order.
 
 Rows with ticks are clocked by a mesh, and each answer is counted for, and learned from, the samples that
 it answers. With a tick a layer those are the last ones shown; with one tick, those shown two ticks earlier,
 while the next ones are already on their way. Batches of such rows are cut from the whole stream, and so may
-span two tasks; what is left over at its end is a smaller batch.
+span two tasks; what is left over at its end is a smaller batch. With single samples they are run on permuted
+pixels alone.
 """
 
 from __future__ import annotations
@@ -32,8 +33,14 @@ from loom import nn
 
 TASKS, SAMPLES = 10, 5000
 RATES = {1: (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01), 16: (0.001, 0.003, 0.01, 0.03, 0.1)}
-ROWS = (*TRAINERS, *CLOCKED)
-PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (1, 16)}
+# Of how many tasks a rate is chosen by.
+TUNING = {1: 4, 16: TASKS}
+PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (16,)}
+
+
+def rows(protocol: str, batch: int) -> tuple[str, ...]:
+    """Returns the rows of one part of the table."""
+    return TRAINERS if (protocol, batch) == ("relabelled", 1) else (*TRAINERS, *CLOCKED)
 
 
 def tasks(protocol: str, seed: int, train: loom.datasets.Part) -> list[loom.datasets.Part]:
@@ -58,9 +65,16 @@ def tasks(protocol: str, seed: int, train: loom.datasets.Part) -> list[loom.data
 
 
 def run(
-    row: str, protocol: str, batch: int, rate: float, seed: int, device: str, data: common.Parts
+    row: str,
+    protocol: str,
+    batch: int,
+    rate: float,
+    seed: int,
+    device: str,
+    data: common.Parts,
+    passed: int = TASKS,
 ) -> dict[str, float]:
-    """Passes a stream; returns accuracies in percent."""
+    """Passes a stream, or the first tasks of it; returns accuracies in percent."""
     train, _, test = data
     layers = [nn.Dense(256, activation="leaky_relu"), nn.Dense(128, activation="leaky_relu"), nn.Dense(10)]
     net = loom.Sequential(layers, input_shape=train.x.shape[1], seed=seed)
@@ -80,7 +94,7 @@ def run(
         verbose=False,
     )
     learn = clocked if row in CLOCKED else unclocked
-    accuracies = learn(row, net, training, tasks(protocol, seed, train))
+    accuracies = learn(row, net, training, tasks(protocol, seed, train)[:passed])
     later = accuracies[1:] or accuracies
     figures = {"stream": float(np.mean(accuracies)), "last task": accuracies[-1], "worst task": min(later)}
     return {**figures, "all": 100.0 - common.error(net, test) if protocol == "split" else float("nan")}
@@ -158,13 +172,13 @@ def main() -> None:
     for protocol in PROTOCOLS if options.protocol is None else [options.protocol]:
         score = "all" if protocol == "split" else "stream"
         for batch in PROTOCOLS[protocol] if options.batch is None else [options.batch]:
-            for row in ROWS if options.only is None else [options.only]:
+            for row in rows(protocol, batch) if options.only is None else [options.only]:
                 tried = {
-                    rate: run(row, protocol, batch, rate, 1000, options.device, data)[score]
+                    rate: run(row, protocol, batch, rate, 1000, options.device, data, TUNING[batch])[score]
                     for rate in RATES[batch]
                 }
                 rate = max(tried, key=lambda rate: np.nan_to_num(tried[rate]))
-                for seed in range(options.seeds):
+                for seed in common.seeds(options):
                     found = run(row, protocol, batch, rate, seed, options.device, data)
                     table.add([protocol, batch, row, seed], {**found, "rate": rate})
                 print(protocol, batch, row, rate, flush=True)
