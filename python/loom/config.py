@@ -64,7 +64,8 @@ class TrainingConfig(Plain):
         label_smoothing: Share of each target spread evenly over all classes,
             in cross_entropy and nll.
         metrics: What else is measured at each epoch: accuracy, top_k_accuracy,
-            mae, mse, r2, or any callable(outputs, targets) -> float.
+            mae, mse, r2, or any callable(outputs, targets) -> float. loom's own count what was
+            predicted in a step that exploded, too.
         accumulate: Over how many batches gradients add up before one update.
         depth_scale: How the learning rate changes with a layer's depth, layer i of
             N: "none", "geometric" (1.1 ** i) or "inv_sqrt" (1 / sqrt(N - i)). In learning by

@@ -67,7 +67,7 @@ _FAMILY: NamedFamily[Metric] = NamedFamily("metric", aliases={"top_k": "top_k_ac
 @_FAMILY.register("accuracy")
 @dataclass(frozen=True)
 class Accuracy(Metric):
-    """The share of rows whose largest output is the target's class.
+    """The share of rows whose largest output is the target's class; a row that holds NaN has none.
 
     With a single output per row, the share on the target's side of a threshold:
     in training 0 under binary_cross_entropy, whose outputs are logits, and 0.5
@@ -87,15 +87,15 @@ class Accuracy(Metric):
         """
         if threshold is not None:
             given, wanted = _values(outputs, targets)
-            return float(np.mean((given > threshold) == (wanted > 0.5)))
+            return float(np.mean(((given > threshold) == (wanted > 0.5)) & ~np.isnan(given)))
         scores, classes = _classes(outputs, targets)
-        return float(np.mean(scores.argmax(axis=1) == classes))
+        return float(np.mean((scores.argmax(axis=1) == classes) & ~np.isnan(scores).any(axis=1)))
 
 
 @_FAMILY.register("top_k_accuracy")
 @dataclass(frozen=True)
 class TopKAccuracy(Metric):
-    """The share of rows whose target class is among the k largest outputs.
+    """The share of rows whose target class is among the k largest outputs; a row that holds NaN has none.
 
     Args:
         k: How many of the largest outputs count.
@@ -112,7 +112,7 @@ class TopKAccuracy(Metric):
         mine = np.take_along_axis(scores, classes[:, None], axis=1)
         ties_before = (scores == mine) & (np.arange(scores.shape[1]) < classes[:, None])
         rank = (scores > mine).sum(axis=1) + ties_before.sum(axis=1)
-        return float(np.mean(rank < self.k))
+        return float(np.mean((rank < self.k) & ~np.isnan(scores).any(axis=1)))
 
 
 @_FAMILY.register("mae")

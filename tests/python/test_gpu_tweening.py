@@ -144,6 +144,7 @@ def test_explosions_are_taken_back_in_the_middle_of_a_frame(gpu: str, detect: bo
             verbose=False,
             device=device,
             on_nonfinite="skip",
+            metrics=["accuracy"],
         )
         trainer = TweenTrainer(exploding(), TweenConfig(history=1, detect_explosions=detect))
         result = trainer.fit((x, y), training)
@@ -151,6 +152,7 @@ def test_explosions_are_taken_back_in_the_middle_of_a_frame(gpu: str, detect: bo
     (on_cpu, cpu), (on_gpu, other) = found
     assert on_gpu.explosions == on_cpu.explosions
     assert (on_gpu.explosions > 0) is detect
+    np.testing.assert_allclose(on_gpu.metrics["accuracy"], on_cpu.metrics["accuracy"], rtol=1e-12)
     np.testing.assert_array_equal(cpu.history.explosions, other.history.explosions)
     assert other.adaptive_rate == pytest.approx(cpu.adaptive_rate, rel=1e-6)
     if detect:

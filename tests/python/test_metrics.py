@@ -35,6 +35,37 @@ def test_top_1_is_accuracy_even_with_ties() -> None:
     assert metrics.TopKAccuracy(1)(outputs, classes) == metrics.Accuracy()(outputs, classes)
 
 
+def overflowing(second: list[list[float]]) -> loom.Network:
+    """Two layers, of which the first makes infinities of what is large."""
+    net = loom.Sequential(
+        [loom.nn.Dense(2, bias=False), loom.nn.Dense(len(second[0]), bias=False)], input_shape=2
+    )
+    net[0, 0, 0, 0].weight = np.eye(2) * 3e38
+    net[0, 0, 0, 1].weight = np.array(second).T
+    return net
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.TopKAccuracy(1)])
+def test_rows_with_nan_are_misses(metric: metrics.Metric) -> None:
+    outputs = np.array([[np.nan, 0.0, 0.0], [1.0, np.nan, 0.0], [1.0, 0.0, -1.0], [np.nan] * 3])
+    assert metric(outputs, np.array([0, 0, 0, 1])) == 0.25
+    # The rows give NaN and infinity, and 0.1 and 0.
+    net = overflowing([[1.0, 0.0], [-1.0, 1.0]])
+    x, y = np.array([[10.0, 10.0], [10.0, 10.0], [1e-39, 0.0]], np.float32), np.array([0, 1, 0])
+    assert np.isnan(net.predict(x)[:2, 0]).all()
+    assert net.evaluate((x, y), loss="cross_entropy", metrics=[metric])[metric.name] == pytest.approx(1 / 3)
+
+
+def test_single_outputs_of_nan_are_misses() -> None:
+    outputs, targets = np.array([[np.nan], [np.nan], [1.0], [-1.0]]), np.array([[0.0], [1.0], [1.0], [0.0]])
+    assert metrics.Accuracy()(outputs, targets, threshold=0.0) == 0.5
+    net = overflowing([[1.0], [-1.0]])
+    x = np.array([[10.0, 10.0], [10.0, 10.0], [1e-38, 0.0], [0.0, 1e-38]])
+    assert np.isnan(net.predict(x)[:2]).all()
+    found = net.evaluate((x, targets), loss="binary_cross_entropy", metrics="accuracy")
+    assert found["accuracy"] == 0.5
+
+
 def test_regression_metrics_match_scikit_learn(random: np.random.Generator) -> None:
     outputs, targets = random.normal(size=(50, 3)), random.normal(size=(50, 3))
     assert metrics.MSE()(outputs, targets) == pytest.approx(reference.mean_squared_error(targets, outputs))

@@ -131,13 +131,17 @@ mod on_gpu {
                 self.fetch_watched()?;
             }
             let mut report = self.report(&outcome, &values, total, rows);
-            if self.note_judged(network, &mut report, &outcome, &measures) {
+            let judged = self.note_judged(network, &mut report, &outcome, &measures);
+            if judged || report.loss.is_finite() {
+                // What is taken back was predicted all the same.
+                self.update_metrics::<f32>();
+            }
+            if judged {
                 return Ok(report);
             }
             if outcome.left_out {
                 return self.non_finite_at(network, report, &values);
             }
-            self.update_metrics::<f32>();
             count_update(network);
             Ok(report)
         }
@@ -287,7 +291,13 @@ mod on_gpu {
                 let batch = &rows[step.first_row..step.first_row + step.rows];
                 let mut report = trainer.report(outcome, &step.values, *total, step.rows);
                 let measures = &measures[number * figures..(number + 1) * figures];
-                if trainer.note_judged(network, &mut report, outcome, measures) {
+                let judged = trainer.note_judged(network, &mut report, outcome, measures);
+                // What is taken back was predicted all the same.
+                if let Some(kept) = kept.filter(|_| judged || report.loss.is_finite()) {
+                    let output = &outputs[number * kept..][..step.rows * output];
+                    trainer.count_metrics(examples, batch, output);
+                }
+                if judged {
                     count_step(network, &report);
                     reports.push(report);
                     continue;
@@ -299,13 +309,6 @@ mod on_gpu {
                     report = trainer.non_finite_at(network, report, &step.values)?;
                 } else {
                     count_update(network);
-                    if let Some(kept) = kept {
-                        trainer.count_metrics(
-                            examples,
-                            batch,
-                            &outputs[number * kept..][..step.rows * output],
-                        );
-                    }
                 }
                 // The host follows the device's scale by the same rule.
                 debug_assert!(network.loss_scale().is_none_or(|now| now.scale == outcome.scale));

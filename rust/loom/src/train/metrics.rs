@@ -158,7 +158,10 @@ impl MetricState {
         for position in 0..positions {
             let base = position / inner * inner * classes + position % inner;
             let score = |class: usize| output[base + class * inner];
-            let hit = if classes == 1 {
+            let hit = if (0..classes).any(|class| score(class).to_f64().is_nan()) {
+                // No class is chosen by what is not a number.
+                false
+            } else if classes == 1 {
                 let target = match truth {
                     Truth::Classes(labels) => labels[position] > 0,
                     Truth::Real(targets) => targets[base].to_f64() > 0.5,

@@ -58,6 +58,26 @@ fn quotient_of(numerator: u32, denominator: u32) -> u32 {
     return (u32(exponent - 1) << 23u) + mantissa;
 }
 
+// The sum of two magnitudes, rounded once.
+fn sum_of(one: u32, other: u32) -> u32 {
+    let small = min(one, other);
+    let large = max(one, other);
+    if small >= 1u << 23u {
+        return bitcast<u32>(bitcast<f32>(large) + bitcast<f32>(small));
+    }
+    // Below the normal numbers, and one exponent on, bits count units of the same size.
+    if large < 1u << 23u {
+        return large + small;
+    }
+    // Less than half a unit in the last place.
+    if small == 0u || large >= 40u << 23u {
+        return large;
+    }
+    // Both times 2^64, and the sum divided by it; the factor's exponent is 64 - 149.
+    let sum = bitcast<f32>(large + (64u << 23u)) + f32(small) * bitcast<f32>(42u << 23u);
+    return bitcast<u32>(sum) - (64u << 23u);
+}
+
 // A magnitude rounded to an integer, half to even, and at most `limit`, which is below 2^23.
 fn integer_of(magnitude: u32, limit: u32) -> u32 {
     let exponent = magnitude >> 23u;

@@ -24,7 +24,7 @@ var<workgroup> cells: array<vec2<u32>, 256>;
 
 fn joined(found: vec2<u32>, other: vec2<u32>) -> vec2<u32> {
     if MEAN {
-        return vec2<u32>(bitcast<u32>(bitcast<f32>(found.x) + bitcast<f32>(other.x)), 0u);
+        return vec2<u32>(sum_of(found.x, other.x), 0u);
     }
     return max(found, other);
 }
@@ -70,7 +70,7 @@ fn main(
         found.x = quotient_of(found.x, bitcast<u32>(f32(end - first)));
     }
     if RANGE {
-        found.x = bitcast<u32>(bitcast<f32>(found.x) + bitcast<f32>(found.y));
+        found.x = sum_of(found.x, found.y);
     }
     var scale = quotient_of(found.x, LIMIT);
     // All zero, or too small for any scale: decodes to zeros. Or so large that the largest code would
