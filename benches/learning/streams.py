@@ -12,6 +12,8 @@
 Every trainer's rate is chosen from the same grid with seed 1000, for single samples by the first four of the
 ten tasks; all see the same samples in the same order.
 
+Rows with four updates take as many steps of backpropagation on every batch: the control of four local steps.
+
 Rows with ticks are clocked by a mesh, and each answer is counted for, and learned from, the samples that
 it answers. With a tick a layer those are the last ones shown; with one tick, those shown two ticks earlier,
 while the next ones are already on their way. Batches of such rows are cut from the whole stream, and so may
@@ -33,6 +35,9 @@ from loom import nn
 
 TASKS, SAMPLES = 10, 5000
 RATES = {1: (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01), 16: (0.001, 0.003, 0.01, 0.03, 0.1)}
+# What several local steps are compared with: as many updates by backpropagation on each batch.
+UPDATES = 4
+REPEATED = tuple(f"{row}, {UPDATES} updates{UNWATCHED}" for row in ("sgd", "adam"))
 # Of how many tasks a rate is chosen by.
 TUNING = {1: 4, 16: TASKS}
 PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (16,)}
@@ -40,8 +45,10 @@ PROTOCOLS = {"permuted": (1, 16), "relabelled": (1, 16), "split": (16,)}
 
 def rows(protocol: str, batch: int) -> tuple[str, ...]:
     """Returns the rows of one part of the table."""
-    if batch > 1:
+    if protocol == "split":
         return (*TRAINERS, *CLOCKED)
+    if batch > 1:
+        return (*TRAINERS, *CLOCKED, *REPEATED)
     return (
         (*TRAINERS, *(row for row in CLOCKED if row.endswith(UNWATCHED)))
         if protocol == "permuted"
@@ -99,7 +106,7 @@ def run(
         device=device,
         verbose=False,
     )
-    learn = clocked if row in CLOCKED else unclocked
+    learn = clocked if row in CLOCKED else repeated if row in REPEATED else unclocked
     accuracies = learn(row, net, training, tasks(protocol, seed, train)[:passed])
     later = accuracies[1:] or accuracies
     figures = {"stream": float(np.mean(accuracies)), "last task": accuracies[-1], "worst task": min(later)}
@@ -120,6 +127,23 @@ def unclocked(
         else:
             result = loom.train(net, task, settings, resume=number > 0, observe=watched(row))
         accuracies.append(100.0 * result.metrics["accuracy"][-1])
+    return accuracies
+
+
+def repeated(
+    row: str, net: loom.Network, training: loom.TrainingConfig, parts: list[loom.datasets.Part]
+) -> list[float]:
+    """Takes several steps on every batch; returns the accuracy of each task before the first of them."""
+    trainer = loom.Trainer(net, training, observe=watched(row))
+    accuracies = []
+    for task in parts:
+        hits = 0
+        for first in range(0, len(task.x), training.batch_size):
+            x, y = (part[first : first + training.batch_size] for part in (task.x, task.y))
+            hits += int(np.sum(np.argmax(net.predict(x), axis=1) == y))
+            for _ in range(UPDATES):
+                trainer.step(x, y)
+        accuracies.append(100.0 * hits / len(task.x))
     return accuracies
 
 
