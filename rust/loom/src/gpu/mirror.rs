@@ -7,13 +7,12 @@ use super::Gpu;
 use super::device::Allocation;
 use super::frame::Frame;
 use super::memory::Operand;
-use crate::dtype::{DType, Granularity, Packing};
+use crate::dtype::Packing;
 use crate::network::Registry;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
 use crate::weights::WeightStore;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -28,16 +27,17 @@ pub struct VersionOperands {
     pub packed: Operand,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PackedPart {
     bytes: Allocation,
     scales: Option<(Allocation, usize)>,
 }
 
+/// A packed parameter.
 #[derive(Debug)]
 struct VersionMirror {
-    granularity: Granularity,
-    parts: Vec<Option<PackedPart>>,
+    packing: Packing,
+    part: PackedPart,
     epoch: u64,
 }
 
@@ -49,7 +49,8 @@ struct StoreMirror {
     kept: Vec<Option<Allocation>>,
     gradient: Option<Allocation>,
     moments: Vec<Allocation>,
-    versions: BTreeMap<DType, VersionMirror>,
+    /// By parameter.
+    versions: Vec<Option<VersionMirror>>,
 }
 
 /// One network's registry on one device.
@@ -125,9 +126,7 @@ impl Mirror {
         for info in &program.values {
             match info.place {
                 Place::Master(parameter) => self.prepare_master(parameter, registry)?,
-                Place::Version(parameter, dtype) => {
-                    self.prepare_version(parameter.store, dtype, registry)?;
-                }
+                Place::Version(parameter, _) => self.prepare_versions(parameter.store, registry)?,
                 Place::Gradient(parameter) => {
                     gradients = true;
                     self.prepare_gradient(parameter.store, registry)?;
@@ -141,10 +140,8 @@ impl Mirror {
             }
         }
         for step in &program.steps {
-            if let Op::Encode(encode) = &step.op
-                && let Some(dtype) = registry.stores()[encode.store].active()
-            {
-                self.prepare_version(encode.store, dtype, registry)?;
+            if let Op::Encode(encode) = &step.op {
+                self.prepare_versions(encode.store, registry)?;
             }
         }
         if states {
@@ -199,34 +196,41 @@ impl Mirror {
         Ok(())
     }
 
-    fn prepare_version(&mut self, index: usize, dtype: DType, registry: &Registry) -> Result<()> {
+    /// Whether a store's versions here are those of its newest master.
+    fn holds_versions(&self, index: usize, store: &WeightStore) -> bool {
+        let held = &self.stores[index].versions;
+        (0..store.parameters().len()).all(|number| {
+            let held = held.get(number).and_then(Option::as_ref).filter(|held| held.epoch == store.epoch());
+            held.map(|held| held.packing) == store.packing_of(number)
+        })
+    }
+
+    fn prepare_versions(&mut self, index: usize, registry: &Registry) -> Result<()> {
         let store = &registry.stores()[index];
-        let is_held = self.stores[index].versions.get(&dtype).is_some_and(|version| {
-            version.epoch == store.epoch() && version.granularity == store.granularity(dtype)
-        });
+        if self.holds_versions(index, store) {
+            return Ok(());
+        }
         // Encoded by the host from a master that has moved here.
-        let newest = match store.encodes_on_host() && self.masters_ahead && !is_held {
+        let newest = match store.encodes_on_host() && self.masters_ahead {
             true => Some(self.current(index, store)?),
             false => None,
         };
         let store = newest.as_ref().unwrap_or(store);
         let held = &mut self.stores[index].versions;
-        let granularity = store.granularity(dtype);
-        let known = held.get(&dtype).filter(|version| version.granularity == granularity);
-        if known.is_some_and(|version| version.epoch == store.epoch()) {
-            return Ok(());
-        }
-        let known = held.remove(&dtype).filter(|version| version.granularity == granularity);
-        let mut parts = Vec::with_capacity(store.parameters().len());
-        for (number, info) in store.parameters().iter().enumerate() {
-            if !info.morphable {
-                parts.push(None);
+        held.resize_with(store.parameters().len(), || None);
+        for (number, held) in held.iter_mut().enumerate() {
+            let Some(packing) = store.packing_of(number) else {
+                *held = None;
+                continue;
+            };
+            let known = held.take().filter(|known| known.packing == packing);
+            if known.as_ref().is_some_and(|known| known.epoch == store.epoch()) {
+                *held = known;
                 continue;
             }
-            let (_, bytes, scales) = store.version(dtype, number)?;
-            let old = known.as_ref().and_then(|version| version.parts[number].as_ref());
-            let part = match old {
-                Some(part) => PackedPart { bytes: part.bytes.clone(), scales: part.scales.clone() },
+            let (_, bytes, scales) = store.version(packing.dtype, number)?;
+            let part = match known {
+                Some(known) => known.part,
                 None => {
                     self.generation += 1;
                     let packed = self.gpu.storage("packed weights", bytes.len() as u64)?;
@@ -241,9 +245,8 @@ impl Mirror {
             if let Some((memory, _)) = &part.scales {
                 self.gpu.upload(memory, 0, bytemuck::cast_slice(scales));
             }
-            parts.push(Some(part));
+            *held = Some(VersionMirror { packing, part, epoch: store.epoch() });
         }
-        held.insert(dtype, VersionMirror { granularity, parts, epoch: store.epoch() });
         Ok(())
     }
 
@@ -325,9 +328,9 @@ impl Mirror {
                 let memory = self.stores[store].moments.get(slot).ok_or_else(gone)?;
                 Ok(Operand::new(memory, 0, registry.stores()[store].len()))
             }
-            Place::Version(parameter, dtype) => {
+            Place::Version(parameter, _) => {
                 let index = parameter.parameter.ok_or_else(gone)?;
-                self.packed(parameter.store, dtype, index, registry).ok_or_else(gone)
+                self.packed(parameter.store, index).ok_or_else(gone)
             }
             Place::State(number) => {
                 let memory = self.kept.get(number).and_then(Option::as_ref).ok_or_else(gone)?;
@@ -337,32 +340,28 @@ impl Mirror {
         }
     }
 
-    fn packed(&self, store: usize, dtype: DType, index: usize, registry: &Registry) -> Option<Operand> {
-        let part = self.stores[store].versions.get(&dtype)?.parts.get(index)?.as_ref()?;
-        let weights = &registry.stores()[store];
-        let packing = weights.parameters()[index].packing(dtype).with(weights.granularity(dtype));
+    fn packed(&self, store: usize, index: usize) -> Option<Operand> {
+        let VersionMirror { packing, part, .. } = self.stores[store].versions.get(index)?.as_ref()?;
         let scales = part.scales.as_ref().map(|(memory, count)| (memory, *count));
-        Some(Operand::packed(&part.bytes, packing, scales))
+        Some(Operand::packed(&part.bytes, *packing, scales))
     }
 
-    /// What encoding a store's active version reads and writes.
+    /// What encoding a store's versions reads and writes.
     pub(super) fn versions(&self, index: usize, registry: &Registry) -> Result<Vec<VersionOperands>> {
         let store = &registry.stores()[index];
         // What the host encodes is made anew before it is read.
-        let Some(dtype) = store.active().filter(|_| !store.encodes_on_host()) else {
+        if store.encodes_on_host() {
             return Ok(Vec::new());
-        };
+        }
         let mut operands = Vec::new();
-        for (number, info) in store.parameters().iter().enumerate().filter(|(_, info)| info.morphable) {
+        for number in 0..store.parameters().len() {
+            let Some(packing) = store.packing_of(number) else { continue };
             let parameter = ParameterRef { store: index, parameter: Some(number) };
             let packed = self
-                .packed(index, dtype, number, registry)
-                .ok_or_else(|| Error::Internal(format!("no version {dtype} is on the device")))?;
-            operands.push(VersionOperands {
-                packing: info.packing(dtype).with(store.granularity(dtype)),
-                master: self.operand(Place::Master(parameter), registry)?,
-                packed,
-            });
+                .packed(index, number)
+                .ok_or_else(|| Error::Internal(format!("no version {} is on the device", packing.dtype)))?;
+            let master = self.operand(Place::Master(parameter), registry)?;
+            operands.push(VersionOperands { packing, master, packed });
         }
         Ok(operands)
     }
@@ -396,13 +395,10 @@ impl Mirror {
             }
             if let Op::Encode(encode) = &step.op {
                 let store = &registry.stores[encode.store];
-                let active = store.active();
                 // What the host encodes is made anew before it is read.
-                let active = active.filter(|_| !store.encodes_on_host());
-                if let Some(version) =
-                    active.and_then(|dtype| self.stores[encode.store].versions.get_mut(&dtype))
-                {
-                    version.epoch = store.epoch();
+                if !store.encodes_on_host() {
+                    let held = self.stores[encode.store].versions.iter_mut().flatten();
+                    held.for_each(|version| version.epoch = store.epoch());
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The loop on a GPU: one dispatch for each direction goes through all steps.
 
+use super::gpu_quantized::Quantized;
 use super::{Cell, InitialState, Recurrent};
 use crate::gpu::product::Storage;
 use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
@@ -9,7 +10,7 @@ use crate::{Error, Result};
 use std::fmt::Write;
 
 /// The most threads of a workgroup.
-const THREADS: usize = 256;
+pub(super) const THREADS: usize = 256;
 /// Rows that share a workgroup, where there are so many and their states fit.
 const ROWS: usize = 4;
 /// The components of a vector of rows.
@@ -17,11 +18,11 @@ const COMPONENTS: [&str; ROWS] = ["x", "y", "z", "w"];
 
 /// The bindings of a kernel with the functions that reach them.
 #[derive(Default)]
-struct Bindings {
-    operands: Vec<Bind>,
-    bindings: String,
-    access: String,
-    rows: usize,
+pub(super) struct Bindings {
+    pub(super) operands: Vec<Bind>,
+    pub(super) bindings: String,
+    pub(super) access: String,
+    pub(super) rows: usize,
 }
 
 impl Bindings {
@@ -31,7 +32,7 @@ impl Bindings {
         text.push('\n');
     }
 
-    fn bind(&mut self, name: &str, bind: Bind, element: &str) {
+    pub(super) fn bind(&mut self, name: &str, bind: Bind, element: &str) {
         let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
         let number = self.operands.len();
         Self::line(
@@ -141,7 +142,7 @@ const UNROLLED: usize = 4;
 const MOST_ROUNDS: usize = 60_000;
 
 /// A loop over k from 0 to `extent`, unrolled.
-fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
+pub(super) fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
     let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
     format!(
         "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
@@ -150,6 +151,11 @@ fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
         terms.join("\n"),
         term("k")
     )
+}
+
+/// What makes threads see what the others hold: in workgroup memory, where that fits.
+fn barrier(fits: bool) -> &'static str {
+    if fits { "workgroupBarrier();" } else { "storageBarrier();\n    workgroupBarrier();" }
 }
 
 impl Recurrent {
@@ -225,12 +231,12 @@ impl Recurrent {
             _ => self.state_place(direction),
         };
         let groups = recorder.rows().div_ceil(bindings.rows);
-        let (memory, barrier) = if fits {
-            (format!("var<workgroup> hold: array<Lanes, {held}>;"), "workgroupBarrier();")
+        let memory = if fits {
+            format!("var<workgroup> hold: array<Lanes, {held}>;")
         } else {
             let scratch = recorder.scratch(groups * held * bindings.rows)?;
             bindings.bind("hold", Bind::Write(scratch), "Lanes");
-            (String::new(), "storageBarrier();\n    workgroupBarrier();")
+            String::new()
         };
         Ok(Template::new(text)
             .constant("THREADS", self.units.next_power_of_two().clamp(32, THREADS))
@@ -250,21 +256,29 @@ impl Recurrent {
             .flag("STATE", self.state)
             .flag("CELLS", self.cell == Cell::Lstm)
             .section("HELD", memory)
-            .section("BARRIER", barrier))
+            .section("BARRIER", barrier(fits)))
     }
 
     fn record_forward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
         let (units, directions, cell) = (self.units, self.directions, self.cell);
         let gates = cell.gates() * units;
         let weight = recorder.read(directions + direction)?;
-        let weight = self.plain_weight(recorder, weight)?;
-        self.check_rounds(recorder, units)?;
-        let held = (2 + usize::from(cell == Cell::Lstm)) * units;
+        let quantized = self.quantized_weight(recorder, &weight, direction)?;
+        let plain = match &quantized {
+            Some(quantized) => quantized.codes.clone(),
+            None => self.plain_weight(recorder, weight)?,
+        };
+        self.check_rounds(recorder, units * (1 + usize::from(quantized.is_some())))?;
+        let states = (2 + usize::from(cell == Cell::Lstm)) * units;
+        let held = states + if quantized.is_some() { units } else { 0 };
         let (rows, fits) = self.sharing(recorder, held);
 
         let mut bindings = Bindings { rows, ..Bindings::default() };
         bindings.load("input", recorder.read(direction)?, self.time * gates);
-        bindings.bind("weight", Bind::Read(weight), "f32");
+        bindings.bind("weight", Bind::Read(plain), "f32");
+        if let Some(quantized) = &quantized {
+            quantized.bind(&mut bindings);
+        }
         let mut next = 2 * directions;
         if self.bias {
             bindings.bind("bias", Bind::Read(recorder.read(next + direction)?), "f32");
@@ -299,12 +313,16 @@ impl Recurrent {
         let text = include_str!("forward.wgsl");
         let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
         let (template, operands) = bindings.finish(template.section("INITIAL", initial));
-        let kernel = template.section("STEP", self.forward_step()).kernel(self.to_string());
+        let quantize = quantized
+            .as_ref()
+            .map_or(String::new(), |_| super::gpu_quantized::quantize(states, barrier(fits)));
+        let step = self.forward_step(quantized.as_ref());
+        let kernel = template.section("QUANTIZE", quantize).section("STEP", step).kernel(self.to_string());
         recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
     }
 
     /// WGSL of one unit's step: from `old` to `h`, with what is kept.
-    fn forward_step(&self) -> String {
+    fn forward_step(&self, quantized: Option<&Quantized>) -> String {
         let (cell, units) = (self.cell, self.units);
         let gates = cell.gates();
         let mut text = String::new();
@@ -336,7 +354,10 @@ impl Recurrent {
             }
             term + "    }"
         };
-        line(format_args!("{}", sum_over("UNITS", term)));
+        match quantized {
+            Some(quantized) => line(format_args!("{}", quantized.sums(gates, units))),
+            None => line(format_args!("{}", sum_over("UNITS", term))),
+        }
         let saved: &[&str] = match cell {
             Cell::Tanh => {
                 line(format_args!("let h = tanh_of(z0);"));
