@@ -15,8 +15,8 @@ pub struct Numerics {
     /// The type that inference quantises rows of activations to before products with packed weights, which
     /// are then summed in integers: int8, or `None` to leave them in float.
     ///
-    /// Training leaves activations in float, as do products of a recurrence with its own state, and
-    /// everything but products.
+    /// A row is what one output of a product reads; all of a sample for a convolution, and a sample's state
+    /// before each step for a recurrence. Training leaves activations in float.
     pub activations: Option<DType>,
 }
 

@@ -36,17 +36,8 @@ pub(super) fn convolution(
     groups: usize,
 ) -> Convolution {
     let [inputs, outputs] = channels;
-    Convolution {
-        direction,
-        geometry,
-        inputs,
-        outputs,
-        groups,
-        bias: false,
-        activation: None,
-        mixed: false,
-        quantized: false,
-    }
+    let [bias, mixed, quantized] = [false; 3];
+    Convolution { direction, geometry, inputs, outputs, groups, bias, activation: None, mixed, quantized }
 }
 
 /// A square window with as many outputs as fit.

@@ -2,7 +2,8 @@
 //! products of codes.
 
 use super::Recurrent;
-use super::gpu::{Bindings, THREADS, sum_over};
+use super::gpu::{THREADS, sum_over};
+use super::gpu_bindings::Bindings;
 use crate::cpu::product::IntegerWeight;
 use crate::dtype::Packing;
 use crate::gpu::{Bind, Operand, Recorder, Template};
