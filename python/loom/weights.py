@@ -132,8 +132,8 @@ class Weights:
     def versions(self) -> dict[str, Version]:
         """The packed versions by their type.
 
-        Where parameters were morphed by name, [`stored`][loom.weights.Weights.stored] has each one's; here is the
-        first of each type.
+        Where parameters were morphed by name, [`stored`][loom.weights.Weights.stored] has each
+        one's; here is the first of each type.
         """
         found: dict[str, Version] = {}
         for _, *entry in self._state()["versions"]:

@@ -33,9 +33,7 @@ def find(net: loom.Network, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_each_parameter_has_its_own_type(
-    device: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_each_parameter_has_its_own_type(device: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if device == "gpu":
         request.getfixturevalue("gpu")
     x = np.random.default_rng(0).normal(size=(7, 5, 6)).astype(np.float32)

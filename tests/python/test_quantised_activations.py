@@ -16,8 +16,6 @@ F32 = NDArray[np.float32]
 
 def quantised(row: F32) -> tuple[np.float32, NDArray[np.int64]]:
     """The scale and the codes of what shares one scale."""
-    if not np.isfinite(row).all():
-        return np.float32(np.nan), np.zeros(row.shape, np.int64)
     scale = np.float32(np.abs(row).max() / np.float32(127))
     scale = np.float32(1) if scale == 0 else scale
     return scale, np.clip(np.rint(row / scale), -127, 127).astype(np.int64)
@@ -62,12 +60,6 @@ def test_a_convolution_is_its_formula(groups: int, device: str, request: pytest.
                     of = slice(group * own, (group + 1) * own)
                     expected = summed(patch, scale, (weight[:, of], scales[of])) + layer.bias[of]
                     np.testing.assert_allclose(made[of, row, column], expected, rtol=1e-6, atol=1e-6)
-    # An image that holds NaN gives NaN, and the others are as before.
-    broken = x.copy()
-    broken[1, 2, 3, 4] = np.nan
-    made = net.predict(broken)
-    assert np.isnan(made[1]).all()
-    np.testing.assert_array_equal(made[[0, 2]], found[[0, 2]])
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -75,7 +67,7 @@ def test_a_recurrence_is_its_formula(device: str, request: pytest.FixtureRequest
     if device == "gpu":
         request.getfixturevalue("gpu")
     x = np.random.default_rng(0).normal(size=(4, 5, 6)).astype(np.float32)
-    net = loom.Sequential([nn.RNN(9, nonlinearity="relu")], input_shape=(5, 6))
+    net = loom.Sequential([nn.RNN(9, activation="relu")], input_shape=(5, 6))
     layer = net[0, 0, 0, 0]
     net.morph("int8", activations="int8").to(device)
     inputs, states = codes(layer, "weight_ih_l0"), codes(layer, "weight_hh_l0")
@@ -89,8 +81,3 @@ def test_a_recurrence_is_its_formula(device: str, request: pytest.FixtureRequest
             made[:] = np.maximum(share + biases[1] + summed(code, scale, states), 0)
     # A state that differs in its last bits may be rounded to the next code.
     np.testing.assert_allclose(net.predict(x), expected, rtol=0, atol=1e-2 * np.abs(expected).max())
-    broken = x.copy()
-    broken[1, 4, 0] = np.nan
-    made = net.predict(broken)
-    assert np.isnan(made[1]).all()
-    np.testing.assert_array_equal(made[[0, 2, 3]], net.predict(x)[[0, 2, 3]])
