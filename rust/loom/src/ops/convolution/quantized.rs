@@ -241,13 +241,13 @@ pub(super) mod tests {
         let mut y = Vec::new();
         for image in x.chunks_exact(x.len() / rows) {
             let (scale, codes) = quantize(image);
-            for output in 0..op.outputs {
+            for (output, bias) in bias.iter().enumerate() {
                 for place in places(op.geometry.output) {
                     let groups = sums(op, packed, &codes, output, place);
                     let sum = groups.iter().fold(0.0f32, |sum, (k, exact)| {
                         (*exact as f32).mul_add(packed.scale(*k, output), sum)
                     });
-                    y.push((sum * scale + bias[output]).max(0.0));
+                    y.push((sum * scale + bias).max(0.0));
                 }
             }
         }

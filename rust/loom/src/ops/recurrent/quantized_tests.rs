@@ -90,8 +90,8 @@ fn run(
     let mut y = vec![7.0f32; rows * op.output_len()];
     let values = StepValues::default();
     let mut args = Args::new(cpu, rows, &values);
-    for direction in 0..op.directions {
-        let Packed { packing, bytes, scales } = packed[direction];
+    for (direction, packed) in packed.into_iter().enumerate().take(op.directions) {
+        let Packed { packing, bytes, scales } = packed;
         args.set_read(direction, input);
         args.set_packed(op.directions + direction, bytes, *packing, scales);
     }

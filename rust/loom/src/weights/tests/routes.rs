@@ -58,8 +58,11 @@ fn recovering() -> TrainingConfig {
     TrainingConfig { batch_size: ROWS, learning_rate: 0.05, ..tween.training() }
 }
 
+/// Codes, the bits of scales, and what they stand for.
+type Read = (Vec<u8>, Vec<u32>, Tensor);
+
 /// What the version of a parameter must be: packed anew from the newest master.
-fn anew(network: &Network, layer: usize, name: &str) -> Result<Option<(Vec<u8>, Vec<u32>, Tensor)>> {
+fn anew(network: &Network, layer: usize, name: &str) -> Result<Option<Read>> {
     let (store, index) = network.find_parameter(AT, layer, name)?;
     let mut store = network.registry.store(store)?.into_owned();
     let choices: Vec<_> = (0..store.parameters().len()).map(|index| store.choice(index)).collect();
