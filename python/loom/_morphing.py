@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from loom._base import NetworkBase
-from loom._checks import real, whole
+from loom._checks import items, real, whole
 from loom._typing import ArrayLike
 from loom.errors import ConfigError, DTypeError
 
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from loom.handles import LayerHandle
 
 __all__ = ["Morphing"]
+
+
+def _names(parameters: object) -> list[str]:
+    names = [parameters] if isinstance(parameters, str) else items(parameters)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(
+            f'parameters is the name of a parameter, or several, such as "bias", got {parameters!r}'
+        )
+    return [str(name) for name in names]
 
 
 class Morphing(NetworkBase):
@@ -35,6 +44,7 @@ class Morphing(NetworkBase):
         calibration: str = "absmax",
         rounding: str = "nearest",
         activations: str | None = None,
+        parameters: str | Sequence[str] | None = None,
     ) -> Self:
         """Changes the numeric type that layers compute from.
 
@@ -62,11 +72,15 @@ class Morphing(NetworkBase):
                 the mean of many draws is the weight itself. Draws are keyed by the network's
                 seed and the number of updates: each step of training draws anew, any device
                 draws the same, and so does a training that is resumed.
-            activations: "int8" has inference quantise each row of a layer's activations to eight
-                bits before a product with weights of int8, int4, int2, ternary, q8_0 or q4_0, and
-                sum the products exactly in integers; files keep it. None leaves activations in
-                float. Training does so in any case, as do a recurrence's products with its own
-                state and a head that is tied to an Embedding; convolutions refuse "int8".
+            activations: "int8" has inference quantise each row of what a product reads to eight
+                bits (of a convolution each sample, of a recurrence its state before every step),
+                for weights of int8, int4, int2, ternary, q8_0 or q4_0, and sum the products
+                exactly in integers; files keep it. None leaves activations in float. Training
+                does so in any case, as does a head that is tied to an Embedding; transposed
+                convolutions refuse "int8".
+            parameters: The name of a parameter of the chosen layers, or several: just those
+                change, and biases, gains of norms and positions may be among them. None for
+                all weights of the layers; what was chosen by name before is forgotten then.
 
         Returns:
             The network.
@@ -75,14 +89,17 @@ class Morphing(NetworkBase):
             DTypeError: The type is unknown, or cannot have that granularity, calibration,
                 rounding or those activations.
             InvalidValueError: The granularity, calibration or rounding is unknown, weights do
-                not fit the type, or a layer cannot quantise its activations. Nothing has
-                changed then.
+                not fit the type, a layer cannot quantise its activations or has no parameter
+                of such a name. Nothing has changed then.
 
         Examples:
             >>> net = loom.Sequential([nn.Dense(8), nn.Dense(2)], input_shape=4)
             >>> _ = net.calibrate(np.ones((3, 4))).morph("int4", calibration="mse")
             >>> net[0, 0, 0, 1].weights.versions["int4"].calibration
             'mse'
+            >>> _ = net.morph("int8", parameters="bias")
+            >>> {name: stored.dtype for name, stored in net[0, 0, 0, 0].weights.stored.items()}
+            {'weight': 'int4', 'bias': 'int8'}
         """
         if not isinstance(dtype, str):
             raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {dtype!r}')
@@ -94,9 +111,10 @@ class Morphing(NetworkBase):
             raise ConfigError(f'rounding is "nearest" or "stochastic", got {rounding!r}')
         if activations is not None and not isinstance(activations, str):
             raise ConfigError(f'activations is "int8", or None for float, got {activations!r}')
+        names = None if parameters is None else _names(parameters)
         chosen = None if where is None else [layer.at for layer in self.layers if where(layer)]
         self._change_layers()
-        self._native.morph(dtype, chosen, (granularity, calibration, rounding), activations)
+        self._native.morph(dtype, chosen, (granularity, calibration, rounding), activations, names)
         return self
 
     def calibrate(self, x: ArrayLike, percentile: float = 99.9, batch_size: int = 256) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loom import nn
@@ -13,7 +13,7 @@ from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape, coordinates
 from loom.nn.composite import as_layer
 
-__all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "as_layer"]
+__all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "ParameterSettings", "as_layer"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,26 @@ class LinkConfig(Plain):
 
 
 @dataclass(frozen=True)
+class ParameterSettings(Plain):
+    """How one parameter is stored, where that is not as its layer is.
+
+    Args:
+        dtype: Its numeric type; the network's own for the master.
+        granularity: Which of its elements share a scale; as the type has it where None.
+        calibration: How its scales are found: "absmax", "percentile(p)" or "mse".
+        rounding: How it is rounded to codes: "nearest" or "stochastic".
+        activations: The numeric type that inference quantises what it multiplies to: "int8", or None to
+            leave that in float.
+    """
+
+    dtype: str
+    granularity: str | None = None
+    calibration: str = "absmax"
+    rounding: str = "nearest"
+    activations: str | None = None
+
+
+@dataclass(frozen=True)
 class LayerSettings(Plain):
     """How one layer is trained and stored, where that is not the usual.
 
@@ -92,6 +112,7 @@ class LayerSettings(Plain):
         rounding: How its weights are rounded to codes: "nearest" or "stochastic".
         activations: The numeric type that inference quantises activations to: "int8", or None to leave
             them in float.
+        parameters: What holds for single parameters, by name, instead.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -106,6 +127,7 @@ class LayerSettings(Plain):
     calibration: str = "absmax"
     rounding: str = "nearest"
     activations: str | None = None
+    parameters: Mapping[str, ParameterSettings | Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         numbers = items(self.at)
@@ -116,6 +138,7 @@ class LayerSettings(Plain):
             "trainable": flag("LayerSettings", "trainable", self.trainable),
             "frozen": _names(self.frozen),
             "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
+            "parameters": _parameters(self.parameters),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
@@ -192,6 +215,15 @@ def _names(value: Sequence[str]) -> tuple[str, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"LayerSettings: frozen must be names of parameters, got {value!r}")
     return tuple(str(name) for name in names)
+
+
+def _parameters(value: object) -> dict[str, ParameterSettings]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"LayerSettings: parameters must be settings by name, got {value!r}")
+    return {
+        name: entry if isinstance(entry, ParameterSettings) else ParameterSettings.from_config(entry)
+        for name, entry in value.items()
+    }
 
 
 def _at(cell: CellConfig) -> tuple[int, int, int]:

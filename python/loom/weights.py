@@ -13,7 +13,7 @@ from loom.errors import DTypeError, StateError
 if TYPE_CHECKING:
     from loom.handles import LayerHandle, Parameters
 
-__all__ = ["InputRange", "PackedParameter", "Version", "Weights"]
+__all__ = ["InputRange", "PackedParameter", "Stored", "Version", "Weights"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,21 @@ class Version:
     current: bool
     calibration: str
     rounding: str
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the forward pass reads of one parameter.
+
+    Args:
+        dtype: Its numeric type.
+        nbytes: Bytes of its codes and scales, or of its master where that is read.
+        version: How it is packed; None where the master is read.
+    """
+
+    dtype: str
+    nbytes: int
+    version: Version | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +115,7 @@ class Weights:
 
     @property
     def dtype(self) -> str | None:
-        """The numeric type that the forward pass reads; None without parameters."""
+        """The layer's numeric type, which parameters have unless morphed by name; None without parameters."""
         return self._layer.dtype
 
     @property
@@ -115,8 +130,27 @@ class Weights:
 
     @property
     def versions(self) -> dict[str, Version]:
-        """The packed versions by their type."""
-        return {entry[0]: Version(*entry) for entry in self._state()["versions"]}
+        """The packed versions by their type.
+
+        Where parameters were morphed by name, [`stored`][loom.weights.Weights.stored] has each
+        one's; here is the first of each type.
+        """
+        found: dict[str, Version] = {}
+        for _, *entry in self._state()["versions"]:
+            found.setdefault(entry[0], Version(*entry))
+        return found
+
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """What the forward pass reads of each parameter, by name."""
+        state = self._state()
+        versions = {name: Version(*entry) for name, *entry in state["versions"]}
+        own = self._layer._network.precision.replace("mixed", "float32")
+        found: dict[str, Stored] = {}
+        for name, nbytes in state["sizes"]:
+            version = versions.get(name)
+            found[name] = Stored(version.dtype if version else own, nbytes, version)
+        return found
 
     def unpack(self) -> Weights:
         """Makes the dropped masters again of the packed weights; see `Network.unpack`.
@@ -136,7 +170,8 @@ class Weights:
         """Returns the bytes that the weights take, with what stays float and all scales.
 
         Args:
-            dtype: The numeric type; the one that the forward pass reads where None.
+            dtype: The numeric type that weights would have; those that the forward pass reads
+                where None.
 
         Returns:
             Bytes.

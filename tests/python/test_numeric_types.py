@@ -338,9 +338,9 @@ def test_activations_that_cannot_be_are_refused(
     assert net[0, 0, 0, 0].dtype == "float32"
 
 
-def test_a_convolution_refuses_quantised_activations_by_name() -> None:
-    layers = [nn.Conv2D(2, kernel_size=3), nn.Flatten(), nn.Dense(2)]
+def test_a_transposed_convolution_refuses_quantised_activations_by_name() -> None:
+    layers = [nn.ConvTranspose2D(2, kernel_size=3), nn.Flatten(), nn.Dense(2)]
     net = loom.Sequential(layers, input_shape=(1, 5, 5))
-    with pytest.raises(loom.InvalidValueError, match="kernel of a convolution"):
+    with pytest.raises(loom.InvalidValueError, match="a transposed convolution"):
         net.morph("int8", activations="int8")
     net.morph("int8", where=lambda layer: layer.kind == "dense", activations="int8")

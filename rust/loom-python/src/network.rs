@@ -371,7 +371,8 @@ impl Network {
     }
 
     /// Changes the numeric type of the layers at these places, or of all, by a granularity, a calibration and
-    /// a rounding, with activations in float or in a numeric type.
+    /// a rounding, with activations in float or in a numeric type; of parameters of these names alone, or of
+    /// all that take on the type of their layer.
     fn morph(
         &self,
         py: Python<'_>,
@@ -379,6 +380,7 @@ impl Network {
         layers: Option<Vec<At>>,
         recipe: (Option<String>, String, String),
         activations: Option<&str>,
+        parameters: Option<Vec<String>>,
     ) -> PyResult<()> {
         let dtype = DType::parse(dtype).map_err(PyError::from)?;
         let (granularity, calibration, rounding) = recipe;
@@ -389,7 +391,9 @@ impl Network {
         let activations = activations.map(DType::parse).transpose().map_err(PyError::from)?;
         let numerics = Numerics { recipe: Recipe { granularity, calibration, rounding }, activations };
         self.change(py, move |engine| {
-            engine.morph_as(dtype, numerics, |placed| {
+            let names: Option<Vec<&str>> =
+                parameters.as_ref().map(|names| names.iter().map(String::as_str).collect());
+            engine.morph_parameters(dtype, numerics, names.as_deref(), |placed| {
                 layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
             })
         })
@@ -431,28 +435,37 @@ impl Network {
         })
     }
 
-    /// A layer's epoch, whether its masters were dropped, and its packed versions.
+    /// A layer's epoch, whether its masters were dropped, its packed versions, and the bytes of each parameter
+    /// as the forward pass reads it.
     fn weights_state<'py>(&self, py: Python<'py>, at: At) -> PyResult<Bound<'py, PyDict>> {
         let (cell, layer) = split(at);
         self.settle(py)?;
-        let (epoch, dropped, versions) = self.look_built(py, move |engine| {
-            let Some(store) = engine.weights(cell, layer)? else { return Ok((0, false, Vec::new())) };
-            let versions = store.versions().map(|(dtype, granularity, current)| {
-                let Recipe { calibration, rounding, .. } = store.recipe(dtype);
+        let (epoch, dropped, versions, sizes) = self.look_built(py, move |engine| {
+            let Some(store) = engine.weights(cell, layer)? else {
+                return Ok((0, false, Vec::new(), Vec::new()));
+            };
+            let names: Vec<String> = store.parameters().iter().map(|info| info.name.to_string()).collect();
+            let versions = store.versions().map(|version| {
+                let Recipe { calibration, rounding, .. } = version.recipe;
                 (
-                    dtype.name(),
-                    granularity.to_string(),
-                    current,
+                    names[version.parameter].clone(),
+                    version.packing.dtype.name(),
+                    version.packing.granularity.to_string(),
+                    version.current,
                     calibration.to_string(),
                     rounding.to_string(),
                 )
             });
-            Ok((store.epoch(), store.is_dropped(), versions.collect()))
+            let versions: Vec<_> = versions.collect();
+            let sizes = (0..names.len()).map(|index| store.active_bytes_of(index));
+            let sizes: Vec<(String, usize)> = names.iter().cloned().zip(sizes).collect();
+            Ok((store.epoch(), store.is_dropped(), versions, sizes))
         })?;
         let state = PyDict::new(py);
         state.set_item("epoch", epoch)?;
         state.set_item("dropped", dropped)?;
         state.set_item("versions", versions)?;
+        state.set_item("sizes", sizes)?;
         Ok(state)
     }
 

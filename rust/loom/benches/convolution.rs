@@ -56,6 +56,7 @@ fn convolutions(criterion: &mut Criterion) {
                 bias: false,
                 activation: None,
                 mixed: false,
+                quantized: false,
             };
             group.bench_function(direction.to_string(), |bencher| {
                 bencher.iter(|| {

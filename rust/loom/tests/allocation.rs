@@ -1,9 +1,10 @@
 //! What training allocates: nothing inside a step, and at its peak little more than what it must hold; and what
 //! loading a packed network does.
 
-use loom::dtype::{DType, Granularity, Kind};
+use loom::dtype::{Calibration, DType, Granularity, Kind, Recipe};
 use loom::io::SaveOptions;
 use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
+use loom::network::Numerics;
 use loom::ops::pointwise::Activation;
 use loom::train::{Examples, LossConfig, Metric, Rows, Trainer, TrainingConfig};
 use loom::{Network, Result, tensor_view};
@@ -110,6 +111,15 @@ fn a_step_allocates_nothing() -> Result<()> {
     images.add([0, 0, 0], Dense::new(3))?;
     images.morph(DType::Int8)?;
     assert_eq!(allocations_of_steps(images, &config)?, 0);
+
+    let mut packed = Network::sequential([40])?;
+    packed.add([0, 0, 0], Dense::new(64).activation(Activation::Gelu))?;
+    packed.add([0, 0, 0], Dense::new(3))?;
+    let recipe = Recipe { calibration: Calibration::Percentile(99.0), ..Recipe::default() };
+    packed.morph_with(DType::Int4, recipe, |_| true)?;
+    let numerics = Numerics { recipe, activations: None };
+    packed.morph_parameters(DType::Int8, numerics, Some(&["bias"]), |_| true)?;
+    assert_eq!(allocations_of_steps(packed, &config)?, 0);
     Ok(())
 }
 

@@ -24,8 +24,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn gpu() -> Option<MutexGuard<'static, ()>> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Device::open("gpu", Precision::Float32) {
-        Ok(Device::Cpu) => None,
-        Ok(_) => Some(alone),
+        Ok(device) => (device.to_string() != "cpu").then_some(alone),
         Err(error) if std::env::var("LOOM_REQUIRE_GPU").is_ok_and(|value| value == "1") => {
             panic!("LOOM_REQUIRE_GPU is set, and {error}")
         }

@@ -6,6 +6,8 @@
 use super::codec::{Code, Coding, Fit, Statistic};
 use super::encode::{COLUMNS, Columns, Importance};
 use crate::cpu::{Kernel, Real, Vector};
+use crate::tensor::Buffer;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
@@ -13,6 +15,11 @@ use std::marker::PhantomData;
 /// a candidate has.
 const PARTS: usize = 64;
 const FEWEST: usize = 6;
+
+thread_local! {
+    /// Where a thread puts the numbers of a group in order; it only grows.
+    static NUMBERS: Cell<Buffer> = Cell::new(Buffer::default());
+}
 
 /// Puts the scales of a percentile in the place of those found by the type's own rule.
 pub(super) struct Percentile<'a, T, C> {
@@ -40,23 +47,30 @@ fn percentile<T: Real>(numbers: &mut [T], percent: f64) -> T {
 
 impl<T: Real, C: Coding> Percentile<'_, T, C> {
     pub(super) fn replace(self, scales: &mut [f32]) {
-        let mut numbers: Vec<T> = Vec::with_capacity(self.at.data.len() / self.at.columns);
+        let rows = self.at.data.len() / self.at.columns;
+        let mut memory = NUMBERS.take();
+        if memory.len_bytes() < rows * size_of::<T>() {
+            memory = Buffer::of::<T>(rows);
+        }
+        let numbers = &mut memory.as_mut_slice::<T>()[..rows];
         for (column, words) in scales.chunks_exact_mut(C::WORDS).enumerate() {
-            numbers.clear();
-            numbers.extend(self.at.rows().map(|row| row[column]));
+            for (number, row) in numbers.iter_mut().zip(self.at.rows()) {
+                *number = row[column];
+            }
             let fit = if C::STATISTIC == Statistic::Range {
-                let low = percentile(&mut numbers, 100.0 - self.percentile).min(T::ZERO);
-                let high = percentile(&mut numbers, self.percentile).max(T::ZERO);
+                let low = percentile(numbers, 100.0 - self.percentile).min(T::ZERO);
+                let high = percentile(numbers, self.percentile).max(T::ZERO);
                 if low == high { None } else { C::fit(low, high) }
             } else {
                 numbers.iter_mut().for_each(|number| *number = number.abs());
-                let largest = percentile(&mut numbers, self.percentile);
+                let largest = percentile(numbers, self.percentile);
                 if largest == T::ZERO { None } else { C::fit(largest, T::ZERO) }
             };
             if let Some(fit) = fit {
                 fit.write(words);
             }
         }
+        NUMBERS.set(memory);
     }
 }
 

@@ -3,43 +3,22 @@
 //! Each side knows how new its content is by the stores' epochs: an older copy is remade before
 //! use, so neither side can read stale weights.
 
+mod versions;
+
+pub use versions::VersionOperands;
+
 use super::Gpu;
 use super::device::Allocation;
 use super::frame::Frame;
 use super::memory::Operand;
-use crate::dtype::{DType, Granularity, Packing};
 use crate::network::Registry;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
 use crate::weights::WeightStore;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// What an encode kernel reads and writes for one parameter.
-#[derive(Clone, Debug)]
-pub struct VersionOperands {
-    /// How it is packed.
-    pub packing: Packing,
-    /// The parameter in full precision, (rows, channels).
-    pub master: Operand,
-    /// Its packed form, with its scales.
-    pub packed: Operand,
-}
-
-#[derive(Debug)]
-struct PackedPart {
-    bytes: Allocation,
-    scales: Option<(Allocation, usize)>,
-}
-
-#[derive(Debug)]
-struct VersionMirror {
-    granularity: Granularity,
-    parts: Vec<Option<PackedPart>>,
-    epoch: u64,
-}
+use versions::VersionMirror;
 
 #[derive(Debug, Default)]
 struct StoreMirror {
@@ -49,7 +28,8 @@ struct StoreMirror {
     kept: Vec<Option<Allocation>>,
     gradient: Option<Allocation>,
     moments: Vec<Allocation>,
-    versions: BTreeMap<DType, VersionMirror>,
+    /// By parameter.
+    versions: Vec<Option<VersionMirror>>,
 }
 
 /// One network's registry on one device.
@@ -125,9 +105,7 @@ impl Mirror {
         for info in &program.values {
             match info.place {
                 Place::Master(parameter) => self.prepare_master(parameter, registry)?,
-                Place::Version(parameter, dtype) => {
-                    self.prepare_version(parameter.store, dtype, registry)?;
-                }
+                Place::Version(parameter, _) => self.prepare_versions(parameter.store, registry)?,
                 Place::Gradient(parameter) => {
                     gradients = true;
                     self.prepare_gradient(parameter.store, registry)?;
@@ -141,10 +119,8 @@ impl Mirror {
             }
         }
         for step in &program.steps {
-            if let Op::Encode(encode) = &step.op
-                && let Some(dtype) = registry.stores()[encode.store].active()
-            {
-                self.prepare_version(encode.store, dtype, registry)?;
+            if let Op::Encode(encode) = &step.op {
+                self.prepare_versions(encode.store, registry)?;
             }
         }
         if states {
@@ -196,54 +172,6 @@ impl Mirror {
             self.gpu.upload(memory, 0, content);
             *epoch = store.epoch();
         }
-        Ok(())
-    }
-
-    fn prepare_version(&mut self, index: usize, dtype: DType, registry: &Registry) -> Result<()> {
-        let store = &registry.stores()[index];
-        let is_held = self.stores[index].versions.get(&dtype).is_some_and(|version| {
-            version.epoch == store.epoch() && version.granularity == store.granularity(dtype)
-        });
-        // Encoded by the host from a master that has moved here.
-        let newest = match store.encodes_on_host() && self.masters_ahead && !is_held {
-            true => Some(self.current(index, store)?),
-            false => None,
-        };
-        let store = newest.as_ref().unwrap_or(store);
-        let held = &mut self.stores[index].versions;
-        let granularity = store.granularity(dtype);
-        let known = held.get(&dtype).filter(|version| version.granularity == granularity);
-        if known.is_some_and(|version| version.epoch == store.epoch()) {
-            return Ok(());
-        }
-        let known = held.remove(&dtype).filter(|version| version.granularity == granularity);
-        let mut parts = Vec::with_capacity(store.parameters().len());
-        for (number, info) in store.parameters().iter().enumerate() {
-            if !info.morphable {
-                parts.push(None);
-                continue;
-            }
-            let (_, bytes, scales) = store.version(dtype, number)?;
-            let old = known.as_ref().and_then(|version| version.parts[number].as_ref());
-            let part = match old {
-                Some(part) => PackedPart { bytes: part.bytes.clone(), scales: part.scales.clone() },
-                None => {
-                    self.generation += 1;
-                    let packed = self.gpu.storage("packed weights", bytes.len() as u64)?;
-                    let scales = match scales.len() {
-                        0 => None,
-                        count => Some((self.gpu.storage("scales", count as u64 * 4)?, count)),
-                    };
-                    PackedPart { bytes: packed, scales }
-                }
-            };
-            self.gpu.upload(&part.bytes, 0, bytes);
-            if let Some((memory, _)) = &part.scales {
-                self.gpu.upload(memory, 0, bytemuck::cast_slice(scales));
-            }
-            parts.push(Some(part));
-        }
-        held.insert(dtype, VersionMirror { granularity, parts, epoch: store.epoch() });
         Ok(())
     }
 
@@ -325,9 +253,9 @@ impl Mirror {
                 let memory = self.stores[store].moments.get(slot).ok_or_else(gone)?;
                 Ok(Operand::new(memory, 0, registry.stores()[store].len()))
             }
-            Place::Version(parameter, dtype) => {
+            Place::Version(parameter, _) => {
                 let index = parameter.parameter.ok_or_else(gone)?;
-                self.packed(parameter.store, dtype, index, registry).ok_or_else(gone)
+                self.packed(parameter.store, index).ok_or_else(gone)
             }
             Place::State(number) => {
                 let memory = self.kept.get(number).and_then(Option::as_ref).ok_or_else(gone)?;
@@ -335,36 +263,6 @@ impl Mirror {
             }
             Place::Buffer(_) | Place::Alias(_) | Place::Carried(_) | Place::Ring { .. } => Err(gone()),
         }
-    }
-
-    fn packed(&self, store: usize, dtype: DType, index: usize, registry: &Registry) -> Option<Operand> {
-        let part = self.stores[store].versions.get(&dtype)?.parts.get(index)?.as_ref()?;
-        let weights = &registry.stores()[store];
-        let packing = weights.parameters()[index].packing(dtype).with(weights.granularity(dtype));
-        let scales = part.scales.as_ref().map(|(memory, count)| (memory, *count));
-        Some(Operand::packed(&part.bytes, packing, scales))
-    }
-
-    /// What encoding a store's active version reads and writes.
-    pub(super) fn versions(&self, index: usize, registry: &Registry) -> Result<Vec<VersionOperands>> {
-        let store = &registry.stores()[index];
-        // What the host encodes is made anew before it is read.
-        let Some(dtype) = store.active().filter(|_| !store.encodes_on_host()) else {
-            return Ok(Vec::new());
-        };
-        let mut operands = Vec::new();
-        for (number, info) in store.parameters().iter().enumerate().filter(|(_, info)| info.morphable) {
-            let parameter = ParameterRef { store: index, parameter: Some(number) };
-            let packed = self
-                .packed(index, dtype, number, registry)
-                .ok_or_else(|| Error::Internal(format!("no version {dtype} is on the device")))?;
-            operands.push(VersionOperands {
-                packing: info.packing(dtype).with(store.granularity(dtype)),
-                master: self.operand(Place::Master(parameter), registry)?,
-                packed,
-            });
-        }
-        Ok(operands)
     }
 
     /// Notes what these phases of the program have written here, `steps` times over.
@@ -396,13 +294,10 @@ impl Mirror {
             }
             if let Op::Encode(encode) = &step.op {
                 let store = &registry.stores[encode.store];
-                let active = store.active();
                 // What the host encodes is made anew before it is read.
-                let active = active.filter(|_| !store.encodes_on_host());
-                if let Some(version) =
-                    active.and_then(|dtype| self.stores[encode.store].versions.get_mut(&dtype))
-                {
-                    version.epoch = store.epoch();
+                if !store.encodes_on_host() {
+                    let held = self.stores[encode.store].versions.iter_mut().flatten();
+                    held.for_each(|version| version.epoch = store.epoch());
                 }
             }
         }

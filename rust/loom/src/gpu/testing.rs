@@ -62,7 +62,8 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Mix(_) | Op::Scale(_) | Op::Combination(_) => 5e-6,
         Op::Measure(_) | Op::Collect(_) | Op::Judge(_) => 5e-6,
         Op::OneHot(_) => 0.0,
-        Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Encode(_) | Op::Custom(_) => 1e-6,
+        Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Custom(_) => 1e-6,
+        Op::Encode(_) | Op::Decode(_) => 1e-6,
     }
 }
 
@@ -244,7 +245,7 @@ pub(crate) fn encoded(
     let packed = Operand::packed(&held, packing, held_scales);
     let master = operand(gpu, &Data::Real(data.to_vec()))?;
     let version = VersionOperands { master, packed: packed.clone(), packing };
-    let op = Op::Encode(Encode { store: 0, dtype });
+    let op = Op::Encode(Encode { store: 0 });
     run_with(gpu, &op, &Setting::new(1, &[], &[]), None, |recorder| {
         recorder.versions = vec![version];
         recorder.max_binding = recorder.max_binding.min(limit);

@@ -10,8 +10,9 @@
 use super::watched::Watched;
 use super::{Extra, atomic};
 use crate::dtype::DType;
+use crate::error;
 use crate::layers::ParameterSpec;
-use crate::network::{Network, PlacedLayer};
+use crate::network::{Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
 use crate::train::OptimizerState;
@@ -139,7 +140,7 @@ impl Network {
         let weights = &self.registry.stores[store];
         for (index, info) in weights.parameters().iter().enumerate() {
             let name = format!("{}.{}", placed.path, info.name);
-            if !(weights.is_dropped() && info.morphable) {
+            if !(weights.is_dropped() && weights.dtype_of(index).is_some()) {
                 entries.push((name.clone(), real_entry(&weights.get(index)?)));
             }
             let importance = weights.importance(index);
@@ -147,7 +148,7 @@ impl Network {
                 let (shape, bytes) = (vec![importance.len()], bytemuck::cast_slice(importance).to_vec());
                 entries.push((format!("{name}@{IMPORTANCE}"), Entry { dtype: Dtype::F32, shape, bytes }));
             }
-            if let Some(dtype) = placed.dtype.filter(|_| info.morphable) {
+            if let Some(dtype) = weights.dtype_of(index) {
                 let (packing, packed, scales) = weights.version(dtype, index)?;
                 let (rows, columns) = (packing.rows, packing.channels);
                 let (kind, shape) = match dtype {
@@ -212,23 +213,31 @@ impl Network {
             .ok_or_else(|| Error::Serialization("the file lacks \"loom.config\"".into()))?;
         let mut network = Self::from_json(config).map_err(damaged)?;
         // Initial weights are made and replaced; versions come from the file, not from them.
-        let dtypes: Vec<Option<DType>> = network.layers().map(|placed| placed.dtype).collect();
-        network.cells.iter_mut().flatten().for_each(|placed| placed.dtype = None);
+        let numerics: Vec<(LayerPath, LayerNumerics)> =
+            network.layers().map(|placed| (placed.path.clone(), placed.numerics.clone())).collect();
+        network.cells.iter_mut().flatten().for_each(|placed| placed.numerics = LayerNumerics::default());
         // What was saved without its master gets none: its packed weights are all there is.
-        let of_layers = network.layers().map(|placed| placed.path.clone()).zip(&dtypes);
-        let typed: Vec<LayerPath> =
-            of_layers.filter_map(|(path, dtype)| dtype.is_some().then_some(path)).collect();
         let has_master =
             |placed: &PlacedLayer, name: &str| tensors.tensor(&format!("{}.{name}", placed.path)).is_ok();
         let packed = |placed: &PlacedLayer, specs: &[ParameterSpec]| {
-            let mut morphable = specs.iter().filter(|spec| spec.morphable).peekable();
-            typed.contains(&placed.path)
-                && morphable.peek().is_some()
-                && morphable.all(|spec| !has_master(placed, &spec.name))
+            let Some((_, numerics)) = numerics.iter().find(|(path, _)| *path == placed.path) else {
+                return false;
+            };
+            let is_packed =
+                |spec: &&ParameterSpec| numerics.named(&spec.name, spec.morphable).dtype.is_some();
+            let mut packed = specs.iter().filter(is_packed).peekable();
+            packed.peek().is_some() && packed.all(|spec| !has_master(placed, &spec.name))
         };
         network.build_with(&packed).map_err(damaged)?;
-        for (placed, dtype) in network.cells.iter_mut().flatten().zip(dtypes) {
-            placed.dtype = dtype.filter(|_| placed.store.is_some());
+        for (placed, (_, numerics)) in network.cells.iter_mut().flatten().zip(numerics) {
+            let Some(store) = placed.store else { continue };
+            let known = network.registry.stores[store].parameters().iter().map(|info| &*info.name);
+            for (name, _) in &numerics.parameters {
+                if known.clone().all(|known| known != name) {
+                    return Err(damaged(error::unknown("parameter", name, known)));
+                }
+            }
+            placed.numerics = numerics;
         }
         network.restore_weights(&tensors)?;
         network.restore_ranges(&tensors)?;
@@ -265,7 +274,7 @@ impl Network {
                     let importance = Buffer::from_slice(importance.data());
                     weights.set_importance(index, importance.as_slice().to_vec()).map_err(damaged)?;
                 }
-                if weights.is_dropped() && info.morphable {
+                if weights.is_dropped() && placed.numerics.of(info).dtype.is_some() {
                     continue;
                 }
                 let values = real_tensor(tensors, &name, precision)?;
@@ -274,10 +283,10 @@ impl Network {
                     false => weights.set(index, &values.view()).map_err(damaged)?,
                 }
             }
-            let Some(dtype) = placed.dtype else { continue };
-            let recipe = placed.recipe.checked(dtype).map_err(damaged)?;
-            let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
-            for (index, info) in parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
+            for (index, info) in parameters.iter().enumerate() {
+                let Chosen { dtype: Some(dtype), numerics } = placed.numerics.of(info) else { continue };
+                let recipe = numerics.recipe.checked(dtype).map_err(damaged)?;
+                let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
                 let name = format!("{}.{}@{dtype}", placed.path, info.name);
                 let packed = tensors.tensor(&name).map_err(unreadable)?;
                 let scales = match info.packing(dtype).with(granularity).scale_words() {

@@ -1,6 +1,7 @@
 //! What passes between the network and a layer: what the layer asks for, and what it finds while it lowers itself.
 
 use crate::dtype::DType;
+use crate::ops::Decode;
 use crate::program::{Builder, LayerPath, ParameterRef, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
@@ -21,7 +22,8 @@ pub struct ParameterSpec {
     pub fan_in: usize,
     /// Outputs that one input reaches, for the initialiser's scale.
     pub fan_out: usize,
-    /// Whether it takes on the layer's numeric type; biases and gains stay float.
+    /// Whether it takes on the layer's numeric type, which all operations that read it must then take; biases
+    /// and gains stay float, and are decoded before they are read where they are packed by name.
     pub morphable: bool,
 }
 
@@ -60,6 +62,8 @@ pub struct BoundParameter {
     pub shape: Shape,
     /// The packed type the forward pass reads; `None` for the master.
     pub active: Option<DType>,
+    /// Whether operations read it packed; otherwise it is decoded for them.
+    pub reads_packed: bool,
     /// Whether products with the packed type quantise their other operand to int8.
     pub quantized: bool,
 }
@@ -113,6 +117,9 @@ impl Context {
     pub fn read(&self, b: &mut Builder, name: &str) -> Result<Value> {
         let parameter = self.parameter(name)?;
         let value = b.parameter(parameter.reference, parameter.shape.clone(), parameter.active);
+        if parameter.active.is_some() && !parameter.reads_packed {
+            return Ok(b.apply_fixed(Decode, &[value], "decoded", parameter.shape.clone()));
+        }
         if parameter.quantized && parameter.active.is_some() {
             b.quantize_activations(value);
         }

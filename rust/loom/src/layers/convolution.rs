@@ -144,6 +144,7 @@ impl<const N: usize> Conv<N> {
             bias: false,
             activation: None,
             mixed: false,
+            quantized: false,
         }
     }
 }

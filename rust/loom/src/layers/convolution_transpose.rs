@@ -142,6 +142,7 @@ impl<const N: usize> ConvTranspose<N> {
             bias: false,
             activation: None,
             mixed: false,
+            quantized: false,
         }
     }
 }

@@ -29,6 +29,8 @@ mod normalization;
 #[cfg(test)]
 mod numeric_types;
 mod parallel;
+#[cfg(test)]
+mod parameter_types;
 mod permute;
 mod pooling;
 mod positions;

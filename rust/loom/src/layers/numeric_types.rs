@@ -9,7 +9,7 @@ use crate::tensor::{Precision, Tensor};
 use crate::{Result, tensor_view};
 
 /// What a network makes by the manual loop: its output, gradients, and states.
-type Made = Vec<(String, Vec<f64>)>;
+pub(super) type Made = Vec<(String, Vec<f64>)>;
 
 /// Loss of accuracy in a layer's output that a type may cost; below 8 bits, any.
 fn most_lost(dtype: DType) -> f64 {
@@ -29,7 +29,7 @@ fn packed(sample: &Sample, dtype: DType, granularity: Option<Granularity>) -> Re
 }
 
 /// The same network with the decoded weights for masters.
-fn unpacked(sample: &Sample, packed: &Place) -> Result<Network> {
+pub(super) fn unpacked(sample: &Sample, packed: &Place) -> Result<Network> {
     let Place { network, cell, layer } = packed;
     let (cell, layer) = (*cell, *layer);
     let mut decoded: Vec<(String, Tensor)> = Vec::new();
@@ -43,7 +43,7 @@ fn unpacked(sample: &Sample, packed: &Place) -> Result<Network> {
     Ok(plain)
 }
 
-fn compare(name: &str, found: &Made, expected: &Made, tolerance: f64) {
+pub(super) fn compare(name: &str, found: &Made, expected: &Made, tolerance: f64) {
     assert_eq!(found.len(), expected.len(), "{name}");
     for ((what, found), (_, expected)) in found.iter().zip(expected) {
         // What is small in all is compared with what it is made of.
@@ -75,14 +75,20 @@ fn files_keep_bytes(
     dtype: DType,
     granularity: Option<Granularity>,
 ) -> Result<()> {
-    let Place { mut network, .. } = packed(sample, dtype, granularity)?;
+    let Place { network, .. } = packed(sample, dtype, granularity)?;
+    files_keep(name, sample, network)
+}
+
+/// A file of this network keeps the packed bytes, and what is computed from them.
+pub(super) fn files_keep(name: &str, sample: &Sample, mut network: Network) -> Result<()> {
     let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
     let shape = [&[ROWS][..], &sample.input].concat();
     let loaded = Network::from_bytes(&network.to_bytes(Default::default())?)?;
     let stores = network.registry.stores().iter().zip(loaded.registry.stores());
-    for (saved, loaded) in stores.filter(|(saved, _)| saved.active().is_some()) {
-        assert_eq!(saved.active(), loaded.active(), "{name}");
-        for (index, info) in saved.parameters().iter().enumerate().filter(|(_, info)| info.morphable) {
+    for (saved, loaded) in stores {
+        for (index, info) in saved.parameters().iter().enumerate() {
+            assert_eq!(saved.choice(index), loaded.choice(index), "{name}");
+            let Some(dtype) = saved.dtype_of(index) else { continue };
             let (packing, bytes, scales) = saved.version(dtype, index)?;
             let (same, kept, kept_scales) = loaded.version(dtype, index)?;
             assert_eq!(packing, same, "{name}: {}", info.name);
@@ -94,12 +100,12 @@ fn files_keep_bytes(
     }
     let before = network.predict(tensor_view(&shape, &input)?)?;
     let after = loaded.predict(tensor_view(&shape, &input)?)?;
-    assert!(before.to_f64() == after.to_f64(), "{name}: a loaded network in {dtype} differs");
+    assert!(before.to_f64() == after.to_f64(), "{name}: a loaded network differs");
     Ok(())
 }
 
 /// Runs a proof on the first sample of each layer kind.
-fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
+pub(super) fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
     for (kind, samples) in samples() {
         if let Some(sample) = samples.first() {
             let name = format!("{} on {}", sample.layer.config(), sample.input);
@@ -109,7 +115,7 @@ fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
 }
 
 /// Whether the layer has anything to pack.
-fn has_weights(sample: &Sample) -> Result<bool> {
+pub(super) fn has_weights(sample: &Sample) -> Result<bool> {
     let place = packed(sample, DType::Int8, None)?;
     let store = place.network.layer(place.cell, place.layer)?.store;
     let stores = place.network.registry.stores();

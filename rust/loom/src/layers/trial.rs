@@ -93,6 +93,7 @@ impl Trial {
                 reference: ParameterRef { store, parameter: Some(number) },
                 shape: info.layout.storage_shape(),
                 active: self.active.filter(|_| info.morphable),
+                reads_packed: info.morphable,
                 quantized: false,
             })
         });

@@ -8,7 +8,7 @@ use crate::program::LayerPath;
 use crate::random::{Stream, Use};
 use crate::tensor::{Precision, Shape};
 use crate::weights::{Layout, WeightStore};
-use crate::{Error, Result};
+use crate::{Error, Result, error};
 use std::borrow::Cow;
 
 /// Extents of what a layer reads and makes.
@@ -47,6 +47,7 @@ impl Network {
         let mut assigned = Vec::new();
         for (placed, shapes) in self.layers().zip(&shapes) {
             let specs = placed.layer.parameters(&shapes.inputs);
+            check_names(placed, &specs)?;
             if specs.is_empty() || placed.is_tied() {
                 assigned.push(None);
                 continue;
@@ -322,18 +323,34 @@ impl Network {
         self.key_draws();
         let owned = self.cells.iter().flatten().filter(|placed| !placed.is_tied());
         for placed in owned {
-            if let (Some(store), Some(dtype)) = (placed.store, placed.dtype) {
+            if let Some(store) = placed.store.filter(|_| placed.numerics.is_packed()) {
                 let store = &mut self.registry.stores[store];
-                let refreshed = match store.active() {
-                    Some(_) => store.refresh(Cpu::global()?),
-                    // The layer's type came with its config, before there were weights.
-                    None => store.encode_by(dtype, placed.recipe).and_then(|()| store.activate(Some(dtype))),
+                let refreshed = match store.is_packed() {
+                    true => store.refresh(Cpu::global()?),
+                    // The layer's types came with its config, before there were weights.
+                    false => store.choose(&placed.numerics.choices(store)),
                 };
                 refreshed.map_err(|error| at_layer(placed, error))?;
             }
         }
         Ok(())
     }
+}
+
+/// Refuses settings of parameters that a layer does not have.
+fn check_names(placed: &PlacedLayer, specs: &[ParameterSpec]) -> Result<()> {
+    let packed = placed.numerics.parameters.iter().map(|(name, _)| name);
+    for name in placed.frozen.iter().chain(packed) {
+        if specs.is_empty() {
+            let error = format!("the layer has no parameters, so none named \"{name}\"");
+            return Err(at_layer(placed, Error::Value(error)));
+        }
+        if specs.iter().all(|spec| spec.name != *name) {
+            let known = specs.iter().map(|spec| &*spec.name);
+            return Err(at_layer(placed, error::unknown("parameter", name, known)));
+        }
+    }
+    Ok(())
 }
 
 fn layouts_of(specs: &[ParameterSpec]) -> Vec<(Cow<'static, str>, Layout, bool)> {

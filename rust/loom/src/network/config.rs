@@ -1,12 +1,13 @@
 //! A network as plain data: to JSON and back.
 
-use super::{Coordinates, Link, Network};
+use super::{Chosen, Coordinates, LayerNumerics, Link, Network, Numerics, at_layer};
 use crate::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use crate::layers;
 use crate::tensor::{Precision, Shape};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything that tells one network from another but its weights.
@@ -78,6 +79,50 @@ pub struct LayerSettings {
     /// The numeric type that inference quantises activations to; they stay in float unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activations: Option<DType>,
+    /// What holds for single parameters, by name, instead.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, ParameterSettings>,
+}
+
+/// How one parameter is stored, in another way than its layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParameterSettings {
+    /// The numeric type; the network's own for the master.
+    pub dtype: DType,
+    /// Which of its elements share a scale; the type's own choice unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granularity: Option<Granularity>,
+    /// How its scales are found.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub calibration: Calibration,
+    /// How it is rounded to codes.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub rounding: Rounding,
+    /// The numeric type that inference quantises what it multiplies to; that stays in float unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activations: Option<DType>,
+}
+
+impl ParameterSettings {
+    fn of(chosen: &Chosen, precision: Precision) -> Self {
+        let Numerics { recipe, activations } = chosen.numerics;
+        let Recipe { granularity, calibration, rounding } = recipe;
+        let dtype = chosen.dtype.unwrap_or(precision.dtype());
+        Self { dtype, granularity, calibration, rounding, activations }
+    }
+
+    fn chosen(&self, precision: Precision) -> Result<Chosen> {
+        let Self { dtype, granularity, calibration, rounding, activations } = *self;
+        let recipe = Recipe { granularity, calibration, rounding };
+        let dtype = (dtype != precision.dtype()).then_some(dtype);
+        if let Some(dtype) = dtype {
+            recipe.checked(dtype)?;
+        }
+        super::numerics::check_activations(dtype, activations, precision)?;
+        let numerics = dtype.map_or(Numerics::default(), |_| Numerics { recipe, activations });
+        Ok(Chosen { dtype, numerics })
+    }
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -110,20 +155,24 @@ impl Network {
             .layers()
             .filter(|placed| {
                 let usual = placed.trainable && placed.rate_factor == 1.0 && placed.frozen.is_empty();
-                !usual || placed.dtype.is_some()
+                !usual || placed.numerics != LayerNumerics::default()
             })
             .map(|placed| {
                 let path = placed.path.indices();
+                let setting = |chosen: &Chosen| ParameterSettings::of(chosen, self.precision);
+                let (dtype, whole) = (placed.numerics.layer.dtype, setting(&placed.numerics.layer));
+                let parameters = placed.numerics.parameters.iter();
                 LayerSettings {
                     at: [path[0], path[1], path[2], path[3]],
                     trainable: placed.trainable,
                     frozen: placed.frozen.clone(),
                     rate_factor: placed.rate_factor,
-                    dtype: placed.dtype,
-                    granularity: placed.recipe.granularity,
-                    calibration: placed.recipe.calibration,
-                    rounding: placed.recipe.rounding,
-                    activations: placed.activations,
+                    dtype: dtype.map(|_| whole.dtype),
+                    granularity: whole.granularity,
+                    calibration: whole.calibration,
+                    rounding: whole.rounding,
+                    activations: whole.activations,
+                    parameters: parameters.map(|(name, chosen)| (name.clone(), setting(chosen))).collect(),
                 }
             })
             .collect();
@@ -160,15 +209,18 @@ impl Network {
             network.set_trainable(cell, layer, settings.trainable)?;
             network.set_rate_factor(cell, layer, settings.rate_factor)?;
             let placed = network.layer_mut(cell, layer)?;
-            placed.dtype = settings.dtype;
             placed.frozen = settings.frozen.clone();
-            let LayerSettings { granularity, calibration, rounding, .. } = *settings;
-            placed.recipe = Recipe { granularity, calibration, rounding };
-            placed.activations = settings.activations;
-            if let Some(dtype) = placed.dtype {
-                placed.recipe.checked(dtype)?;
-            }
-            super::numerics::check_activations(settings.dtype, settings.activations, config.precision)?;
+            let LayerSettings { granularity, calibration, rounding, activations, .. } = *settings;
+            let dtype = settings.dtype.unwrap_or(config.precision.dtype());
+            let whole = ParameterSettings { dtype, granularity, calibration, rounding, activations };
+            let in_place = |error| at_layer(placed, error);
+            let layer = whole.chosen(config.precision).map_err(in_place)?;
+            let named = |(name, parameter): (&String, &ParameterSettings)| {
+                Ok((name.clone(), parameter.chosen(config.precision)?))
+            };
+            let parameters =
+                settings.parameters.iter().map(named).collect::<Result<_>>().map_err(in_place)?;
+            placed.numerics = LayerNumerics { layer, parameters };
         }
         Ok(network)
     }

@@ -106,13 +106,13 @@ impl Network {
         self.morph_as(dtype, Numerics { recipe, activations: None }, choose)
     }
 
-    /// The numeric type a layer computes from; `None` for a layer without parameters.
+    /// The numeric type a layer computes from, but for parameters that were morphed by name; `None` for a layer without parameters.
     ///
     /// # Errors
     /// [`Error::Index`] for a layer that is not there.
     pub fn layer_dtype(&self, cell: Coordinates, layer: usize) -> Result<Option<String>> {
         let placed = self.layer(cell, layer)?;
-        Ok(placed.store.map(|_| placed.dtype.unwrap_or(self.precision.dtype()).to_string()))
+        Ok(placed.store.map(|_| placed.numerics.layer.dtype.unwrap_or(self.precision.dtype()).to_string()))
     }
 
     /// Frees the full-precision masters of packed weights, to deploy a network that is trained.
@@ -249,9 +249,7 @@ impl Network {
         self.refresh_versions()?;
         let (store, index) = self.find_parameter(cell, layer, name)?;
         let store = self.registry.store(store)?;
-        let Some(dtype) = store.active().filter(|_| store.parameters()[index].morphable) else {
-            return Ok(None);
-        };
+        let Some(dtype) = store.dtype_of(index) else { return Ok(None) };
         let (packing, bytes, scales) = store.version(dtype, index)?;
         Ok(Some(PackedParameter { packing, bytes: bytes.to_vec(), scales: scales.to_vec() }))
     }

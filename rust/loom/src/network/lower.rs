@@ -249,13 +249,11 @@ impl Network {
                     name: info.name.clone(),
                     reference: ParameterRef { store, parameter: Some(index) },
                     shape: info.layout.storage_shape(),
-                    active: if placed.is_tied() {
-                        self.registry.stores[store].active()
-                    } else {
-                        placed.dtype
-                    }
-                    .filter(|_| info.morphable),
-                    quantized: !mode.training && !placed.is_tied() && placed.activations.is_some(),
+                    active: self.registry.stores[store].dtype_of(index),
+                    reads_packed: info.morphable,
+                    quantized: !mode.training
+                        && !placed.is_tied()
+                        && placed.numerics.of(info).numerics.activations.is_some(),
                 })
                 .collect(),
         };

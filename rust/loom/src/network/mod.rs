@@ -28,6 +28,7 @@ pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
 pub use manual::{GradientStatistics, ManualStep};
 pub use numerics::Numerics;
+pub(crate) use numerics::{Chosen, LayerNumerics};
 #[cfg(test)]
 pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
@@ -39,7 +40,6 @@ pub use states::Carried;
 pub(crate) use states::State;
 pub use summary::SummaryRow;
 
-use crate::dtype::{DType, Recipe};
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
@@ -62,15 +62,10 @@ pub struct PlacedLayer {
     pub(crate) frozen: Vec<String>,
     /// Multiplies the learning rate.
     pub(crate) rate_factor: f64,
-    /// The numeric type it computes from; `None` for the masters.
-    pub(crate) dtype: Option<DType>,
-    /// How its packed weights are made.
-    pub(crate) recipe: Recipe,
+    /// The numeric types it computes from.
+    pub(crate) numerics: LayerNumerics,
     /// What it has been given to read while ranges were measured.
     pub(crate) range: Option<InputRange>,
-    /// The numeric type that inference quantises activations to before products with packed weights; `None`
-    /// where they stay in float.
-    pub(crate) activations: Option<DType>,
     /// Its weight store in the registry, once built; `None` also for layers without parameters.
     pub(crate) store: Option<usize>,
     /// Its states in the registry, once built.
@@ -248,10 +243,8 @@ impl Network {
             trainable: true,
             frozen: Vec::new(),
             rate_factor: 1.0,
-            dtype: None,
-            recipe: Recipe::default(),
+            numerics: LayerNumerics::default(),
             range: None,
-            activations: None,
             store: None,
             states: 0..0,
             input_shape: None,

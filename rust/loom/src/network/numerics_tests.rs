@@ -5,7 +5,7 @@ use crate::cpu::Cpu;
 use crate::cpu::product::{Bias, IntegerWeight, Output, Start, integer_product};
 use crate::dtype::DType;
 use crate::io::SaveOptions;
-use crate::layers::{Conv2D, Dense, Flatten};
+use crate::layers::{Conv2D, ConvTranspose2D, Dense, Flatten, Lstm, Reshape};
 use crate::ops::pointwise::Activation;
 use crate::tensor::{Precision, Tensor};
 use crate::{Error, tensor_view};
@@ -109,13 +109,60 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     refused(&mut dense, DType::Int8, int4, &["int8 only", "int4"]);
     refused(&mut network(Precision::Float64), DType::Int8, int8(), &["float64"]);
 
-    let mut convolution = Network::new([1, 6, 6], [1, 1, 1]).unwrap();
-    convolution.add([0, 0, 0], Conv2D::new(3, [3, 3])).unwrap();
-    convolution.add([0, 0, 0], Flatten {}).unwrap();
-    convolution.add([0, 0, 0], Dense::new(2)).unwrap();
-    convolution.build().unwrap();
-    refused(&mut convolution, DType::Int8, int8(), &["convolution", "weight", "choose the other"]);
-    convolution.morph_as(DType::Int8, int8(), |placed| placed.path().indices()[3] == 2).unwrap();
+    let mut transposed = Network::new([1, 6, 6], [1, 1, 1]).unwrap();
+    transposed.add([0, 0, 0], ConvTranspose2D::new(3, [3, 3])).unwrap();
+    transposed.add([0, 0, 0], Flatten {}).unwrap();
+    transposed.add([0, 0, 0], Dense::new(2)).unwrap();
+    transposed.build().unwrap();
+    refused(&mut transposed, DType::Int8, int8(), &["transposed convolution", "choose the other"]);
+    transposed.morph_as(DType::Int8, int8(), |placed| placed.path().indices()[3] == 2).unwrap();
+}
+
+/// A network with a convolution and a recurrence, whose inputs and states are quantised, too.
+fn of_many_kinds() -> Network {
+    let mut network = Network::with_options([1, 6, 8], [1, 1, 1], Precision::Float32, 5).unwrap();
+    network.add([0, 0, 0], Conv2D::new(4, [3, 3]).activation(Activation::Tanh)).unwrap();
+    network.add([0, 0, 0], Reshape::new([4, 24])).unwrap();
+    network.add([0, 0, 0], Lstm::new(9)).unwrap();
+    network.add([0, 0, 0], Dense::new(3)).unwrap();
+    network.build().unwrap();
+    network
+}
+
+fn image(rows: usize) -> Vec<f32> {
+    (0..rows * 48).map(|i| ((i * 37) % 23) as f32 / 11.0 - 1.0).collect()
+}
+
+fn made(network: &Network, x: &[f32]) -> Vec<f32> {
+    network.predict(tensor_view(&[x.len() / 48, 1, 6, 8], x).unwrap()).unwrap().to_f32()
+}
+
+#[test]
+fn convolutions_and_states_are_quantised() {
+    let (mut float, mut network) = (of_many_kinds(), of_many_kinds());
+    float.morph(DType::Int8).unwrap();
+    network.morph_as(DType::Int8, int8(), |_| true).unwrap();
+    let (expected, found) = (made(&float, &image(5)), made(&network, &image(5)));
+    assert_ne!(expected, found);
+    assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() < 0.05), "{expected:?} {found:?}");
+    for (row, expected) in image(5).chunks_exact(48).zip(found.chunks_exact(3)) {
+        assert_eq!(made(&network, row), expected);
+    }
+    let loaded = Network::from_bytes(&network.to_bytes(SaveOptions::default()).unwrap()).unwrap();
+    assert_eq!(made(&loaded, &image(5)), found);
+    // By name: the state's product alone.
+    let mut one = of_many_kinds();
+    one.morph(DType::Int8).unwrap();
+    let lstm = |placed: &super::PlacedLayer| placed.path().indices()[3] == 2;
+    one.morph_parameters(DType::Int8, int8(), Some(&["weight_hh_l0"]), lstm).unwrap();
+    let named = made(&one, &image(5));
+    assert!(named != expected && named != found);
+    #[cfg(feature = "gpu")]
+    if crate::gpu::testing::gpu().is_some() {
+        network.to("gpu:0").unwrap();
+        let near = made(&network, &image(5));
+        assert!(near.iter().zip(&found).all(|(a, b)| (a - b).abs() < 5e-3), "{near:?} {found:?}");
+    }
 }
 
 /// Codes of the second layer may differ by one where the first one's activation does in its last bits.

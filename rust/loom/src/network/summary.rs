@@ -1,7 +1,8 @@
 //! The network as a table.
 
-use super::Network;
+use super::{Network, PlacedLayer};
 use crate::Result;
+use crate::dtype::DType;
 use std::fmt::Write;
 
 /// One line of a summary.
@@ -41,15 +42,24 @@ impl Network {
                     output_shape: placed.output_shape.as_deref().unwrap_or_default().to_vec(),
                     parameters: store.map_or(0, |store| store.parameter_count()),
                     trainable: placed.trainable,
-                    dtype: match (store, placed.dtype) {
-                        (None, _) => "-".into(),
-                        (Some(_), Some(dtype)) => dtype.to_string(),
-                        (Some(_), None) => self.precision.to_string(),
-                    },
+                    dtype: store.map_or("-".into(), |_| self.types_of(placed)),
                     bytes: store.map_or(0, |store| store.active_bytes()),
                 }
             })
             .collect())
+    }
+
+    /// The type that a layer computes from, and those that some of its parameters have by name.
+    fn types_of(&self, placed: &PlacedLayer) -> String {
+        let name = |dtype: Option<DType>| dtype.map_or(self.precision.to_string(), |dtype| dtype.to_string());
+        let mut types = vec![name(placed.numerics.layer.dtype)];
+        for (_, chosen) in &placed.numerics.parameters {
+            let named = name(chosen.dtype);
+            if !types.contains(&named) {
+                types.push(named);
+            }
+        }
+        types.join(", ")
     }
 
     /// The same as text, with totals.

@@ -11,6 +11,7 @@ pub mod concat;
 mod constants;
 pub mod convolution;
 pub mod custom;
+pub mod decode;
 pub mod distance;
 pub mod dropout;
 pub mod encode;
@@ -56,6 +57,7 @@ pub use combination::{Combination, Term};
 pub use concat::{Concat, Slice};
 pub use convolution::Convolution;
 pub use custom::{Custom, CustomExtents, CustomOperation, CustomWgsl};
+pub use decode::Decode;
 pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
@@ -212,6 +214,7 @@ operations!(
     ClampGradient,
     Update,
     Encode,
+    Decode,
     Custom,
     Attention,
     CacheAppend,

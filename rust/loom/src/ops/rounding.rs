@@ -178,6 +178,7 @@ mod tests {
                 bias: direction == 0,
                 activation: None,
                 mixed: false,
+                quantized: false,
             };
             let x = rows * inputs * height * width;
             let y = rows * outputs * geometry.volumes().1;

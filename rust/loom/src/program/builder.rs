@@ -259,6 +259,18 @@ impl Builder {
             let weight = reads.get(1).filter(|_| product.direction == Direction::Forward);
             product.quantized = weight.is_some_and(|weight| self.quantized.contains(weight));
         }
+        if let Op::Recurrent(recurrent) = &mut op
+            && recurrent.direction == Direction::Forward
+        {
+            for direction in 0..recurrent.directions {
+                let weight = reads.get(recurrent.directions + direction);
+                recurrent.quantized[direction] = weight.is_some_and(|weight| self.quantized.contains(weight));
+            }
+        }
+        if let Op::Convolution(convolution) = &mut op {
+            let weight = reads.get(1).filter(|_| convolution.direction == Direction::Forward);
+            convolution.quantized = weight.is_some_and(|weight| self.quantized.contains(weight));
+        }
         self.steps.push(Step { op, reads: reads.to_vec(), writes, write, phase, at });
     }
 

@@ -116,6 +116,15 @@ fn fuse_pairs(program: &mut Program, fuse: Fuse) {
             Some((reader, op, reads))
         }) {
             let consumed = program.steps.remove(reader);
+            // What only the reader needed so far is decoded before the step that now reads it.
+            for number in producer + 1..reader {
+                let step = &program.steps[number];
+                if matches!(step.op, Op::Decode(_)) && step.writes.iter().any(|made| reads.contains(made)) {
+                    let decode = program.steps.remove(number);
+                    program.steps.insert(producer, decode);
+                    producer += 1;
+                }
+            }
             let step = &mut program.steps[producer];
             step.op = op;
             step.reads = reads;

@@ -110,12 +110,12 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
         let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
         update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
         lower_store_update(b, store, update, watching, Some(number));
-        if let Some(dtype) = placed.dtype {
+        if weights.is_packed() {
             // Later passes of this step read the version already.
             let is_last = repeat[0] + 1 == repeat[1];
             check_encodes(network, placed, store, is_last)?;
             b.set_phase(if is_last { Phase::Commit } else { Phase::Update });
-            b.effect(Encode { store, dtype }, &[], &[]);
+            b.effect(Encode { store }, &[], &[]);
         }
     }
     b.set_layer(None);

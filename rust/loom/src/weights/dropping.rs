@@ -1,15 +1,14 @@
 //! Masters that are freed once their packed versions are all that is used, and made again from those.
 
 use super::{Layout, ParameterInfo, WeightStore};
-use crate::cpu::{Isa, Real};
-use crate::dtype::DType;
+use crate::cpu::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Elements, Precision, TensorView};
 use crate::{Error, Result};
 use std::borrow::Cow;
 
 impl WeightStore {
-    /// Parameters of these names and layouts without a master: those that take on a packed type wait for
-    /// their versions, the others are zeroed.
+    /// Parameters of these names and layouts without a master, all zeros until
+    /// [`set_version`](WeightStore::set_version) or [`restore_kept`](WeightStore::restore_kept) brings them.
     ///
     /// # Errors
     /// [`Error::Shape`] for a parameter without elements.
@@ -18,10 +17,7 @@ impl WeightStore {
         parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)],
     ) -> Result<Self> {
         let mut store = Self::described(precision.stored(), parameters)?;
-        let kept = |info: &ParameterInfo| match info.morphable {
-            true => Buffer::default(),
-            false => Buffer::zeroed(info.len() * precision.size()),
-        };
+        let kept = |info: &ParameterInfo| Buffer::zeroed(info.len() * precision.size());
         store.kept = store.parameters.iter().map(kept).collect();
         Ok(store)
     }
@@ -54,7 +50,7 @@ impl WeightStore {
     /// # Errors
     /// [`Error::State`] then.
     pub(crate) fn check_droppable(&self) -> Result<()> {
-        if self.active.is_some() || self.parameters.iter().all(|info| !info.morphable) {
+        if self.is_packed() || self.parameters.iter().all(|info| !info.morphable) {
             return Ok(());
         }
         Err(Error::State(
@@ -73,15 +69,15 @@ impl WeightStore {
     /// [`Error::State`] where the forward pass still reads the master.
     pub fn drop_master(&mut self) -> Result<()> {
         self.check_droppable()?;
-        let Some(dtype) = self.active.filter(|_| self.master.is_some()) else { return Ok(()) };
-        self.encode(dtype)?;
-        let keep = |(index, info): (usize, &ParameterInfo)| {
-            if info.morphable {
-                return Ok(Buffer::default());
-            }
-            self.float_bytes(Some(index)).map(Buffer::from_slice)
+        if !self.is_packed() || self.master.is_none() {
+            return Ok(());
+        }
+        self.refresh(Cpu::global()?)?;
+        let keep = |index: usize| match self.versions[index] {
+            Some(_) => Ok(Buffer::default()),
+            None => self.float_bytes(Some(index)).map(Buffer::from_slice),
         };
-        self.kept = self.parameters.iter().enumerate().map(keep).collect::<Result<_>>()?;
+        self.kept = (0..self.parameters.len()).map(keep).collect::<Result<_>>()?;
         self.master = None;
         Ok(())
     }
@@ -98,36 +94,32 @@ impl WeightStore {
     /// # Errors
     /// [`Error::State`] where the master was not dropped.
     pub fn unpack(&mut self) -> Result<()> {
-        let Some(dtype) = self.active.filter(|_| self.master.is_none()) else {
+        if self.master.is_some() {
             return Err(Error::State(
                 "the full-precision master of these weights is there, so there is nothing to unpack; only what \
                  drop_master has freed is made again"
                     .into(),
             ));
-        };
+        }
         let mut master = Buffer::zeroed(self.len * self.precision.size());
         for index in 0..self.parameters.len() {
             match self.precision {
-                Precision::Float32 | Precision::Mixed => {
-                    self.unpack_part::<f32>(dtype, index, &mut master)?
-                }
-                Precision::Float64 => self.unpack_part::<f64>(dtype, index, &mut master)?,
+                Precision::Float32 | Precision::Mixed => self.unpack_part::<f32>(index, &mut master)?,
+                Precision::Float64 => self.unpack_part::<f64>(index, &mut master)?,
             }
         }
         self.master = Some(master);
         self.kept.clear();
         self.epoch += 1;
         let epoch = Some(self.epoch);
-        if let Some(version) = self.versions.get_mut(&dtype) {
-            version.epoch = epoch;
-        }
+        self.versions.iter_mut().flatten().for_each(|version| version.epoch = epoch);
         Ok(())
     }
 
-    fn unpack_part<T: Real>(&self, dtype: DType, index: usize, master: &mut Buffer) -> Result<()> {
+    fn unpack_part<T: Real>(&self, index: usize, master: &mut Buffer) -> Result<()> {
         let info = &self.parameters[index];
         let part = &mut master.as_mut_slice::<T>()[info.offset..info.offset + info.len()];
-        if info.morphable {
+        if let Some(dtype) = self.dtype_of(index) {
             let (packing, bytes, scales) = self.version(dtype, index)?;
             packing.decode(Isa::portable(), bytes, scales, part);
         } else {

@@ -9,13 +9,14 @@ mod layout;
 mod versions;
 
 pub use layout::Layout;
+pub(crate) use versions::Staged;
+pub use versions::{Choice, VersionInfo};
 
 use crate::cpu::Real;
 use crate::dtype::{DType, Packing};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use versions::{Sources, Version};
 
 /// Parameters start at multiples of this many elements: 256 bytes in single precision, where
@@ -29,7 +30,8 @@ pub struct ParameterInfo {
     pub name: Cow<'static, str>,
     /// How it is stored and seen.
     pub layout: Layout,
-    /// Whether it takes on the layer's numeric type.
+    /// Whether it takes on the layer's numeric type, and is read packed; others are packed where they are
+    /// asked for by name, and decoded before they are read.
     pub morphable: bool,
     /// Where it starts in the flat master, in elements.
     pub offset: usize,
@@ -53,9 +55,14 @@ impl ParameterInfo {
     }
 
     /// How it is packed in a type, with the type's own granularity.
+    ///
+    /// What is no weight of products and has one row, such as a bias, is packed as if it were what one output
+    /// reads: its elements share scales as the inputs of an output do.
     pub fn packing(&self, dtype: DType) -> Packing {
-        let (rows, channels) = self.layout.storage_matrix();
-        Packing::new(dtype, rows, channels)
+        match (self.layout.storage_matrix(), self.morphable) {
+            ((1, elements), false) => Packing::new(dtype, elements, 1),
+            ((rows, channels), _) => Packing::new(dtype, rows, channels),
+        }
     }
 }
 
@@ -69,9 +76,8 @@ pub struct WeightStore {
     master: Option<Buffer>,
     /// What is left of a dropped master: each parameter that stays float, by index.
     kept: Vec<Buffer>,
-    versions: BTreeMap<DType, Version>,
-    /// The type the forward pass computes from; `None` for the master.
-    active: Option<DType>,
+    /// What the forward pass reads of each parameter; `None` for the master.
+    versions: Vec<Option<Version>>,
     epoch: u64,
     sources: Sources,
 }
@@ -111,8 +117,7 @@ impl WeightStore {
             len: offset,
             master: None,
             kept: Vec::new(),
-            versions: BTreeMap::new(),
-            active: None,
+            versions: vec![None; parameters.len()],
             epoch: 0,
             sources: Sources::default(),
         })
@@ -146,11 +151,6 @@ impl WeightStore {
     /// A number that grows with every change of the master.
     pub fn epoch(&self) -> u64 {
         self.epoch
-    }
-
-    /// The type the forward pass computes from; `None` for the master.
-    pub fn active(&self) -> Option<DType> {
-        self.active
     }
 
     /// Refuses a store whose master was dropped.
@@ -197,7 +197,7 @@ impl WeightStore {
                 let info = &self.parameters[index];
                 Ok(&master.bytes()[info.offset * size..(info.offset + info.len()) * size])
             }
-            (None, Some(index)) if !self.parameters[index].morphable => Ok(self.kept[index].bytes()),
+            (None, Some(index)) if self.versions[index].is_none() => Ok(self.kept[index].bytes()),
             (None, _) => Err(dropping::dropped()),
         }
     }

@@ -26,8 +26,7 @@ fn parameters_are_aligned_views_of_one_master() -> Result<()> {
 fn a_stale_version_is_never_handed_out() -> Result<()> {
     let mut store = store()?;
     store.set_storage(0, &[0.5; 15])?;
-    store.encode(DType::Int8)?;
-    store.activate(Some(DType::Int8))?;
+    store.morph(Some(DType::Int8), None)?;
     assert!(store.version(DType::Int8, 0).is_ok());
     store.set_storage(0, &[0.25; 15])?;
     assert!(store.version(DType::Int8, 0).is_err());
@@ -56,12 +55,12 @@ fn bad_values_leave_the_store_as_it_was() -> Result<()> {
 fn a_refused_type_names_the_parameter_and_changes_nothing() -> Result<()> {
     let mut store = store()?;
     store.set_storage(0, &[1e6; 15])?;
-    store.activate(Some(DType::Int8))?;
-    let error = store.activate(Some(DType::Float16)).unwrap_err();
+    store.morph(Some(DType::Int8), None)?;
+    let error = store.morph(Some(DType::Float16), None).unwrap_err();
     assert!(matches!(error, Error::Value(_)) && error.to_string().contains("\"weight\""), "{error}");
     let block = Some(Granularity::Block(2));
-    assert!(matches!(store.encode_by(DType::Q4_0, block), Err(Error::DType(_))));
-    assert_eq!(store.active(), Some(DType::Int8));
+    assert!(matches!(store.morph(Some(DType::Q4_0), block), Err(Error::DType(_))));
+    assert_eq!(store.dtype_of(0), Some(DType::Int8));
     assert!(store.version(DType::Int8, 0).is_ok());
     Ok(())
 }
@@ -75,15 +74,16 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
                 continue;
             }
             let mut store = store()?;
-            store.encode_by(dtype, asked)?;
-            store.activate(Some(dtype))?;
+            store.morph(Some(dtype), asked)?;
             let (packing, packed, scales) = store.version(dtype, 0)?;
             assert_eq!(packing.granularity, dtype.granularity(asked)?);
             assert_eq!(packed.len() + size_of_val(scales) + 3 * 4, store.nbytes(dtype), "{dtype}");
             assert_eq!(store.active_bytes(), store.nbytes(dtype));
             store.set_storage(0, &weights)?;
             assert!(store.version(dtype, 0).is_err(), "{dtype}: a stale version was handed out");
-            assert_eq!(store.versions().collect::<Vec<_>>(), [(dtype, packing.granularity, false)]);
+            let told: Vec<_> =
+                store.versions().map(|told| (told.parameter, told.packing, told.current)).collect();
+            assert_eq!(told, [(0, packing, false)]);
             store.refresh(Cpu::global()?)?;
             let kept = store
                 .version(dtype, 0)
@@ -93,7 +93,7 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
             let mut other = self::store()?;
             other.set_version(dtype, Some(packing.granularity), 0, (&kept.1, &kept.2))?;
             assert_eq!(other.decoded(0)?, store.decoded(0)?);
-            assert_eq!(other.granularity(dtype), packing.granularity);
+            assert_eq!(other.packing_of(0), Some(packing));
             let short = (&kept.1[1..], &kept.2[..]);
             let refused = other.set_version(dtype, Some(packing.granularity), 0, short);
             assert!(matches!(refused, Err(Error::Serialization(_))));
@@ -105,10 +105,10 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
 #[test]
 fn a_refused_granularity_leaves_the_version_readable() -> Result<()> {
     let mut store = store()?;
-    store.activate(Some(DType::Int8))?;
+    store.morph(Some(DType::Int8), None)?;
     store.set_storage(0, &[1.0; 15])?;
-    assert!(store.encode_by(DType::Int8, Some(Granularity::Unscaled)).is_err());
-    store.encode_by(DType::Int8, Some(Granularity::Block(2)))?;
+    assert!(store.morph(Some(DType::Int8), Some(Granularity::Unscaled)).is_err());
+    store.morph(Some(DType::Int8), Some(Granularity::Block(2)))?;
     assert_eq!(store.version(DType::Int8, 0)?.2.len(), 3 * 3);
     assert_eq!(store.decoded(0)?.to_f32(), [1.0; 15]);
     Ok(())
@@ -121,7 +121,7 @@ fn bytes_are_those_of_the_packed_form() -> Result<()> {
     for (dtype, bytes) in [(DType::Int8, 15 + 3 * 4), (DType::BFloat16, 30), (DType::Ternary, 4 + 3 * 4)] {
         assert_eq!(store.nbytes(dtype), bytes + 3 * 4, "{dtype}");
     }
-    store.activate(Some(DType::Int8))?;
+    store.morph(Some(DType::Int8), None)?;
     let (_, packed, scales) = store.version(DType::Int8, 0)?;
     assert_eq!(packed.len() + size_of_val(scales) + 3 * 4, store.active_bytes());
     Ok(())
@@ -134,7 +134,7 @@ fn a_dropped_master_leaves_what_inference_reads() -> Result<()> {
     store.set_storage(0, &weights)?;
     store.set_storage(1, &[1.0, 2.0, 3.0])?;
     assert!(matches!(store.drop_master(), Err(Error::State(_))));
-    store.activate(Some(DType::Int8))?;
+    store.morph(Some(DType::Int8), None)?;
     let read = store.decoded(0)?;
     store.drop_master()?;
     assert!(store.is_dropped());
@@ -150,13 +150,45 @@ fn a_dropped_master_leaves_what_inference_reads() -> Result<()> {
         store.float_bytes(None).map(|_| ()),
         store.set_storage(1, &[0.0; 3]),
         store.master_buffer_mut().map(|_| ()),
-        store.activate(None),
-        store.activate(Some(DType::BFloat16)),
+        store.morph(None, None),
+        store.morph(Some(DType::BFloat16), None),
     ] {
         assert!(matches!(refused, Err(Error::State(_))), "{refused:?}");
     }
     // The refusals have not made the version stale.
     assert_eq!(store.decoded(0)?, read);
+    Ok(())
+}
+
+/// Each parameter in a type of its own: versions, bytes, and what is left of a dropped master.
+#[test]
+fn parameters_are_packed_one_by_one() -> Result<()> {
+    let mut store = store()?;
+    store.set_storage(0, &(0..15).map(|i| f64::from(i) / 8.0 - 0.7).collect::<Vec<_>>())?;
+    store.set_storage(1, &[1.0, -0.5, 0.25])?;
+    let int8 = Some((DType::Int8, Recipe::default()));
+    let int4 = Some((DType::Int4, Recipe::default()));
+    store.choose(&[int4, int8])?;
+    assert_eq!([store.dtype_of(0), store.dtype_of(1)], [Some(DType::Int4), Some(DType::Int8)]);
+    // A vector has one scale, as the inputs of one output do.
+    let (packing, packed, scales) = store.version(DType::Int8, 1)?;
+    assert_eq!((packing.rows, packing.channels, packed.len(), scales.len()), (3, 1, 3, 1));
+    assert_eq!(store.active_bytes(), (8 + 3 * 4) + (3 + 4));
+    assert_eq!(store.decoded(1)?.to_f32(), [127.0, -64.0, 32.0].map(|code| code * (1.0f32 / 127.0)));
+    // What is not asked for again goes back to the master, and what was asked for stays as it is.
+    store.choose(&[None, int8])?;
+    assert_eq!((store.dtype_of(0), store.decoded(0)?), (None, store.get(0)?));
+    let bias = store.decoded(1)?;
+    store.drop_master()?;
+    assert!(store.get(1).is_err() && store.get(0).is_ok());
+    for refused in [[None, None], [int4, int8], [None, int4]] {
+        assert!(matches!(store.choose(&refused), Err(Error::State(_))));
+    }
+    assert_eq!(store.decoded(1)?, bias);
+    store.unpack()?;
+    assert_eq!(store.get(1)?, bias);
+    store.choose(&[None, None])?;
+    assert!(!store.is_packed());
     Ok(())
 }
 
@@ -194,7 +226,7 @@ proptest! {
         let rounded: Vec<f32> = values.iter().map(|value| *value as f32).collect();
         prop_assert_eq!(single.get(1).unwrap().to_f32(), rounded);
         for store in [&mut single, &mut double] {
-            store.activate(Some(DType::Int8)).unwrap();
+            store.morph(Some(DType::Int8), None).unwrap();
             let master = store.get(1).unwrap().to_f64();
             let read = store.decoded(1).unwrap().to_f64();
             // Each output channel has a scale of its own.

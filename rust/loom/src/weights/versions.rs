@@ -1,23 +1,55 @@
-//! Packed versions of a master: how they are made anew once it has moved, and how they are read.
+//! Packed versions of parameters: how they are made anew once the master has moved, and how they are read.
 
-use super::WeightStore;
+use super::{ParameterInfo, WeightStore};
 use crate::cpu::{Cpu, Isa, Real};
-use crate::dtype::{self, DType, Granularity, Packing, Recipe, Rounding, Rule};
+use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
 use crate::random::{Stream, Use, path_within};
 use crate::tensor::{Buffer, Precision, Tensor};
 use crate::{Error, Result};
 
-/// The packed form of a store's morphable parameters in one type.
+/// The packed form of one parameter.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
+    packing: Packing,
     /// How it is made, its granularity named.
     recipe: Recipe,
-    /// Which elements share a scale.
-    granularity: Granularity,
-    /// Packed bytes and scales of each parameter; empty for those that stay float.
-    parts: Vec<(Buffer, Buffer)>,
-    /// The master's epoch they were made at; `None` before the first time.
+    bytes: Buffer,
+    scales: Buffer,
+    /// The master's epoch it was made at; `None` before the first time.
     pub(super) epoch: Option<u64>,
+}
+
+impl Version {
+    fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Self {
+        let own = info.packing(dtype);
+        let packing = own.with(recipe.granularity.unwrap_or(own.granularity));
+        let scales = Buffer::of::<f32>(packing.scale_words());
+        Self { packing, recipe, bytes: Buffer::zeroed(packing.bytes()), scales, epoch: None }
+    }
+
+    fn is(&self, dtype: DType, recipe: Recipe) -> bool {
+        self.packing.dtype == dtype && self.recipe == recipe
+    }
+}
+
+/// What a parameter is packed as, and by which recipe; `None` where the forward pass reads the master.
+pub type Choice = Option<(DType, Recipe)>;
+
+/// The versions of a store's parameters before it changes over to them.
+#[derive(Debug)]
+pub(crate) struct Staged(Vec<Option<Version>>);
+
+/// A parameter's version, told of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VersionInfo {
+    /// The parameter's number.
+    pub parameter: usize,
+    /// How it is packed.
+    pub packing: Packing,
+    /// How it is made, its granularity named.
+    pub recipe: Recipe,
+    /// Whether the master has not moved since it was made.
+    pub current: bool,
 }
 
 /// What stochastic rounding draws from, and what a search for scales weighs errors by.
@@ -36,10 +68,23 @@ impl WeightStore {
     /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
     #[cfg(feature = "gpu")]
     pub(crate) fn encodes_on_host(&self) -> bool {
-        let Some(dtype) = self.active else { return false };
-        let recipe = self.recipe(dtype);
-        let packing = Packing::new(dtype, 1, 1).with(self.granularity(dtype));
-        !(packing.encodes_on_gpu() && recipe.is_plain()) && self.parameters.iter().any(|info| info.morphable)
+        let by_host = |version: &Version| !(version.packing.encodes_on_gpu() && version.recipe.is_plain());
+        self.versions.iter().flatten().any(by_host)
+    }
+
+    /// Whether the forward pass reads anything packed.
+    pub fn is_packed(&self) -> bool {
+        self.versions.iter().any(Option::is_some)
+    }
+
+    /// The type the forward pass reads a parameter in; `None` for the master.
+    pub fn dtype_of(&self, index: usize) -> Option<DType> {
+        self.versions.get(index)?.as_ref().map(|version| version.packing.dtype)
+    }
+
+    /// What a parameter is packed as, and by which recipe.
+    pub fn choice(&self, index: usize) -> Choice {
+        self.versions.get(index)?.as_ref().map(|version| (version.packing.dtype, version.recipe))
     }
 
     /// A parameter as the forward pass reads it, in the outside's layout.
@@ -48,7 +93,7 @@ impl WeightStore {
     /// [`Error::State`] where the master was dropped and there is no version to read.
     pub fn decoded(&self, index: usize) -> Result<Tensor> {
         let info = &self.parameters[index];
-        let Some(dtype) = self.active.filter(|_| info.morphable) else { return self.get(index) };
+        let Some(dtype) = self.dtype_of(index) else { return self.get(index) };
         let (packing, packed, scales) = self.version(dtype, index)?;
         let (shape, layout) = (info.layout.outside_shape(), &info.layout);
         match self.precision {
@@ -65,74 +110,85 @@ impl WeightStore {
         }
     }
 
-    /// Makes the version of this type from the master, unless it is there and up to date.
+    /// The same choice for every parameter that takes on the layer's type, and none for the others.
+    pub fn of_layer(&self, choice: Choice) -> Vec<Choice> {
+        self.parameters.iter().map(|info| choice.filter(|_| info.morphable)).collect()
+    }
+
+    /// Has the forward pass read every parameter that takes on the layer's type packed as this one, or from the
+    /// master; the others from the master.
     ///
     /// # Errors
-    /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] and [`Error::NonFinite`]
-    /// naming a parameter that the type cannot hold, [`Error::State`] where the master was dropped.
-    pub fn encode(&mut self, dtype: DType) -> Result<()> {
-        self.encode_with(None, dtype, self.recipe(dtype))
+    /// As [`choose`](WeightStore::choose).
+    pub fn morph(&mut self, dtype: Option<DType>, recipe: impl Into<Recipe>) -> Result<()> {
+        let recipe = recipe.into();
+        self.choose(&self.of_layer(dtype.map(|dtype| (dtype, recipe))))
     }
 
-    /// Which elements share a scale in the version of this type, or would unless asked otherwise.
-    pub fn granularity(&self, dtype: DType) -> Granularity {
-        self.versions.get(&dtype).map_or(dtype.row().granularity, |version| version.granularity)
-    }
-
-    /// How the version of this type is made, or would be unless asked otherwise.
-    pub fn recipe(&self, dtype: DType) -> Recipe {
-        self.versions.get(&dtype).map_or(Recipe::default(), |version| version.recipe)
-    }
-
-    fn encode_with(&mut self, cpu: Option<&Cpu>, dtype: DType, recipe: Recipe) -> Result<()> {
-        let recipe = recipe.checked(dtype)?;
-        let known = self.versions.get(&dtype).filter(|version| version.recipe == recipe);
-        if known.is_some_and(|version| version.epoch == Some(self.epoch)) {
-            return Ok(());
-        }
-        self.check_master()?;
-        let mut version = match self.versions.remove(&dtype) {
-            Some(version) if version.recipe == recipe => version,
-            _ => self.empty_version(dtype, recipe),
-        };
-        version.epoch = None;
-        let encoded = match self.precision {
-            Precision::Float32 | Precision::Mixed => self.encode_parts::<f32>(cpu, dtype, &mut version),
-            Precision::Float64 => self.encode_parts::<f64>(cpu, dtype, &mut version),
-        };
-        if encoded.is_ok() {
-            version.epoch = Some(self.epoch);
-        }
-        self.versions.insert(dtype, version);
-        encoded
-    }
-
-    fn empty_version(&self, dtype: DType, recipe: Recipe) -> Version {
-        let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
-        let parts = self
-            .parameters
-            .iter()
-            .map(|info| {
-                if info.morphable {
-                    let packing = info.packing(dtype).with(granularity);
-                    (Buffer::zeroed(packing.bytes()), Buffer::of::<f32>(packing.scale_words()))
-                } else {
-                    Default::default()
-                }
-            })
-            .collect();
-        Version { recipe, granularity, parts, epoch: None }
-    }
-
-    fn encode_parts<T: Real>(&self, cpu: Option<&Cpu>, dtype: DType, version: &mut Version) -> Result<()> {
-        for (index, info) in self.parameters.iter().enumerate().filter(|(_, info)| info.morphable) {
-            let (packed, scales) = &mut version.parts[index];
-            let packing = info.packing(dtype).with(version.granularity);
-            let (bytes, scales) = (packed.bytes_mut(), scales.as_mut_slice());
-            let rule = self.rule(&version.recipe, index);
-            dtype::encode_as(&packing, &rule, cpu, &info.name, self.part::<T>(index)?, bytes, scales)?;
-        }
+    /// Has the forward pass read each parameter as it is chosen here.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type that cannot be used or a recipe that it cannot have, [`Error::Value`] and
+    /// [`Error::NonFinite`] naming a parameter that the type cannot hold, [`Error::State`] where the master was
+    /// dropped. The store is then as before.
+    pub fn choose(&mut self, choices: &[Choice]) -> Result<()> {
+        let staged = self.stage(choices)?;
+        self.adopt(staged);
         Ok(())
+    }
+
+    /// Makes the versions that [`adopt`](WeightStore::adopt) changes over to.
+    ///
+    /// # Errors
+    /// As [`choose`](WeightStore::choose).
+    pub(crate) fn stage(&self, choices: &[Choice]) -> Result<Staged> {
+        let mut staged = Vec::with_capacity(self.parameters.len());
+        for (index, choice) in choices.iter().enumerate() {
+            let known = self.versions[index].as_ref();
+            let Some((dtype, recipe)) = *choice else {
+                // Packed weights whose master is gone have nothing else to be read from.
+                if known.is_some() {
+                    self.check_master()?;
+                }
+                staged.push(None);
+                continue;
+            };
+            let recipe = recipe.checked(dtype)?;
+            let current = known.filter(|known| known.is(dtype, recipe) && known.epoch == Some(self.epoch));
+            staged.push(Some(match current {
+                Some(known) => known.clone(),
+                None => {
+                    self.check_master()?;
+                    let mut version = Version::empty(&self.parameters[index], dtype, recipe);
+                    self.make(None, index, &mut version)?;
+                    version
+                }
+            }));
+        }
+        Ok(Staged(staged))
+    }
+
+    /// Changes over to what was staged since the master moved last.
+    pub(crate) fn adopt(&mut self, staged: Staged) {
+        self.versions = staged.0;
+    }
+
+    /// Makes a parameter's version from the master.
+    fn make(&self, cpu: Option<&Cpu>, index: usize, version: &mut Version) -> Result<()> {
+        version.epoch = None;
+        match self.precision {
+            Precision::Float32 | Precision::Mixed => self.make_in::<f32>(cpu, index, version)?,
+            Precision::Float64 => self.make_in::<f64>(cpu, index, version)?,
+        }
+        version.epoch = Some(self.epoch);
+        Ok(())
+    }
+
+    fn make_in<T: Real>(&self, cpu: Option<&Cpu>, index: usize, version: &mut Version) -> Result<()> {
+        let rule = self.rule(&version.recipe, index);
+        let (bytes, scales) = (version.bytes.bytes_mut(), version.scales.as_mut_slice());
+        let name = &self.parameters[index].name;
+        dtype::encode_as(&version.packing, &rule, cpu, name, self.part::<T>(index)?, bytes, scales)
     }
 
     /// What encoding a parameter goes by. Draws are keyed by how often the optimizer has moved the master, so
@@ -179,61 +235,29 @@ impl WeightStore {
         }
         self.sources.importance.resize_with(self.parameters.len(), Vec::new);
         self.sources.importance[index] = importance;
-        let searched = |dtype| self.recipe(dtype).calibration == dtype::Calibration::Mse;
-        if self.master.is_some() && self.active.is_some_and(searched) {
+        let searched = |version: &Version| version.recipe.calibration == dtype::Calibration::Mse;
+        if self.master.is_some() && self.versions.iter().flatten().any(searched) {
             self.epoch += 1;
         }
         Ok(())
     }
 
-    /// Makes the version of this type by a recipe, beside what the forward pass reads.
-    ///
-    /// A version by another recipe that the forward pass reads is replaced.
+    /// Makes every version anew that the master has left behind, on the threads of `cpu`.
     ///
     /// # Errors
-    /// As [`encode`](WeightStore::encode), and [`Error::DType`] for a recipe that the type cannot have.
-    pub fn encode_by(&mut self, dtype: DType, recipe: impl Into<Recipe>) -> Result<()> {
-        let before = self.versions.get(&dtype).cloned();
-        let encoded = self.encode_with(None, dtype, recipe.into());
-        if encoded.is_err() {
-            // What is read stays readable.
-            match before {
-                Some(before) => self.versions.insert(dtype, before),
-                None => self.versions.remove(&dtype),
-            };
-        }
-        encoded
-    }
-
-    /// Chooses what the forward pass computes from: a version that was encoded, or the master.
-    ///
-    /// # Errors
-    /// [`Error::State`] where that is not there.
-    pub fn activate(&mut self, dtype: Option<DType>) -> Result<()> {
-        match dtype {
-            Some(dtype) => {
-                self.encode(dtype)?;
-                // One version beside the master is what a forward pass needs.
-                self.versions.retain(|kept, _| *kept == dtype);
-            }
-            None => {
-                self.check_master()?;
-                self.versions.clear();
-            }
-        }
-        self.active = dtype;
-        Ok(())
-    }
-
-    /// Makes the active version anew where the master has moved on, on the threads of `cpu`.
-    ///
-    /// # Errors
-    /// As [`encode`](WeightStore::encode).
+    /// As [`choose`](WeightStore::choose); what could not be made anew is not readable until it was.
     pub fn refresh(&mut self, cpu: &Cpu) -> Result<()> {
-        match self.active {
-            Some(dtype) if self.master.is_some() => self.encode_with(Some(cpu), dtype, self.recipe(dtype)),
-            _ => Ok(()),
+        if self.master.is_none() {
+            return Ok(());
         }
+        for index in 0..self.versions.len() {
+            let stale = |version: &mut Version| version.epoch != Some(self.epoch);
+            let Some(mut version) = self.versions[index].take_if(stale) else { continue };
+            let made = self.make(Some(cpu), index, &mut version);
+            self.versions[index] = Some(version);
+            made?;
+        }
+        Ok(())
     }
 
     /// How a parameter is packed, its bytes, and its scales.
@@ -241,17 +265,23 @@ impl WeightStore {
     /// # Errors
     /// [`Error::Internal`] for a version that is not there or that the master has left behind.
     pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(Packing, &[u8], &[f32])> {
-        match self.versions.get(&dtype) {
-            Some(version) if version.epoch == Some(self.epoch) => {
-                let (packed, scales) = &version.parts[index];
-                let packing = self.parameters[index].packing(dtype).with(version.granularity);
-                Ok((packing, packed.bytes(), scales.as_slice()))
+        match &self.versions[index] {
+            Some(version) if version.packing.dtype == dtype && version.epoch == Some(self.epoch) => {
+                Ok((version.packing, version.bytes.bytes(), version.scales.as_slice()))
             }
-            _ => Err(Error::Internal(format!("the {dtype} version of a store is stale or missing"))),
+            _ => Err(Error::Internal(format!(
+                "the {dtype} version of \"{}\" is stale or missing",
+                self.parameters[index].name
+            ))),
         }
     }
 
-    /// Takes packed bytes and scales, as they were saved, for the version of the present epoch.
+    /// How a parameter's version is packed; `None` where the forward pass reads the master.
+    pub(crate) fn packing_of(&self, index: usize) -> Option<Packing> {
+        self.versions.get(index)?.as_ref().map(|version| version.packing)
+    }
+
+    /// Takes packed bytes and scales, as they were saved, for the parameter's version of the present epoch.
     ///
     /// # Errors
     /// [`Error::Serialization`] for another number of bytes or scales, or for scales that are not finite.
@@ -262,63 +292,70 @@ impl WeightStore {
         index: usize,
         (packed, scales): (&[u8], &[f32]),
     ) -> Result<()> {
-        let recipe = recipe.into().checked(dtype)?;
-        let mut version = match self.versions.remove(&dtype) {
-            Some(version) if version.recipe == recipe => version,
-            _ => self.empty_version(dtype, recipe),
-        };
-        let (own_packed, own_scales) = &mut version.parts[index];
-        if own_packed.len_bytes() != packed.len() || own_scales.as_slice::<f32>().len() != scales.len() {
+        let info = &self.parameters[index];
+        let mut version = Version::empty(info, dtype, recipe.into().checked(dtype)?);
+        let own_scales = version.scales.as_mut_slice::<f32>();
+        if version.bytes.len_bytes() != packed.len() || own_scales.len() != scales.len() {
             return Err(Error::Serialization(format!(
                 "the {dtype} version of \"{}\" has {} bytes and {} scales, expected {} and {}",
-                self.parameters[index].name,
+                info.name,
                 packed.len(),
                 scales.len(),
-                own_packed.len_bytes(),
-                own_scales.as_slice::<f32>().len()
+                version.bytes.len_bytes(),
+                own_scales.len()
             )));
         }
         // The other words of a group are integers.
-        let words = self.parameters[index].packing(dtype).group_words().max(1);
+        let words = version.packing.group_words().max(1);
         if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
             return Err(Error::Serialization(format!(
                 "the {dtype} scales of \"{}\" hold NaN or infinity",
-                self.parameters[index].name
+                info.name
             )));
         }
-        own_packed.bytes_mut().copy_from_slice(packed);
-        own_scales.as_mut_slice::<f32>().copy_from_slice(scales);
+        own_scales.copy_from_slice(scales);
+        version.bytes.bytes_mut().copy_from_slice(packed);
         version.epoch = Some(self.epoch);
-        self.versions.insert(dtype, version);
-        self.active = Some(dtype);
+        self.versions[index] = Some(version);
+        if let (None, Some(kept)) = (&self.master, self.kept.get_mut(index)) {
+            *kept = Buffer::default();
+        }
         Ok(())
     }
 
-    /// Bytes of what the forward pass reads: the active version and the parameters that stay float.
-    pub fn active_bytes(&self) -> usize {
-        match self.active {
-            Some(dtype) => self.nbytes(dtype),
-            None => self.parameter_count() * self.precision.size(),
+    /// Bytes of what the forward pass reads of a parameter: codes and scales, or the master.
+    pub fn active_bytes_of(&self, index: usize) -> usize {
+        match self.packing_of(index) {
+            Some(packing) => packing.nbytes(),
+            None => self.parameters[index].len() * self.precision.size(),
         }
     }
 
-    /// Bytes the parameters take with weights in this type: codes, scales, and floats for the rest.
-    pub fn nbytes(&self, dtype: DType) -> usize {
-        let granularity = self.granularity(dtype);
-        self.parameters
-            .iter()
-            .map(|info| match info.morphable {
-                true => info.packing(dtype).with(granularity).nbytes(),
-                false => info.len() * self.precision.size(),
-            })
-            .sum()
+    /// Bytes of what the forward pass reads.
+    pub fn active_bytes(&self) -> usize {
+        (0..self.parameters.len()).map(|index| self.active_bytes_of(index)).sum()
     }
 
-    /// The types that there are versions of, with their granularity, and whether they are up to date.
-    pub fn versions(&self) -> impl Iterator<Item = (DType, Granularity, bool)> + '_ {
-        let epoch = Some(self.epoch);
-        self.versions
-            .iter()
-            .map(move |(dtype, version)| (*dtype, version.granularity, version.epoch == epoch))
+    /// Bytes the parameters take with the layer's weights in this type: codes, scales, and floats for the rest.
+    /// What is packed as this type already counts with its own granularity.
+    pub fn nbytes(&self, dtype: DType) -> usize {
+        let bytes = |(index, info): (usize, &ParameterInfo)| {
+            let own = self.packing_of(index).filter(|packing| packing.dtype == dtype);
+            match info.morphable {
+                true => own.unwrap_or(info.packing(dtype)).nbytes(),
+                false => info.len() * self.precision.size(),
+            }
+        };
+        self.parameters.iter().enumerate().map(bytes).sum()
+    }
+
+    /// The packed versions that the forward pass reads, in the order of parameters.
+    pub fn versions(&self) -> impl Iterator<Item = VersionInfo> + '_ {
+        let versions = self.versions.iter().enumerate();
+        versions.filter_map(|(parameter, version)| {
+            let version = version.as_ref()?;
+            let Version { packing, recipe, .. } = *version;
+            Some(VersionInfo { parameter, packing, recipe, current: version.epoch == Some(self.epoch) })
+        })
     }
 }

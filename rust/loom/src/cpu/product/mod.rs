@@ -31,7 +31,10 @@ mod wide;
 
 pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
 pub use epilogue::{Bias, Epilogue, NoEpilogue};
-pub use integer::{DEPTH_LIMIT, IntegerWeight, QuantizedRows, Route, integer_product, integer_sums};
+pub use integer::{
+    DEPTH_LIMIT, IntegerRight, IntegerWeight, QuantizedRows, Route, integer_product, integer_rows,
+    integer_sums,
+};
 pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;

@@ -203,6 +203,7 @@ impl Stack {
             keeps: cx.training,
             state: false,
             cell_gradients: false,
+            quantized: [false; 2],
         }
     }
 

@@ -65,12 +65,11 @@ fn sessions_equal_whole_sequences(
 #[test]
 fn a_sequence_in_pieces_is_the_sequence() -> Result<()> {
     let learned = InitialState::Learned;
-    let mut devices = vec!["cpu"];
     #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
-        devices.push("gpu:0");
-    }
-    for device in devices {
+    let gpu = crate::gpu::testing::gpu().map(|_| "gpu:0");
+    #[cfg(not(feature = "gpu"))]
+    let gpu = None;
+    for device in std::iter::once("cpu").chain(gpu) {
         sessions_equal_whole_sequences(Lstm::new(5).layers(2).return_sequences(), false, device)?;
         let layer = Lstm { initial_state: learned, ..Lstm::new(5).layers(2).return_sequences() };
         sessions_equal_whole_sequences(layer, false, device)?;

@@ -2,6 +2,7 @@
 //! these would be too thin.
 
 mod correlate;
+mod quantized;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ impl GpuOperation for Convolution {
             Direction::WeightGradient => self.check(rows, first, result, second)?,
         }
         match self.direction {
+            Direction::Forward if self.quantized => self.record_quantized(recorder, false),
             Direction::Forward | Direction::InputGradient => {
                 let sweep = sweep::Sweep::new(self);
                 sweep.record(recorder, sweep.choose(recorder))

@@ -3,6 +3,7 @@
 mod correlate;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod quantized;
 #[cfg(test)]
 mod reference;
 mod scratch;
@@ -62,6 +63,11 @@ pub struct Convolution {
     /// Whether both operands are rounded to 16 bits: to bfloat16 on the CPU, to binary16 on a GPU. Sums,
     /// bias and activation are as without.
     pub mixed: bool,
+    /// Whether each image of x is quantised to int8, with one scale, and multiplied with the codes of W, which is
+    /// packed in symmetric integers; for the forward direction in single precision. The sums are those of
+    /// [`integer_product`](crate::cpu::product::integer_product) over a window's elements, in the order of W's
+    /// rows. Rounding for `mixed` is then left out.
+    pub quantized: bool,
 }
 
 impl fmt::Display for Convolution {
@@ -81,6 +87,9 @@ impl fmt::Display for Convolution {
         )?;
         if self.mixed {
             write!(f, " mixed")?;
+        }
+        if self.quantized {
+            write!(f, " int8")?;
         }
         if self.bias {
             write!(f, " +bias")?;
@@ -142,6 +151,9 @@ impl Convolution {
 
 impl Operation for Convolution {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        if self.quantized && self.direction == Direction::Forward {
+            return self.forward_quantized::<T>(args);
+        }
         let (cpu, mixed) = (args.cpu, self.mixed);
         let first = args.read::<T>(0);
         with_operand(cpu, mixed, rounding::Operand::Left, first, |first| match self.direction {

@@ -19,13 +19,13 @@ fn joined(geometry: &Geometry, axis: usize, input: usize, tap: usize) -> Option<
 }
 
 impl Convolution {
-    fn weight_at(&self, channel: usize, tap: usize, output: usize) -> usize {
+    pub(super) fn weight_at(&self, channel: usize, tap: usize, output: usize) -> usize {
         (channel * self.geometry.taps() + tap) * self.outputs + output
     }
 }
 
 /// Every place in a box of these extents, in order.
-fn places(extents: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
+pub(super) fn places(extents: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
     let [depth, height, width] = extents;
     (0..depth * height * width).map(move |i| [i / width / height, i / width % height, i % width])
 }
@@ -36,7 +36,7 @@ fn number(extents: [usize; 3], [plane, row, column]: [usize; 3]) -> usize {
 }
 
 /// The number of the input element that a tap of an output's window meets; `None` in the border.
-fn met(geometry: &Geometry, output: [usize; 3], tap: [usize; 3]) -> Option<usize> {
+pub(super) fn met(geometry: &Geometry, output: [usize; 3], tap: [usize; 3]) -> Option<usize> {
     let [plane, row, column] = [0, 1, 2].map(|axis| inside(geometry, axis, output[axis], tap[axis]));
     Some(number(geometry.input, [plane?, row?, column?]))
 }

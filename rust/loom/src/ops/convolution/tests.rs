@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::sync::LazyLock;
 
 /// Every instruction set, each on one, two and three threads.
-static MACHINES: LazyLock<Vec<Cpu>> = LazyLock::new(|| {
+pub(super) static MACHINES: LazyLock<Vec<Cpu>> = LazyLock::new(|| {
     Isa::available()
         .into_iter()
         .flat_map(|isa| [1, 2, 3].map(|threads| Cpu::with_threads(isa, threads).unwrap()))
@@ -18,7 +18,7 @@ static MACHINES: LazyLock<Vec<Cpu>> = LazyLock::new(|| {
 });
 
 /// Numbers between -1 and 1 that are the same every time.
-fn numbers<T: Real>(len: usize, seed: u64) -> Vec<T> {
+pub(super) fn numbers<T: Real>(len: usize, seed: u64) -> Vec<T> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -36,7 +36,8 @@ pub(super) fn convolution(
     groups: usize,
 ) -> Convolution {
     let [inputs, outputs] = channels;
-    Convolution { direction, geometry, inputs, outputs, groups, bias: false, activation: None, mixed: false }
+    let [bias, mixed, quantized] = [false; 3];
+    Convolution { direction, geometry, inputs, outputs, groups, bias, activation: None, mixed, quantized }
 }
 
 /// A square window with as many outputs as fit.

@@ -7,20 +7,17 @@ mod gpu;
 
 use super::Operation;
 use crate::cpu::{Args, Real};
-use crate::dtype::DType;
 use crate::{Error, Result};
 use std::fmt;
 
-/// Encodes every morphable parameter of a store anew from its master.
+/// Encodes every packed parameter of a store anew from its master.
 ///
-/// The destination is the store's own version, whose packed bytes and scales are no
+/// The destinations are the store's own versions, whose packed bytes and scales are no
 /// plain values; an engine runs this on the registry.
 #[derive(Clone, Debug)]
 pub struct Encode {
     /// Index of the weight store in the registry.
     pub store: usize,
-    /// The type of the version.
-    pub dtype: DType,
 }
 
 impl Operation for Encode {
@@ -31,6 +28,6 @@ impl Operation for Encode {
 
 impl fmt::Display for Encode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "encode.{} {}", self.dtype, self.store)
+        write!(f, "encode {}", self.store)
     }
 }

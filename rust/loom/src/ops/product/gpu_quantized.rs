@@ -27,7 +27,7 @@ fn each_row(text: &str) -> String {
 }
 
 /// WGSL statements that return the code of the element (k, column), as an integer.
-fn code(packing: &Packing) -> String {
+pub(in crate::ops) fn code(packing: &Packing) -> String {
     let blocks = packing.rows.div_ceil(BLOCK);
     let byte = "extractBits(bitcast<i32>(packed[at / 4u]), at % 4u * 8u, 8u)";
     match packing.dtype {
@@ -56,7 +56,7 @@ fn code(packing: &Packing) -> String {
 }
 
 /// WGSL statements that return the scale of group `number` of a column.
-fn scale(packing: &Packing) -> String {
+pub(in crate::ops) fn scale(packing: &Packing) -> String {
     let blocks = packing.rows.div_ceil(BLOCK);
     match (packing.dtype.is_block_format(), packing.granularity) {
         (true, _) => format!(
@@ -67,6 +67,43 @@ fn scale(packing: &Packing) -> String {
         (false, Granularity::Tensor) => "return scales[0];".into(),
         (false, Granularity::Block(_)) => format!("return scales[number * {}u + column];", packing.channels),
         (false, _) => "return scales[column];".into(),
+    }
+}
+
+/// Records the quantisation of rows of `depth` elements; returns their codes, four to a word, and their scales.
+pub(in crate::ops) fn quantize(
+    recorder: &mut Recorder<'_>,
+    x: &Operand,
+    rows: usize,
+    depth: usize,
+) -> Result<[Operand; 2]> {
+    let words = depth.div_ceil(4);
+    let (codes, scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows)?);
+    let kernel = Template::new(include_str!("quantize_rows.wgsl"))
+        .constant("THREADS", QUANTIZE_THREADS)
+        .section("DIVISION", include_str!("../encode/division.wgsl"))
+        .kernel("product quantize rows");
+    let operands = [Bind::Read(x.clone()), Bind::Write(codes.clone()), Bind::Write(scales.clone())];
+    recorder.dispatch(&kernel, &operands, &[rows as u32, depth as u32, words as u32], rows)?;
+    Ok([codes, scales])
+}
+
+/// Refuses operands that one binding cannot hold.
+pub(in crate::ops) fn check_binding(recorder: &Recorder<'_>, bytes: usize, what: &str) -> Result<()> {
+    if bytes <= recorder.capabilities().max_binding {
+        return Ok(());
+    }
+    Err(Error::Device(format!(
+        "{what} exceeds what one binding of this device holds, as activations=\"int8\" needs it; compute on the \
+         device \"cpu\", or leave the activations in float"
+    )))
+}
+
+/// Inputs of a column that share a scale.
+pub(in crate::ops) fn block_of(packing: &Packing) -> usize {
+    match packing.granularity {
+        Granularity::Block(block) => block.clamp(1, packing.rows.max(1)),
+        _ => packing.rows.max(1),
     }
 }
 
@@ -92,21 +129,9 @@ fn record(
     IntegerWeight::check_type(packing.dtype)?;
     IntegerWeight::check_depth(depth)?;
     let most = packing.bytes().max(rows * depth.max(columns) * 4);
-    if most > recorder.capabilities().max_binding {
-        return Err(Error::Device(format!(
-            "a product of {rows} rows and {depth} x {columns} weights exceeds what one binding of this device \
-             holds, as activations=\"int8\" needs it; compute on the device \"cpu\", or leave the activations \
-             in float"
-        )));
-    }
+    check_binding(recorder, most, &format!("a product of {rows} rows and {depth} x {columns} weights"))?;
     let words = depth.div_ceil(4);
-    let (codes, row_scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows)?);
-    let quantize = Template::new(include_str!("quantize_rows.wgsl"))
-        .constant("THREADS", QUANTIZE_THREADS)
-        .section("DIVISION", include_str!("../encode/division.wgsl"))
-        .kernel("product quantize rows");
-    let operands = [Bind::Read(x.clone()), Bind::Write(codes.clone()), Bind::Write(row_scales.clone())];
-    recorder.dispatch(&quantize, &operands, &[rows as u32, depth as u32, words as u32], rows)?;
+    let [codes, row_scales] = quantize(recorder, x, rows, depth)?;
 
     let mut binds = vec![Bind::Read(codes), Bind::Read(row_scales), Bind::Read(weight.clone())];
     let mut names = vec![("read", "codes", "u32"), ("read", "row_scales", "f32"), ("read", "packed", "u32")];
@@ -128,10 +153,7 @@ fn record(
         })
         .collect();
 
-    let block = match packing.granularity {
-        Granularity::Block(block) => block.clamp(1, depth.max(1)),
-        _ => depth.max(1),
-    };
+    let block = block_of(packing);
     // Words of four codes are multiplied where groups begin with whole ones.
     let sum = if block.is_multiple_of(4) || block >= depth {
         format!(

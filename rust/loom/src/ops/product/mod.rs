@@ -4,7 +4,7 @@ mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "gpu")]
-mod gpu_quantized;
+pub(super) mod gpu_quantized;
 
 pub(super) use cpu::{with_decoded, with_right};
 #[cfg(feature = "gpu")]

@@ -1,10 +1,9 @@
 //! The loop on the CPU: rows of the batch that share a task go through every step together.
 
 use super::cells::{Backward, Forward, Row, RowGradient};
+use super::weights::Weight;
 use super::{Cell, InitialState, Recurrent};
-use crate::cpu::product::{PackedRight, Start, Strided};
-use crate::cpu::{Args, Cpu, Kernel, LANES, Real, Vector, View};
-use crate::ops::product::{with_decoded, with_right};
+use crate::cpu::{Args, Cpu, Kernel, LANES, Real, Vector};
 use crate::ops::sweep::map2;
 use crate::ops::{Direction, Operation};
 use crate::tensor::Buffer;
@@ -56,25 +55,6 @@ impl Numbers {
     }
 }
 
-/// A hidden-to-hidden weight as the right operand of the forward or of the backward product.
-fn pack<'a, T: Real>(
-    op: &Recurrent,
-    cpu: &Cpu,
-    rows: usize,
-    weight: View<'_>,
-    memory: &'a mut [T],
-) -> Result<PackedRight<'a, T>> {
-    let (units, gates) = (op.units, op.cell.gates() * op.units);
-    match op.direction {
-        Direction::Forward => with_right(cpu, false, weight, units, gates, |source| {
-            PackedRight::pack(cpu, rows, source, memory)
-        }),
-        _ => with_decoded(cpu.isa(), weight, units * gates, |plain: &[T]| {
-            PackedRight::pack(cpu, rows, &Strided::right_transposed(plain, gates, units), memory)
-        }),
-    }
-}
-
 /// `sums = input + bias`, or the bias alone, or zeros.
 struct Fill<'a, T> {
     input: &'a [T],
@@ -98,26 +78,26 @@ impl<T: Real> Kernel<T> for Fill<'_, T> {
 
 impl Operation for Recurrent {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
-        let (units, gates) = (self.units, self.cell.gates() * self.units);
         let chunk = self.chunk(args.cpu, args.rows);
-        let (depth, columns) = match self.direction {
-            Direction::Forward => (units, gates),
-            Direction::InputGradient => (gates, units),
-            Direction::WeightGradient => {
-                return Err(Error::Internal("a recurrence's weight gradient is a product".into()));
-            }
-        };
-        let len = PackedRight::<T>::elements(args.cpu, chunk, depth, columns);
+        if self.direction == Direction::WeightGradient {
+            return Err(Error::Internal("a recurrence's weight gradient is a product".into()));
+        }
+        // The weights come after the inputs' shares forward, after dy backward.
+        let at = if self.direction == Direction::Forward { self.directions } else { 1 };
+        let mut lens = [0; 2];
+        for (direction, len) in lens.iter_mut().enumerate().take(self.directions) {
+            *len = Weight::<T>::elements(self, args.cpu, chunk, direction, args.view(at + direction))?;
+        }
         let mut buffer = PACKED.take();
         let result = {
-            let memory = elements::<T>(&mut buffer, len * self.directions);
-            let (first, second) = memory.split_at_mut(len);
-            let packed = |number: usize, memory| pack(self, args.cpu, chunk, args.view(number), memory);
-            // The weights come after the inputs' shares forward, after dy backward.
-            let at = if self.direction == Direction::Forward { self.directions } else { 1 };
+            let memory = elements::<T>(&mut buffer, lens[0] + lens[1]);
+            let (first, second) = memory.split_at_mut(lens[0]);
+            let packed = |direction: usize, memory| {
+                Weight::pack(self, args.cpu, chunk, direction, args.view(at + direction), memory)
+            };
             let weights = match self.directions {
-                2 => packed(at, first).and_then(|one| Ok([one, packed(at + 1, second)?])),
-                _ => packed(at, first).map(|one| [one; 2]),
+                2 => packed(0, first).and_then(|one| Ok([one, packed(1, second)?])),
+                _ => packed(0, first).map(|one| [one; 2]),
             };
             weights.map(|weights| match self.direction {
                 Direction::Forward => self.forward(args, chunk, weights),
@@ -143,7 +123,7 @@ impl Recurrent {
         if direction == 0 { step } else { self.time - 1 - step }
     }
 
-    fn forward<T: Real>(&self, args: &mut Args<'_>, chunk: usize, weights: [PackedRight<'_, T>; 2]) {
+    fn forward<T: Real>(&self, args: &mut Args<'_>, chunk: usize, weights: [Weight<'_, T>; 2]) {
         let (cpu, rows, directions) = (args.cpu, args.rows, self.directions);
         let mut number = Numbers(0);
         let each = |present: bool, numbers: &mut Numbers| -> [&[T]; 2] {
@@ -209,7 +189,7 @@ impl Recurrent {
         });
     }
 
-    fn backward<T: Real>(&self, args: &mut Args<'_>, chunk: usize, weights: [PackedRight<'_, T>; 2]) {
+    fn backward<T: Real>(&self, args: &mut Args<'_>, chunk: usize, weights: [Weight<'_, T>; 2]) {
         let (cpu, rows, directions) = (args.cpu, args.rows, self.directions);
         let mut number = Numbers(0);
         let dy = args.read::<T>(number.next());
@@ -282,7 +262,7 @@ struct Part<'a, T> {
     op: &'a Recurrent,
     cpu: &'a Cpu,
     direction: usize,
-    weight: PackedRight<'a, T>,
+    weight: Weight<'a, T>,
     count: usize,
     place: InitialState,
     initial: &'a [T],
@@ -352,13 +332,8 @@ impl<T: Real> Part<'_, T> {
                 }
             }
             if step > 0 || !self.initial.is_empty() {
-                self.weight.multiply(
-                    cpu,
-                    count,
-                    (&*hidden, stride),
-                    Start::Continue,
-                    (&mut *sums, sums_stride),
-                );
+                let (from, to) = ((&*hidden, stride), (&mut *sums, sums_stride));
+                self.weight.multiply(cpu, (count, units), from, to);
             }
             let mut kept = saved.chunks_exact_mut(time * saved_len);
             let states = hidden.chunks_exact_mut(stride).zip(cell_state.chunks_exact_mut(stride));
@@ -461,7 +436,7 @@ impl<T: Real> Part<'_, T> {
                     T::dispatch(isa, Add { x: dy, to: &mut hidden[row * stride..][..units] });
                 }
             }
-            self.weight.multiply(cpu, count, (&*sums, sums_stride), Start::Continue, (&mut *hidden, stride));
+            self.weight.multiply(cpu, (count, gates), (&*sums, sums_stride), (&mut *hidden, stride));
         }
         let (row_len, offset) = op.initial_extents();
         for (row, state) in state.chunks_exact_mut(row_len).enumerate() {

@@ -43,6 +43,7 @@ fn main(
     for (var step = 0u; step < TIME; step++) {
         let time = select(step, TIME - 1u - step, BACKWARD);
         let real = is_real(first, time);
+        #{QUANTIZE}
         for (var unit = thread; unit < UNITS; unit += THREADS) {
             let old = hold[before + unit];
             #{STEP}

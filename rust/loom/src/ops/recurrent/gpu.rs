@@ -1,147 +1,24 @@
 //! The loop on a GPU: one dispatch for each direction goes through all steps.
 
+use super::gpu_bindings::Bindings;
+use super::gpu_quantized::Quantized;
 use super::{Cell, InitialState, Recurrent};
 use crate::gpu::product::Storage;
 use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::Direction;
-use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::{Error, Result};
-use std::fmt::Write;
 
 /// The most threads of a workgroup.
-const THREADS: usize = 256;
+pub(super) const THREADS: usize = 256;
 /// Rows that share a workgroup, where there are so many and their states fit.
-const ROWS: usize = 4;
-/// The components of a vector of rows.
-const COMPONENTS: [&str; ROWS] = ["x", "y", "z", "w"];
-
-/// The bindings of a kernel with the functions that reach them.
-#[derive(Default)]
-struct Bindings {
-    operands: Vec<Bind>,
-    bindings: String,
-    access: String,
-    rows: usize,
-}
-
-impl Bindings {
-    fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = text.write_fmt(line);
-        text.push('\n');
-    }
-
-    fn bind(&mut self, name: &str, bind: Bind, element: &str) {
-        let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
-        let number = self.operands.len();
-        Self::line(
-            &mut self.bindings,
-            format_args!("@group(0) @binding({number}) var<storage, {access}> {name}: array<{element}>;"),
-        );
-        self.operands.push(bind);
-    }
-
-    /// `load_name(first, at)`: element `at` of some rows of `len` elements. Rows that are not there
-    /// repeat the last.
-    fn load(&mut self, name: &str, operand: Operand, len: usize) {
-        self.bind(name, Bind::Read(operand), "f32");
-        let of = |row: usize| format!("{name}[min(first + {row}u, constants.rows - 1u) * {len}u + at]");
-        let rows: Vec<String> = (0..self.rows).map(of).collect();
-        let value = if self.rows == 1 { rows.concat() } else { format!("Lanes({})", rows.join(", ")) };
-        Self::line(
-            &mut self.access,
-            format_args!("fn load_{name}(first: u32, at: u32) -> Lanes {{\n    return {value};\n}}"),
-        );
-    }
-
-    /// `store_name(first, at, value)`; does nothing where there is no such result.
-    fn store(&mut self, name: &str, operand: Option<Operand>, len: usize) {
-        let mut body = String::new();
-        if let Some(operand) = operand {
-            self.bind(name, Bind::Write(operand), "f32");
-            for (row, component) in COMPONENTS.iter().enumerate().take(self.rows) {
-                let value = if self.rows == 1 { "value".into() } else { format!("value.{component}") };
-                Self::line(
-                    &mut body,
-                    format_args!(
-                        "    if first + {row}u < constants.rows {{\n        \
-                         {name}[(first + {row}u) * {len}u + at] = {value};\n    }}"
-                    ),
-                );
-            }
-        }
-        Self::line(
-            &mut self.access,
-            format_args!("fn store_{name}(first: u32, at: u32, value: Lanes) {{\n{body}}}"),
-        );
-    }
-
-    /// `is_real(first, time)`, by the mask where there is one.
-    fn mask(&mut self, mask: Option<Operand>, time: usize) {
-        let truth = if self.rows == 1 { "bool" } else { "vec4<bool>" };
-        let value = match mask {
-            None => format!("{truth}(true)"),
-            Some(mask) => {
-                self.load("mask", mask, time);
-                "load_mask(first, time) != Lanes()".into()
-            }
-        };
-        Self::line(
-            &mut self.access,
-            format_args!("fn is_real(first: u32, time: u32) -> {truth} {{\n    return {value};\n}}"),
-        );
-    }
-
-    /// The body of `initial_state`, from the state's element `at` of a direction.
-    fn initial(&mut self, op: &Recurrent, operand: Option<Operand>, direction: usize) -> String {
-        let Some(operand) = operand else { return "return Lanes();".into() };
-        let (len, at) = op.state_place(direction);
-        match op.initial {
-            InitialState::Rows { .. } => {
-                self.load("initial", operand, len);
-                format!("return load_initial(first, {at}u + at);")
-            }
-            _ => {
-                self.bind("initial", Bind::Read(operand), "f32");
-                format!("return Lanes(initial[{at}u + at]);")
-            }
-        }
-    }
-
-    /// The kernel and its operands.
-    fn finish(self, template: Template) -> (Template, Vec<Bind>) {
-        let lanes = if self.rows == 1 { "alias Lanes = f32;" } else { "alias Lanes = vec4<f32>;" };
-        let mut text = format!("{WGSL_PRELUDE}\n{lanes}\n");
-        // The larger of two numbers as drivers see it drops a NaN.
-        for (name, function) in
-            [("tanh", "loom_tanh(x)"), ("sigmoid", "loom_sigmoid(x)"), ("relu", "loom_at_least(x, 0.0)")]
-        {
-            let of = |component: &str| function.replace('x', &format!("x.{component}"));
-            let value = match self.rows {
-                1 => function.to_string(),
-                _ => format!("Lanes({})", COMPONENTS.map(of).join(", ")),
-            };
-            Self::line(
-                &mut text,
-                format_args!("fn {name}_of(x: Lanes) -> Lanes {{\n    return {value};\n}}"),
-            );
-        }
-        let template = template
-            .constant("ROWS", self.rows)
-            .section("BINDINGS", self.bindings)
-            .section("LANES", text)
-            .section("ACCESS", self.access);
-        (template, self.operands)
-    }
-}
-
+pub(super) const ROWS: usize = 4;
 /// How many terms of a sum stand in one round of its loop.
 const UNROLLED: usize = 4;
 /// The rounds that all loops of a kernel may have together on a software adapter, which ends them then.
 const MOST_ROUNDS: usize = 60_000;
 
 /// A loop over k from 0 to `extent`, unrolled.
-fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
+pub(super) fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
     let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
     format!(
         "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
@@ -150,6 +27,11 @@ fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
         terms.join("\n"),
         term("k")
     )
+}
+
+/// What makes threads see what the others hold: in workgroup memory, where that fits.
+fn barrier(fits: bool) -> &'static str {
+    if fits { "workgroupBarrier();" } else { "storageBarrier();\n    workgroupBarrier();" }
 }
 
 impl Recurrent {
@@ -166,7 +48,7 @@ impl Recurrent {
     }
 
     /// Elements of a row of the initial state, and where a direction's start in it.
-    fn state_place(&self, direction: usize) -> (usize, usize) {
+    pub(super) fn state_place(&self, direction: usize) -> (usize, usize) {
         let (len, offset) = self.initial_extents();
         (len, offset + direction * self.cell.states() * self.units)
     }
@@ -225,12 +107,12 @@ impl Recurrent {
             _ => self.state_place(direction),
         };
         let groups = recorder.rows().div_ceil(bindings.rows);
-        let (memory, barrier) = if fits {
-            (format!("var<workgroup> hold: array<Lanes, {held}>;"), "workgroupBarrier();")
+        let memory = if fits {
+            format!("var<workgroup> hold: array<Lanes, {held}>;")
         } else {
             let scratch = recorder.scratch(groups * held * bindings.rows)?;
             bindings.bind("hold", Bind::Write(scratch), "Lanes");
-            (String::new(), "storageBarrier();\n    workgroupBarrier();")
+            String::new()
         };
         Ok(Template::new(text)
             .constant("THREADS", self.units.next_power_of_two().clamp(32, THREADS))
@@ -250,21 +132,29 @@ impl Recurrent {
             .flag("STATE", self.state)
             .flag("CELLS", self.cell == Cell::Lstm)
             .section("HELD", memory)
-            .section("BARRIER", barrier))
+            .section("BARRIER", barrier(fits)))
     }
 
     fn record_forward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
         let (units, directions, cell) = (self.units, self.directions, self.cell);
         let gates = cell.gates() * units;
         let weight = recorder.read(directions + direction)?;
-        let weight = self.plain_weight(recorder, weight)?;
-        self.check_rounds(recorder, units)?;
-        let held = (2 + usize::from(cell == Cell::Lstm)) * units;
+        let quantized = self.quantized_weight(recorder, &weight, direction)?;
+        let plain = match &quantized {
+            Some(quantized) => quantized.codes.clone(),
+            None => self.plain_weight(recorder, weight)?,
+        };
+        self.check_rounds(recorder, units * (1 + usize::from(quantized.is_some())))?;
+        let states = (2 + usize::from(cell == Cell::Lstm)) * units;
+        let held = states + if quantized.is_some() { units } else { 0 };
         let (rows, fits) = self.sharing(recorder, held);
 
         let mut bindings = Bindings { rows, ..Bindings::default() };
         bindings.load("input", recorder.read(direction)?, self.time * gates);
-        bindings.bind("weight", Bind::Read(weight), "f32");
+        bindings.bind("weight", Bind::Read(plain), "f32");
+        if let Some(quantized) = &quantized {
+            quantized.bind(&mut bindings);
+        }
         let mut next = 2 * directions;
         if self.bias {
             bindings.bind("bias", Bind::Read(recorder.read(next + direction)?), "f32");
@@ -299,12 +189,16 @@ impl Recurrent {
         let text = include_str!("forward.wgsl");
         let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
         let (template, operands) = bindings.finish(template.section("INITIAL", initial));
-        let kernel = template.section("STEP", self.forward_step()).kernel(self.to_string());
+        let quantize = quantized
+            .as_ref()
+            .map_or(String::new(), |_| super::gpu_quantized::quantize(states, barrier(fits)));
+        let step = self.forward_step(quantized.as_ref());
+        let kernel = template.section("QUANTIZE", quantize).section("STEP", step).kernel(self.to_string());
         recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
     }
 
     /// WGSL of one unit's step: from `old` to `h`, with what is kept.
-    fn forward_step(&self) -> String {
+    fn forward_step(&self, quantized: Option<&Quantized>) -> String {
         let (cell, units) = (self.cell, self.units);
         let gates = cell.gates();
         let mut text = String::new();
@@ -336,7 +230,10 @@ impl Recurrent {
             }
             term + "    }"
         };
-        line(format_args!("{}", sum_over("UNITS", term)));
+        match quantized {
+            Some(quantized) => line(format_args!("{}", quantized.sums(gates, units))),
+            None => line(format_args!("{}", sum_over("UNITS", term))),
+        }
         let saved: &[&str] = match cell {
             Cell::Tanh => {
                 line(format_args!("let h = tanh_of(z0);"));

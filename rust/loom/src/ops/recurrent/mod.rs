@@ -4,8 +4,15 @@ mod cells;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+#[cfg(feature = "gpu")]
+mod gpu_bindings;
+#[cfg(feature = "gpu")]
+mod gpu_quantized;
+#[cfg(test)]
+mod quantized_tests;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use super::Direction;
 use std::fmt;
@@ -159,6 +166,11 @@ pub struct Recurrent {
     pub state: bool,
     /// Whether the gradient of the cell's state after each step is written; of the input gradient.
     pub cell_gradients: bool,
+    /// For each direction whether each row's h is quantised to int8 before every step and multiplied with the
+    /// codes of the weight, which is packed in symmetric integers, as
+    /// [`integer_product`](crate::cpu::product::integer_product) says; of the forward direction in single
+    /// precision.
+    pub quantized: [bool; 2],
 }
 
 impl Recurrent {
@@ -173,6 +185,11 @@ impl Recurrent {
             InitialState::Rows { offset, stride } => (stride, offset),
             InitialState::Zeros | InitialState::Shared => (self.state_len(), 0),
         }
+    }
+
+    /// Whether a direction multiplies quantised states.
+    fn is_quantized(&self, direction: usize) -> bool {
+        self.direction == Direction::Forward && self.quantized[direction]
     }
 
     /// The numbers of a row of all steps' states in both directions.
@@ -204,6 +221,9 @@ impl fmt::Display for Recurrent {
         }
         if self.cell_gradients {
             write!(f, " cells")?;
+        }
+        if self.is_quantized(0) || self.is_quantized(1) {
+            write!(f, " int8")?;
         }
         Ok(())
     }

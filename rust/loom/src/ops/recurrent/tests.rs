@@ -201,6 +201,7 @@ fn op(cell: Cell, time: usize, units: usize) -> Recurrent {
         keeps: true,
         state: false,
         cell_gradients: false,
+        quantized: [false; 2],
     }
 }
 

@@ -146,6 +146,7 @@ impl Network {
                     reference: ParameterRef { store: map.store, parameter: Some(index) },
                     shape: info.layout.storage_shape(),
                     active: None,
+                    reads_packed: info.morphable,
                     quantized: false,
                 })
                 .collect(),

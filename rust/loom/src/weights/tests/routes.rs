@@ -58,17 +58,20 @@ fn recovering() -> TrainingConfig {
     TrainingConfig { batch_size: ROWS, learning_rate: 0.05, ..tween.training() }
 }
 
+/// Codes, the bits of scales, and what they stand for.
+type Read = (Vec<u8>, Vec<u32>, Tensor);
+
 /// What the version of a parameter must be: packed anew from the newest master.
-fn anew(network: &Network, layer: usize) -> Result<(Vec<u8>, Vec<u32>, Tensor)> {
-    let (store, index) = network.find_parameter(AT, layer, "weight")?;
+fn anew(network: &Network, layer: usize, name: &str) -> Result<Option<Read>> {
+    let (store, index) = network.find_parameter(AT, layer, name)?;
     let mut store = network.registry.store(store)?.into_owned();
-    let Some(dtype) = store.active() else { return Err(Error::State("not packed".into())) };
-    let recipe = store.recipe(dtype);
-    store.versions.clear();
-    store.encode_by(dtype, recipe)?;
+    let choices: Vec<_> = (0..store.parameters().len()).map(|index| store.choice(index)).collect();
+    let Some((dtype, _)) = choices[index] else { return Ok(None) };
+    store.choose(&vec![None; choices.len()])?;
+    store.choose(&choices)?;
     let (_, bytes, scales) = store.version(dtype, index)?;
     let scales = scales.iter().map(|scale| scale.to_bits()).collect();
-    Ok((bytes.to_vec(), scales, store.decoded(index)?))
+    Ok(Some((bytes.to_vec(), scales, store.decoded(index)?)))
 }
 
 type Codes = Vec<(Vec<u8>, Vec<u32>)>;
@@ -80,19 +83,21 @@ fn check(route: &str, network: &mut Network, data: &Data) -> Result<Codes> {
     let manual = network.forward(data.view()?)?.output.to_f64();
     let mut plain = self::network(network.precision())?;
     let mut codes = Vec::new();
-    for layer in 0..LAYERS {
-        let (bytes, scales, decoded) = anew(network, layer)?;
-        assert_eq!(network.active_parameter(AT, layer, "weight")?, decoded, "{route}: layer {layer}");
-        let Some(packed) = network.packed_parameter(AT, layer, "weight")? else {
-            return Err(Error::State(format!("{route}: layer {layer} is not packed")));
+    for (layer, name) in (0..LAYERS).flat_map(|layer| [(layer, "weight"), (layer, "bias")]) {
+        let read = network.active_parameter(AT, layer, name)?;
+        plain.set_parameter(AT, layer, name, read.view())?;
+        let packed = network.packed_parameter(AT, layer, name)?;
+        let Some((bytes, scales, decoded)) = anew(network, layer, name)? else {
+            assert!(packed.is_none() && name == "bias", "{route}: layer {layer} is not packed");
+            continue;
         };
+        assert_eq!(read, decoded, "{route}: {name} of layer {layer}");
+        let Some(packed) = packed else { return Err(Error::State(format!("{route}: {name} is not packed"))) };
         assert_eq!(packed.bytes, bytes, "{route}: codes of layer {layer}");
         let bits: Vec<u32> = packed.scales.iter().map(|scale| scale.to_bits()).collect();
         assert_eq!(bits, scales, "{route}: scales of layer {layer}");
         let Some(store) = network.weights(AT, layer)? else { continue };
-        assert!(store.versions().all(|(.., current)| current), "{route}: layer {layer}");
-        plain.set_parameter(AT, layer, "weight", decoded.view())?;
-        plain.set_parameter(AT, layer, "bias", network.parameter(AT, layer, "bias")?.view())?;
+        assert!(store.versions().all(|version| version.current), "{route}: layer {layer}");
         codes.push((bytes, scales));
     }
     let expected = plain.predict(data.view()?)?.to_f64();
@@ -175,8 +180,7 @@ const ROUTES: [Route; 14] = [
         let mut other = self::network(network.precision())?;
         changed(&mut other, 1.9)?;
         let store = network.weights(AT, 0)?.map(|store| store.into_owned());
-        let Some(dtype) = store.as_ref().and_then(WeightStore::active) else { return Ok(()) };
-        let recipe = store.map(|store| store.recipe(dtype)).unwrap_or_default();
+        let Some((dtype, recipe)) = store.and_then(|store| store.choice(0)) else { return Ok(()) };
         other.morph_with(dtype, recipe, |_| true)?;
         let device = network.device().to_string();
         *network = Network::from_bytes(&other.to_bytes(Default::default())?)?;
@@ -221,8 +225,7 @@ const ROUTES: [Route; 14] = [
     }),
     ("other types in between", |network, data| {
         let Some(store) = network.weights(AT, 0)?.map(|store| store.into_owned()) else { return Ok(()) };
-        let Some(dtype) = store.active() else { return Ok(()) };
-        let recipe = store.recipe(dtype);
+        let Some((dtype, recipe)) = store.choice(0) else { return Ok(()) };
         network.morph(network.precision().dtype())?;
         trained(network, data, &training())?;
         network.morph(DType::Int4)?;
@@ -301,6 +304,47 @@ fn every_change_of_a_master_reaches_its_version_on_a_gpu() -> Result<()> {
     }
     on("gpu:0", Precision::Float32, &TYPES)?;
     on("gpu:0", Precision::Mixed, &[DType::Int8, DType::Q4_0])
+}
+
+/// Parameters that are packed by name follow their masters as well, each in its own type.
+fn by_name(device: &str) -> Result<()> {
+    let data = Data::new();
+    let mse = Recipe { calibration: Calibration::Mse, ..Recipe::default() };
+    for (bias, weight, recipe) in [
+        (DType::Int8, DType::Int4, Recipe::default()),
+        (DType::Q8_0, DType::BFloat16, Recipe::default()),
+        (DType::Uint4, DType::Int8, mse),
+    ] {
+        for (route, change) in ROUTES {
+            let route = format!("{route}, through a bias in {bias} and a weight in {weight} on {device}");
+            let mut network = network(Precision::Float32)?;
+            network.to(device)?;
+            network.morph(DType::Ternary)?;
+            let numerics = |recipe| crate::network::Numerics { recipe, activations: None };
+            network.morph_parameters(bias, numerics(recipe), Some(&["bias"]), |_| true)?;
+            let second = |placed: &crate::network::PlacedLayer| placed.path.indices()[3] == 1;
+            network.morph_parameters(weight, numerics(Recipe::default()), Some(&["weight"]), second)?;
+            let before = check(&format!("before {route}"), &mut network, &data)?;
+            change(&mut network, &data).map_err(|error| Error::State(format!("{route}: {error}")))?;
+            let after = check(&route, &mut network, &data)?;
+            assert_ne!(before, after, "{route} changed nothing");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn parameters_packed_by_name_follow_their_masters() -> Result<()> {
+    by_name("cpu")
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn parameters_packed_by_name_follow_their_masters_on_a_gpu() -> Result<()> {
+    if crate::gpu::testing::gpu().is_none() {
+        return Ok(());
+    }
+    by_name("gpu:0")
 }
 
 /// Several local steps of one step pass through what the step before them left.

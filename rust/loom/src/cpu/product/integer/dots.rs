@@ -40,7 +40,7 @@ impl Route {
     }
 
     /// Bytes of a row's code.
-    pub(super) fn code_bytes(self) -> usize {
+    pub fn code_bytes(self) -> usize {
         4 / self.per()
     }
 }

@@ -16,12 +16,14 @@
 
 mod codes;
 mod dots;
+mod right;
 mod rows;
 #[cfg(test)]
 mod tests;
 
 pub use codes::IntegerWeight;
 pub use dots::Route;
+pub use right::IntegerRight;
 pub use rows::QuantizedRows;
 
 use super::{Epilogue, Output, Start};
@@ -118,6 +120,32 @@ pub fn integer_sums(
     scratch.give_back();
 }
 
+/// Rows times some columns of a weight, on this thread: `emit` is given 64 of those columns at a time (or what
+/// is left of them) and their results for every row, 64 numbers a row.
+///
+/// # Panics
+/// If the extents do not fit each other.
+pub fn integer_rows(
+    rows: &QuantizedRows<'_>,
+    weight: &IntegerWeight<'_>,
+    columns: Range<usize>,
+    mut emit: impl FnMut(Range<usize>, &[f32]),
+) {
+    let (depth, n) = weight.extents();
+    assert!(rows.depth() == depth && columns.end <= n, "the extents do not fit each other");
+    let mut scratch = Scratch::take();
+    for first in columns.clone().step_by(COLUMNS) {
+        let columns = first..columns.end.min(first + COLUMNS);
+        let results = scratch.results(rows, 0..rows.len(), weight, columns.clone());
+        for (row, results) in results.chunks_exact_mut(COLUMNS).enumerate() {
+            let scale = rows.scale(row);
+            results.iter_mut().for_each(|result| *result *= scale);
+        }
+        emit(columns, results);
+    }
+    scratch.give_back();
+}
+
 /// This thread's memory for one piece.
 struct Scratch(Buffer);
 
@@ -142,6 +170,28 @@ impl Scratch {
         sums.fill(0);
         results.fill(0);
         (panel, sums, bytemuck::cast_slice_mut(results))
+    }
+
+    /// The products of some rows and at most 64 columns, 64 numbers a row, without the rows' scales.
+    fn results(
+        &mut self,
+        quantized: &QuantizedRows<'_>,
+        rows: Range<usize>,
+        weight: &IntegerWeight<'_>,
+        columns: Range<usize>,
+    ) -> &mut [f32] {
+        let (route, (depth, _)) = (quantized.route(), weight.extents());
+        let (panel, sums, results) = self.room(route, rows.len());
+        let mut scales = [0.0; COLUMNS];
+        let mut done = 0;
+        while done < depth {
+            let end = weight.group_end(done);
+            add_sums(route, quantized, rows.clone(), weight, done..end, columns.clone(), panel, sums);
+            weight.scales(done, columns.clone(), &mut scales);
+            f32::dispatch(route.isa(), Scale { scales: &scales, sums, results });
+            done = end;
+        }
+        results
     }
 }
 
@@ -190,19 +240,8 @@ impl Piece<'_> {
         c: &Output<'_, f32>,
     ) {
         let isa = self.route.isa();
-        let (depth, _) = self.weight.extents();
         let mut scratch = Scratch::take();
-        let (panel, sums, results) = scratch.room(self.route, rows.len());
-        let mut scales = [0.0; COLUMNS];
-        let mut done = 0;
-        while done < depth {
-            let end = self.weight.group_end(done);
-            let of = (self.quantized, self.weight);
-            add_sums(self.route, of.0, rows.clone(), of.1, done..end, columns.clone(), panel, sums);
-            self.weight.scales(done, columns.clone(), &mut scales);
-            f32::dispatch(isa, Scale { scales: &scales, sums, results });
-            done = end;
-        }
+        let results = scratch.results(self.quantized, rows.clone(), self.weight, columns.clone());
         for (row, results) in rows.zip(results.chunks_exact(COLUMNS)) {
             let scale = self.quantized.scale(row);
             // SAFETY: part of a row of C, which is borrowed exclusively; tasks' parts do not overlap.

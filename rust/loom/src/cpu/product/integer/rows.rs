@@ -50,6 +50,58 @@ impl<'a> QuantizedRows<'a> {
         Self { route, rows, depth, codes: memory, stride: stride + 64 }
     }
 
+    /// Rows of `depth` codes that `fill` gathers from codes of the same [`Route`], all with one scale, on this
+    /// thread; it is given a row's number and its bytes, which hold codes of 0.
+    pub fn gathered(
+        route: Route,
+        (rows, depth): (usize, usize),
+        scale: f32,
+        memory: &'a mut Buffer,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) -> Self {
+        let width = route.code_bytes();
+        let stride = (depth * width + BEYOND).next_multiple_of(64) + 64;
+        if memory.len_bytes() < rows * stride {
+            *memory = Buffer::zeroed(rows * stride);
+        }
+        let memory = &mut memory.bytes_mut()[..rows * stride];
+        for (row, memory) in memory.chunks_exact_mut(stride).enumerate() {
+            let (head, codes) = memory.split_at_mut(64);
+            head[..4].copy_from_slice(&scale.to_ne_bytes());
+            let codes = &mut codes[..depth * width];
+            codes.fill(if width == 1 { 0x80 } else { 0 });
+            fill(row, codes);
+        }
+        Self { route, rows, depth, codes: memory, stride }
+    }
+
+    /// A row's codes as they are multiplied: [`Route::code_bytes`] each.
+    pub fn bytes(&self, row: usize) -> &[u8] {
+        &self.codes[row * self.stride + 64..][..self.depth * self.route.code_bytes()]
+    }
+
+    /// Quantises rows of `depth` elements, `stride` apart, on this thread.
+    pub fn alone(
+        route: Route,
+        (rows, depth): (usize, usize),
+        (a, stride): (&[f32], usize),
+        memory: &'a mut Buffer,
+    ) -> Self {
+        let width = route.code_bytes();
+        let own = (depth * width + BEYOND).next_multiple_of(64) + 64;
+        if memory.len_bytes() < rows * own {
+            *memory = Buffer::zeroed(rows * own);
+        }
+        let memory = &mut memory.bytes_mut()[..rows * own];
+        for (row, memory) in memory.chunks_exact_mut(own).enumerate() {
+            let (head, codes) = memory.split_at_mut(64);
+            let a = &a[row * stride..][..depth];
+            let found = f32::dispatch(route.isa(), Quantize { a, codes: &mut codes[..depth * width], width });
+            head[..4].copy_from_slice(&found.to_ne_bytes());
+        }
+        Self { route, rows, depth, codes: memory, stride: own }
+    }
+
     /// How many rows there are.
     pub fn len(&self) -> usize {
         self.rows

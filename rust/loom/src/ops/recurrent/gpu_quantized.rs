@@ -1,0 +1,160 @@
+//! Steps with quantised states on a GPU: each row's h as codes with a scale, before every step, and exact sums of
+//! products of codes.
+
+use super::Recurrent;
+use super::gpu::{THREADS, sum_over};
+use super::gpu_bindings::Bindings;
+use crate::cpu::product::IntegerWeight;
+use crate::dtype::Packing;
+use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::ops::product::gpu_quantized::{block_of, code, scale};
+use crate::{Error, Result};
+
+/// A hidden-to-hidden weight whose codes are multiplied.
+pub(super) struct Quantized {
+    /// Its codes, (units, gates), a number each.
+    pub(super) codes: Operand,
+    packed: Operand,
+    packing: Packing,
+}
+
+impl Recurrent {
+    /// The codes of a direction's weight, where its products are of codes.
+    pub(super) fn quantized_weight(
+        &self,
+        recorder: &mut Recorder<'_>,
+        weight: &Operand,
+        direction: usize,
+    ) -> Result<Option<Quantized>> {
+        if !self.is_quantized(direction) {
+            return Ok(None);
+        }
+        let packing =
+            weight.packing.ok_or_else(|| Error::Internal(format!("{self}: the weight is not packed")))?;
+        IntegerWeight::check_type(packing.dtype)?;
+        IntegerWeight::check_depth(packing.rows)?;
+        let gates = self.cell.gates() * self.units;
+        let mut bindings = Bindings::default();
+        bindings.bind("packed", Bind::Read(weight.clone()), "u32");
+        let codes = recorder.scratch(self.units * gates)?;
+        bindings.bind("plain", Bind::Write(codes.clone()), "f32");
+        let code = format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {}\n}}\n", code(&packing));
+        let kernel = Template::new(include_str!("weights.wgsl"))
+            .constant("THREADS", THREADS)
+            .constant("UNITS", self.units)
+            .constant("GATES", gates)
+            .flag("TURNED", false)
+            .section("BINDINGS", bindings.bindings + &code)
+            .section("ELEMENT", "f32(code_at(at / GATES, at % GATES))")
+            .kernel("recurrent codes");
+        recorder.dispatch(&kernel, &bindings.operands, &[], (self.units * gates).div_ceil(THREADS))?;
+        Ok(Some(Quantized { codes, packed: weight.clone(), packing }))
+    }
+}
+
+impl Quantized {
+    /// Binds the scales, with the functions that quantise.
+    pub(super) fn bind(&self, bindings: &mut Bindings) {
+        match self.packed.scales() {
+            Some(scales) => bindings.bind("scales", Bind::Read(scales), "f32"),
+            None => bindings.bind("packed", Bind::Read(self.packed.clone()), "u32"),
+        }
+        let (whole, bits) = match bindings.rows {
+            1 => ("i32", "u32"),
+            _ => ("vec4<i32>", "vec4<u32>"),
+        };
+        let each = |function: &str| match bindings.rows {
+            1 => format!("{function}(x, scale)"),
+            _ => {
+                let parts = ["x", "y", "z", "w"].map(|part| format!("{function}(x.{part}, scale.{part})"));
+                format!("Lanes({})", parts.join(", "))
+            }
+        };
+        bindings.access += include_str!("../encode/division.wgsl");
+        bindings.access += &format!(
+            "
+alias Ints = {whole};
+alias Bits = {bits};
+fn scale_at(number: u32, column: u32) -> f32 {{
+    {scale}
+}}
+fn one_scale(most: f32, unused: f32) -> f32 {{
+    let magnitude = bitcast<u32>(most);
+    if magnitude >= 0x7f800000u {{
+        return bitcast<f32>(magnitude | 0x7fc00000u);
+    }}
+    let scale = quotient_of(magnitude, 0x42fe0000u);
+    return select(bitcast<f32>(scale), 1.0, scale == 0u);
+}}
+fn one_code(value: f32, scale: f32) -> f32 {{
+    let divisor = bitcast<u32>(scale);
+    if divisor >= 0x7f800000u {{
+        return 0.0;
+    }}
+    let bits = bitcast<u32>(value);
+    let code = f32(integer_of(quotient_of(bits & 0x7fffffffu, divisor), 127u));
+    return select(code, -code, bits >> 31u == 1u);
+}}
+fn row_scales(x: Lanes) -> Lanes {{
+    let scale = x;
+    return {scales};
+}}
+fn codes_of(x: Lanes, scale: Lanes) -> Lanes {{
+    return {codes};
+}}
+",
+            scale = scale(&self.packing),
+            scales = each("one_scale"),
+            codes = each("one_code"),
+        );
+    }
+
+    /// WGSL that adds the products to the gates' sums.
+    pub(super) fn sums(&self, gates: usize, units: usize) -> String {
+        let each = |text: &str| -> String {
+            let of = |gate: usize| {
+                let column = format!("({}u + unit)", gate * units);
+                text.replace("COLUMN", &column).replace('#', &gate.to_string())
+            };
+            (0..gates).map(of).collect::<Vec<_>>().join("\n")
+        };
+        format!(
+            "{start}
+for (var number = 0u; number * {block}u < UNITS; number++) {{
+    let end = min(number * {block}u + {block}u, UNITS);
+    {clear}
+    for (var k = number * {block}u; k < end; k++) {{
+        let other = Ints(hold[codes + k]);
+        {add}
+    }}
+    {scaled}
+}}
+{finish}",
+            block = block_of(&self.packing),
+            start = each("var r# = Lanes();"),
+            clear = each("var s# = Ints();"),
+            add = each(&format!("s# += other * Ints(i32(weight[k * {}u + COLUMN]));", gates * units)),
+            scaled = each("r# = fma(Lanes(s#), Lanes(scale_at(number, COLUMN)), r#);"),
+            finish = each("z# += r# * row_scale;"),
+        )
+    }
+}
+
+/// WGSL that quantises h before a step, to be found from element `at` of what a workgroup holds.
+pub(super) fn quantize(at: usize, barrier: &str) -> String {
+    let largest = sum_over("UNITS", |k| {
+        format!("    most = max(most, bitcast<Bits>(hold[before + {k}]) & Bits(0x7fffffffu));")
+    });
+    format!(
+        "let codes = held + {at}u;
+        var most = Bits();
+        {{
+        {largest}
+        }}
+        let row_scale = row_scales(bitcast<Lanes>(most));
+        for (var unit = thread; unit < UNITS; unit += THREADS) {{
+            hold[codes + unit] = codes_of(hold[before + unit], row_scale);
+        }}
+        {barrier}"
+    )
+}
