@@ -155,13 +155,15 @@ proptest! {
             for granularity in granularities(dtype) {
                 let sample = sample_by(dtype, granularity, &data, channels);
                 let whole: Vec<f32> = sample.decoded();
-                let mut tile = vec![f32::NAN; (to - from) * stride];
                 let packed = (sample.bytes(), &sample.scales[..]);
-                sample.packing.decode_tile(Isa::portable(), packed, from..to, column..end, &mut tile, stride);
-                for (row, found) in (from..to).zip(tile.chunks(stride)) {
-                    let expected = &whole[row * channels + column..row * channels + end];
-                    prop_assert_eq!(&found[..end - column], expected);
-                    prop_assert!(found[end - column..].iter().all(|x| x.is_nan()));
+                for isa in Isa::available() {
+                    let mut tile = vec![f32::NAN; (to - from) * stride];
+                    sample.packing.decode_tile(isa, packed, from..to, column..end, &mut tile, stride);
+                    for (row, found) in (from..to).zip(tile.chunks(stride)) {
+                        let expected = &whole[row * channels + column..row * channels + end];
+                        prop_assert_eq!(&found[..end - column], expected);
+                        prop_assert!(found[end - column..].iter().all(|x| x.is_nan()));
+                    }
                 }
             }
         }

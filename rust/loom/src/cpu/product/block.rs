@@ -150,7 +150,9 @@ impl<'a, T: Element> Block<'a, T> {
             None => T::tile(self.isa, rows.len()).0,
         };
         let panels = rows.len().div_ceil(most);
+        // Of fewer columns than a tile has, no more are packed.
         let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
+        let width = width.min(columns.len().next_multiple_of(LANES));
         let blocks = self.depth.div_ceil(DEPTH).max(1);
         let deepest = self.depth.div_ceil(blocks);
         let packed = b_in_place.is_none() && own_form.is_none();

@@ -1,6 +1,6 @@
 //! Right operands in packed numeric types, decoded while the product packs them.
 
-use super::panels::{FewRows, PanelSource};
+use super::panels::{FewRows, PanelSource, STREAMED};
 use super::stream::Streamed;
 use super::tile::{Right, RowPanel, Vectors};
 use super::wide::{Element, Kernel, LANES, Wide, padded};
@@ -158,6 +158,15 @@ impl<T, D: Decode<T>> Kernel<T> for PackDecoded<'_, T, D> {
 }
 
 impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
+    #[allow(private_interfaces)]
+    fn streamed(&self) -> Option<Streamed<'_>> {
+        if self.data.len() < STREAMED {
+            return None;
+        }
+        let packing = Packing::new(DType::BFloat16, self.depth, self.lanes);
+        Streamed::new(packing, bytemuck::cast_slice(self.data), &[])
+    }
+
     fn depth(&self) -> usize {
         self.depth
     }
@@ -238,9 +247,6 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
         assert!(depth.end <= self.packing.rows && lanes.end <= self.packing.channels);
         assert!(lanes.len() <= width && out.len() == depth.len() * width);
-        for row in out.chunks_exact_mut(width) {
-            row[lanes.len()..].fill(T::ZERO);
-        }
         self.packing.decode_tile(isa, (self.bytes, self.scales), depth, lanes, out, width);
     }
 

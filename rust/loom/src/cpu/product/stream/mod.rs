@@ -5,11 +5,13 @@
 //! order of k, so the bits are those of every other way through the product.
 
 mod blocks;
+mod decoded;
 mod decoders;
 mod kernel;
 mod lanes;
 #[cfg(test)]
 mod tests;
+mod whole;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -19,10 +21,11 @@ use super::{Epilogue, Output, Start};
 use crate::Buffer;
 use crate::cpu::{Isa, Level, Pool};
 use crate::dtype::{DType, Granularity, Packing};
-use decoders::{Decoder, Float4, Float32, FourBits, Int4, Int8, OneBit, SmallFloat, TwoBits};
+use decoders::{Decoder, Float4, FourBits, Int4, OneBit, SmallFloat, TwoBits, Uint2, Uint4};
 use kernel::Strip;
 use std::cell::Cell;
 use std::ops::Range;
+use whole::{BFloat16, Float16, Float32, Int8, Int16, Uint8, Uint16, Whole};
 
 /// The most rows that are served so.
 pub(super) const ROWS: usize = 8;
@@ -44,6 +47,18 @@ pub struct Streamed<'a> {
     packing: Packing,
     bytes: &'a [u8],
     scales: &'a [f32],
+    way: Way,
+}
+
+/// How codes become terms of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Row by row, in registers.
+    Rows,
+    /// Turned round first, block by block.
+    Blocks,
+    /// Decoded first, run by run: types of more bits than memory is worth, and rows that begin within a byte.
+    Decoded,
 }
 
 /// A few rows of C, some columns wide, and the left operand's rows.
@@ -90,8 +105,15 @@ unsafe fn enter<D: Decoder>(isa: Isa, strip: Strip, rows: usize) {
 macro_rules! with_decoder {
     ($dtype:expr, $decoder:ident => $then:expr, else $otherwise:expr) => {
         match $dtype {
-            DType::Float32 => with_decoder!(@ Float32, $decoder, $then),
-            DType::Int8 => with_decoder!(@ Int8, $decoder, $then),
+            DType::Float32 => with_decoder!(@ Whole<Float32>, $decoder, $then),
+            DType::Float16 => with_decoder!(@ Whole<Float16>, $decoder, $then),
+            DType::BFloat16 => with_decoder!(@ Whole<BFloat16>, $decoder, $then),
+            DType::Int16 => with_decoder!(@ Whole<Int16>, $decoder, $then),
+            DType::Int8 => with_decoder!(@ Whole<Int8>, $decoder, $then),
+            DType::Uint16 => with_decoder!(@ Whole<Uint16>, $decoder, $then),
+            DType::Uint8 => with_decoder!(@ Whole<Uint8>, $decoder, $then),
+            DType::Uint4 => with_decoder!(@ FourBits<Uint4>, $decoder, $then),
+            DType::Uint2 => with_decoder!(@ Uint2, $decoder, $then),
             DType::Float8E4M3 => with_decoder!(@ SmallFloat<4>, $decoder, $then),
             DType::Float8E5M2 => with_decoder!(@ SmallFloat<3>, $decoder, $then),
             DType::Int4 => with_decoder!(@ FourBits<Int4>, $decoder, $then),
@@ -108,16 +130,18 @@ macro_rules! with_decoder {
 }
 
 impl<'a> Streamed<'a> {
-    /// The operand, if there is a kernel for how it is packed.
+    /// The operand, if it has columns enough.
     pub(super) fn new(packing: Packing, bytes: &'a [u8], scales: &'a [f32]) -> Option<Self> {
-        let own = Self { packing, bytes, scales };
         if packing.channels < COLUMNS || packing.rows == 0 {
             return None;
         }
-        if matches!(packing.dtype, DType::Q4_0 | DType::Q8_0) {
-            return Some(own);
+        let mut own = Self { packing, bytes, scales, way: Way::Decoded };
+        if packing.dtype.is_block_format() {
+            own.way = Way::Blocks;
+        } else if with_decoder!(packing.dtype, D => own.is_served::<D>(), else false) {
+            own.way = Way::Rows;
         }
-        with_decoder!(packing.dtype, D => own.is_served::<D>().then_some(own), else None)
+        Some(own)
     }
 
     /// A plain matrix, row after row.
@@ -127,8 +151,16 @@ impl<'a> Streamed<'a> {
 
     /// Whether rows begin with whole bytes, and scales are such that the decoder can do with them.
     fn is_served<D: Decoder>(&self) -> bool {
+        let largest = 1u64 << D::BITS.min(63);
+        let mut scales = self.scales.iter();
         (self.packing.channels * D::BITS).is_multiple_of(8)
-            && self.scales.iter().all(|scale| D::scale(*scale).is_finite())
+            && match D::ZEROS {
+                false => scales.all(|scale| D::scale(*scale).is_finite()),
+                true => self
+                    .scales
+                    .chunks_exact(2)
+                    .all(|fit| D::scale(fit[0]).is_finite() && u64::from(fit[1].to_bits()) < largest),
+            }
     }
 
     pub(super) fn extents(&self) -> (usize, usize) {
@@ -137,7 +169,11 @@ impl<'a> Streamed<'a> {
 
     /// Columns that a task is a multiple of.
     fn group(&self) -> usize {
-        with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS)
+        match self.way {
+            Way::Rows => with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS),
+            Way::Blocks => blocks::COLUMNS,
+            Way::Decoded => decoded::GROUP,
+        }
     }
 
     /// Columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread reads
@@ -155,11 +191,15 @@ impl<'a> Streamed<'a> {
         let mut scratch = SCRATCH.take();
         // SAFETY: the caller's promise.
         unsafe {
-            with_decoder!(
-                self.packing.dtype,
-                D => self.rows::<D>(isa, piece, &mut scratch),
-                else blocks::run(isa, &self.packing, self.bytes, piece, &mut scratch)
-            );
+            match self.way {
+                Way::Rows => with_decoder!(
+                    self.packing.dtype,
+                    D => self.rows::<D>(isa, piece, &mut scratch),
+                    else unreachable!("{} is not read row by row", self.packing.dtype)
+                ),
+                Way::Blocks => blocks::run(isa, &self.packing, self.bytes, piece, &mut scratch),
+                Way::Decoded => decoded::run(isa, self, piece, &mut scratch),
+            }
         }
         SCRATCH.set(scratch);
     }
@@ -184,10 +224,11 @@ impl<'a> Streamed<'a> {
         };
         let copied = (depth - inside).min(at_once);
 
-        let floats = (piece.rows + 1) * lanes;
+        let floats = (piece.rows + if D::ZEROS { 2 } else { 1 }) * lanes;
         let scratch = room(scratch, floats + copied * padded / 4);
         let (floats, copies) = scratch.split_at_mut(floats);
-        let (scales, sums) = floats.split_at_mut(lanes);
+        let (sums, fits) = floats.split_at_mut(piece.rows * lanes);
+        let (scales, zeros) = fits.split_at_mut(lanes);
         let copies: &mut [u8] = bytemuck::cast_slice_mut(copies);
         let order = Order { columns: piece.columns.clone(), vectors: D::VECTORS, column: D::column };
         // SAFETY: the caller's promise.
@@ -199,6 +240,9 @@ impl<'a> Streamed<'a> {
             let (group, end) = self.scales_at(done);
             if filled != Some(group) {
                 order.fill(scales, |column| D::scale(self.scale(group, column)));
+                if D::ZEROS {
+                    order.fill(zeros, |column| self.zero(group, column));
+                }
                 filled = Some(group);
             }
             let mut some = at_once.min(end - done);
@@ -222,6 +266,7 @@ impl<'a> Streamed<'a> {
                 a_row: piece.left.row,
                 a_depth: piece.left.depth,
                 scales: scales.as_ptr(),
+                zeros: zeros.as_ptr(),
                 sums: sums.as_mut_ptr(),
                 sums_row: lanes,
                 ahead,
@@ -246,13 +291,26 @@ impl<'a> Streamed<'a> {
         }
     }
 
+    /// The place of a column's scale.
+    fn fit(&self, group: usize, column: usize) -> usize {
+        let number = match self.packing.granularity {
+            Granularity::Unscaled | Granularity::Tensor => 0,
+            Granularity::Channel => column,
+            Granularity::Block(_) => group * self.packing.channels + column,
+        };
+        number * self.packing.group_words()
+    }
+
     fn scale(&self, group: usize, column: usize) -> f32 {
         match self.packing.granularity {
             Granularity::Unscaled => 1.0,
-            Granularity::Tensor => self.scales[0],
-            Granularity::Channel => self.scales[column],
-            Granularity::Block(_) => self.scales[group * self.packing.channels + column],
+            _ => self.scales[self.fit(group, column)],
         }
+    }
+
+    /// The zero point, of a type that has one.
+    fn zero(&self, group: usize, column: usize) -> f32 {
+        self.scales[self.fit(group, column) + 1].to_bits() as f32
     }
 }
 
@@ -272,6 +330,11 @@ struct Order {
 }
 
 impl Order {
+    /// Lanes in the order of columns.
+    fn plain(columns: Range<usize>) -> Self {
+        Self { columns, vectors: 8, column: Whole::<Float32>::column }
+    }
+
     /// Calls with each lane's number and its column, where it has one, counted from the piece's first.
     #[inline(always)]
     fn each(&self, mut with: impl FnMut(usize, Option<usize>)) {
