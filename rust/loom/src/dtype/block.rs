@@ -111,7 +111,9 @@ impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
                     let bytes = &bytes[((first + column) * blocks + block) * B::BYTES..][..B::BYTES];
                     let mut own = [0.0; BLOCK];
                     B::decode(bytes, &mut own);
-                    *values = own.map(|value| T::from_f64(f64::from(value)));
+                    for (value, own) in values.iter_mut().zip(own) {
+                        *value = T::from_f64(f64::from(own));
+                    }
                 }
                 for half in (0..BLOCK).step_by(SIDE) {
                     let start = block * BLOCK + half;

@@ -4,6 +4,7 @@
 use super::codec::{Code, Coding, Fit};
 use super::packing::{Granularity, Packing};
 use crate::cpu::{Isa, Kernel, Real, Vector};
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -35,35 +36,42 @@ struct Decode<'a, T, C> {
     coding: PhantomData<C>,
 }
 
-/// The scales and zeros of a run's elements.
+/// Elements that are decoded by the same few vector instructions.
+const SIDE: usize = 16;
+
+/// The scales and zeros of a run's elements, by sixteens.
 struct Fits {
-    scales: [f32; RUN],
-    low: [u32; RUN],
-    high: [u32; RUN],
+    scales: [[f32; SIDE]; RUN / SIDE],
+    low: [[u32; SIDE]; RUN / SIDE],
+    high: [[u32; SIDE]; RUN / SIDE],
 }
 
 impl Fits {
-    const NEW: Self = Self { scales: [0.0; RUN], low: [0; RUN], high: [0; RUN] };
+    const NEW: Self = Self {
+        scales: [[0.0; SIDE]; RUN / SIDE],
+        low: [[0; SIDE]; RUN / SIDE],
+        high: [[0; SIDE]; RUN / SIDE],
+    };
 
     /// Those of groups of `per` words that follow each other.
     #[inline(always)]
     fn fill(&mut self, per: usize, words: &[f32], start: usize) {
         let groups = words.len() / per;
-        let (scales, low) = (&mut self.scales[start..][..groups], &mut self.low[start..][..groups]);
-        match per {
-            1 => scales.copy_from_slice(words),
-            2 => {
-                for ((scale, low), words) in scales.iter_mut().zip(low).zip(words.chunks_exact(2)) {
-                    (*scale, *low) = (words[0], words[1].to_bits());
-                }
-            }
-            _ => {
-                let high = &mut self.high[start..][..groups];
-                for (((scale, low), high), words) in
-                    scales.iter_mut().zip(low).zip(high).zip(words.chunks_exact(per))
-                {
-                    (*scale, *low, *high) = (words[0], words[1].to_bits(), words[2].to_bits());
-                }
+        let scales = &mut self.scales.as_flattened_mut()[start..][..groups];
+        if per == 1 {
+            scales.copy_from_slice(words);
+            return;
+        }
+        for (scale, words) in scales.iter_mut().zip(words.chunks_exact(per)) {
+            *scale = words[0];
+        }
+        for (low, words) in self.low.as_flattened_mut()[start..].iter_mut().zip(words.chunks_exact(per)) {
+            *low = words[1].to_bits();
+        }
+        if per > 2 {
+            for (high, words) in self.high.as_flattened_mut()[start..].iter_mut().zip(words.chunks_exact(per))
+            {
+                *high = words[2].to_bits();
             }
         }
     }
@@ -71,14 +79,25 @@ impl Fits {
     /// One group's for all.
     #[inline(always)]
     fn fill_alike(&mut self, per: usize, words: &[f32]) {
-        self.scales.fill(words[0]);
+        self.scales.as_flattened_mut().fill(words[0]);
         if per > 1 {
-            self.low.fill(words[1].to_bits());
+            self.low.as_flattened_mut().fill(words[1].to_bits());
         }
         if per > 2 {
-            self.high.fill(words[2].to_bits());
+            self.high.as_flattened_mut().fill(words[2].to_bits());
         }
     }
+}
+
+/// 32 bits from any on, zeros beyond the last byte.
+#[inline(always)]
+fn word(bytes: &[u8], bit: usize) -> u32 {
+    let (from, shift) = (&bytes[bit / 8..], bit % 8);
+    let word = match from.first_chunk::<8>() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => from.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    (word >> shift) as u32
 }
 
 impl<T: Real, C: Coding> Decode<'_, T, C> {
@@ -96,30 +115,57 @@ impl<T: Real, C: Coding> Decode<'_, T, C> {
     /// Decodes elements that follow each other, at most [`RUN`].
     #[inline(always)]
     fn run(bytes: &[u8], element: usize, fits: &Fits, out: &mut [T]) {
-        let len = out.len();
-        if C::BITS < 8 {
-            let (per, mask) = (8 / C::BITS, ((1u32 << C::BITS) - 1) as u8);
-            let skipped = element % per;
-            let bytes = &bytes[element / per..][..(skipped + len).div_ceil(per)];
-            let mut codes = [0u8; RUN + 8];
-            for (byte, codes) in bytes.iter().zip(codes.chunks_exact_mut(per)) {
-                for (place, code) in codes.iter_mut().enumerate() {
-                    *code = byte >> (place * C::BITS) & mask;
-                }
-            }
-            Self::numbers(codes[skipped..][..len].iter().map(|code| C::Code::from_low(*code)), fits, out);
-        } else {
-            let width = C::BITS / 8;
-            let bytes = &bytes[element * width..][..len * width];
-            Self::numbers(bytes.chunks_exact(width).map(C::Code::read), fits, out);
+        let (whole, rest) = out.as_chunks_mut::<SIDE>();
+        let first = whole.len();
+        for (number, out) in whole.iter_mut().enumerate() {
+            // Vectors are to be made of these sixteen, not of elements sixteen apart.
+            let number = black_box(number);
+            *out = Self::numbers(Self::codes(bytes, element + number * SIDE, SIDE), fits, number);
+        }
+        if !rest.is_empty() {
+            let codes = Self::codes(bytes, element + first * SIDE, rest.len());
+            rest.copy_from_slice(&Self::numbers(codes, fits, first)[..rest.len()]);
         }
     }
 
+    /// So many codes from an element on, at most sixteen, then anything.
     #[inline(always)]
-    fn numbers(codes: impl Iterator<Item = C::Code>, fits: &Fits, out: &mut [T]) {
-        let len = out.len();
-        let (scales, low, high) = (&fits.scales[..len], &fits.low[..len], &fits.high[..len]);
-        for (place, (out, code)) in out.iter_mut().zip(codes).enumerate() {
+    fn codes(bytes: &[u8], element: usize, count: usize) -> [C::Code; SIDE] {
+        let mut codes = [C::Code::default(); SIDE];
+        if C::BITS < 8 {
+            // Every lane shifts its own code to the lowest bits of the same word.
+            let per = (32 / C::BITS).min(SIDE);
+            for (number, codes) in codes.chunks_exact_mut(per).enumerate() {
+                if number * per < count {
+                    let word = word(bytes, (element + number * per) * C::BITS);
+                    for (place, code) in codes.iter_mut().enumerate() {
+                        let above = 32 - (place + 1) * C::BITS;
+                        *code = C::Code::from_low((word << above >> (32 - C::BITS)) as u8);
+                    }
+                }
+            }
+            return codes;
+        }
+        let width = C::BITS / 8;
+        let bytes = &bytes[element * width..][..count * width];
+        if count == SIDE {
+            for (place, code) in codes.iter_mut().enumerate() {
+                *code = C::Code::read(&bytes[place * width..][..width]);
+            }
+        } else {
+            for (code, bytes) in codes.iter_mut().zip(bytes.chunks_exact(width)) {
+                *code = C::Code::read(bytes);
+            }
+        }
+        codes
+    }
+
+    /// The numbers that sixteen codes stand for, with the fits of this number.
+    #[inline(always)]
+    fn numbers(codes: [C::Code; SIDE], fits: &Fits, number: usize) -> [T; SIDE] {
+        let (scales, low, high) = (&fits.scales[number], &fits.low[number], &fits.high[number]);
+        let mut numbers = [T::ZERO; SIDE];
+        for (place, (out, code)) in numbers.iter_mut().zip(codes).enumerate() {
             // What a type has no words for is not even read.
             let fit = match C::WORDS {
                 0 => Fit { scale: 1.0, zero: 0 },
@@ -129,6 +175,7 @@ impl<T: Real, C: Coding> Decode<'_, T, C> {
             };
             *out = C::number(code, fit);
         }
+        numbers
     }
 }
 

@@ -175,6 +175,10 @@ impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
         self.lanes
     }
 
+    fn is_packed(&self) -> bool {
+        true
+    }
+
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
         pack(*self, (self.depth, self.lanes), isa, depth, lanes, width, out);
     }
@@ -197,6 +201,10 @@ impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
 
     fn lanes(&self) -> usize {
         self.scale.len()
+    }
+
+    fn is_packed(&self) -> bool {
+        true
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
@@ -242,6 +250,10 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
 
     fn lanes(&self) -> usize {
         self.packing.channels
+    }
+
+    fn is_packed(&self) -> bool {
+        true
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {

@@ -36,6 +36,11 @@ pub trait PanelSource<T>: Sync {
         None
     }
 
+    /// Whether the elements are codes, of fewer bytes than what they are decoded to.
+    fn is_packed(&self) -> bool {
+        false
+    }
+
     /// A kernel that reads this right operand without packing, where there are
     /// only a few rows to make use of it.
     #[doc(hidden)]

@@ -4,7 +4,7 @@
 use super::decoders::{Float4, Nibbles, Offset};
 use super::kernel::Strip;
 use super::lanes::{Lanes, Plain};
-use super::whole::{E4M3, E5M2, Int8, Whole};
+use super::whole::{E4M3, E5M2, Float32, Int8, Whole};
 use super::{Order, Piece, room};
 use crate::Buffer;
 use crate::cpu::{Isa, Level};
@@ -183,7 +183,7 @@ pub(super) unsafe fn run(isa: Isa, packing: &Packing, bytes: &[u8], piece: &Piec
     // SAFETY: as long as it has to be, aligned to cache lines as buffers are, and numbers and bytes of any
     // bits are good.
     let turned = unsafe { &mut *turned.as_mut_ptr().cast::<Turned>() };
-    let order = Order::plain(piece.columns.clone());
+    let order = Order::<Whole<Float32>>::of(piece.columns.clone());
     // SAFETY: the caller's promise.
     unsafe { order.read(piece, sums) };
     for first in (0..piece.columns.len()).step_by(COLUMNS) {

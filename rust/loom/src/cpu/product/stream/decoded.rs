@@ -21,7 +21,7 @@ const ROWS: usize = 8;
 pub(super) unsafe fn run(isa: Isa, b: &Streamed<'_>, piece: &Piece, scratch: &mut Buffer) {
     let lanes = piece.columns.len().next_multiple_of(GROUP);
     let (decoded, sums) = room(scratch, COLUMNS * ROWS + piece.rows * lanes).split_at_mut(COLUMNS * ROWS);
-    let order = Order::plain(piece.columns.clone());
+    let order = Order::<Whole<Float32>>::of(piece.columns.clone());
     // SAFETY: the caller's promise.
     unsafe { order.read(piece, sums) };
     for first in (0..lanes).step_by(COLUMNS) {

@@ -18,11 +18,15 @@ pub(super) trait Decoder: Copy {
     const ZEROS: bool = false;
 
     /// The group's column that a lane of a vector stands for.
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         vector * 16 + lane
     }
 
-    /// What the kernel wants for a scale; not finite where it cannot serve.
+    /// The bits of the least magnitude of a scale that it cannot do with.
+    const SCALES: u32 = f32::INFINITY.to_bits();
+
+    /// What the kernel wants for a scale.
     fn scale(scale: f32) -> f32 {
         scale
     }
@@ -76,7 +80,10 @@ impl<const DOWN: u32> SmallFloat<DOWN> {
 impl<const DOWN: u32> Decoder for SmallFloat<DOWN> {
     const VECTORS: usize = 8;
     const BITS: usize = 8;
+    /// Those that become infinite.
+    const SCALES: u32 = ((255 - Self::POWER) << 23) as u32;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         vector / 4 * 64 + lane * 4 + vector % 4
     }
@@ -166,6 +173,7 @@ impl<T: Table> Decoder for FourBits<T> {
     const BEYOND: usize = 4;
     const ZEROS: bool = T::ZEROS;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         lane * Self::VECTORS + vector
     }
@@ -238,6 +246,7 @@ impl Decoder for TwoBits {
     const BITS: usize = 2;
     const BEYOND: usize = 4;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         lane * Self::VECTORS + vector
     }
@@ -290,6 +299,7 @@ impl Decoder for Uint2 {
     const BEYOND: usize = 4;
     const ZEROS: bool = true;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         lane * Self::VECTORS + vector
     }

@@ -24,11 +24,18 @@ use crate::dtype::{DType, Granularity, Packing};
 use decoders::{Decoder, Float4, FourBits, Int4, OneBit, SmallFloat, TwoBits, Uint2, Uint4};
 use kernel::Strip;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ops::Range;
 use whole::{BFloat16, Float16, Float32, Int8, Int16, Uint8, Uint16, Whole};
 
-/// The most rows that are served so.
-pub(super) const ROWS: usize = 8;
+/// The most rows that are served so: of plain numbers, ...
+const PLAIN_ROWS: usize = 8;
+/// ... of codes, which are decoded again for every few rows, ...
+const CODED_ROWS: usize = 24;
+/// ... and of blocks, which are turned round only once.
+pub(super) const ROWS: usize = 48;
+/// Rows that meet the same decoded codes.
+const TOGETHER: usize = 4;
 /// The fewest columns that are worth it.
 const COLUMNS: usize = 32;
 /// Bytes of codes that are worked on while as many are fetched: both stay in the first-level cache.
@@ -151,15 +158,16 @@ impl<'a> Streamed<'a> {
 
     /// Whether rows begin with whole bytes, and scales are such that the decoder can do with them.
     fn is_served<D: Decoder>(&self) -> bool {
-        let largest = 1u64 << D::BITS.min(63);
-        let mut scales = self.scales.iter();
+        // All are looked at, without a branch: a comparison of bits is one of magnitudes.
+        let fine = |scale: &f32| scale.to_bits() & 0x7FFF_FFFF < D::SCALES;
+        let within = |zero: &f32| u64::from(zero.to_bits()) < 1 << D::BITS.min(63);
         (self.packing.channels * D::BITS).is_multiple_of(8)
             && match D::ZEROS {
-                false => scales.all(|scale| D::scale(*scale).is_finite()),
-                true => self
-                    .scales
-                    .chunks_exact(2)
-                    .all(|fit| D::scale(fit[0]).is_finite() && u64::from(fit[1].to_bits()) < largest),
+                false => self.scales.iter().fold(true, |all, scale| all & fine(scale)),
+                true => {
+                    let fits = self.scales.chunks_exact(2);
+                    fits.fold(true, |all, fit| all & fine(&fit[0]) & within(&fit[1]))
+                }
             }
     }
 
@@ -176,12 +184,24 @@ impl<'a> Streamed<'a> {
         }
     }
 
-    /// Columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread reads
-    /// follow each other in memory, the faster they come.
-    fn cut(&self, threads: usize) -> usize {
+    /// The most rows for which this is the fastest way.
+    fn most_rows(&self) -> usize {
+        match (self.packing.dtype, self.way) {
+            (DType::Float32, _) => PLAIN_ROWS,
+            (_, Way::Blocks) => ROWS,
+            _ => CODED_ROWS,
+        }
+    }
+
+    /// Rows and columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread
+    /// reads follow each other in memory, the faster they come.
+    fn cut(&self, rows: usize, threads: usize) -> (usize, usize) {
         let (k, n) = self.extents();
-        let wanted = (k * n / TASK).clamp(1, threads);
-        n.div_ceil(wanted).next_multiple_of(self.group())
+        let wanted = (rows * k * n / TASK).clamp(1, threads);
+        let width = n.div_ceil(wanted).next_multiple_of(self.group());
+        // Codes are decoded once more for other rows.
+        let down = (wanted / n.div_ceil(width)).clamp(1, rows.div_ceil(2 * TOGETHER));
+        (rows.div_ceil(down).next_multiple_of(TOGETHER).min(rows), width)
     }
 
     /// # Safety
@@ -230,7 +250,7 @@ impl<'a> Streamed<'a> {
         let (sums, fits) = floats.split_at_mut(piece.rows * lanes);
         let (scales, zeros) = fits.split_at_mut(lanes);
         let copies: &mut [u8] = bytemuck::cast_slice_mut(copies);
-        let order = Order { columns: piece.columns.clone(), vectors: D::VECTORS, column: D::column };
+        let order = Order::<D>::of(piece.columns.clone());
         // SAFETY: the caller's promise.
         unsafe { order.read(piece, sums) };
 
@@ -323,25 +343,23 @@ fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
 }
 
 /// Which column each lane of the sums stands for.
-struct Order {
+struct Order<D> {
     columns: Range<usize>,
-    vectors: usize,
-    column: fn(usize, usize) -> usize,
+    _decoder: PhantomData<D>,
 }
 
-impl Order {
-    /// Lanes in the order of columns.
-    fn plain(columns: Range<usize>) -> Self {
-        Self { columns, vectors: 8, column: Whole::<Float32>::column }
+impl<D: Decoder> Order<D> {
+    fn of(columns: Range<usize>) -> Self {
+        Self { columns, _decoder: PhantomData }
     }
 
     /// Calls with each lane's number and its column, where it has one, counted from the piece's first.
     #[inline(always)]
     fn each(&self, mut with: impl FnMut(usize, Option<usize>)) {
-        let group = self.vectors * 16;
+        let group = D::VECTORS * 16;
         for first in (0..self.columns.len()).step_by(group) {
             for place in 0..group {
-                let column = first + (self.column)(place / 16, place % 16);
+                let column = first + D::column(place / 16, place % 16);
                 with(first + place, (column < self.columns.len()).then_some(column));
             }
         }
@@ -393,13 +411,14 @@ impl Order {
     }
 }
 
-/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not.
+/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not, or has too
+/// many.
 pub(super) fn product(
     isa: Isa,
     pool: Option<&Pool>,
     a: &dyn PanelSource<f32>,
     b: Streamed<'_>,
-    start: Start,
+    start_from: Start,
     epilogue: &dyn Epilogue<f32>,
     c: &Output<'_, f32>,
 ) -> bool {
@@ -407,33 +426,34 @@ pub(super) fn product(
     let Some(left) = a.in_place() else { return false };
     let (m, k) = (PanelSource::lanes(&left), PanelSource::depth(&left));
     assert_eq!((m, k, n), (c.rows, depth, c.columns), "A[m, k], B[k, n] and C[m, n] do not fit each other");
-    let width = b.cut(pool.map_or(1, Pool::threads));
+    if c.rows == 0 || c.rows > b.most_rows() {
+        return c.rows == 0;
+    }
+    let (height, width) = b.cut(c.rows, pool.map_or(1, Pool::threads));
+    let across = n.div_ceil(width);
     let task = |task: usize| {
-        let columns = task * width..n.min((task + 1) * width);
+        let (first, start) = (task / across * height, task % across * width);
+        let (rows, columns) = (first..c.rows.min(first + height), start..n.min(start + width));
+        let at = |row: usize| c.data.wrapping_add(row * c.row_stride + columns.start);
         let piece = Piece {
-            rows: c.rows,
+            rows: rows.len(),
             columns: columns.clone(),
-            left: Left { a: left.at(0, 0), row: left.lane_stride(), depth: left.depth_stride() },
-            c: c.data.wrapping_add(columns.start),
+            left: Left { a: left.at(0, rows.start), row: left.lane_stride(), depth: left.depth_stride() },
+            c: at(rows.start),
             c_row: c.row_stride,
-            accumulate: start == Start::Continue,
+            accumulate: start_from == Start::Continue,
         };
-        // SAFETY: within the operands' and C's extents, as asserted, and tasks' columns do not overlap.
+        // SAFETY: within the operands' and C's extents, as asserted, and tasks' parts do not overlap.
         unsafe { b.run(isa, &piece) };
         if !epilogue.is_none() {
-            for row in 0..c.rows {
+            for row in rows {
                 // SAFETY: part of a row of C, and this task's own.
-                let piece = unsafe {
-                    std::slice::from_raw_parts_mut(
-                        c.data.add(row * c.row_stride + columns.start),
-                        columns.len(),
-                    )
-                };
+                let piece = unsafe { std::slice::from_raw_parts_mut(at(row), columns.len()) };
                 epilogue.apply(isa, row, columns.start, piece);
             }
         }
     };
-    let tasks = n.div_ceil(width);
+    let tasks = across * c.rows.div_ceil(height);
     match pool {
         Some(pool) => pool.run(tasks, &task),
         None => (0..tasks).for_each(task),
