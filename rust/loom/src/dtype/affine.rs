@@ -175,8 +175,10 @@ impl Coding for Uint64 {
 
     #[inline(always)]
     fn number<T: Real>(code: u64, fit: Fit) -> T {
-        let distance = i128::from(code) - i128::from(fit.zero);
-        T::from_f64(distance as f64 * f64::from(fit.scale))
+        // Of the difference of 65 bits its magnitude, so that the conversion is one of 64.
+        let (magnitude, sign) =
+            if code < fit.zero { (fit.zero - code, -1.0) } else { (code - fit.zero, 1.0) };
+        T::from_f64(sign * magnitude as f64 * f64::from(fit.scale))
     }
 
     fn wgsl() -> &'static str {

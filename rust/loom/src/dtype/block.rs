@@ -3,7 +3,7 @@
 
 use super::packing::{Format, Packing, Refusal, Target};
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Real};
+use crate::cpu::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ pub(super) trait BlockCoding: Send + Sync + 'static {
     /// Encodes a block of finite numbers; false where a scale would not be finite.
     fn encode(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool;
 
-    /// Decodes a block.
+    /// Decodes a block; to be inlined, so that it is compiled for each instruction set.
     fn decode(bytes: &[u8], values: &mut [f32; BLOCK]);
 
     /// WGSL statements that end in a `return` of the number of element `place` of the block that starts at
@@ -81,24 +81,68 @@ fn first_refusal<T: Real, B: BlockCoding>(data: &[T]) -> Refusal {
     Refusal::Overflow { index: data.iter().position(overflows).unwrap_or(0) }
 }
 
+/// Columns that are decoded side by side.
+const SIDE: usize = LANES;
+
+/// Decodes a tile: blocks of as many columns as a vector has lanes, then turned round in registers.
+struct Decode<'a, T, B> {
+    /// Blocks of each column.
+    blocks: usize,
+    bytes: &'a [u8],
+    rows: Range<usize>,
+    columns: Range<usize>,
+    out: &'a mut [T],
+    stride: usize,
+    coding: PhantomData<B>,
+}
+
+impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { blocks, bytes, rows, columns, out, stride, .. } = self;
+        let mut values = [[T::ZERO; BLOCK]; SIDE];
+        for first in columns.clone().step_by(SIDE) {
+            let present = SIDE.min(columns.end - first);
+            let place = first - columns.start;
+            for block in rows.start / BLOCK..rows.end.div_ceil(BLOCK) {
+                for (column, values) in values[..present].iter_mut().enumerate() {
+                    let bytes = &bytes[((first + column) * blocks + block) * B::BYTES..][..B::BYTES];
+                    let mut own = [0.0; BLOCK];
+                    B::decode(bytes, &mut own);
+                    for (value, own) in values.iter_mut().zip(own) {
+                        *value = T::from_f64(f64::from(own));
+                    }
+                }
+                for half in (0..BLOCK).step_by(SIDE) {
+                    let start = block * BLOCK + half;
+                    let (from, to) = (rows.start.max(start), rows.end.min(start + SIDE));
+                    if from >= to {
+                        continue;
+                    }
+                    let mut turned: [V; SIDE] =
+                        std::array::from_fn(|column| V::load(&values[column][half..]));
+                    V::transpose(&mut turned);
+                    for (row, vector) in turned.into_iter().enumerate().take(to - start).skip(from - start) {
+                        let to = &mut out[(start + row - rows.start) * stride + place..][..present];
+                        if present == SIDE { vector.store(to) } else { vector.store_partial(to) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn decode<T: Real, B: BlockCoding>(
-    packing: &Packing,
+    (packing, isa): (&Packing, Isa),
     bytes: &[u8],
     (rows, columns): (Range<usize>, Range<usize>),
     out: &mut [T],
     stride: usize,
 ) {
     let blocks = packing.rows.div_ceil(BLOCK);
-    for (place, column) in columns.enumerate() {
-        for block in rows.start / BLOCK..rows.end.div_ceil(BLOCK) {
-            let mut values = [0.0; BLOCK];
-            B::decode(&bytes[(column * blocks + block) * B::BYTES..][..B::BYTES], &mut values);
-            let first = block * BLOCK;
-            for row in rows.start.max(first)..rows.end.min(first + BLOCK) {
-                out[(row - rows.start) * stride + place] = T::from_f64(f64::from(values[row - first]));
-            }
-        }
-    }
+    T::dispatch(isa, Decode::<T, B> { blocks, bytes, rows, columns, out, stride, coding: PhantomData });
 }
 
 macro_rules! precision {
@@ -116,13 +160,13 @@ macro_rules! precision {
 
         fn $decode(
             &self,
-            (packing, _): (&Packing, Isa),
+            with: (&Packing, Isa),
             (bytes, _): (&[u8], &[f32]),
             tile: (Range<usize>, Range<usize>),
             out: &mut [$type],
             stride: usize,
         ) {
-            decode::<$type, B>(packing, bytes, tile, out, stride);
+            decode::<$type, B>(with, bytes, tile, out, stride);
         }
     };
 }

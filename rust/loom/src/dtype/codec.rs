@@ -3,14 +3,16 @@
 //! A parameter is a row-major matrix whose columns are the output channels; codes follow each other
 //! in its order, the first in the lowest bits.
 
+use super::decode::decode;
 #[cfg(test)]
 use super::encode::Encode;
 use super::encode::encode;
 pub(super) use super::groups::Fit;
-use super::groups::{Fits, Grid, RUN};
+#[cfg(test)]
+use super::groups::Grid;
 use super::packing::{Format, Granularity, Packing, Refusal, Target};
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Kernel, Real, Vector};
+use crate::cpu::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -142,20 +144,6 @@ pub(super) fn pack<C: Coding>(codes: &[C::Code], bytes: &mut [u8]) {
     }
 }
 
-/// The code of one element.
-#[inline(always)]
-fn unpack<C: Coding>(bytes: &[u8], element: usize) -> C::Code {
-    if C::BITS < 8 {
-        let per = 8 / C::BITS;
-        let byte = u32::from(bytes[element / per]);
-        let code = byte >> (element % per * C::BITS) & ((1u32 << C::BITS) - 1);
-        C::Code::from_low(code as u8)
-    } else {
-        let width = C::BITS / 8;
-        C::Code::read(&bytes[element * width..][..width])
-    }
-}
-
 /// The WGSL expression of the group of the element with this number.
 fn wgsl_group(packing: &Packing, at: &str) -> String {
     let channels = packing.channels.max(1);
@@ -180,52 +168,6 @@ fn wgsl_number<C: Coding>() -> String {
         words => format!("number * bitcast<f32>(scales[{words}u * group])"),
     };
     format!("    {zero}\n    {}\n    return {result};\n", C::wgsl())
-}
-
-/// Elements of a row that follow each other, decoded.
-struct Decode<'a, T, C> {
-    grid: Grid,
-    bytes: &'a [u8],
-    scales: &'a [f32],
-    first: usize,
-    out: &'a mut [T],
-    coding: PhantomData<C>,
-}
-
-impl<T: Real, C: Coding> Kernel<T> for Decode<'_, T, C> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Vector<Element = T>>(self) {
-        let mut fits = Fits::NEW;
-        for (number, out) in self.out.chunks_mut(RUN).enumerate() {
-            let first = self.first + number * RUN;
-            fits.fill(C::WORDS, self.grid, self.scales, first, out.len());
-            for (place, (out, fit)) in out.iter_mut().zip(fits.iter()).enumerate() {
-                *out = C::number(unpack::<C>(self.bytes, first + place), fit);
-            }
-        }
-    }
-}
-
-fn decode<T: Real, C: Coding>(
-    (packing, isa): (&Packing, Isa),
-    (bytes, scales): (&[u8], &[f32]),
-    (rows, columns): (Range<usize>, Range<usize>),
-    out: &mut [T],
-    stride: usize,
-) {
-    let grid = Grid::of(packing);
-    let run = |first: usize, out: &mut [T]| {
-        T::dispatch(isa, Decode::<T, C> { grid, bytes, scales, first, out, coding: PhantomData });
-    };
-    if columns.len() == packing.channels && stride == packing.channels {
-        run(rows.start * packing.channels, &mut out[..rows.len() * stride]);
-        return;
-    }
-    for (out, row) in out.chunks_mut(stride.max(1)).zip(rows) {
-        run(row * packing.channels + columns.start, &mut out[..columns.len()]);
-    }
 }
 
 macro_rules! precision {

@@ -16,6 +16,7 @@ fn write_scale(d: f32, bytes: &mut [u8]) -> bool {
     bits & 0x7C00 != 0x7C00
 }
 
+#[inline(always)]
 fn scale(bytes: &[u8]) -> f32 {
     float16_to_f32(u16::from_le_bytes([bytes[0], bytes[1]]))
 }
@@ -46,6 +47,7 @@ impl BlockCoding for Q4_0 {
         write_scale(d, bytes)
     }
 
+    #[inline(always)]
     fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
         let d = scale(bytes);
         let (low, high) = values.split_at_mut(BLOCK / 2);
@@ -80,6 +82,7 @@ impl BlockCoding for Q8_0 {
         write_scale(d, bytes)
     }
 
+    #[inline(always)]
     fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
         let d = scale(bytes);
         for (byte, value) in bytes[2..].iter().zip(values) {

@@ -24,8 +24,11 @@ fn code<E: SmallFloat>(value: f32, exponent: i32) -> u8 {
     E::nearest(to_f32_odd(f64::from(value) * power(-exponent)))
 }
 
-fn number<E: SmallFloat>(code: u8, exponent: i32) -> f32 {
-    (f64::from(E::value(code)) * power(exponent)) as f32
+/// The power of two that a block's first byte stands for; infinity for 255, which no block is encoded with.
+#[inline(always)]
+pub(crate) fn scale(byte: u8) -> f32 {
+    // The least is no normal number.
+    f32::from_bits(if byte == 0 { 1 << 22 } else { u32::from(byte) << 23 })
 }
 
 /// From a code's number to the element's: times the block's power of two, the least of which is no normal
@@ -58,10 +61,11 @@ macro_rules! bytes {
                 true
             }
 
+            #[inline(always)]
             fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
-                let exponent = i32::from(bytes[0]) - 127;
+                let scale = scale(bytes[0]);
                 for (value, byte) in values.iter_mut().zip(&bytes[1..]) {
-                    *value = number::<$float>(*byte, exponent);
+                    *value = $float::value(*byte) * scale;
                 }
             }
 
@@ -90,11 +94,12 @@ impl BlockCoding for MxFp4 {
         true
     }
 
+    #[inline(always)]
     fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
-        let exponent = i32::from(bytes[0]) - 127;
+        let scale = scale(bytes[0]);
         for (pair, byte) in values.chunks_exact_mut(2).zip(&bytes[1..]) {
-            pair[0] = number::<E2M1>(byte & 15, exponent);
-            pair[1] = number::<E2M1>(byte >> 4, exponent);
+            pair[0] = E2M1::value(byte & 15) * scale;
+            pair[1] = E2M1::value(byte >> 4) * scale;
         }
     }
 

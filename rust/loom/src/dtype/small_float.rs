@@ -52,11 +52,14 @@ pub(super) trait SmallFloat: Send + Sync + 'static {
     /// The number of a finite code.
     #[inline(always)]
     fn value(code: u8) -> f32 {
-        // Read with binary32's bias the number is too small; the product is exact, and makes
-        // subnormals normal.
-        let magnitude = u32::from(code & (Self::SIGN - 1)) << (23 - Self::FRACTION);
-        let value = f32::from_bits(magnitude) * f32::from_bits((254 - Self::BIAS) << 23);
-        if code & Self::SIGN == 0 { value } else { -value }
+        // The sign goes to the highest bit and the others below it to where they are the last of an exponent
+        // and the first of a fraction. Read with binary32's bias the number is too small; the product is
+        // exact, and makes subnormals normal.
+        let sign = Self::SIGN.trailing_zeros();
+        let top = (u32::from(code) << (31 - sign)) as i32;
+        let mask = 1 << 31 | u32::from(Self::SIGN - 1) << (23 - Self::FRACTION);
+        let bits = (top >> (8 + Self::FRACTION - sign)) as u32 & mask;
+        f32::from_bits(bits) * f32::from_bits((254 - Self::BIAS) << 23)
     }
 }
 

@@ -18,6 +18,8 @@ const GROUP: usize = 5;
 /// ... so many columns (more, where k is short) meet while both stay in the
 /// second-level cache. A multiple of every tile's width.
 const CHUNK: usize = 128;
+/// So many terms of [`CHUNK`] columns of packed numbers are decoded for all rows of a piece.
+const DECODED: usize = 256;
 /// With so few terms a product only fills C: row after row then goes fastest.
 const SHALLOW: usize = 4;
 /// The most rows and columns of one piece, which packs its operands by itself.
@@ -115,7 +117,9 @@ impl<'a, T: Element> Block<'a, T> {
         let cycles = (m * n / LANES * k).max((m * k + k * n + m * n) / 4);
         let wanted = (cycles / TASK_CYCLES).clamp(1, threads * TASKS_PER_THREAD);
         while m.div_ceil(rows) * n.div_ceil(columns) < wanted {
-            if columns > rows && columns > width {
+            // Codes are decoded once more for other rows.
+            let narrowest = if self.b.is_packed() { 2 * width } else { width };
+            if (columns > rows || self.b.is_packed()) && columns > narrowest {
                 columns = columns.div_ceil(2).next_multiple_of(width);
             } else if rows > 1 {
                 rows = rows.div_ceil(2);
@@ -150,21 +154,53 @@ impl<'a, T: Element> Block<'a, T> {
             None => T::tile(self.isa, rows.len()).0,
         };
         let panels = rows.len().div_ceil(most);
+        // Of fewer columns than a tile has, no more are packed.
         let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
-        let blocks = self.depth.div_ceil(DEPTH).max(1);
-        let deepest = self.depth.div_ceil(blocks);
+        let width = width.min(columns.len().next_multiple_of(LANES));
         let packed = b_in_place.is_none() && own_form.is_none();
+        // What is decoded in little time meets all rows at once, while it is in the second-level cache.
+        let at_once = packed && a_in_place.is_some() && self.b.is_packed();
+        let most_deep = if at_once { DECODED } else { DEPTH };
+        let decoded_columns = CHUNK.min(columns.len().next_multiple_of(LANES));
+        let blocks = self.depth.div_ceil(most_deep).max(1);
+        let deepest = self.depth.div_ceil(blocks);
 
         let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * GROUP.min(panels) };
-        let right_len = if packed { deepest * columns.len().next_multiple_of(width) } else { 0 };
+        let packed_columns = if at_once { decoded_columns } else { columns.len().next_multiple_of(width) };
+        let right_len = if packed { deepest * packed_columns } else { 0 };
         let mut scratch = SCRATCH.take();
         if scratch.len_bytes() < (left_len + right_len) * size_of::<T>() {
             scratch = Buffer::of::<T>(left_len + right_len);
         }
         let (left, right) = scratch.as_mut_slice::<T>()[..left_len + right_len].split_at_mut(left_len);
 
+        let rows_of = |panel: usize| {
+            let cut = |panel| rows.start + rows.len() * panel / panels;
+            cut(panel)..cut(panel + 1)
+        };
         for block in 0..blocks {
             let depth = block * deepest..self.depth.min((block + 1) * deepest);
+            if let Some(a) = a_in_place.filter(|_| at_once) {
+                for column in columns.clone().step_by(decoded_columns) {
+                    let columns = column..columns.end.min(column + decoded_columns);
+                    let right = &mut right[..depth.len() * decoded_columns];
+                    self.b.pack(self.isa, depth.clone(), columns.clone(), decoded_columns, right);
+                    let vectors = InMemory { b: right.as_ptr(), depth: decoded_columns };
+                    let right = Columns::Panels(Right { vectors, panel: width });
+                    for panel in 0..panels {
+                        let rows = rows_of(panel);
+                        let left = Left {
+                            a: a.at(depth.start, rows.start),
+                            row: a.lane_stride(),
+                            depth: a.depth_stride(),
+                        };
+                        // SAFETY: the left operand's elements of these ranges lie in its matrix, the right
+                        // one's were packed just now; this part of C is ours.
+                        unsafe { self.panel(left, right, depth.clone(), rows, columns.clone()) };
+                    }
+                }
+                continue;
+            }
             let right = match (b_in_place, own_form) {
                 (Some(b), _) => {
                     let vectors = InMemory { b: b.at(depth.start, columns.start), depth: b.depth_stride() };
@@ -174,10 +210,6 @@ impl<'a, T: Element> Block<'a, T> {
                 (None, None) => {
                     Columns::Panels(self.right_packed(depth.clone(), columns.clone(), width, right))
                 }
-            };
-            let rows_of = |panel: usize| {
-                let cut = |panel| rows.start + rows.len() * panel / panels;
-                cut(panel)..cut(panel + 1)
             };
             for first in (0..panels).step_by(GROUP) {
                 let group = first..panels.min(first + GROUP);

@@ -1,6 +1,6 @@
 //! Right operands in packed numeric types, decoded while the product packs them.
 
-use super::panels::{FewRows, PanelSource};
+use super::panels::{FewRows, PanelSource, STREAMED};
 use super::stream::Streamed;
 use super::tile::{Right, RowPanel, Vectors};
 use super::wide::{Element, Kernel, LANES, Wide, padded};
@@ -158,12 +158,25 @@ impl<T, D: Decode<T>> Kernel<T> for PackDecoded<'_, T, D> {
 }
 
 impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
+    #[allow(private_interfaces)]
+    fn streamed(&self) -> Option<Streamed<'_>> {
+        if self.data.len() < STREAMED {
+            return None;
+        }
+        let packing = Packing::new(DType::BFloat16, self.depth, self.lanes);
+        Streamed::new(packing, bytemuck::cast_slice(self.data), &[])
+    }
+
     fn depth(&self) -> usize {
         self.depth
     }
 
     fn lanes(&self) -> usize {
         self.lanes
+    }
+
+    fn is_packed(&self) -> bool {
+        true
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
@@ -188,6 +201,10 @@ impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
 
     fn lanes(&self) -> usize {
         self.scale.len()
+    }
+
+    fn is_packed(&self) -> bool {
+        true
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
@@ -235,12 +252,13 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
         self.packing.channels
     }
 
+    fn is_packed(&self) -> bool {
+        true
+    }
+
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
         assert!(depth.end <= self.packing.rows && lanes.end <= self.packing.channels);
         assert!(lanes.len() <= width && out.len() == depth.len() * width);
-        for row in out.chunks_exact_mut(width) {
-            row[lanes.len()..].fill(T::ZERO);
-        }
         self.packing.decode_tile(isa, (self.bytes, self.scales), depth, lanes, out, width);
     }
 

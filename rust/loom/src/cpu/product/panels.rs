@@ -36,6 +36,11 @@ pub trait PanelSource<T>: Sync {
         None
     }
 
+    /// Whether the elements are codes, of fewer bytes than what they are decoded to.
+    fn is_packed(&self) -> bool {
+        false
+    }
+
     /// A kernel that reads this right operand without packing, where there are
     /// only a few rows to make use of it.
     #[doc(hidden)]
@@ -66,7 +71,7 @@ pub trait FewRows<T>: Sync {
 
 /// The fewest elements of a plain matrix that are streamed: fewer stay in the caches, where reading in place
 /// is as fast.
-const STREAMED: usize = 1 << 20;
+pub(super) const STREAMED: usize = 1 << 20;
 /// How many rows ahead packing fetches: they lie too far apart for the machine to foresee.
 const AHEAD: usize = 16;
 /// How many elements ahead along each lane transposing fetches.

@@ -14,13 +14,19 @@ pub(super) trait Decoder: Copy {
     const BITS: usize;
     /// Whether what is beyond a group's bytes may be read, up to this many bytes.
     const BEYOND: usize = 0;
+    /// Whether a zero point is taken from codes.
+    const ZEROS: bool = false;
 
     /// The group's column that a lane of a vector stands for.
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         vector * 16 + lane
     }
 
-    /// What the kernel wants for a scale; not finite where it cannot serve.
+    /// The bits of the least magnitude of a scale that it cannot do with.
+    const SCALES: u32 = f32::INFINITY.to_bits();
+
+    /// What the kernel wants for a scale.
     fn scale(scale: f32) -> f32 {
         scale
     }
@@ -33,15 +39,22 @@ pub(super) trait Decoder: Copy {
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        scales: &[L; N],
+        fits: &Fits<L, N>,
         a: [f32; R],
         sums: &mut [[L; N]; R],
     );
 }
 
+/// The scales of some vectors of columns, and their zero points.
+pub(super) struct Fits<L, const N: usize> {
+    pub scales: [L; N],
+    /// Anything where the decoder takes none.
+    pub zeros: [L; N],
+}
+
 /// Adds decoded weights.
 #[inline(always)]
-unsafe fn add<L: Lanes, const R: usize, const N: usize>(
+pub(super) unsafe fn add<L: Lanes, const R: usize, const N: usize>(
     a: [f32; R],
     weights: [L; N],
     sums: &mut [[L; N]; R],
@@ -50,60 +63,6 @@ unsafe fn add<L: Lanes, const R: usize, const N: usize>(
         for (sum, weight) in sums.iter_mut().zip(weights) {
             // SAFETY: the caller's promise.
             *sum = unsafe { sum.multiply_add(L::splat(a), weight) };
-        }
-    }
-}
-
-/// Full precision.
-#[derive(Clone, Copy)]
-pub(super) struct Float32;
-
-impl Decoder for Float32 {
-    const VECTORS: usize = 8;
-    const BITS: usize = 32;
-
-    #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
-        codes: *const u8,
-        first: usize,
-        _: &[L; N],
-        a: [f32; R],
-        sums: &mut [[L; N]; R],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut weights = [L::splat(0.0); N];
-            for (j, weight) in weights.iter_mut().enumerate() {
-                *weight = L::load(codes.cast::<f32>().add((first + j) * 16));
-            }
-            add(a, weights, sums);
-        }
-    }
-}
-
-/// Signed bytes times a scale.
-#[derive(Clone, Copy)]
-pub(super) struct Int8;
-
-impl Decoder for Int8 {
-    const VECTORS: usize = 8;
-    const BITS: usize = 8;
-
-    #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
-        codes: *const u8,
-        first: usize,
-        scales: &[L; N],
-        a: [f32; R],
-        sums: &mut [[L; N]; R],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut weights = *scales;
-            for (j, weight) in weights.iter_mut().enumerate() {
-                *weight = L::integers(codes.cast::<i8>().add((first + j) * 16)).multiply(*weight);
-            }
-            add(a, weights, sums);
         }
     }
 }
@@ -121,7 +80,10 @@ impl<const DOWN: u32> SmallFloat<DOWN> {
 impl<const DOWN: u32> Decoder for SmallFloat<DOWN> {
     const VECTORS: usize = 8;
     const BITS: usize = 8;
+    /// Those that become infinite.
+    const SCALES: u32 = ((255 - Self::POWER) << 23) as u32;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         vector / 4 * 64 + lane * 4 + vector % 4
     }
@@ -134,13 +96,13 @@ impl<const DOWN: u32> Decoder for SmallFloat<DOWN> {
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        scales: &[L; N],
+        fits: &Fits<L, N>,
         a: [f32; R],
         sums: &mut [[L; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut weights = *scales;
+            let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
                 let words = L::words(codes.add((first + j) / 4 * 64));
                 let number = match j % 4 {
@@ -160,6 +122,8 @@ impl<const DOWN: u32> Decoder for SmallFloat<DOWN> {
 pub(super) trait Table: Copy {
     /// By code.
     const NUMBERS: [f32; 16];
+    /// Whether a zero point is taken from it.
+    const ZEROS: bool = false;
 }
 
 /// int4's.
@@ -180,6 +144,25 @@ impl Table for Float4 {
         [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 }
 
+/// uint4's.
+#[derive(Clone, Copy)]
+pub(super) struct Uint4;
+
+impl Table for Uint4 {
+    const NUMBERS: [f32; 16] =
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+    const ZEROS: bool = true;
+}
+
+/// q4_0's.
+#[derive(Clone, Copy)]
+pub(super) struct Offset;
+
+impl Table for Offset {
+    const NUMBERS: [f32; 16] =
+        [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+}
+
 /// Codes of four bits, looked up, times a scale.
 #[derive(Clone, Copy)]
 pub(super) struct FourBits<T>(std::marker::PhantomData<T>);
@@ -188,7 +171,9 @@ impl<T: Table> Decoder for FourBits<T> {
     const VECTORS: usize = 8;
     const BITS: usize = 4;
     const BEYOND: usize = 4;
+    const ZEROS: bool = T::ZEROS;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         lane * Self::VECTORS + vector
     }
@@ -197,7 +182,7 @@ impl<T: Table> Decoder for FourBits<T> {
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        scales: &[L; N],
+        fits: &Fits<L, N>,
         a: [f32; R],
         sums: &mut [[L; N]; R],
     ) {
@@ -205,23 +190,25 @@ impl<T: Table> Decoder for FourBits<T> {
         unsafe {
             let table = L::load(T::NUMBERS.as_ptr());
             let codes = codes.add(first / 2);
-            let mut weights = *scales;
+            let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
                 // What is a whole byte further is loaded, which costs less than to be shifted.
                 let words = L::words(codes.add(j / 2));
                 let words = if j % 2 == 0 { words } else { L::shift_right::<4>(words) };
-                *weight = table.look_up(words).multiply(*weight);
+                let number = table.look_up(words);
+                let number = if T::ZEROS { number.subtract(fits.zeros[j]) } else { number };
+                *weight = number.multiply(*weight);
             }
             add(a, weights, sums);
         }
     }
 }
 
-/// Bytes of which the lower four bits, or the upper, are a code with an offset of 8, times a scale.
+/// Bytes of which the lower four bits, or the upper, are a code, looked up, times a scale.
 #[derive(Clone, Copy)]
-pub(super) struct Nibbles<const UPPER: bool>;
+pub(super) struct Nibbles<T, const UPPER: bool>(std::marker::PhantomData<T>);
 
-impl<const UPPER: bool> Decoder for Nibbles<UPPER> {
+impl<T: Table, const UPPER: bool> Decoder for Nibbles<T, UPPER> {
     const VECTORS: usize = 8;
     const BITS: usize = 8;
 
@@ -229,16 +216,14 @@ impl<const UPPER: bool> Decoder for Nibbles<UPPER> {
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        scales: &[L; N],
+        fits: &Fits<L, N>,
         a: [f32; R],
         sums: &mut [[L; N]; R],
     ) {
-        const NUMBERS: [f32; 16] =
-            [-8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
         // SAFETY: the caller's promise.
         unsafe {
-            let table = L::load(NUMBERS.as_ptr());
-            let mut weights = *scales;
+            let table = L::load(T::NUMBERS.as_ptr());
+            let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
                 let words = L::bytes(codes.add((first + j) * 16));
                 let words = if UPPER { L::shift_right::<4>(words) } else { words };
@@ -261,6 +246,7 @@ impl Decoder for TwoBits {
     const BITS: usize = 2;
     const BEYOND: usize = 4;
 
+    #[inline(always)]
     fn column(vector: usize, lane: usize) -> usize {
         lane * Self::VECTORS + vector
     }
@@ -269,7 +255,7 @@ impl Decoder for TwoBits {
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        scales: &[L; N],
+        fits: &Fits<L, N>,
         a: [f32; R],
         sums: &mut [[L; N]; R],
     ) {
@@ -281,7 +267,7 @@ impl Decoder for TwoBits {
         unsafe {
             let (low, high) = (L::load(LOW.as_ptr()), L::load(HIGH.as_ptr()));
             let codes = codes.add(first / 4);
-            let mut weights = *scales;
+            let mut weights = fits.scales;
             let (low_a, high_a) = (low.multiply(L::splat(a[0])), high.multiply(L::splat(a[0])));
             for j in 0..N / 2 {
                 // Two codes are looked up with the same bits, by either half of them.
@@ -289,16 +275,58 @@ impl Decoder for TwoBits {
                 let words = if j % 2 == 0 { words } else { L::shift_right::<4>(words) };
                 let (even, odd) = (2 * j, 2 * j + 1);
                 if R == 1 {
-                    sums[0][even] = sums[0][even].multiply_add(low_a.look_up(words), scales[even]);
-                    sums[0][odd] = sums[0][odd].multiply_add(high_a.look_up(words), scales[odd]);
+                    sums[0][even] = sums[0][even].multiply_add(low_a.look_up(words), fits.scales[even]);
+                    sums[0][odd] = sums[0][odd].multiply_add(high_a.look_up(words), fits.scales[odd]);
                 } else {
-                    weights[even] = low.look_up(words).multiply(scales[even]);
-                    weights[odd] = high.look_up(words).multiply(scales[odd]);
+                    weights[even] = low.look_up(words).multiply(fits.scales[even]);
+                    weights[odd] = high.look_up(words).multiply(fits.scales[odd]);
                 }
             }
             if R > 1 {
                 add(a, weights, sums);
             }
+        }
+    }
+}
+
+/// Codes of two bits less a zero point, times a scale.
+#[derive(Clone, Copy)]
+pub(super) struct Uint2;
+
+impl Decoder for Uint2 {
+    const VECTORS: usize = 16;
+    const BITS: usize = 2;
+    const BEYOND: usize = 4;
+    const ZEROS: bool = true;
+
+    #[inline(always)]
+    fn column(vector: usize, lane: usize) -> usize {
+        lane * Self::VECTORS + vector
+    }
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        fits: &Fits<L, N>,
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        const LOW: [f32; 16] =
+            [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0];
+        const HIGH: [f32; 16] =
+            [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tables = [L::load(LOW.as_ptr()), L::load(HIGH.as_ptr())];
+            let codes = codes.add(first / 4);
+            let mut weights = fits.scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                let words = L::words(codes.add(j / 4));
+                let words = if j / 2 % 2 == 0 { words } else { L::shift_right::<4>(words) };
+                *weight = tables[j % 2].look_up(words).subtract(fits.zeros[j]).multiply(*weight);
+            }
+            add(a, weights, sums);
         }
     }
 }
@@ -320,13 +348,13 @@ impl Decoder for OneBit {
     unsafe fn step<L: Lanes, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        scales: &[L; N],
+        fits: &Fits<L, N>,
         a: [f32; R],
         sums: &mut [[L; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut weights = *scales;
+            let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
                 *weight = weight.turned_by(codes.add((first + j) * 2));
             }

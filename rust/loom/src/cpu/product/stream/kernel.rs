@@ -1,6 +1,6 @@
 //! The loop over groups of columns and over k.
 
-use super::decoders::Decoder;
+use super::decoders::{Decoder, Fits};
 use super::lanes::Lanes;
 
 /// Some rows of k of some groups of columns.
@@ -22,6 +22,8 @@ pub(super) struct Strip {
     pub a_depth: usize,
     /// Scales, lane by lane in the decoder's order.
     pub scales: *const f32,
+    /// Zero points likewise, where the decoder takes some.
+    pub zeros: *const f32,
     /// Sums likewise, row after row, ...
     pub sums: *mut f32,
     /// ... so far apart.
@@ -65,7 +67,13 @@ impl Strip {
                 let codes = self.codes.add(group * D::VECTORS * 2 * D::BITS);
                 for first in (0..D::VECTORS).step_by(N) {
                     let place = (group * D::VECTORS + first) * 16;
-                    let scales = std::array::from_fn(|j| L::load(self.scales.add(place + j * 16)));
+                    let fits = Fits {
+                        scales: std::array::from_fn(|j| L::load(self.scales.add(place + j * 16))),
+                        zeros: std::array::from_fn(|j| match D::ZEROS {
+                            true => L::load(self.zeros.add(place + j * 16)),
+                            false => L::splat(0.0),
+                        }),
+                    };
                     let sums_at = |i: usize, j: usize| self.sums.add(i * self.sums_row + place + j * 16);
                     let mut sums: [[L; N]; R] =
                         std::array::from_fn(|i| std::array::from_fn(|j| L::load(sums_at(i, j))));
@@ -79,7 +87,7 @@ impl Strip {
                         D::step(
                             codes,
                             first,
-                            &scales,
+                            &fits,
                             std::array::from_fn(|i| *a.wrapping_add(i * self.a_row)),
                             &mut sums,
                         );

@@ -2,6 +2,8 @@
 //!
 //! Wider in what it does than the batch kernels' vectors, and for `f32` alone.
 
+use crate::dtype::float16_to_f32;
+
 /// Sixteen `f32` in registers.
 ///
 /// # Safety
@@ -20,6 +22,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn multiply_add(self, a: Self, b: Self) -> Self;
     /// `self * b`, rounded once.
     unsafe fn multiply(self, b: Self) -> Self;
+    /// `self - b`, rounded once.
+    unsafe fn subtract(self, b: Self) -> Self;
     /// Says that the memory there will be read soon; any address will do.
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
@@ -34,8 +38,18 @@ pub(super) trait Lanes: Copy {
     unsafe fn small_float<const BYTE: u32, const DOWN: u32>(words: Self::Words) -> Self;
     /// Sixteen bytes as words.
     unsafe fn bytes(from: *const u8) -> Self::Words;
-    /// Sixteen bytes as integers.
+    /// Sixteen codes of 16 bits as words.
+    unsafe fn halves(from: *const u8) -> Self::Words;
+    /// Words as signed integers.
+    unsafe fn numbers(words: Self::Words) -> Self;
+    /// Sixteen signed bytes as integers.
     unsafe fn integers(from: *const i8) -> Self;
+    /// Sixteen signed integers of 16 bits.
+    unsafe fn integers16(from: *const u8) -> Self;
+    /// Sixteen numbers of binary16.
+    unsafe fn float16(from: *const u8) -> Self;
+    /// Sixteen numbers of bfloat16.
+    unsafe fn bfloat16(from: *const u8) -> Self;
     /// Two bytes' bits, the lowest first: the sign of those that are 1 turned round.
     unsafe fn turned_by(self, bits: *const u8) -> Self;
     /// 32 rows of 16 bytes, `offset` bytes after these addresses, as columns, written `stride` bytes apart.
@@ -83,6 +97,11 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn subtract(self, b: Self) -> Self {
+        Self(std::array::from_fn(|lane| self.0[lane] - b.0[lane]))
+    }
+
+    #[inline(always)]
     unsafe fn words(from: *const u8) -> [u32; 16] {
         // SAFETY: the caller's promise; bytes need no alignment.
         let bytes = unsafe { *from.cast::<[[u8; 4]; 16]>() };
@@ -112,9 +131,38 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    unsafe fn halves(from: *const u8) -> [u32; 16] {
+        // SAFETY: the caller's promise; bytes need no alignment.
+        unsafe { *from.cast::<[[u8; 2]; 16]>() }.map(|half| u32::from(u16::from_le_bytes(half)))
+    }
+
+    #[inline(always)]
+    unsafe fn numbers(words: [u32; 16]) -> Self {
+        Self(words.map(|word| word as i32 as f32))
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         // SAFETY: the caller's promise; bytes need no alignment.
         Self(unsafe { *from.cast::<[i8; 16]>() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn integers16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Self::halves(from) }.map(|half| f32::from(half as i16)))
+    }
+
+    #[inline(always)]
+    unsafe fn float16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Self::halves(from) }.map(|half| float16_to_f32(half as u16)))
+    }
+
+    #[inline(always)]
+    unsafe fn bfloat16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Self::halves(from) }.map(|half| f32::from_bits(half << 16)))
     }
 
     #[inline(always)]

@@ -5,11 +5,13 @@
 //! order of k, so the bits are those of every other way through the product.
 
 mod blocks;
+mod decoded;
 mod decoders;
 mod kernel;
 mod lanes;
 #[cfg(test)]
 mod tests;
+mod whole;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -19,13 +21,21 @@ use super::{Epilogue, Output, Start};
 use crate::Buffer;
 use crate::cpu::{Isa, Level, Pool};
 use crate::dtype::{DType, Granularity, Packing};
-use decoders::{Decoder, Float4, Float32, FourBits, Int4, Int8, OneBit, SmallFloat, TwoBits};
+use decoders::{Decoder, Float4, FourBits, Int4, OneBit, SmallFloat, TwoBits, Uint2, Uint4};
 use kernel::Strip;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ops::Range;
+use whole::{BFloat16, Float16, Float32, Int8, Int16, Uint8, Uint16, Whole};
 
-/// The most rows that are served so.
-pub(super) const ROWS: usize = 8;
+/// The most rows that are served so: of plain numbers, ...
+const PLAIN_ROWS: usize = 8;
+/// ... of codes, which are decoded again for every few rows, ...
+const CODED_ROWS: usize = 24;
+/// ... and of blocks, which are turned round only once.
+pub(super) const ROWS: usize = 48;
+/// Rows that meet the same decoded codes.
+const TOGETHER: usize = 4;
 /// The fewest columns that are worth it.
 const COLUMNS: usize = 32;
 /// Bytes of codes that are worked on while as many are fetched: both stay in the first-level cache.
@@ -44,6 +54,18 @@ pub struct Streamed<'a> {
     packing: Packing,
     bytes: &'a [u8],
     scales: &'a [f32],
+    way: Way,
+}
+
+/// How codes become terms of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Row by row, in registers.
+    Rows,
+    /// Turned round first, block by block.
+    Blocks,
+    /// Decoded first, run by run: types of more bits than memory is worth, and rows that begin within a byte.
+    Decoded,
 }
 
 /// A few rows of C, some columns wide, and the left operand's rows.
@@ -90,8 +112,15 @@ unsafe fn enter<D: Decoder>(isa: Isa, strip: Strip, rows: usize) {
 macro_rules! with_decoder {
     ($dtype:expr, $decoder:ident => $then:expr, else $otherwise:expr) => {
         match $dtype {
-            DType::Float32 => with_decoder!(@ Float32, $decoder, $then),
-            DType::Int8 => with_decoder!(@ Int8, $decoder, $then),
+            DType::Float32 => with_decoder!(@ Whole<Float32>, $decoder, $then),
+            DType::Float16 => with_decoder!(@ Whole<Float16>, $decoder, $then),
+            DType::BFloat16 => with_decoder!(@ Whole<BFloat16>, $decoder, $then),
+            DType::Int16 => with_decoder!(@ Whole<Int16>, $decoder, $then),
+            DType::Int8 => with_decoder!(@ Whole<Int8>, $decoder, $then),
+            DType::Uint16 => with_decoder!(@ Whole<Uint16>, $decoder, $then),
+            DType::Uint8 => with_decoder!(@ Whole<Uint8>, $decoder, $then),
+            DType::Uint4 => with_decoder!(@ FourBits<Uint4>, $decoder, $then),
+            DType::Uint2 => with_decoder!(@ Uint2, $decoder, $then),
             DType::Float8E4M3 => with_decoder!(@ SmallFloat<4>, $decoder, $then),
             DType::Float8E5M2 => with_decoder!(@ SmallFloat<3>, $decoder, $then),
             DType::Int4 => with_decoder!(@ FourBits<Int4>, $decoder, $then),
@@ -108,16 +137,18 @@ macro_rules! with_decoder {
 }
 
 impl<'a> Streamed<'a> {
-    /// The operand, if there is a kernel for how it is packed.
+    /// The operand, if it has columns enough.
     pub(super) fn new(packing: Packing, bytes: &'a [u8], scales: &'a [f32]) -> Option<Self> {
-        let own = Self { packing, bytes, scales };
         if packing.channels < COLUMNS || packing.rows == 0 {
             return None;
         }
-        if matches!(packing.dtype, DType::Q4_0 | DType::Q8_0) {
-            return Some(own);
+        let mut own = Self { packing, bytes, scales, way: Way::Decoded };
+        if packing.dtype.is_block_format() {
+            own.way = Way::Blocks;
+        } else if with_decoder!(packing.dtype, D => own.is_served::<D>(), else false) {
+            own.way = Way::Rows;
         }
-        with_decoder!(packing.dtype, D => own.is_served::<D>().then_some(own), else None)
+        Some(own)
     }
 
     /// A plain matrix, row after row.
@@ -127,8 +158,17 @@ impl<'a> Streamed<'a> {
 
     /// Whether rows begin with whole bytes, and scales are such that the decoder can do with them.
     fn is_served<D: Decoder>(&self) -> bool {
+        // All are looked at, without a branch: a comparison of bits is one of magnitudes.
+        let fine = |scale: &f32| scale.to_bits() & 0x7FFF_FFFF < D::SCALES;
+        let within = |zero: &f32| u64::from(zero.to_bits()) < 1 << D::BITS.min(63);
         (self.packing.channels * D::BITS).is_multiple_of(8)
-            && self.scales.iter().all(|scale| D::scale(*scale).is_finite())
+            && match D::ZEROS {
+                false => self.scales.iter().fold(true, |all, scale| all & fine(scale)),
+                true => {
+                    let fits = self.scales.chunks_exact(2);
+                    fits.fold(true, |all, fit| all & fine(&fit[0]) & within(&fit[1]))
+                }
+            }
     }
 
     pub(super) fn extents(&self) -> (usize, usize) {
@@ -137,15 +177,31 @@ impl<'a> Streamed<'a> {
 
     /// Columns that a task is a multiple of.
     fn group(&self) -> usize {
-        with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS)
+        match self.way {
+            Way::Rows => with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS),
+            Way::Blocks => blocks::COLUMNS,
+            Way::Decoded => decoded::GROUP,
+        }
     }
 
-    /// Columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread reads
-    /// follow each other in memory, the faster they come.
-    fn cut(&self, threads: usize) -> usize {
+    /// The most rows for which this is the fastest way.
+    fn most_rows(&self) -> usize {
+        match (self.packing.dtype, self.way) {
+            (DType::Float32, _) => PLAIN_ROWS,
+            (_, Way::Blocks) => ROWS,
+            _ => CODED_ROWS,
+        }
+    }
+
+    /// Rows and columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread
+    /// reads follow each other in memory, the faster they come.
+    fn cut(&self, rows: usize, threads: usize) -> (usize, usize) {
         let (k, n) = self.extents();
-        let wanted = (k * n / TASK).clamp(1, threads);
-        n.div_ceil(wanted).next_multiple_of(self.group())
+        let wanted = (rows * k * n / TASK).clamp(1, threads);
+        let width = n.div_ceil(wanted).next_multiple_of(self.group());
+        // Codes are decoded once more for other rows.
+        let down = (wanted / n.div_ceil(width)).clamp(1, rows.div_ceil(2 * TOGETHER));
+        (rows.div_ceil(down).next_multiple_of(TOGETHER).min(rows), width)
     }
 
     /// # Safety
@@ -155,11 +211,15 @@ impl<'a> Streamed<'a> {
         let mut scratch = SCRATCH.take();
         // SAFETY: the caller's promise.
         unsafe {
-            with_decoder!(
-                self.packing.dtype,
-                D => self.rows::<D>(isa, piece, &mut scratch),
-                else blocks::run(isa, &self.packing, self.bytes, piece, &mut scratch)
-            );
+            match self.way {
+                Way::Rows => with_decoder!(
+                    self.packing.dtype,
+                    D => self.rows::<D>(isa, piece, &mut scratch),
+                    else unreachable!("{} is not read row by row", self.packing.dtype)
+                ),
+                Way::Blocks => blocks::run(isa, &self.packing, self.bytes, piece, &mut scratch),
+                Way::Decoded => decoded::run(isa, self, piece, &mut scratch),
+            }
         }
         SCRATCH.set(scratch);
     }
@@ -184,12 +244,13 @@ impl<'a> Streamed<'a> {
         };
         let copied = (depth - inside).min(at_once);
 
-        let floats = (piece.rows + 1) * lanes;
+        let floats = (piece.rows + if D::ZEROS { 2 } else { 1 }) * lanes;
         let scratch = room(scratch, floats + copied * padded / 4);
         let (floats, copies) = scratch.split_at_mut(floats);
-        let (scales, sums) = floats.split_at_mut(lanes);
+        let (sums, fits) = floats.split_at_mut(piece.rows * lanes);
+        let (scales, zeros) = fits.split_at_mut(lanes);
         let copies: &mut [u8] = bytemuck::cast_slice_mut(copies);
-        let order = Order { columns: piece.columns.clone(), vectors: D::VECTORS, column: D::column };
+        let order = Order::<D>::of(piece.columns.clone());
         // SAFETY: the caller's promise.
         unsafe { order.read(piece, sums) };
 
@@ -199,6 +260,9 @@ impl<'a> Streamed<'a> {
             let (group, end) = self.scales_at(done);
             if filled != Some(group) {
                 order.fill(scales, |column| D::scale(self.scale(group, column)));
+                if D::ZEROS {
+                    order.fill(zeros, |column| self.zero(group, column));
+                }
                 filled = Some(group);
             }
             let mut some = at_once.min(end - done);
@@ -222,6 +286,7 @@ impl<'a> Streamed<'a> {
                 a_row: piece.left.row,
                 a_depth: piece.left.depth,
                 scales: scales.as_ptr(),
+                zeros: zeros.as_ptr(),
                 sums: sums.as_mut_ptr(),
                 sums_row: lanes,
                 ahead,
@@ -246,13 +311,26 @@ impl<'a> Streamed<'a> {
         }
     }
 
+    /// The place of a column's scale.
+    fn fit(&self, group: usize, column: usize) -> usize {
+        let number = match self.packing.granularity {
+            Granularity::Unscaled | Granularity::Tensor => 0,
+            Granularity::Channel => column,
+            Granularity::Block(_) => group * self.packing.channels + column,
+        };
+        number * self.packing.group_words()
+    }
+
     fn scale(&self, group: usize, column: usize) -> f32 {
         match self.packing.granularity {
             Granularity::Unscaled => 1.0,
-            Granularity::Tensor => self.scales[0],
-            Granularity::Channel => self.scales[column],
-            Granularity::Block(_) => self.scales[group * self.packing.channels + column],
+            _ => self.scales[self.fit(group, column)],
         }
+    }
+
+    /// The zero point, of a type that has one.
+    fn zero(&self, group: usize, column: usize) -> f32 {
+        self.scales[self.fit(group, column) + 1].to_bits() as f32
     }
 }
 
@@ -265,20 +343,23 @@ fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
 }
 
 /// Which column each lane of the sums stands for.
-struct Order {
+struct Order<D> {
     columns: Range<usize>,
-    vectors: usize,
-    column: fn(usize, usize) -> usize,
+    _decoder: PhantomData<D>,
 }
 
-impl Order {
+impl<D: Decoder> Order<D> {
+    fn of(columns: Range<usize>) -> Self {
+        Self { columns, _decoder: PhantomData }
+    }
+
     /// Calls with each lane's number and its column, where it has one, counted from the piece's first.
     #[inline(always)]
     fn each(&self, mut with: impl FnMut(usize, Option<usize>)) {
-        let group = self.vectors * 16;
+        let group = D::VECTORS * 16;
         for first in (0..self.columns.len()).step_by(group) {
             for place in 0..group {
-                let column = first + (self.column)(place / 16, place % 16);
+                let column = first + D::column(place / 16, place % 16);
                 with(first + place, (column < self.columns.len()).then_some(column));
             }
         }
@@ -330,13 +411,14 @@ impl Order {
     }
 }
 
-/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not.
+/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not, or has too
+/// many.
 pub(super) fn product(
     isa: Isa,
     pool: Option<&Pool>,
     a: &dyn PanelSource<f32>,
     b: Streamed<'_>,
-    start: Start,
+    start_from: Start,
     epilogue: &dyn Epilogue<f32>,
     c: &Output<'_, f32>,
 ) -> bool {
@@ -344,33 +426,34 @@ pub(super) fn product(
     let Some(left) = a.in_place() else { return false };
     let (m, k) = (PanelSource::lanes(&left), PanelSource::depth(&left));
     assert_eq!((m, k, n), (c.rows, depth, c.columns), "A[m, k], B[k, n] and C[m, n] do not fit each other");
-    let width = b.cut(pool.map_or(1, Pool::threads));
+    if c.rows == 0 || c.rows > b.most_rows() {
+        return c.rows == 0;
+    }
+    let (height, width) = b.cut(c.rows, pool.map_or(1, Pool::threads));
+    let across = n.div_ceil(width);
     let task = |task: usize| {
-        let columns = task * width..n.min((task + 1) * width);
+        let (first, start) = (task / across * height, task % across * width);
+        let (rows, columns) = (first..c.rows.min(first + height), start..n.min(start + width));
+        let at = |row: usize| c.data.wrapping_add(row * c.row_stride + columns.start);
         let piece = Piece {
-            rows: c.rows,
+            rows: rows.len(),
             columns: columns.clone(),
-            left: Left { a: left.at(0, 0), row: left.lane_stride(), depth: left.depth_stride() },
-            c: c.data.wrapping_add(columns.start),
+            left: Left { a: left.at(0, rows.start), row: left.lane_stride(), depth: left.depth_stride() },
+            c: at(rows.start),
             c_row: c.row_stride,
-            accumulate: start == Start::Continue,
+            accumulate: start_from == Start::Continue,
         };
-        // SAFETY: within the operands' and C's extents, as asserted, and tasks' columns do not overlap.
+        // SAFETY: within the operands' and C's extents, as asserted, and tasks' parts do not overlap.
         unsafe { b.run(isa, &piece) };
         if !epilogue.is_none() {
-            for row in 0..c.rows {
+            for row in rows {
                 // SAFETY: part of a row of C, and this task's own.
-                let piece = unsafe {
-                    std::slice::from_raw_parts_mut(
-                        c.data.add(row * c.row_stride + columns.start),
-                        columns.len(),
-                    )
-                };
+                let piece = unsafe { std::slice::from_raw_parts_mut(at(row), columns.len()) };
                 epilogue.apply(isa, row, columns.start, piece);
             }
         }
     };
-    let tasks = n.div_ceil(width);
+    let tasks = across * c.rows.div_ceil(height);
     match pool {
         Some(pool) => pool.run(tasks, &task),
         None => (0..tasks).for_each(task),

@@ -1,5 +1,6 @@
 //! Products of a few rows against the three plain loops over decoded weights, bit for bit.
 
+use super::Way;
 use crate::cpu::product::tests::{bits, machines, numbers};
 use crate::cpu::product::{
     Bias, NoEpilogue, Output, PackedPanels, PanelSource, Start, Strided, product, product_reference,
@@ -8,20 +9,10 @@ use crate::cpu::product::{
 use crate::dtype::{DType, Granularity, Packing};
 use proptest::prelude::*;
 
-/// The types that have kernels of their own.
-const STREAMED: [DType; 11] = [
-    DType::Float32,
-    DType::Int8,
-    DType::Float8E4M3,
-    DType::Float8E5M2,
-    DType::Int4,
-    DType::Float4E2M1,
-    DType::Int2,
-    DType::Ternary,
-    DType::Binary,
-    DType::Q4_0,
-    DType::Q8_0,
-];
+/// Every type; float32 is read in place elsewhere.
+fn types() -> Vec<DType> {
+    DType::all().collect()
+}
 
 struct Packed {
     packing: Packing,
@@ -62,12 +53,12 @@ fn check(packed: &Packed, m: usize, start: Start, row_gap: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 160, ..ProptestConfig::default() })]
 
     #[test]
     fn a_few_rows_of_packed_types_are_their_decoded_values(
-        dtype in 0..STREAMED.len(),
-        (m, k, n) in (1..10_usize, 1..90_usize, prop_oneof![1..700_usize, (4..90_usize).prop_map(|n| n * 8)]),
+        dtype in 0..types().len(),
+        (m, k, n) in (prop_oneof![4 => 1..10_usize, 1 => 10..70_usize], 1..90_usize, prop_oneof![1..700_usize, (4..90_usize).prop_map(|n| n * 8)]),
         granularity in prop_oneof![
             2 => Just(None),
             1 => Just(Some(Granularity::Tensor)),
@@ -76,7 +67,7 @@ proptest! {
         continues in any::<bool>(),
         row_gap in 0..3_usize,
     ) {
-        let dtype = STREAMED[dtype];
+        let dtype = types()[dtype];
         let granularity = dtype.granularity(granularity).unwrap_or(dtype.row().granularity);
         let packed = Packed::new(Packing::new(dtype, k, n).with(granularity), (k * 1000 + n) as u64);
         check(&packed, m, if continues { Start::Continue } else { Start::Zero }, row_gap);
@@ -85,9 +76,11 @@ proptest! {
 
 /// Shapes that are cut into tasks and blocks of k.
 #[test]
-fn large_shapes_of_all_streamed_types_are_their_decoded_values() {
-    for dtype in STREAMED {
-        for (m, k, n) in [(1, 1100, 1304), (3, 700, 520), (8, 301, 264)] {
+fn large_shapes_of_all_types_are_their_decoded_values() {
+    for dtype in types() {
+        for (m, k, n) in
+            [(1, 1100, 1304), (3, 700, 520), (8, 301, 264), (1, 77, 523), (9, 301, 264), (64, 70, 341)]
+        {
             check(&Packed::new(Packing::new(dtype, k, n), 5), m, Start::Zero, 0);
         }
     }
@@ -96,17 +89,25 @@ fn large_shapes_of_all_streamed_types_are_their_decoded_values() {
 /// Every byte there is, also those that encoding does not make.
 #[test]
 fn every_code_decodes_as_elsewhere() {
-    for dtype in STREAMED.into_iter().filter(|dtype| *dtype != DType::Float32) {
+    for dtype in types() {
         let mut packed = Packed::new(Packing::new(dtype, 64, 512), 3);
         for (index, byte) in packed.bytes.iter_mut().enumerate() {
             *byte = (index * 7 + index / 256) as u8;
         }
-        if dtype.is_block_format() {
-            // Any scale but infinity and NaN.
-            let block = packed.bytes.len() / (2 * 512);
-            packed.bytes.chunks_exact_mut(block).for_each(|block| block[1] &= 0xBF);
+        // Any scale, and any wide float, but infinity and NaN.
+        let (size, highest) = match dtype {
+            DType::Q4_0 | DType::Q8_0 => (packed.bytes.len() / (2 * 512), 1),
+            DType::MxFp8E4M3 | DType::MxFp8E5M2 | DType::MxFp4 => (packed.bytes.len() / (2 * 512), 0),
+            DType::Float16 | DType::BFloat16 => (2, 1),
+            DType::Float32 => (4, 3),
+            DType::Float64 => (8, 7),
+            _ => (1, 0),
+        };
+        if size > 1 {
+            packed.bytes.chunks_exact_mut(size).for_each(|code| code[highest] &= 0xBF);
         }
         check(&packed, 2, Start::Zero, 0);
+        check(&packed, 17, Start::Zero, 0);
     }
 }
 
@@ -114,9 +115,11 @@ fn every_code_decodes_as_elsewhere() {
 #[test]
 fn special_activations_and_scales_are_the_references() {
     let special = [0.0, -0.0, 1e-42, -1e-42, 1e38, -1e38, f32::INFINITY, 1.0, f32::MIN_POSITIVE];
-    for dtype in STREAMED.into_iter().filter(|dtype| *dtype != DType::Float32) {
+    for dtype in types() {
         let mut packed = Packed::new(Packing::new(dtype, 9, 128), 8);
-        for (scale, by) in packed.scales.iter_mut().zip([1e-40_f32, 1e-30, 1.0, 1e20].into_iter().cycle()) {
+        let words = packed.packing.group_words().max(1);
+        let scales = packed.scales.iter_mut().step_by(words);
+        for (scale, by) in scales.zip([1e-40_f32, 1e-30, 1.0, 1e20].into_iter().cycle()) {
             *scale *= by;
         }
         for turn in 0..9 {
@@ -136,10 +139,34 @@ fn special_activations_and_scales_are_the_references() {
     }
 }
 
+/// Zero points that no code stands for, which files may hold.
 #[test]
-fn types_with_kernels_are_streamed() {
-    for dtype in STREAMED.into_iter().filter(|dtype| *dtype != DType::Float32) {
-        let packed = Packed::new(Packing::new(dtype, 40, 64), 1);
-        assert!(PanelSource::<f32>::streamed(&packed.panels()).is_some(), "{dtype}");
+fn zero_points_beyond_the_codes_are_the_references() {
+    for dtype in [DType::Uint2, DType::Uint4, DType::Uint8, DType::Uint16, DType::Uint32, DType::Uint64] {
+        for zero in [3u32, 200, 70_000, 1 << 31, u32::MAX] {
+            let mut packed = Packed::new(Packing::new(dtype, 40, 64), 1);
+            let words = packed.packing.group_words();
+            packed.scales.chunks_exact_mut(words).skip(7).for_each(|fit| fit[1] = f32::from_bits(zero));
+            check(&packed, 2, Start::Zero, 0);
+        }
     }
+}
+
+#[test]
+fn types_are_read_row_by_row_where_they_can_be() {
+    let way = |dtype: DType, channels: usize| {
+        let packed = Packed::new(Packing::new(dtype, 40, channels), 1);
+        PanelSource::<f32>::streamed(&packed.panels()).map(|streamed| streamed.way)
+    };
+    for dtype in DType::all() {
+        let expected = match dtype.row().bits {
+            _ if dtype.is_block_format() => Way::Blocks,
+            64 => Way::Decoded,
+            32 if dtype != DType::Float32 => Way::Decoded,
+            _ => Way::Rows,
+        };
+        assert_eq!(way(dtype, 64), Some(expected), "{dtype}");
+        assert_eq!(way(dtype, 31), None, "{dtype}");
+    }
+    assert_eq!(way(DType::Int4, 65), Some(Way::Decoded));
 }

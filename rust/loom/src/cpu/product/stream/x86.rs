@@ -45,6 +45,11 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn subtract(self, b: Self) -> Self {
+        Self(trust! { _mm512_sub_ps(self.0, b.0) })
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(from: *const u8) {
         trust! { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
     }
@@ -84,8 +89,33 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn halves(from: *const u8) -> __m512i {
+        trust! { _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn numbers(words: __m512i) -> Self {
+        trust! { Self(_mm512_cvtepi32_ps(words)) }
+    }
+
+    #[inline(always)]
     unsafe fn integers(from: *const i8) -> Self {
         trust! { Self(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
+    }
+
+    #[inline(always)]
+    unsafe fn integers16(from: *const u8) -> Self {
+        trust! { Self(_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(from.cast())))) }
+    }
+
+    #[inline(always)]
+    unsafe fn float16(from: *const u8) -> Self {
+        trust! { Self(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn bfloat16(from: *const u8) -> Self {
+        trust! { Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(Self::halves(from)))) }
     }
 
     #[inline(always)]
@@ -139,6 +169,11 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn subtract(self, b: Self) -> Self {
+        trust! { Self(_mm256_sub_ps(self.0, b.0), _mm256_sub_ps(self.1, b.1)) }
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(from: *const u8) {
         trust! { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
     }
@@ -189,6 +224,57 @@ impl Lanes for Avx2 {
         trust! {
             let [left, right] = [0, 8].map(|i| _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.add(i).cast())));
             (left, right)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> Self::Words {
+        trust! {
+            let [left, right] = [0, 16].map(|i| _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(i).cast())));
+            (left, right)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn numbers((low, high): Self::Words) -> Self {
+        trust! { Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)) }
+    }
+
+    #[inline(always)]
+    unsafe fn integers16(from: *const u8) -> Self {
+        trust! {
+            let [left, right] = [0, 16]
+                .map(|i| _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(from.add(i).cast()))));
+            Self(left, right)
+        }
+    }
+
+    /// As [`float16_to_f32`](crate::dtype::float16_to_f32) does it: the instruction that does is not of AVX2.
+    #[inline(always)]
+    unsafe fn float16(from: *const u8) -> Self {
+        trust! {
+            let (low, high) = Self::halves(from);
+            let [left, right] = [low, high].map(|half| {
+                let magnitude = _mm256_slli_epi32::<13>(_mm256_and_si256(half, _mm256_set1_epi32(0x7FFF)));
+                let power = _mm256_set1_ps(f32::from_bits((127 + 112) << 23));
+                let scaled = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), power);
+                let special = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x0F7F_FFFF));
+                let beyond = _mm256_or_si256(magnitude, _mm256_set1_epi32(0x7F80_0000));
+                let number =
+                    _mm256_blendv_ps(scaled, _mm256_castsi256_ps(beyond), _mm256_castsi256_ps(special));
+                let sign = _mm256_slli_epi32::<16>(_mm256_and_si256(half, _mm256_set1_epi32(0x8000)));
+                _mm256_or_ps(number, _mm256_castsi256_ps(sign))
+            });
+            Self(left, right)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bfloat16(from: *const u8) -> Self {
+        trust! {
+            let (low, high) = Self::halves(from);
+            let [left, right] = [low, high].map(|half| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(half)));
+            Self(left, right)
         }
     }
 

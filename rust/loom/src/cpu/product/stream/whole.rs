@@ -1,0 +1,95 @@
+//! Types whose codes are whole bytes, sixteen of which are a vector's lanes as they lie in memory.
+
+use super::decoders::{Decoder, Fits, add};
+use super::lanes::Lanes;
+use std::marker::PhantomData;
+
+/// A type with whole bytes to a code.
+pub(super) trait Codes: Copy {
+    /// Bits of a code.
+    const BITS: usize;
+    /// Whether numbers are multiplied by a scale, ...
+    const SCALED: bool = true;
+    /// ... and less a zero point before.
+    const ZEROS: bool = false;
+
+    /// The numbers of sixteen codes.
+    ///
+    /// # Safety
+    /// As [`Lanes`].
+    unsafe fn numbers<L: Lanes>(from: *const u8) -> L;
+}
+
+/// How such a type is decoded.
+#[derive(Clone, Copy)]
+pub(super) struct Whole<C>(PhantomData<C>);
+
+impl<C: Codes> Decoder for Whole<C> {
+    const VECTORS: usize = 8;
+    const BITS: usize = C::BITS;
+    const ZEROS: bool = C::ZEROS;
+
+    #[inline(always)]
+    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+        codes: *const u8,
+        first: usize,
+        fits: &Fits<L, N>,
+        a: [f32; R],
+        sums: &mut [[L; N]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut weights = fits.scales;
+            for (j, weight) in weights.iter_mut().enumerate() {
+                let number: L = C::numbers(codes.add((first + j) * 2 * C::BITS));
+                let number = if C::ZEROS { number.subtract(fits.zeros[j]) } else { number };
+                *weight = if C::SCALED { number.multiply(*weight) } else { number };
+            }
+            add(a, weights, sums);
+        }
+    }
+}
+
+macro_rules! codes {
+    ($name:ident, $bits:literal, $scaled:literal, $zeros:literal, $lanes:ident, $from:ident => $numbers:expr,
+     $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Clone, Copy)]
+        pub(super) struct $name;
+
+        impl Codes for $name {
+            const BITS: usize = $bits;
+            const SCALED: bool = $scaled;
+            const ZEROS: bool = $zeros;
+
+            #[inline(always)]
+            unsafe fn numbers<$lanes: Lanes>($from: *const u8) -> $lanes {
+                // SAFETY: the caller's promise.
+                unsafe { $numbers }
+            }
+        }
+    };
+}
+
+codes!(Float32, 32, false, false, L, from => L::load(from.cast()), "Full precision.");
+codes!(Float16, 16, false, false, L, from => L::float16(from), "binary16.");
+codes!(BFloat16, 16, false, false, L, from => L::bfloat16(from), "The upper half of a number's bits.");
+codes!(Int16, 16, true, false, L, from => L::integers16(from), "Signed integers of 16 bits.");
+codes!(Int8, 8, true, false, L, from => L::integers(from.cast()), "Signed bytes.");
+codes!(Uint16, 16, true, true, L, from => L::numbers(L::halves(from)), "Integers of 16 bits.");
+codes!(Uint8, 8, true, true, L, from => L::numbers(L::bytes(from)), "Bytes.");
+codes!(E4M3, 8, true, false, L, from => small_float::<L, 4>(from), "Floats of 4 bits of exponent.");
+codes!(E5M2, 8, true, false, L, from => small_float::<L, 3>(from), "Floats of 5 bits of exponent.");
+
+/// Small floats whose sign and exponent are `DOWN` bits (but for the sign), exactly.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn small_float<L: Lanes, const DOWN: u32>(from: *const u8) -> L {
+    let power: u32 = if DOWN == 4 { 120 } else { 112 };
+    // SAFETY: the caller's promise.
+    unsafe {
+        L::small_float::<0, DOWN>(L::bytes(from)).multiply(L::splat(f32::from_bits((power + 127) << 23)))
+    }
+}
