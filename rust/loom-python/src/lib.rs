@@ -5,9 +5,11 @@ use pyo3::prelude::*;
 mod arrays;
 mod device;
 mod error;
+mod figures;
 mod mesh;
 mod network;
 mod session;
+mod shared;
 mod training;
 mod tween;
 
@@ -23,9 +25,9 @@ mod _native {
     #[pymodule_export]
     use super::mesh::{Mesh, Stepper};
     #[pymodule_export]
-    use super::network::Network;
-    #[pymodule_export]
     use super::session::Session;
+    #[pymodule_export]
+    use super::shared::Network;
     #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient};
     #[pymodule_export]

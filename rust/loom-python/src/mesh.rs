@@ -2,7 +2,7 @@
 
 use crate::arrays::{RealArray, TargetArray, to_numpy};
 use crate::error::{PyError, detached};
-use crate::network::Network;
+use crate::shared::Network;
 use crate::training::parse;
 use loom::io::SaveOptions;
 use loom::mesh::{Given, Mesh as Engine, Sample, Stepper as EngineStepper, SteppingConfig};

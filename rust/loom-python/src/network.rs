@@ -1,23 +1,17 @@
-//! `loom._native.Network`: the engine's network behind a lock.
+//! What `loom._native.Network` can do.
 
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{PyError, detached};
+use crate::figures::{PackedArrays, gradient_dict, layer_dicts, packed_arrays};
+use crate::shared::{At, Network, split};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
-use loom::network::{GradientStatistics, LayerStatistics, LayerValue, Numerics, PackedParameter};
-use numpy::{PyArray1, PyArrayMethods};
+use loom::network::{LayerValue, Numerics};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
-
-/// Depth, row, column and place in the cell.
-pub type At = [usize; 4];
-
-/// Numeric type, granularity, codes, scales and zero points.
-type PackedArrays = (&'static str, String, Py<PyAny>, Py<PyAny>, Py<PyAny>);
 
 /// The largest magnitude, the percentage, that percentile, and the mean square of each feature.
 type RangeArrays = (f64, f64, f64, Py<PyAny>);
@@ -25,134 +19,10 @@ type RangeArrays = (f64, f64, f64, Py<PyAny>);
 /// The figures of every layer in one forward pass.
 type Figures = Vec<Py<PyDict>>;
 
-/// A network; calls that change it exclude each other, and raise instead of waiting.
-#[pyclass(frozen, module = "loom._native")]
-pub struct Network {
-    engine: RwLock<Engine>,
-    /// Those who are bringing weights back from a GPU now, and those who ever did.
-    settling: AtomicUsize,
-    settled: AtomicUsize,
-}
-
-/// Counts one who is bringing weights back.
-struct Settling<'a>(&'a Network);
-
-impl<'a> Settling<'a> {
-    fn begin(network: &'a Network) -> Self {
-        network.settling.fetch_add(1, Ordering::SeqCst);
-        Self(network)
-    }
-}
-
-impl Drop for Settling<'_> {
-    fn drop(&mut self) {
-        self.0.settled.fetch_add(1, Ordering::SeqCst);
-        self.0.settling.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn busy() -> PyErr {
-    PyError::from(loom::Error::State(
-        "the network is in use: it is training or being changed by another thread; wait for that to end"
-            .into(),
-    ))
-    .into()
-}
-
-impl Network {
-    /// An engine's network.
-    pub fn new(engine: Engine) -> Self {
-        Self { engine: RwLock::new(engine), settling: AtomicUsize::new(0), settled: AtomicUsize::new(0) }
-    }
-
-    /// The network, shared with other readers.
-    pub fn read(&self) -> PyResult<RwLockReadGuard<'_, Engine>> {
-        loop {
-            let settled = self.settled.load(Ordering::SeqCst);
-            match self.engine.try_read() {
-                Ok(guard) => return Ok(guard),
-                // The engine puts everything back in its place before a panic leaves it.
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                // Another reader is only bringing weights back from a GPU, which does not take long.
-                Err(TryLockError::WouldBlock)
-                    if self.settling.load(Ordering::SeqCst) > 0
-                        || self.settled.load(Ordering::SeqCst) != settled =>
-                {
-                    std::thread::yield_now();
-                }
-                Err(TryLockError::WouldBlock) => return Err(busy()),
-            }
-        }
-    }
-
-    /// Brings what is newer on a GPU back, where nobody else uses the network: whatever is read
-    /// after that need not be fetched each by itself.
-    fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        if self.read()?.is_synchronized() {
-            return Ok(());
-        }
-        detached(py, || {
-            // Dropped after the lock, so that nobody takes this for training.
-            let _settling = Settling::begin(self);
-            match self.engine.try_write() {
-                Ok(mut engine) => engine.synchronize(),
-                Err(_) => Ok(()),
-            }
-        })
-    }
-
-    /// The network, exclusively.
-    pub fn write(&self) -> PyResult<RwLockWriteGuard<'_, Engine>> {
-        match self.engine.try_write() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(busy()),
-        }
-    }
-
-    /// Changes the network; nobody else uses it meanwhile.
-    pub fn change<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut Engine) -> loom::Result<T> + Send,
-    ) -> PyResult<T> {
-        let mut guard = self.write()?;
-        let engine = &mut *guard;
-        detached(py, move || work(engine))
-    }
-
-    /// Looks at the network once it is built; only the building excludes others.
-    pub fn look_built<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
-    ) -> PyResult<T> {
-        let built = self.read()?.layers().all(|placed| placed.output_shape().is_some());
-        if !built {
-            self.change(py, Engine::build)?;
-        }
-        self.look(py, work)
-    }
-
-    fn look<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
-    ) -> PyResult<T> {
-        let guard = self.read()?;
-        let engine = &*guard;
-        detached(py, move || work(engine))
-    }
-}
-
 fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
     let config =
         serde_json::from_str(layer).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
     Ok(loom::layers::from_config(&config).map_err(PyError::from)?)
-}
-
-pub fn split(at: At) -> ([usize; 3], usize) {
-    ([at[0], at[1], at[2]], at[3])
 }
 
 #[pymethods]
@@ -488,31 +358,7 @@ impl Network {
     fn packed_parameter(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Option<PackedArrays>> {
         let (cell, layer) = split(at);
         let found = self.change(py, move |engine| engine.packed_parameter(cell, layer, name))?;
-        let Some(PackedParameter { packing, bytes, scales }) = found else { return Ok(None) };
-        let words = packing.group_words();
-        let groups = match packing.granularity {
-            Granularity::Block(_) if words > 0 => vec![packing.groups() / packing.channels, packing.channels],
-            _ => vec![packing.groups()],
-        };
-        let of_groups = scales.iter().step_by(words.max(1)).copied().collect::<Vec<f32>>();
-        let zeros: Vec<u64> = match words {
-            0 | 1 => Vec::new(),
-            _ => scales
-                .chunks_exact(words)
-                .map(|group| {
-                    let word = |place: usize| group.get(place).map_or(0, |word| u64::from(word.to_bits()));
-                    word(1) | word(2) << 32
-                })
-                .collect(),
-        };
-        let zero_groups = if zeros.is_empty() { vec![0] } else { groups.clone() };
-        Ok(Some((
-            packing.dtype.name(),
-            packing.granularity.to_string(),
-            PyArray1::from_vec(py, bytes).into_any().unbind(),
-            PyArray1::from_vec(py, of_groups).reshape(groups)?.into_any().unbind(),
-            PyArray1::from_vec(py, zeros).reshape(zero_groups)?.into_any().unbind(),
-        )))
+        found.map(|packed| packed_arrays(py, packed)).transpose()
     }
 
     /// Bytes of the weights that the forward pass reads; builds the network.
@@ -623,39 +469,4 @@ impl Network {
         dict.set_item("optimizer", optimizer)?;
         Ok(dict.unbind())
     }
-}
-
-/// Statistics of layers as dictionaries.
-pub fn layer_dicts(py: Python<'_>, layers: &[LayerStatistics]) -> PyResult<Vec<Py<PyDict>>> {
-    layers
-        .iter()
-        .map(|layer| {
-            let dict = PyDict::new(py);
-            dict.set_item("at", layer.path.indices())?;
-            dict.set_item("kind", layer.kind)?;
-            dict.set_item("shape", &layer.shape)?;
-            dict.set_item("rows", layer.rows)?;
-            dict.set_item("mean", layer.mean)?;
-            dict.set_item("std", layer.standard_deviation)?;
-            dict.set_item("min", layer.min)?;
-            dict.set_item("max", layer.max)?;
-            dict.set_item("norm", layer.norm)?;
-            dict.set_item("zeros", layer.zeros)?;
-            dict.set_item("non_finite", layer.non_finite)?;
-            Ok(dict.unbind())
-        })
-        .collect()
-}
-
-fn gradient_dict(py: Python<'_>, layer: &GradientStatistics) -> PyResult<Py<PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("at", layer.path.indices())?;
-    dict.set_item("kind", layer.kind)?;
-    dict.set_item("min", layer.min)?;
-    dict.set_item("max", layer.max)?;
-    dict.set_item("mean", layer.mean)?;
-    dict.set_item("norm", layer.norm)?;
-    dict.set_item("vanishing", layer.vanishing)?;
-    dict.set_item("exploding", layer.exploding)?;
-    Ok(dict.unbind())
 }

@@ -2,7 +2,7 @@
 
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{PyError, detached};
-use crate::network::Network;
+use crate::shared::Network;
 use loom::network::Session as Engine;
 use pyo3::prelude::*;
 use std::sync::{Mutex, TryLockError};

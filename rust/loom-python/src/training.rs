@@ -5,7 +5,8 @@
 
 use crate::arrays::{ExampleArrays, targets_to_numpy, to_numpy};
 use crate::error::{PyError, detached};
-use crate::network::{Network, layer_dicts};
+use crate::figures::layer_dicts;
+use crate::shared::Network;
 use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainingConfig};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};

@@ -2,7 +2,7 @@
 
 use crate::arrays::{RealArray, TargetArray, to_numpy};
 use crate::error::detached;
-use crate::network::{At, Network, split};
+use crate::shared::{At, Network, split};
 use crate::training::parse;
 use loom::ops::measure::Header;
 use loom::train::{LayerMeasures, Measures, TweenState as Engine};

@@ -1,0 +1,75 @@
+//! What the engine finds, as Python has it: statistics as dictionaries, packed parameters as arrays.
+
+use loom::dtype::Granularity;
+use loom::network::{GradientStatistics, LayerStatistics, PackedParameter};
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Numeric type, granularity, codes, scales and zero points.
+pub type PackedArrays = (&'static str, String, Py<PyAny>, Py<PyAny>, Py<PyAny>);
+
+/// A packed parameter as NumPy has it.
+pub fn packed_arrays(py: Python<'_>, packed: PackedParameter) -> PyResult<PackedArrays> {
+    let PackedParameter { packing, bytes, scales } = packed;
+    let words = packing.group_words();
+    let groups = match packing.granularity {
+        Granularity::Block(_) if words > 0 => vec![packing.groups() / packing.channels, packing.channels],
+        _ => vec![packing.groups()],
+    };
+    let of_groups = scales.iter().step_by(words.max(1)).copied().collect::<Vec<f32>>();
+    let zeros: Vec<u64> = match words {
+        0 | 1 => Vec::new(),
+        _ => scales
+            .chunks_exact(words)
+            .map(|group| {
+                let word = |place: usize| group.get(place).map_or(0, |word| u64::from(word.to_bits()));
+                word(1) | word(2) << 32
+            })
+            .collect(),
+    };
+    let zero_groups = if zeros.is_empty() { vec![0] } else { groups.clone() };
+    Ok((
+        packing.dtype.name(),
+        packing.granularity.to_string(),
+        PyArray1::from_vec(py, bytes).into_any().unbind(),
+        PyArray1::from_vec(py, of_groups).reshape(groups)?.into_any().unbind(),
+        PyArray1::from_vec(py, zeros).reshape(zero_groups)?.into_any().unbind(),
+    ))
+}
+
+/// Statistics of layers as dictionaries.
+pub fn layer_dicts(py: Python<'_>, layers: &[LayerStatistics]) -> PyResult<Vec<Py<PyDict>>> {
+    layers
+        .iter()
+        .map(|layer| {
+            let dict = PyDict::new(py);
+            dict.set_item("at", layer.path.indices())?;
+            dict.set_item("kind", layer.kind)?;
+            dict.set_item("shape", &layer.shape)?;
+            dict.set_item("rows", layer.rows)?;
+            dict.set_item("mean", layer.mean)?;
+            dict.set_item("std", layer.standard_deviation)?;
+            dict.set_item("min", layer.min)?;
+            dict.set_item("max", layer.max)?;
+            dict.set_item("norm", layer.norm)?;
+            dict.set_item("zeros", layer.zeros)?;
+            dict.set_item("non_finite", layer.non_finite)?;
+            Ok(dict.unbind())
+        })
+        .collect()
+}
+
+/// Figures of a gradient as a dictionary.
+pub fn gradient_dict(py: Python<'_>, layer: &GradientStatistics) -> PyResult<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("at", layer.path.indices())?;
+    dict.set_item("kind", layer.kind)?;
+    dict.set_item("min", layer.min)?;
+    dict.set_item("max", layer.max)?;
+    dict.set_item("mean", layer.mean)?;
+    dict.set_item("norm", layer.norm)?;
+    dict.set_item("vanishing", layer.vanishing)?;
+    dict.set_item("exploding", layer.exploding)?;
+    Ok(dict.unbind())
+}

@@ -1,0 +1,135 @@
+//! `loom._native.Network`: the engine's network behind a lock.
+
+use crate::error::{PyError, detached};
+use loom::Network as Engine;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+/// Depth, row, column and place in the cell.
+pub type At = [usize; 4];
+
+/// The cell, and the place in it.
+pub fn split(at: At) -> ([usize; 3], usize) {
+    ([at[0], at[1], at[2]], at[3])
+}
+
+/// A network; calls that change it exclude each other, and raise instead of waiting.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Network {
+    engine: RwLock<Engine>,
+    /// Those who are bringing weights back from a GPU now, and those who ever did.
+    settling: AtomicUsize,
+    settled: AtomicUsize,
+}
+
+/// Counts one who is bringing weights back.
+struct Settling<'a>(&'a Network);
+
+impl<'a> Settling<'a> {
+    fn begin(network: &'a Network) -> Self {
+        network.settling.fetch_add(1, Ordering::SeqCst);
+        Self(network)
+    }
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        self.0.settled.fetch_add(1, Ordering::SeqCst);
+        self.0.settling.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn busy() -> PyErr {
+    PyError::from(loom::Error::State(
+        "the network is in use: it is training or being changed by another thread; wait for that to end"
+            .into(),
+    ))
+    .into()
+}
+
+impl Network {
+    /// An engine's network.
+    pub fn new(engine: Engine) -> Self {
+        Self { engine: RwLock::new(engine), settling: AtomicUsize::new(0), settled: AtomicUsize::new(0) }
+    }
+
+    /// The network, shared with other readers.
+    pub fn read(&self) -> PyResult<RwLockReadGuard<'_, Engine>> {
+        loop {
+            let settled = self.settled.load(Ordering::SeqCst);
+            match self.engine.try_read() {
+                Ok(guard) => return Ok(guard),
+                // The engine puts everything back in its place before a panic leaves it.
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                // Another reader is only bringing weights back from a GPU, which does not take long.
+                Err(TryLockError::WouldBlock)
+                    if self.settling.load(Ordering::SeqCst) > 0
+                        || self.settled.load(Ordering::SeqCst) != settled =>
+                {
+                    std::thread::yield_now();
+                }
+                Err(TryLockError::WouldBlock) => return Err(busy()),
+            }
+        }
+    }
+
+    /// Brings what is newer on a GPU back, where nobody else uses the network: whatever is read
+    /// after that need not be fetched each by itself.
+    pub fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        if self.read()?.is_synchronized() {
+            return Ok(());
+        }
+        detached(py, || {
+            // Dropped after the lock, so that nobody takes this for training.
+            let _settling = Settling::begin(self);
+            match self.engine.try_write() {
+                Ok(mut engine) => engine.synchronize(),
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    /// The network, exclusively.
+    pub fn write(&self) -> PyResult<RwLockWriteGuard<'_, Engine>> {
+        match self.engine.try_write() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(busy()),
+        }
+    }
+
+    /// Changes the network; nobody else uses it meanwhile.
+    pub fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let mut guard = self.write()?;
+        let engine = &mut *guard;
+        detached(py, move || work(engine))
+    }
+
+    /// Looks at the network once it is built; only the building excludes others.
+    pub fn look_built<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let built = self.read()?.layers().all(|placed| placed.output_shape().is_some());
+        if !built {
+            self.change(py, Engine::build)?;
+        }
+        self.look(py, work)
+    }
+
+    pub fn look<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
+    ) -> PyResult<T> {
+        let guard = self.read()?;
+        let engine = &*guard;
+        detached(py, move || work(engine))
+    }
+}
