@@ -1,14 +1,14 @@
 //! Masters that are freed once their packed versions are all that is used, and made again from those.
 
-use super::{Layout, ParameterInfo, WeightStore};
+use super::{Layout, WeightStore};
 use crate::cpu::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Elements, Precision, TensorView};
 use crate::{Error, Result};
 use std::borrow::Cow;
 
 impl WeightStore {
-    /// Parameters of these names and layouts without a master, all zeros until
-    /// [`set_version`](WeightStore::set_version) or [`restore_kept`](WeightStore::restore_kept) brings them.
+    /// Parameters of these names and layouts without a master, of which none is there until
+    /// [`set_version`](WeightStore::set_version) or [`restore_kept`](WeightStore::restore_kept) brings it.
     ///
     /// # Errors
     /// [`Error::Shape`] for a parameter without elements.
@@ -17,8 +17,7 @@ impl WeightStore {
         parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)],
     ) -> Result<Self> {
         let mut store = Self::described(precision.stored(), parameters)?;
-        let kept = |info: &ParameterInfo| Buffer::zeroed(info.len() * precision.size());
-        store.kept = store.parameters.iter().map(kept).collect();
+        store.kept = vec![Buffer::default(); store.parameters.len()];
         Ok(store)
     }
 
@@ -33,6 +32,7 @@ impl WeightStore {
             return Err(misfit());
         }
         let kept = &mut self.kept[index];
+        *kept = Buffer::zeroed(info.len() * self.precision.size());
         match (self.precision, values.elements()) {
             (Precision::Float32 | Precision::Mixed, Elements::Float32(values)) => {
                 kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values));

@@ -317,9 +317,6 @@ impl WeightStore {
         version.bytes.bytes_mut().copy_from_slice(packed);
         version.epoch = Some(self.epoch);
         self.versions[index] = Some(version);
-        if let (None, Some(kept)) = (&self.master, self.kept.get_mut(index)) {
-            *kept = Buffer::default();
-        }
         Ok(())
     }
 
