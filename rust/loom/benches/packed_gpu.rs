@@ -10,6 +10,7 @@ use loom::dtype::{DType, Packing};
 use loom::gpu::Gpu;
 use loom::gpu::product::{Along, How, Rotation, Stream};
 use loom::{Device, Precision, Result};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Rows of the products.
@@ -87,6 +88,7 @@ impl Bench<'_> {
                 }
                 let name = if how == How::Chosen { dtype.to_string() } else { format!("{dtype}, int8") };
                 print!("{name:20}");
+                std::io::stdout().flush().ok();
                 for (column, rows) in self.rows.iter().enumerate() {
                     let time = self.times(&rotation, *rows, how)?;
                     if float.len() < self.rows.len() {
@@ -101,13 +103,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Other ways to share the work out, fastest first.
+    /// Other ways to share the work out.
     fn variants(&self, types: &[DType]) -> Result<()> {
         for dtype in types {
             let (_, rotation) = self.rotation(*dtype)?;
             self.warm()?;
             for rows in self.rows.iter().filter(|rows| **rows <= 8) {
                 let Some((chosen, parts)) = rotation.stream(*rows)? else { continue };
+                println!("{dtype}, {rows} rows");
                 let mut found = Vec::new();
                 let mut tried = vec![(How::Stream(chosen, parts), "chosen")];
                 tried.extend(shapes(chosen, *rows, dtype.row().bits as u32).into_iter().map(|how| (how, "")));
@@ -115,16 +118,13 @@ impl Bench<'_> {
                 for (how, note) in tried {
                     // What does not suit the type or the device is left out.
                     if let Ok(time) = self.times(&rotation, *rows, how) {
-                        found.push((time, how, note));
+                        println!("    {time:>8.1} us  {} {note}", text(&how));
+                        found.push((time, how));
                     }
                 }
                 found.sort_by(|one, other| one.0.total_cmp(&other.0));
-                println!("{dtype}, {rows} rows");
-                let shown = found.iter().enumerate();
-                for (_, (time, how, note)) in shown.filter(|(i, (_, how, note))| {
-                    *i < 6 || !note.is_empty() || matches!(how, How::FewRows(_))
-                }) {
-                    println!("    {time:>8.1} us  {} {note}", text(how));
+                if let Some((time, how)) = found.first() {
+                    println!("  best: {time:.1} us, {}", text(how));
                 }
             }
         }
@@ -132,30 +132,26 @@ impl Bench<'_> {
     }
 }
 
-/// Shapes around one.
+/// Shapes around one: each may take the driver a quarter of a second to compile.
 fn shapes(chosen: Stream, rows: usize, bits: u32) -> Vec<How> {
     let mut found = Vec::new();
-    let codes: &[u32] = if rows > 4 { &[4, 8, 16] } else { &[4, 8, 16, 32] };
-    let unrolls: &[u32] = if rows > 4 { &[1, 2] } else { &[1, 2, 4] };
-    for &codes in codes {
+    let all_codes: &[u32] = if bits > 8 { &[4] } else { &[4, 8] };
+    let unrolls: &[u32] = if rows > 4 { &[1] } else { &[2, 4] };
+    for &codes in all_codes {
         for &unroll in unrolls {
-            for threads in [128, 256, 512, 1024] {
+            for threads in [256, 512, 1024] {
                 if chosen.along == Along::Across {
-                    // From 8 to 128 bytes of a row of weights side by side.
+                    // Bytes of a row of weights side by side.
                     let bytes = |wide: u32| wide * codes * bits / 8;
-                    for wide in [2, 4, 8, 16, 32].into_iter().filter(|wide| (8..=128).contains(&bytes(*wide)))
+                    for wide in [2, 4, 8, 16].into_iter().filter(|wide| [16, 32, 64].contains(&bytes(*wide)))
                     {
-                        for parts in [1, 4] {
-                            let shape = Stream { threads, lanes: threads / wide, codes, unroll, ..chosen };
-                            found.push(How::Stream(shape, parts));
-                        }
+                        let shape = Stream { threads, lanes: threads / wide, codes, unroll, ..chosen };
+                        found.push(How::Stream(shape, 1));
                     }
                 } else {
-                    for lanes in [8, 32, 128] {
-                        for columns in [1, 2, 4] {
-                            let shape = Stream { threads, lanes, codes, columns, unroll, ..chosen };
-                            found.push(How::Stream(shape, 1));
-                        }
+                    for (lanes, columns) in [(32, 2), (128, 1), (128, 2), (256, 2)] {
+                        let shape = Stream { threads, lanes, codes: codes * 2, columns, unroll, ..chosen };
+                        found.push(How::Stream(shape, 1));
                     }
                 }
             }

@@ -115,7 +115,8 @@ impl Weight {
     /// The shape that suits the extents.
     pub(super) fn shape(&self, [rows, columns, depth]: [usize; 3], most_threads: usize) -> Stream {
         let bits = self.bits();
-        let most = most_threads.min(if rows > 2 { 512 } else { 1024 });
+        let most = most_threads.clamp(32, if rows > 2 { 512 } else { 1024 });
+        let most = 1 << most.ilog2();
         let halved = |mut value: usize, fits: &dyn Fn(usize) -> bool| {
             while value > 4 && !fits(value) {
                 value /= 2;
@@ -144,12 +145,15 @@ impl Weight {
             };
         }
         let codes = match self.packing.dtype.is_block_format() {
+            // More would not leave the registers that several rows take.
+            true if rows > 2 => 8,
             true => 64 / bits,
             false => halved((64 / bits).clamp(4, 16), &|codes| {
                 depth.is_multiple_of(codes) && self.matrix.stride.is_multiple_of(codes)
             }),
         };
-        let lanes = depth.div_ceil(codes).next_power_of_two().clamp(1, 32);
+        let most_lanes = if self.packing.dtype.is_block_format() { 128 } else { 32 };
+        let lanes = depth.div_ceil(codes).next_power_of_two().clamp(1, most_lanes);
         let threads = 256.min(most);
         Stream {
             along: Along::Depth,
@@ -157,7 +161,7 @@ impl Weight {
             lanes: lanes as u32,
             codes: codes as u32,
             columns: 2,
-            unroll: 2,
+            unroll: if rows > 2 { 1 } else { 2 },
         }
     }
 }
@@ -172,5 +176,36 @@ impl Stream {
     /// Elements stored together.
     pub(super) fn store_width(&self) -> u32 {
         if self.along == Along::Across { 4 } else { 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_suit_the_weight_and_the_device() {
+        for (dtype, transposed) in DType::all().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
+            for (rows, columns, depth) in
+                [(1, 4, 1), (1, 4096, 4096), (8, 4096, 4096), (3, 36, 700), (2, 50_000, 256), (5, 8, 100_000)]
+            {
+                let stride = if transposed { depth } else { columns };
+                let inputs = if transposed { columns } else { depth };
+                let matrix = Matrix { transposed, stride, offset: 0 };
+                let storage = Storage::of(Some(Packing::new(dtype, inputs, stride)));
+                let Some(weight) = Weight::new(storage, matrix, columns, depth) else {
+                    let ragged = !stride.is_multiple_of(4) || transposed && dtype.is_block_format();
+                    assert!(ragged, "{dtype}: {rows}, {columns}, {depth}");
+                    continue;
+                };
+                for limit in [256, 512, 768, 1024] {
+                    let shape = weight.shape([rows, columns, depth], limit);
+                    assert!(weight.takes(&shape, columns, depth), "{dtype}: {shape:?}");
+                    assert!(shape.threads as usize <= limit && shape.threads.is_multiple_of(shape.lanes));
+                    assert!(shape.lanes.is_power_of_two(), "{dtype}: {shape:?}");
+                    assert!(shape.workgroup_columns() > 0 && shape.unroll > 0);
+                }
+            }
+        }
     }
 }

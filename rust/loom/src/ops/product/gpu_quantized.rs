@@ -12,8 +12,8 @@ use crate::{Error, Result};
 use std::fmt::Write;
 use stream::Stream;
 
-/// Threads of a workgroup that quantises a row.
-const QUANTIZE_THREADS: usize = 128;
+/// The most threads of a workgroup that quantises a row.
+const QUANTIZE_THREADS: usize = 512;
 /// Threads of a workgroup of the product, each with a column ...
 const THREADS: usize = 64;
 /// ... of so many rows.
@@ -82,8 +82,10 @@ pub(in crate::ops) fn quantize(
 ) -> Result<[Operand; 2]> {
     let words = depth.div_ceil(4);
     let (codes, scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows)?);
+    let most_threads = recorder.capabilities().workgroup_threads;
+    let threads = words.next_power_of_two().clamp(32, QUANTIZE_THREADS.min(most_threads));
     let kernel = Template::new(include_str!("quantize_rows.wgsl"))
-        .constant("THREADS", QUANTIZE_THREADS)
+        .constant("THREADS", threads)
         .section("DIVISION", include_str!("../encode/division.wgsl"))
         .kernel("product quantize rows");
     let operands = [Bind::Read(x.clone()), Bind::Write(codes.clone()), Bind::Write(scales.clone())];

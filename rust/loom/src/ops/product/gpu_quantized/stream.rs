@@ -44,7 +44,7 @@ impl<'a> Stream<'a> {
         }
         let most_rows = if own.codes() > 8 { 4 } else { 8 };
         let shared = rows.min(most_rows);
-        let most = most_threads.min(if shared > 2 { 256 } else { 1024 });
+        let most = 1 << most_threads.clamp(32, if shared > 2 { 256 } else { 512 }).ilog2();
         let groups = rows.div_ceil(shared);
         // Batches have workgroups enough without sharing sums out.
         let steps = if own.blocks() { depth.div_ceil(BLOCK) * own.pieces() } else { depth.div_ceil(4) };
