@@ -124,7 +124,9 @@ impl Weight {
             value
         };
         if self.along() == Along::Across {
-            let codes = halved((32 / bits).clamp(4, 16), &|codes| {
+            // Several rows use what is loaded of A more often, the more columns a thread has.
+            let least = if rows > 2 && bits <= 8 { 8 } else { 4 };
+            let codes = halved((32 / bits).clamp(least, 16), &|codes| {
                 columns.is_multiple_of(codes)
                     && self.matrix.stride.is_multiple_of(codes)
                     && codes * rows <= 64

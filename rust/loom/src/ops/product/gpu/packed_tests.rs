@@ -60,34 +60,24 @@ fn check_exact(op: &Product, rows: usize, sample: &Sample, accumulate: bool) {
     }
 }
 
-fn check_types(direction: Direction) {
-    for (number, dtype) in DType::all().enumerate() {
-        // Three numbers of rows a type, all of them over the types.
-        for turn in 0..3 {
-            let rows = (number + turn * 4) % 9 + 1;
-            {
-                let (inputs, outputs) = EXTENTS[(number + rows * 2 + turn) % EXTENTS.len()];
-                let asked = GRANULARITIES[(number / 2 + rows + turn) % GRANULARITIES.len()];
-                let granularity = asked.filter(|asked| dtype.granularity(Some(*asked)).is_ok());
-                let weight: Vec<f32> = numbers(number as u64, inputs * outputs);
-                let sample = sample_by(dtype, granularity, &weight, outputs);
-                let mut op = Product::new(direction, 1, inputs, outputs);
-                op.bias = direction == Direction::Forward && rows % 2 == 0;
-                op.activation = Some(Activation::Relu).filter(|_| op.bias);
-                check_exact(&op, rows, &sample, turn == 1);
-            }
-        }
-    }
-}
-
+/// Three numbers of rows a type, all of them over the types: twice forward, once back.
 #[test]
 fn few_rows_of_every_type_are_close_to_the_exact_sums() {
-    check_types(Direction::Forward);
-}
-
-#[test]
-fn few_rows_of_every_type_back_are_close_to_the_exact_sums() {
-    check_types(Direction::InputGradient);
+    for (number, dtype) in DType::all().enumerate() {
+        let directions = [Direction::Forward, Direction::Forward, Direction::InputGradient];
+        for (turn, direction) in directions.into_iter().enumerate() {
+            let rows = (number + turn * 4) % 9 + 1;
+            let (inputs, outputs) = EXTENTS[(number + rows * 2 + turn) % EXTENTS.len()];
+            let asked = GRANULARITIES[(number / 2 + rows + turn) % GRANULARITIES.len()];
+            let granularity = asked.filter(|asked| dtype.granularity(Some(*asked)).is_ok());
+            let weight: Vec<f32> = numbers(number as u64, inputs * outputs);
+            let sample = sample_by(dtype, granularity, &weight, outputs);
+            let mut op = Product::new(direction, 1, inputs, outputs);
+            op.bias = direction == Direction::Forward && rows % 2 == 0;
+            op.activation = Some(Activation::Relu).filter(|_| op.bias);
+            check_exact(&op, rows, &sample, turn == 1);
+        }
+    }
 }
 
 #[test]
