@@ -22,9 +22,9 @@ pub(crate) mod testing;
 mod tests;
 
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
-pub(crate) use microscaling::scale as power_of_two;
 #[cfg(feature = "gpu")]
 pub(crate) use fours::BlockWords;
+pub(crate) use microscaling::scale as power_of_two;
 #[cfg(feature = "gpu")]
 pub(crate) use packing::{GpuEncoding, GpuStatistic};
 pub use packing::{Granularity, Packing, Refusal};
