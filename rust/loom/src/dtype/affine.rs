@@ -2,6 +2,7 @@
 //! number to the greatest, zero among them.
 
 use super::codec::{Coding, Fit, Statistic};
+use super::fours::{self, Fours};
 use super::symmetric::{integer_drawn, magic, quotient, wide_drawn};
 use crate::cpu::Real;
 
@@ -104,6 +105,10 @@ macro_rules! affine {
 
             fn wgsl() -> &'static str {
                 "let number = f32(bitcast<i32>(code) - bitcast<i32>(zero));"
+            }
+
+            fn wgsl_fours() -> Option<Fours> {
+                Some(fours::unsigned($bits))
             }
         }
     };

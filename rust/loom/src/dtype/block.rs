@@ -1,6 +1,7 @@
 //! Formats that keep the scale of 32 elements beside their codes: one output's inputs, block after block,
 //! and one output after the other. The last block of an output is filled up with zeros.
 
+use super::fours::BlockWords;
 use super::packing::{Format, Packing, Refusal, Target};
 use super::recipe::Rule;
 use crate::cpu::{Cpu, Isa, Kernel, LANES, Real, Vector};
@@ -25,6 +26,9 @@ pub(super) trait BlockCoding: Send + Sync + 'static {
     /// WGSL statements that end in a `return` of the number of element `place` of the block that starts at
     /// byte `start`, of which each byte is written `byte[index]` here.
     fn wgsl() -> String;
+
+    /// How words of a block's codes are decoded, by functions of these names.
+    fn wgsl_words(name: &str) -> BlockWords;
 }
 
 /// A block format, as a table row has it.
@@ -182,6 +186,10 @@ impl<B: BlockCoding> Format for Blocks<B> {
 
     precision!(encode_f32, decode_f32, f32);
     precision!(encode_f64, decode_f64, f64);
+
+    fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
+        Some(B::wgsl_words(name))
+    }
 
     fn wgsl(&self, packing: &Packing) -> String {
         let (channels, blocks) = (packing.channels.max(1), packing.rows.div_ceil(BLOCK));

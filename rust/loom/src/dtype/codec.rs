@@ -7,6 +7,7 @@ use super::decode::decode;
 #[cfg(test)]
 use super::encode::Encode;
 use super::encode::encode;
+use super::fours::{self, Fours};
 pub(super) use super::groups::Fit;
 #[cfg(test)]
 use super::groups::Grid;
@@ -117,6 +118,12 @@ pub(super) trait Coding: Send + Sync + 'static {
     /// WGSL statements that end in `let number = ..`, an `f32` from `code` and `zero`, both `u32` (and
     /// `high` and `zero_high` above 32 bits), to be multiplied by the scale where there is one.
     fn wgsl() -> &'static str;
+
+    /// How four codes are decoded together; `None` where that is no faster than one after the other by
+    /// [`wgsl`](Coding::wgsl).
+    fn wgsl_fours() -> Option<Fours> {
+        None
+    }
 }
 
 /// A type whose elements are coded one by one, as a table row has it.
@@ -247,6 +254,10 @@ impl<C: Coding> Format for Flat<C> {
             _ => format!("let group = {};", wgsl_group(packing, "at")),
         };
         format!("    {code}\n    {group}\n{}", wgsl_number::<C>())
+    }
+
+    fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
+        Some(fours::wgsl::<C>(name))
     }
 
     fn wgsl_four(&self, packing: &Packing, name: &str) -> Option<String> {

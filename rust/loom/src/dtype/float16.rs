@@ -4,6 +4,7 @@
 //! Written on the bits without branches, so that the compiler makes vector code of the loops.
 
 use super::codec::{Coding, Fit, Statistic};
+use super::fours::Fours;
 use crate::cpu::Real;
 use crate::tensor::Precision;
 
@@ -148,6 +149,10 @@ impl Coding for Float16 {
 
     fn wgsl() -> &'static str {
         "let number = unpack2x16float(code).x;"
+    }
+
+    fn wgsl_fours() -> Option<Fours> {
+        Some(Fours::new("    return vec4<f32>(unpack2x16float(word.x), unpack2x16float(word.y));\n"))
     }
 }
 

@@ -3,6 +3,10 @@
 
 use super::block::{BLOCK, BlockCoding};
 use super::float16::{f32_to_float16, float16_to_f32};
+use super::fours::{self, BlockWords};
+
+/// d, from the word at the start of a block.
+const WGSL_SCALE: &str = "return unpack2x16float(head).x;";
 
 /// The reciprocal that codes are made with: of d before it is rounded, 0 where d is.
 fn reciprocal(d: f32) -> f32 {
@@ -63,6 +67,11 @@ impl BlockCoding for Q4_0 {
     return (f32(code) - 8.0) * d;"
             .into()
     }
+
+    fn wgsl_words(name: &str) -> BlockWords {
+        let fours = (fours::bytes_less(8, 15), &["word", "word >> 4u"][..]);
+        BlockWords::new(name, [Self::BYTES, 2], &[(1, 0), (1, BLOCK / 2)], fours, WGSL_SCALE)
+    }
 }
 
 /// Eight bits: d = (largest magnitude) / 127, w' = q d, q rounded half away from zero.
@@ -95,5 +104,9 @@ impl BlockCoding for Q8_0 {
     let code = bitcast<i32>(byte[start + 2u + place] << 24u) >> 24u;
     return f32(code) * d;"
             .into()
+    }
+
+    fn wgsl_words(name: &str) -> BlockWords {
+        BlockWords::new(name, [Self::BYTES, 2], &[(1, 0)], (fours::signed(8), &["word"]), WGSL_SCALE)
     }
 }

@@ -5,6 +5,7 @@
 
 use super::block::{BLOCK, BlockCoding};
 use super::float16::to_f32_odd;
+use super::fours::BlockWords;
 use super::small_float::{E2M1, E4M3, E5M2, SmallFloat};
 
 /// The shared exponent of a block, in [-127, 127].
@@ -43,6 +44,10 @@ fn wgsl(code: &str, number: &str) -> String {
     )
 }
 
+/// The power of two, from the word at the start of a block; the least is no normal number.
+const WGSL_SCALE: &str = "let exponent = head & 255u;
+    return select(1.0, 0.5, exponent == 0u) * bitcast<f32>(max(exponent, 1u) << 23u);";
+
 /// Formats with a byte a code.
 macro_rules! bytes {
     ($name:ident, $float:ident, $doc:literal) => {
@@ -71,6 +76,11 @@ macro_rules! bytes {
 
             fn wgsl() -> String {
                 wgsl("let code = byte[start + 1u + place];", $float::WGSL)
+            }
+
+            fn wgsl_words(name: &str) -> BlockWords {
+                let fours = ($float::fours(), &["word"][..]);
+                BlockWords::new(name, [Self::BYTES, 1], &[(1, 0)], fours, WGSL_SCALE)
             }
         }
     };
@@ -105,5 +115,10 @@ impl BlockCoding for MxFp4 {
 
     fn wgsl() -> String {
         wgsl("let code = byte[start + 1u + place / 2u] >> (place % 2u * 4u) & 15u;", E2M1::WGSL)
+    }
+
+    fn wgsl_words(name: &str) -> BlockWords {
+        let fours = (E2M1::fours(), &["word", "word >> 16u"][..]);
+        BlockWords::new(name, [Self::BYTES, 1], &[(2, 0), (2, 4)], fours, WGSL_SCALE)
     }
 }

@@ -6,6 +6,7 @@ mod codec;
 mod decode;
 mod encode;
 mod float16;
+mod fours;
 mod ggml;
 mod groups;
 mod microscaling;
@@ -21,6 +22,8 @@ pub(crate) mod testing;
 mod tests;
 
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
+#[cfg(feature = "gpu")]
+pub(crate) use fours::BlockWords;
 pub(crate) use microscaling::scale as power_of_two;
 #[cfg(feature = "gpu")]
 pub(crate) use packing::{GpuEncoding, GpuStatistic};

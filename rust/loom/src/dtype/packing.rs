@@ -1,6 +1,7 @@
 //! How a parameter is packed: its type, what shares a scale, and its extents.
 
 use super::DType;
+use super::fours::BlockWords;
 use super::recipe::Rule;
 use crate::cpu::{Cpu, Isa, Real};
 use crate::tensor::Precision;
@@ -174,6 +175,17 @@ pub(super) trait Format: Send + Sync {
     /// The body of a WGSL function of `at: u32`, the number of an element, that returns it as `f32`, from
     /// the arrays of words `packed` and `scales`.
     fn wgsl(&self, how: &Packing) -> String;
+
+    /// The WGSL of `fn NAME(word: .., zeros: ..) -> vec4<f32>`, four codes that follow each other in whole
+    /// words, with `fn NAME_scales` and `fn NAME_zeros`, as [`Packing::wgsl_fours`] says.
+    fn wgsl_fours(&self, _name: &str) -> Option<(String, f32)> {
+        None
+    }
+
+    /// How words of the codes of a block are decoded, of formats that have blocks.
+    fn wgsl_block(&self, _name: &str) -> Option<BlockWords> {
+        None
+    }
 
     /// The WGSL of `fn NAME(at: u32) -> vec4<f32>`, four elements from a multiple of four on, where they are
     /// found together faster than one by one.
@@ -360,5 +372,25 @@ impl Packing {
             format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
         });
         (one + &four).replace("packed[", &format!("{packed}[")).replace("scales[", &format!("{scales}["))
+    }
+
+    /// WGSL that decodes four elements side by side from whole words and leaves scales out, of types that keep
+    /// those apart:
+    ///
+    /// - `fn NAME(word: W, zeros: Z) -> vec4<f32>`: W is `u32` for codes of up to 8 bits, the first in the
+    ///   lowest bits, whatever is above them; `vec2<u32>`, `vec4<u32>` above, and of 64 bits a `vec4<u32>` of
+    ///   the lower words and one of the higher. Without zero points there is no `zeros`.
+    /// - `fn NAME_scales(group: vec4<u32>) -> vec4<f32>`, where there are scales, of groups.
+    /// - `fn NAME_zeros(group: vec4<u32>) -> Z`, where there are zero points.
+    ///
+    /// The last two read the array of words `scales`. With it comes a power of two that numbers are to be
+    /// multiplied by beside their scales.
+    pub(crate) fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
+        self.format().wgsl_fours(name)
+    }
+
+    /// How words of the codes of a block are decoded, of formats that have blocks.
+    pub(crate) fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
+        self.format().wgsl_block(name)
     }
 }

@@ -3,6 +3,7 @@
 
 use super::codec::{Coding, Fit, Statistic};
 use super::float16::{float_drawn, to_f32_odd};
+use super::fours::{self, Fours};
 use super::symmetric::{quotient, scale_of};
 use crate::cpu::Real;
 
@@ -121,9 +122,18 @@ macro_rules! small_float {
             fn wgsl() -> &'static str {
                 Self::WGSL
             }
+
+            fn wgsl_fours() -> Option<Fours> {
+                Some(Self::fours())
+            }
         }
 
         impl $name {
+            /// How four codes are decoded together.
+            pub(super) fn fours() -> Fours {
+                fours::floats($bits, $fraction, $bias)
+            }
+
             /// From `code` to `number`: the fraction, with its leading bit above the subnormals,
             /// times a power of two.
             pub(super) const WGSL: &'static str = concat!(

@@ -2,6 +2,7 @@
 //! magnitude and Q = 1 (BitNet b1.58), and binary, the sign alone (XNOR-Net).
 
 use super::codec::{Code, Coding, Fit, Statistic};
+use super::fours::{self, Fours};
 use crate::cpu::Real;
 use crate::tensor::Precision;
 
@@ -112,6 +113,10 @@ macro_rules! symmetric {
 
             fn wgsl() -> &'static str {
                 concat!("let number = f32(extractBits(bitcast<i32>(code), 0u, ", $bits, "u));")
+            }
+
+            fn wgsl_fours() -> Option<Fours> {
+                Some(fours::signed($bits))
             }
         }
     };
@@ -240,5 +245,9 @@ impl Coding for Binary {
 
     fn wgsl() -> &'static str {
         "let number = f32(code) * 2.0 - 1.0;"
+    }
+
+    fn wgsl_fours() -> Option<Fours> {
+        Some(fours::signs())
     }
 }

@@ -1,7 +1,7 @@
 //! Matrices in storage buffers as operands of the product kernels: their bindings and hooks.
 
 use super::tile::{Along, Loader};
-use crate::dtype::{DType, Granularity, Packing};
+use crate::dtype::{BlockWords, DType, Granularity, Packing};
 use std::fmt::Write;
 
 /// What a kernel's operand is to the product.
@@ -89,6 +89,14 @@ impl Storage {
         }
     }
 
+    /// How its blocks are decoded, of a block format, by functions of this name.
+    pub(super) fn blocks(self, name: &str) -> Option<(Packing, BlockWords)> {
+        match self {
+            Self::Packed(packing) => packing.wgsl_block(name).map(|block| (packing, block)),
+            _ => None,
+        }
+    }
+
     /// The WGSL functions that [`element`](Storage::element) calls, for arrays of these names.
     pub fn functions(self, buffer: &str, scales: &str) -> String {
         match self {
@@ -167,13 +175,13 @@ impl Declarations {
         Self { text: CONSTANTS.to_string(), roles: Vec::new() }
     }
 
-    fn bind(&mut self, role: Role, name: &str, access: &str, element: &str) {
+    pub(super) fn bind(&mut self, role: Role, name: &str, access: &str, element: &str) {
         let binding = self.roles.len();
         self.line(&format!("@group(0) @binding({binding}) var<storage, {access}> {name}: array<{element}>;"));
         self.roles.push(role);
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         self.text.push_str(text);
         self.text.push('\n');
     }
@@ -206,6 +214,15 @@ impl Declarations {
             return;
         }
         self.bind(Role::Right, "right", "read", "u32");
+        if let (Some((packing, block)), 4) = (storage.blocks("loom_block"), width) {
+            // Fours of a block.
+            let [row, column] = if matrix.transposed { ["column", "k"] } else { ["k", "column"] };
+            self.text += &block.inputs("loom_block", &packing, "right");
+            self.line(&format!(
+                "fn load_b(k: u32, column: u32) -> vec4<f32> {{\n    return loom_block_inputs({row}, {column});\n}}"
+            ));
+            return;
+        }
         let value = storage.element("right", width);
         if let Some(scale) = storage.scale(width) {
             self.bind(Role::Scales, "scales", "read", scale);
@@ -312,6 +329,23 @@ impl Declarations {
 pub(super) fn loader(matrix: Matrix, depth_is_contiguous: bool, depth: usize, across: usize) -> Loader {
     let (along, run) = if depth_is_contiguous { (Along::Depth, depth) } else { (Along::Across, across) };
     Loader { along, width: if matrix.in_fours(run) { 4 } else { 1 } }
+}
+
+/// [`loader`] of B, whose elements lie as `storage` has them.
+pub(super) fn right_loader(matrix: Matrix, storage: Storage, depth: usize, across: usize) -> Loader {
+    let Storage::Packed(packing) = storage else {
+        return loader(matrix, matrix.transposed, depth, across);
+    };
+    if !packing.dtype.is_block_format() {
+        return loader(matrix, matrix.transposed, depth, across);
+    }
+    // Blocks lie along the stored columns, each of which is filled up with zeros.
+    let (along, run) = match matrix.transposed {
+        false => (Along::Depth, depth),
+        true => (Along::Across, across),
+    };
+    let fours = run.is_multiple_of(4) && matrix.offset == 0 && matrix.stride == packing.channels;
+    Loader { along, width: if fours { 4 } else { 1 } }
 }
 
 /// The WGSL type of so many elements.

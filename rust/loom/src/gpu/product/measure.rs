@@ -89,7 +89,12 @@ pub fn single_product(
 
 /// Replays what is recorded `times` over in one frame, waits, and returns the result with the
 /// device's seconds for one.
-fn timed(gpu: &Gpu, recorder: &Recorder<'_>, output: Operand, times: usize) -> Result<(Vec<f32>, f64)> {
+pub(super) fn timed(
+    gpu: &Gpu,
+    recorder: &Recorder<'_>,
+    output: Operand,
+    times: usize,
+) -> Result<(Vec<f32>, f64)> {
     let (table, group) = new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&StepValues::default(), 0));
     let before = gpu.timing();

@@ -5,8 +5,10 @@ use super::column_sums::ColumnSums;
 use super::few_columns::{FewColumns, MAX_COLUMNS};
 use super::few_rows::{self, FewRows};
 use super::half::Rounding;
-use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader};
+use super::matrix::{Declarations, Finish, Matrix, Role, Storage, loader, right_loader};
 use super::reduce;
+use super::stream::{self, Stream, Weight};
+use super::streamed::Streamed;
 use super::tile::{Along, Edges, Loader, Tile};
 use super::tiled::{Hooks, Tiled};
 
@@ -89,6 +91,8 @@ pub struct Bound {
 pub enum Cut {
     /// The kernel for few rows, with the depth cut into so many parts.
     FewRows(usize),
+    /// The kernel that reads a weight of few rows as it lies, likewise.
+    Stream(Stream, Weight, usize),
     /// The kernel for few columns, with so many rows a workgroup.
     FewColumns(u32),
     /// Tiles, with the depth cut into so many parts.
@@ -111,6 +115,9 @@ impl Problem<'_> {
         if let Some(cut) = choose_units(extents, limits).filter(|_| self.mixed) {
             return cut;
         }
+        if let Some(cut) = self.choose_stream(limits) {
+            return cut;
+        }
         choose(
             extents,
             [self.left.transposed, self.right.transposed],
@@ -118,6 +125,44 @@ impl Problem<'_> {
             self.few_columns_will_do(limits),
             limits,
         )
+    }
+
+    /// The weight, where the kernel that reads it as it lies can.
+    fn streamed(&self) -> Option<Weight> {
+        if !(1..=stream::MAX_ROWS).contains(&self.rows) || self.left.transposed || self.mixed {
+            return None;
+        }
+        let weight = Weight::new(self.storage, self.right, self.columns, self.depth)?;
+        // It stores columns in fours where it makes them so.
+        let stores = weight.along() == Along::Depth || self.output.in_fours(self.columns);
+        stores.then_some(weight)
+    }
+
+    /// The cut of a product of few rows with a packed weight.
+    fn choose_stream(&self, limits: &Limits) -> Option<Cut> {
+        if self.storage == Storage::Float32 {
+            return None;
+        }
+        self.stream_cut(limits)
+    }
+
+    /// A cut that reads the weight as it lies, with this shape.
+    pub(super) fn stream_with(&self, shape: Stream, parts: usize, limits: &Limits) -> Option<Cut> {
+        let weight = self.streamed()?;
+        let fits = shape.threads as usize <= limits.threads && weight.takes(&shape, self.columns, self.depth);
+        fits.then_some(Cut::Stream(shape, weight, parts))
+    }
+
+    /// The cut that reads the weight as it lies and suits the extents.
+    pub(super) fn stream_cut(&self, limits: &Limits) -> Option<Cut> {
+        if self.depth == 0 {
+            return None;
+        }
+        let weight = self.streamed()?;
+        let shape = weight.shape([self.rows, self.columns, self.depth], limits.threads);
+        let groups = self.columns.div_ceil(shape.workgroup_columns());
+        let parts = (128 / groups.max(1)).min(self.depth / 1024).clamp(1, 16);
+        Some(Cut::Stream(shape, weight, parts))
     }
 
     /// Whether the kernel for few columns can make it.
@@ -135,7 +180,7 @@ impl Problem<'_> {
     fn loaders(&self) -> (Loader, Loader) {
         (
             loader(self.left, !self.left.transposed, self.depth, self.rows),
-            loader(self.right, self.right.transposed, self.depth, self.columns),
+            right_loader(self.right, self.storage, self.depth, self.columns),
         )
     }
 
@@ -175,6 +220,7 @@ impl Problem<'_> {
         let (with_product, with_parts) = if parts > 1 { (None, sums) } else { (sums, None) };
         let (label, groups, written, source) = match cut {
             Cut::FewRows(_) => self.few_rows(&mut declarations, width, parts),
+            Cut::Stream(shape, weight, _) => self.stream(&mut declarations, (shape, weight), parts),
             Cut::FewColumns(rows) => self.few_columns(&mut declarations, rows),
             Cut::Tiles(tile, _) => self.tiles(&mut declarations, (tile, false), width, parts, with_product),
             Cut::Units(tile, _) => self.tiles(&mut declarations, (tile, true), width, parts, with_product),
@@ -227,6 +273,7 @@ impl Problem<'_> {
     fn parts(&self, cut: Cut) -> (usize, usize) {
         let (parts, step) = match cut {
             Cut::FewRows(parts) => (parts, 128),
+            Cut::Stream(_, _, parts) => (parts, Weight::STEP),
             Cut::FewColumns(_) => (1, 1),
             Cut::Tiles(tile, parts) | Cut::Units(tile, parts) => (parts, tile.step() as usize),
         };
@@ -250,7 +297,7 @@ impl Problem<'_> {
         width: u32,
         parts: usize,
     ) -> (&'static str, usize, Role, String) {
-        let right = loader(self.right, self.right.transposed, self.depth, self.columns);
+        let right = right_loader(self.right, self.storage, self.depth, self.columns);
         let (along, width, left) = match right.along {
             // Both run along the depth.
             Along::Depth => {
@@ -274,6 +321,26 @@ impl Problem<'_> {
         };
         let groups = self.columns.div_ceil(kernel.columns()) * parts;
         ("product.few_rows", groups, written, kernel.source())
+    }
+
+    fn stream(
+        &self,
+        declarations: &mut Declarations,
+        (shape, weight): (Stream, Weight),
+        parts: usize,
+    ) -> (&'static str, usize, Role, String) {
+        let kernel = Streamed {
+            shape,
+            weight,
+            rows: self.rows as u32,
+            depth: self.depth,
+            left: self.left,
+            parts: parts > 1,
+        };
+        kernel.declare(declarations);
+        let written = self.declare_store(declarations, shape.store_width(), parts);
+        let groups = self.columns.div_ceil(shape.workgroup_columns()) * parts;
+        ("product.stream", groups, written, kernel.source(&declarations.text))
     }
 
     fn few_columns(&self, declarations: &mut Declarations, rows: u32) -> (&'static str, usize, Role, String) {

@@ -1,7 +1,7 @@
 //! The dense layer's products on a GPU.
 
 use super::Product;
-use crate::gpu::product::{Finish, Limits, Matrix, Plan, Problem, Role, Storage};
+use crate::gpu::product::{Cut, Finish, Limits, Matrix, Plan, Problem, Role, Storage};
 use crate::gpu::{Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 use std::ops::Range;
 
 /// What a product reads and writes on the device.
-pub(in crate::ops) struct Operands<'a> {
+pub(crate) struct Operands<'a> {
     /// A.
     pub left: &'a Operand,
     /// B, plain or packed.
@@ -32,7 +32,17 @@ pub(in crate::ops) fn record(
     record_plan(recorder, &problem.plan(&limits), operands)
 }
 
-fn limits(recorder: &Recorder<'_>) -> Limits {
+/// [`record`] with this cut.
+pub(crate) fn record_cut(
+    recorder: &mut Recorder<'_>,
+    problem: &Problem<'_>,
+    cut: Cut,
+    operands: &Operands<'_>,
+) -> Result<()> {
+    record_plan(recorder, &problem.plan_with(cut), operands)
+}
+
+pub(crate) fn limits(recorder: &Recorder<'_>) -> Limits {
     let capabilities = recorder.capabilities();
     Limits {
         workgroup_bytes: capabilities.workgroup_storage,
@@ -238,5 +248,7 @@ impl GpuOperation for Product {
     }
 }
 
+#[cfg(test)]
+mod packed_tests;
 #[cfg(test)]
 mod tests;

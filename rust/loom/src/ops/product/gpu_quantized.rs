@@ -1,6 +1,8 @@
 //! The dense layer's product with quantised activations on a GPU: rows are quantised, with the CPU's codes
 //! and scales to the bit, and products of codes are summed exactly, so that the sums are the CPU's too.
 
+mod stream;
+
 use super::Product;
 use crate::cpu::product::IntegerWeight;
 use crate::dtype::{DType, Granularity, Packing};
@@ -8,9 +10,10 @@ use crate::gpu::{Bind, Operand, Recorder, Template};
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::{Error, Result};
 use std::fmt::Write;
+use stream::Stream;
 
-/// Threads of a workgroup that quantises a row.
-const QUANTIZE_THREADS: usize = 128;
+/// The most threads of a workgroup that quantises a row.
+const QUANTIZE_THREADS: usize = 512;
 /// Threads of a workgroup of the product, each with a column ...
 const THREADS: usize = 64;
 /// ... of so many rows.
@@ -79,8 +82,10 @@ pub(in crate::ops) fn quantize(
 ) -> Result<[Operand; 2]> {
     let words = depth.div_ceil(4);
     let (codes, scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows)?);
+    let most_threads = recorder.capabilities().workgroup_threads;
+    let threads = words.next_power_of_two().clamp(32, QUANTIZE_THREADS.min(most_threads));
     let kernel = Template::new(include_str!("quantize_rows.wgsl"))
-        .constant("THREADS", QUANTIZE_THREADS)
+        .constant("THREADS", threads)
         .section("DIVISION", include_str!("../encode/division.wgsl"))
         .kernel("product quantize rows");
     let operands = [Bind::Read(x.clone()), Bind::Write(codes.clone()), Bind::Write(scales.clone())];
@@ -115,6 +120,31 @@ struct Finish<'a> {
     activate: Option<String>,
     /// The sums themselves, as the bits of the results.
     raw: bool,
+}
+
+impl Finish<'_> {
+    /// WGSL statements that store the `sum` of a `row` and `column`, which is an integer and still to be
+    /// `scaled`, or a number.
+    fn store(&self, scaled: bool) -> String {
+        let mut text = String::from("let at = row * constants.columns + column;\n");
+        if self.raw {
+            return text + "    y[at] = bitcast<f32>(sum);";
+        }
+        text += match scaled {
+            true => "    var value = f32(sum) * scale_at(0u, column) * row_scales[row];\n",
+            false => "    var value = sum * row_scales[row];\n",
+        };
+        if self.accumulate {
+            text += "    value = y[at] + value;\n";
+        }
+        if self.bias.is_some() {
+            text += "    value += bias[column];\n";
+        }
+        text + match self.activate {
+            Some(_) => "    y[at] = activate(value);",
+            None => "    y[at] = value;",
+        }
+    }
 }
 
 /// Records the quantisation of rows and their product with a weight.
@@ -152,6 +182,21 @@ fn record(
             format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{element}>;")
         })
         .collect();
+
+    let constants = [rows, depth, columns, words].map(|extent| extent as u32);
+    let most_threads = recorder.capabilities().workgroup_threads;
+    if let Some(stream) = Stream::new(packing, rows, finish.raw, most_threads) {
+        let kernel = Template::new(include_str!("gpu_quantized/stream.wgsl"))
+            .section("BINDINGS", bindings.join("\n"))
+            .section("SCALE", scale(packing))
+            .section("ACTIVATE", finish.activate.as_deref().unwrap_or(""))
+            .section("SUM", stream.result().0)
+            .section("FINISH", finish.store(stream.result().1))
+            .section("MAIN", stream.source())
+            .kernel(format!("product int8 {} stream", packing.dtype));
+        let groups = rows.div_ceil(stream.rows) * columns.div_ceil(stream.columns());
+        return recorder.dispatch(&kernel, &binds, &constants, groups);
+    }
 
     let block = block_of(packing);
     // Words of four codes are multiplied where groups begin with whole ones.
@@ -209,7 +254,6 @@ fn record(
         .section("SCALED", scaled)
         .section("STORE", each_row(&store))
         .kernel(format!("product int8 {}", packing.dtype));
-    let constants = [rows, depth, columns, words].map(|extent| extent as u32);
     recorder.dispatch(&kernel, &binds, &constants, rows.div_ceil(ROWS) * columns.div_ceil(THREADS))
 }
 

@@ -8,7 +8,9 @@ pub(super) mod gpu_quantized;
 
 pub(super) use cpu::{with_decoded, with_right};
 #[cfg(feature = "gpu")]
-pub(super) use gpu::{Operands, record};
+pub(super) use gpu::record;
+#[cfg(feature = "gpu")]
+pub(crate) use gpu::{Operands, limits, record_cut};
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;
