@@ -140,7 +140,7 @@ impl Problem<'_> {
 
     /// The cut of a product of few rows with a packed weight.
     fn choose_stream(&self, limits: &Limits) -> Option<Cut> {
-        if self.storage == Storage::Float32 {
+        if self.storage == Storage::Float32 || self.columns * self.depth < LEAST_STREAM {
             return None;
         }
         self.stream_cut(limits)
@@ -387,6 +387,10 @@ impl Problem<'_> {
         (label, tiles * parts + extra, written, kernel.source())
     }
 }
+
+/// The fewest weights that are worth reading word by word: a product of fewer takes what a dispatch takes, and
+/// the kernel's text is long to compile.
+const LEAST_STREAM: usize = 1 << 11;
 
 /// What workgroups do that have no share in the product.
 const SUMS_BEYOND: &str = "column_sums(extra, thread);";
