@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import copy
 import csv
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -49,6 +50,7 @@ class Study:
         more: Epochs of training in the type.
         rate: The learning rate at first; half of it later.
         score: "accuracy" (percent) or "loss" (nats).
+        device: Where it is trained and scored.
         types: The types that it is morphed to; all where there are none.
     """
 
@@ -59,6 +61,7 @@ class Study:
     epochs: int
     more: int
     rate: float
+    device: str
     score: str = "accuracy"
     types: tuple[str, ...] = ()
 
@@ -77,6 +80,7 @@ class Study:
             loss="cross_entropy",
             optimizer=loom.AdamW(),
             gradient_clip=1.0,
+            device=self.device,
             verbose=False,
         )
         loom.train(net, self.learned, config)
@@ -129,26 +133,27 @@ def pieces(text: str) -> tuple[int, Data, Data]:
     return len(known), parts[0], parts[1]
 
 
-def studies(folder: Path, text: Path) -> list[Study]:
+def studies(folder: Path, text: Path, device: str) -> list[Study]:
     """Returns all networks with their data."""
     train, test = loom.datasets.mnist(folder)
     flat = [(part.x.reshape(len(part.x), -1), part.y) for part in (train, test)]
     images = [(part.x, part.y) for part in (train, test)]
     vocabulary, learned, held_out = pieces(text.read_text())
+    study = functools.partial(Study, device=device)
     return [
-        Study("digits", digits, flat[0], flat[1], epochs=4, more=2, rate=2e-3),
-        Study("convolution", convolution, images[0], images[1], epochs=3, more=2, rate=4e-3),
-        Study("wide", wide, flat[0], flat[1], epochs=3, more=15, rate=2e-3, types=WIDE_TYPES),
-        Study("characters", lambda: characters(vocabulary), learned, held_out, 4, 1, rate=3e-3, score="loss"),
+        study("digits", digits, flat[0], flat[1], epochs=4, more=2, rate=2e-3),
+        study("convolution", convolution, images[0], images[1], epochs=3, more=2, rate=4e-3),
+        study("wide", wide, flat[0], flat[1], epochs=3, more=15, rate=2e-3, types=WIDE_TYPES),
+        study("characters", lambda: characters(vocabulary), learned, held_out, 4, 1, 3e-3, score="loss"),
     ]
 
 
-def trained(study: Study, cache: Path, device: str) -> loom.Network:
+def trained(study: Study, cache: Path) -> loom.Network:
     """Returns the network trained in float32, from the cache if it is there."""
     path = cache / f"{study.name}.loom"
     if path.exists():
-        return loom.load(path).to(device)
-    net = study.make().to(device)
+        return loom.load(path)
+    net = study.make()
     study.train(net, study.epochs, study.rate)
     cache.mkdir(parents=True, exist_ok=True)
     net.save(path)
@@ -214,7 +219,8 @@ class Rows:
 
 def study_type(study: Study, base: loom.Network, dtype: str, rows: Rows, *, timed: bool) -> None:
     """Fills one row."""
-    net = copy.deepcopy(base)
+    # A copy starts on the CPU, wherever the network is.
+    net = copy.deepcopy(base).to(study.device)
     net.morph(dtype)
     size = sum(layer.weights.nbytes(dtype) for layer in net.layers if layer.parameters)
     x = study.held_out[0]
@@ -250,10 +256,10 @@ def main() -> None:
     if not options.table:
         if options.folder is None or options.text is None:
             parser.error("MNIST and TEXT are needed to measure")
-        for study in studies(options.folder, options.text):
+        for study in studies(options.folder, options.text, options.device):
             if options.network not in {None, study.name}:
                 continue
-            base = trained(study, options.cache, options.device)
+            base = trained(study, options.cache)
             for entry in loom.dtypes():
                 if options.type in {None, entry.name} and entry.name in (study.types or {entry.name}):
                     print(study.name, entry.name, flush=True)
