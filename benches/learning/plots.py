@@ -29,6 +29,8 @@ CHASE = (
     "frozen lower layers",
 )
 STREAMS = (
+    "adam, 4 updates, explosions let be",
+    "sgd, 4 updates, explosions let be",
     "chain rule, 4 local steps",
     "adam",
     "sgd",
