@@ -82,11 +82,13 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args()
     data = common.digits(options.folder, flat=False)
-    table = common.Table("convolution", ["row", "epochs", "seed"], ["test", "validation", "seconds"])
+    table = common.Table(
+        "convolution", ["row", "epochs", "device", "seed"], ["test", "validation", "seconds"]
+    )
     for row in ROWS if options.only is None else [options.only]:
         for seed in common.seeds(options):
             found = learn(row, seed, options.epochs, options.device, data)
-            table.add([row, options.epochs, seed], found)
+            table.add([row, options.epochs, options.device.partition(":")[0], seed], found)
             print(row, seed, found, flush=True)
     table.show()
 
