@@ -60,11 +60,14 @@ impl Strip {
 
     #[inline(always)]
     unsafe fn rows<L: Lanes, D: Decoder, const R: usize, const N: usize>(&self) -> usize {
-        let lines = (D::VECTORS * 2 * D::BITS).div_ceil(64);
+        let bytes = D::VECTORS * 2 * D::BITS;
+        // Row by row, though codes are read group by group: what is fetched in the order of addresses comes
+        // faster, and there are as many groups' lines to fetch as are read.
+        let (mut next, mut fetched) = (self.codes.wrapping_add(self.ahead), 0);
         // SAFETY: the caller's promise.
         unsafe {
             for group in 0..self.groups {
-                let codes = self.codes.add(group * D::VECTORS * 2 * D::BITS);
+                let codes = self.codes.add(group * bytes);
                 for first in (0..D::VECTORS).step_by(N) {
                     let place = (group * D::VECTORS + first) * 16;
                     let fits = Fits {
@@ -80,8 +83,12 @@ impl Strip {
                     let (mut a, mut codes) = (self.a, codes);
                     for _ in 0..self.depth {
                         if first == 0 && self.ahead > 0 {
-                            for line in 0..lines {
-                                L::prefetch(codes.wrapping_add(self.ahead + line * 64));
+                            for line in (0..bytes).step_by(64) {
+                                L::prefetch(next.wrapping_add(fetched * bytes + line));
+                            }
+                            fetched += 1;
+                            if fetched == self.groups {
+                                (fetched, next) = (0, next.wrapping_add(self.stride));
                             }
                         }
                         D::step(

@@ -24,7 +24,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn multiply(self, b: Self) -> Self;
     /// `self - b`, rounded once.
     unsafe fn subtract(self, b: Self) -> Self;
-    /// Says that the memory there will be read soon; any address will do.
+    /// Says that the memory there will be read soon; any address will do. It comes to the second-level cache: the
+    /// first has too few ways for rows whose distance is a power of two, and too few misses under way at once.
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 

@@ -38,7 +38,7 @@ pub(super) const ROWS: usize = 48;
 const TOGETHER: usize = 4;
 /// The fewest columns that are worth it.
 const COLUMNS: usize = 32;
-/// Bytes of codes that are worked on while as many are fetched: both stay in the first-level cache.
+/// Bytes of codes that are worked on while as many are fetched.
 const BLOCK: usize = 32 << 10;
 /// The work that is worth a task of its own, in multiply-adds: a few microseconds.
 const TASK: usize = 1 << 17;

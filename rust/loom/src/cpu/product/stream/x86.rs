@@ -51,7 +51,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn prefetch(from: *const u8) {
-        trust! { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+        trust! { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
 
     #[inline(always)]
@@ -175,7 +175,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn prefetch(from: *const u8) {
-        trust! { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+        trust! { _mm_prefetch::<_MM_HINT_T1>(from.cast()) };
     }
 
     #[inline(always)]
