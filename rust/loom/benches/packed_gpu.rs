@@ -2,15 +2,15 @@
 //!
 //! A dense layer of 4096 inputs and 4096 outputs in each packed type, for one row, for a few, and for a batch;
 //! weights rotate through 256 MiB and more (16 MiB of a smaller layer in software), so that none is in a cache
-//! when its turn comes. Times are the device's own, by timestamps, each product waiting for the one before;
-//! ratios are to float32 in the same run. `--variants` prints how long other ways to share the work out take,
-//! `--types int8,q4_0` only those types, `--rows 1,8` only so many rows. `LOOM_GPU=1` takes the second GPU.
+//! when its turn comes. Times are the device's own, by timestamps, each product waiting for the one before:
+//! medians of several rounds over all types; ratios are to float32 in the same run. `--variants` prints how long
+//! other ways to share the work out take, `--types int8,q4_0` only those types, `--rows 1,8` only so many rows.
+//! `LOOM_GPU=1` takes the second GPU.
 
 use loom::dtype::{DType, Packing};
 use loom::gpu::Gpu;
 use loom::gpu::product::{Along, How, Rotation, Stream};
 use loom::{Device, Precision, Result};
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Rows of the products.
@@ -31,6 +31,8 @@ struct Bench<'a> {
     extent: usize,
     /// Bytes that weights rotate through.
     rotation: usize,
+    /// How often all of it is measured.
+    rounds: usize,
     /// How often each copy is used.
     times: usize,
     rows: Vec<usize>,
@@ -72,33 +74,49 @@ impl Bench<'_> {
     }
 
     fn table(&self, types: &[DType]) -> Result<()> {
-        println!("{0} x {0}, as a network makes it", self.extent);
+        // Products of a type, and the times of every round: what else the device does, and its clock, falls on
+        // neighbouring types of one round, not on a type.
+        let mut measured: Vec<(String, usize, Vec<Vec<f64>>)> = Vec::new();
+        for round in 0..self.rounds {
+            self.warm()?;
+            let mut line = 0;
+            for dtype in types {
+                let (packing, rotation) = self.rotation(*dtype)?;
+                for how in [How::Chosen, How::Quantized] {
+                    if how == How::Quantized && !INTEGERS.contains(dtype) {
+                        continue;
+                    }
+                    if round == 0 {
+                        let name =
+                            if how == How::Chosen { dtype.to_string() } else { format!("{dtype}, int8") };
+                        measured.push((name, packing.nbytes(), vec![Vec::new(); self.rows.len()]));
+                    }
+                    for (times, rows) in measured[line].2.iter_mut().zip(&self.rows) {
+                        times.push(self.times(&rotation, *rows, how)?);
+                    }
+                    line += 1;
+                }
+            }
+        }
+        println!("{0} x {0}, as a network makes it; medians of {1} rounds", self.extent, self.rounds);
         print!("{:20}", "");
         self.rows
             .iter()
             .for_each(|rows| print!(" | {:>9} {:>6} {:>7}", format!("{rows} rows us"), "GB/s", "ratio"));
         println!();
-        self.warm()?;
-        let mut float = Vec::new();
-        for dtype in types {
-            let (packing, rotation) = self.rotation(*dtype)?;
-            for how in [How::Chosen, How::Quantized] {
-                if how == How::Quantized && !INTEGERS.contains(dtype) {
-                    continue;
-                }
-                let name = if how == How::Chosen { dtype.to_string() } else { format!("{dtype}, int8") };
-                print!("{name:20}");
-                std::io::stdout().flush().ok();
-                for (column, rows) in self.rows.iter().enumerate() {
-                    let time = self.times(&rotation, *rows, how)?;
-                    if float.len() < self.rows.len() {
-                        float.push(time);
-                    }
-                    let rate = packing.nbytes() as f64 / time / 1e3;
-                    print!(" | {time:>9.1} {rate:>6.0} {:>6.2}x", float[column] / time);
-                }
-                println!();
+        let median = |times: &[f64]| {
+            let mut sorted = times.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            sorted[sorted.len() / 2]
+        };
+        for (name, bytes, times) in &measured {
+            print!("{name:20}");
+            for (times, float) in times.iter().zip(&measured[0].2) {
+                let time = median(times);
+                let rate = *bytes as f64 / time / 1e3;
+                print!(" | {time:>9.1} {rate:>6.0} {:>6.2}x", median(float) / time);
             }
+            println!();
         }
         Ok(())
     }
@@ -193,14 +211,15 @@ fn run() -> Result<()> {
         }
     };
     let software = gpu.adapter().software || asked("--test");
-    let (extent, rotation, times) = if software { (512, 2 << 20, 1) } else { (4096, 512 << 20, 16) };
+    let (extent, rotation, rounds, times) =
+        if software { (512, 2 << 20, 1, 1) } else { (4096, 512 << 20, 5, 16) };
     let types = match listed("--types") {
         Some(names) => names.iter().map(|name| DType::parse(name)).collect::<Result<Vec<_>>>()?,
         None => [DType::Float32].into_iter().chain(DType::all().filter(|d| *d != DType::Float32)).collect(),
     };
     let rows =
         listed("--rows").map_or(ROWS.to_vec(), |rows| rows.iter().filter_map(|r| r.parse().ok()).collect());
-    let bench = Bench { gpu: &gpu, extent, rotation, times, rows, weights: noise(extent * extent) };
+    let bench = Bench { gpu: &gpu, extent, rotation, rounds, times, rows, weights: noise(extent * extent) };
     println!("{}", gpu.adapter());
     if asked("--variants") { bench.variants(&types) } else { bench.table(&types) }
 }

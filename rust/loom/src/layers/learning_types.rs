@@ -148,6 +148,6 @@ fn every_layer_learns_through_every_type() {
 #[test]
 fn every_layer_learns_through_every_type_on_a_gpu() {
     if crate::gpu::testing::gpu().is_some() {
-        matrix("gpu:0", 1);
+        matrix("gpu:0", 3);
     }
 }
