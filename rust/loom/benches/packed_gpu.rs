@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Rows of the products.
 const ROWS: [usize; 4] = [1, 4, 8, 256];
 /// The types that activations can be quantised for.
-const INTEGERS: [DType; 6] =
-    [DType::Int8, DType::Int4, DType::Int2, DType::Ternary, DType::Q8_0, DType::Q4_0];
+const INTEGERS: [DType; 7] =
+    [DType::Int8, DType::Int4, DType::Int2, DType::Ternary, DType::Binary, DType::Q8_0, DType::Q4_0];
 
 /// Numbers around zero that look random.
 fn noise(count: usize) -> Vec<f32> {

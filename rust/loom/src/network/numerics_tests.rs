@@ -100,7 +100,7 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
         error
     };
     let mut dense = network(Precision::Float32);
-    for dtype in [DType::Uint8, DType::Float16, DType::Float8E4M3, DType::Int16, DType::Binary] {
+    for dtype in [DType::Uint8, DType::Float16, DType::Float8E4M3, DType::Int16, DType::Uint2] {
         let error = refused(&mut dense, dtype, int8(), &[dtype.name(), "int8", "q4_0"]);
         assert!(matches!(error, Error::DType(_)));
     }

@@ -276,6 +276,7 @@ pub(super) mod tests {
                 (DType::Int8, None),
                 (DType::Int4, Some(Granularity::Block(5))),
                 (DType::Ternary, Some(Granularity::Tensor)),
+                (DType::Binary, None),
                 (DType::Q8_0, None),
                 (DType::Q4_0, None),
             ] {

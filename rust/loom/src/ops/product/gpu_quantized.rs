@@ -46,6 +46,11 @@ pub(in crate::ops) fn code(packing: &Packing) -> String {
             BLOCK / 2,
             BLOCK / 2
         ),
+        DType::Binary => format!(
+            "let at = k * {}u + column;
+    return i32(packed[at / 32u] >> (at % 32u) & 1u) * 2 - 1;",
+            packing.channels
+        ),
         dtype => {
             let bits = dtype.row().bits;
             let per = 32 / bits;
@@ -356,7 +361,7 @@ mod tests {
     #[test]
     fn raw_sums_are_the_integers_of_the_cpu() {
         let Some(gpu) = testing::gpu() else { return };
-        for dtype in [DType::Int8, DType::Int4, DType::Ternary] {
+        for dtype in [DType::Int8, DType::Int4, DType::Ternary, DType::Binary] {
             let (m, k, n) = (11, 701, 70);
             let weight = Weight::new(dtype, None, k, n);
             let mut x = numbers::<f32>(8, m * k);

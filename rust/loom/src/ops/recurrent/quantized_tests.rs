@@ -119,10 +119,11 @@ fn expected(op: &Recurrent, packed: [&Packed; 2], rows: usize, input: &[f32], st
     y
 }
 
-const WEIGHTS: [(DType, Option<Granularity>); 4] = [
+const WEIGHTS: [(DType, Option<Granularity>); 5] = [
     (DType::Int8, None),
     (DType::Int4, Some(Granularity::Block(5))),
     (DType::Ternary, Some(Granularity::Tensor)),
+    (DType::Binary, None),
     (DType::Int2, None),
 ];
 

@@ -29,8 +29,8 @@ impl Codes {
 
 impl<'a> IntegerWeight<'a> {
     /// The types that such products take.
-    pub const TYPES: [DType; 6] =
-        [DType::Int8, DType::Int4, DType::Int2, DType::Ternary, DType::Q8_0, DType::Q4_0];
+    pub const TYPES: [DType; 7] =
+        [DType::Int8, DType::Int4, DType::Int2, DType::Ternary, DType::Binary, DType::Q8_0, DType::Q4_0];
 
     /// Refuses types whose codes are not symmetric integers of at most eight bits.
     ///
@@ -131,6 +131,7 @@ impl<'a> IntegerWeight<'a> {
             DType::Int8 => self.flat::<8>(depth, columns, codes),
             DType::Int4 => self.flat::<4>(depth, columns, codes),
             DType::Int2 | DType::Ternary => self.flat::<2>(depth, columns, codes),
+            DType::Binary => self.flat::<1>(depth, columns, codes),
             _ => self.blocks(depth, columns, codes),
         }
     }
@@ -139,7 +140,11 @@ impl<'a> IntegerWeight<'a> {
     #[inline(always)]
     fn flat<const BITS: usize>(&self, depth: Range<usize>, columns: Range<usize>, codes: &mut Codes) {
         let (n, per) = (self.packing.channels, 8 / BITS);
-        let extended = |byte: u8, place: usize| ((byte << (8 - BITS - place * BITS)) as i8) >> (8 - BITS);
+        let extended = |byte: u8, place: usize| match BITS {
+            // A bit is 1 or -1.
+            1 => (byte >> place & 1) as i8 * 2 - 1,
+            _ => ((byte << (8 - BITS - place * BITS)) as i8) >> (8 - BITS),
+        };
         for (k, row) in depth.zip(&mut codes.0) {
             let (first, row) = (k * n + columns.start, &mut row[..columns.len()]);
             if first.is_multiple_of(per) {

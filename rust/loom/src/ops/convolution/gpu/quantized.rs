@@ -149,6 +149,7 @@ mod tests {
                 (DType::Int8, None),
                 (DType::Int4, Some(Granularity::Block(5))),
                 (DType::Ternary, Some(Granularity::Tensor)),
+                (DType::Binary, None),
                 (DType::Q8_0, None),
                 (DType::Q4_0, None),
             ] {
@@ -174,7 +175,7 @@ mod tests {
     fn raw_sums_are_the_exact_integers() {
         let Some(gpu) = testing::gpu() else { return };
         for op in cases() {
-            for dtype in [DType::Int8, DType::Int4, DType::Ternary] {
+            for dtype in [DType::Int8, DType::Int4, DType::Ternary, DType::Binary] {
                 let packed = Packed::of(&op, dtype, None);
                 let x = images(&op, 2);
                 let plain = vec![0.0f32; packed.packing.elements()];

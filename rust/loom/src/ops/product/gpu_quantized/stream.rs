@@ -42,7 +42,11 @@ impl<'a> Stream<'a> {
         if !fits || depth == 0 || !own.blocks() && !columns.is_multiple_of(own.codes()) {
             return None;
         }
-        let most_rows = if own.codes() > 8 { 4 } else { 8 };
+        let most_rows = match own.bits() {
+            1 => 2,
+            2 => 4,
+            _ => 8,
+        };
         let shared = rows.min(most_rows);
         let most = 1 << most_threads.clamp(32, if shared > 2 { 256 } else { 512 }).ilog2();
         let groups = rows.div_ceil(shared);
@@ -57,7 +61,7 @@ impl<'a> Stream<'a> {
             false if groups > 8 => (128 / wide).min(steps.next_power_of_two()),
             false => (most / wide).min(steps.next_power_of_two()),
         };
-        let unroll = if shared > 2 { 1 } else { 4 };
+        let unroll = if shared > 2 || own.bits() == 1 { 1 } else { 4 };
         Some(Self { rows: shared, threads: wide * lanes, lanes, unroll, ..own })
     }
 
@@ -89,7 +93,7 @@ impl<'a> Stream<'a> {
         self.threads / self.lanes * if self.blocks() { COLUMNS } else { self.codes() }
     }
 
-    /// What is added to codes of fewer than 8 bits, so that they are no less than 0.
+    /// What is added to codes of fewer than 8 bits, so that they are no less than 0. Binary ones are 0 and 2 then.
     fn excess(&self) -> usize {
         if self.bits() == 8 { 0 } else { 1 << (self.bits() - 1) }
     }
@@ -187,6 +191,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                 let plain = format!("word{u}_{j}");
                 let codes = match bits {
                     8 => plain,
+                    1 => format!("({plain} >> {plane}u & 0x01010101u) << 1u"),
                     _ => format!(
                         "({plain} >> {}u & {}u) ^ {}u",
                         plane * bits,
