@@ -39,10 +39,11 @@ def measure(work: Workload, variant: str, seconds: float) -> float | None:
         functional.cross_entropy(model(x).flatten(0, -2), y).backward()
         optimizer.step()
 
-    return _over_many(step if variant != "graph" else _captured(step, optimizer), seconds)
+    return _over_many(step if variant != "graph" else captured(step, optimizer.zero_grad), seconds)
 
 
-def _captured(step: Callable[[], None], optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+def captured(step: Callable[[], object], before: Callable[[], object] = lambda: None) -> Callable[[], None]:
+    """Returns a step's replay as a CUDA graph; `before` is called between warming up and capturing."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -50,7 +51,7 @@ def _captured(step: Callable[[], None], optimizer: torch.optim.Optimizer) -> Cal
             step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    optimizer.zero_grad()
+    before()
     with torch.cuda.graph(graph):
         step()
     replay: Callable[[], None] = graph.replay

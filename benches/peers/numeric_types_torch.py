@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+import in_torch_gpu
+
 Predict: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 CONTEXT, VOCABULARY, FEATURES, HEADS, HIDDEN = 64, 65, 128, 4, 341
@@ -120,30 +122,25 @@ def eager(net: nn.Module, dtype: torch.dtype, device: str) -> Predict:
     return predict
 
 
-def captured(net: nn.Module, dtype: torch.dtype, x: NDArray[Any]) -> Predict:
+def graph(net: nn.Module, dtype: torch.dtype, x: NDArray[Any]) -> Predict:
     """Returns a prediction as a CUDA graph, for arrays of this shape."""
     held = torch.from_numpy(x).cuda()
     # Page-locked, so that the copies need no detour.
     source = torch.from_numpy(x).pin_memory()
 
-    def step() -> torch.Tensor:
-        return net(held.to(dtype) if held.is_floating_point() else held).float()
+    out: list[torch.Tensor] = []
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = step()
+    def step() -> None:
+        # The last one's is what the graph writes to.
+        out[:] = [net(held.to(dtype) if held.is_floating_point() else held).float()]
+
+    replay = in_torch_gpu.captured(step)
 
     def predict(x: NDArray[Any]) -> NDArray[Any]:
         source.numpy()[...] = x
         held.copy_(source, non_blocking=True)
-        graph.replay()
-        found: NDArray[Any] = out.cpu().numpy()
+        replay()
+        found: NDArray[Any] = out[0].cpu().numpy()
         return found
 
     return predict
@@ -178,7 +175,7 @@ def main() -> None:
                 net = make().eval().to(device, dtype)
                 predictions = {"eager": [eager(net, dtype, device)] * 2}
                 if device == "cuda":
-                    predictions["graph"] = [captured(net, dtype, inputs(name, rows)) for rows in (1, 256)]
+                    predictions["graph"] = [graph(net, dtype, inputs(name, rows)) for rows in (1, 256)]
                 elif dtype == torch.float32:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
