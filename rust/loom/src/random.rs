@@ -11,7 +11,8 @@
 //! - a uniform `f32` is `(word >> 8) 2^-24`; uniform `f64` `i` is made of words `2 i` (high)
 //!   and `2 i + 1` (low): `((high 2^32 + low) >> 11) 2^-53`.
 //!
-//! A stream so holds 2^34 words, and a run 2^56 steps.
+//! A stream so holds 2^34 words, and a run 2^56 steps. Passes of one step beyond its first draw by numbers of
+//! their own in the step's place: see [`pass_number`].
 
 /// What a draw is for; part of its key, so that two uses never share numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +36,15 @@ pub enum Use {
 /// use in one layer have paths of their own.
 pub fn path_within(path: u32, index: u32) -> u32 {
     index.to_le_bytes().iter().fold(path, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// What stands in the step's place in the key of a pass that draws: the step itself for the first pass after
+/// that step was committed, another number for each one that is made before the next.
+///
+/// `forwards` is counted in the 56 bits of a step from the highest down, so that no two passes share a number
+/// while the digits of the largest step and of the most passes of one step together fit in 56.
+pub fn pass_number(step: u64, forwards: u64) -> u64 {
+    step ^ (forwards.reverse_bits() >> 8)
 }
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -309,6 +319,18 @@ mod tests {
             Stream::new(1, 1, 1, Use::Shuffle),
         ] {
             assert_ne!(other.block(0), base);
+        }
+    }
+
+    #[test]
+    fn passes_of_a_step_have_numbers_of_their_own() {
+        let mut seen = std::collections::HashSet::new();
+        for step in (0..300).chain([1 << 20, 1 << 32, (1 << 40) - 1]) {
+            assert_eq!(pass_number(step, 0), step);
+            for forwards in (0..300).chain([(1 << 16) - 1]) {
+                let number = pass_number(step, forwards);
+                assert!(number < 1 << 56 && seen.insert(number), "step {step}, pass {forwards}");
+            }
         }
     }
 

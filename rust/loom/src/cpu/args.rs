@@ -2,6 +2,7 @@
 
 use super::Cpu;
 use crate::dtype::Packing;
+use crate::random::pass_number;
 use crate::tensor::Buffer;
 use bytemuck::Pod;
 
@@ -17,6 +18,8 @@ pub struct StepValues {
     pub seed: u64,
     /// Committed training steps so far: keys random draws.
     pub step: u64,
+    /// Passes that have drawn for rows of their own since that step: keys random draws, too.
+    pub forwards: u64,
     /// Rows of this step's global batch that came before this run's: keys random draws when gradients accumulate.
     pub row_offset: u64,
     /// Updates the optimizer has made, this one counted: 1, 2, ...
@@ -41,11 +44,19 @@ pub struct StepValues {
     pub gradients_zeroed: bool,
 }
 
+impl StepValues {
+    /// What stands for the step in the keys of this pass's draws.
+    pub fn pass_number(&self) -> u64 {
+        pass_number(self.step, self.forwards)
+    }
+}
+
 impl Default for StepValues {
     fn default() -> Self {
         Self {
             seed: 0,
             step: 0,
+            forwards: 0,
             row_offset: 0,
             optimizer_step: 1,
             batch_rows: 1,

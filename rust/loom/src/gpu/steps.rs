@@ -8,11 +8,12 @@ pub(crate) const STEP_BYTES: usize = 64;
 /// One entry. `first_row` is where the step's rows start in the frame's order of rows.
 pub(crate) fn encode_step(values: &StepValues, first_row: usize) -> [u8; STEP_BYTES] {
     let limit = |x: f64| (x as f32).min(f32::MAX).to_bits();
+    let pass = values.pass_number();
     let words: [u32; STEP_BYTES / 4] = [
         values.seed as u32,
         (values.seed >> 32) as u32,
-        values.step as u32,
-        (values.step >> 32) as u32,
+        pass as u32,
+        (pass >> 32) as u32,
         values.row_offset as u32,
         values.optimizer_step.min(u64::from(u32::MAX)) as u32,
         (values.rate as f32).to_bits(),

@@ -15,7 +15,7 @@ impl Operation for Dropout {
         let x = args.read::<T>(0);
         let y = args.write::<T>(0);
         let isa = args.cpu.isa();
-        let stream = Stream::new(args.values.seed, args.values.step, args.path, Use::Dropout);
+        let stream = Stream::new(args.values.seed, args.values.pass_number(), args.path, Use::Dropout);
         let (threshold, factor) = (self.threshold(), T::from_f64(1.0 / (1.0 - self.rate)));
         let before = args.values.row_offset * self.features as u64;
         args.cpu.pool().for_each_chunk(y, TRANSCENDENTAL, |task, y| {

@@ -15,7 +15,7 @@ impl Operation for GumbelNoise {
         let x = args.read::<T>(0);
         let y = args.write::<T>(0);
         let isa = args.cpu.isa();
-        let stream = Stream::new(args.values.seed, args.values.step, args.path, Use::Gumbel);
+        let stream = Stream::new(args.values.seed, args.values.pass_number(), args.path, Use::Gumbel);
         let before = args.values.row_offset * self.features as u64;
         args.cpu.pool().for_each_chunk(y, TRANSCENDENTAL, |task, y| {
             let start = task * TRANSCENDENTAL;

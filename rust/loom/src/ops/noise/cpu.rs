@@ -15,7 +15,7 @@ impl Operation for GaussianNoise {
         let y = args.write::<T>(0);
         let isa = args.cpu.isa();
         let path = path_within(args.path, self.purpose);
-        let stream = Stream::new(args.values.seed, args.values.step, path, Use::Noise);
+        let stream = Stream::new(args.values.seed, args.values.pass_number(), path, Use::Noise);
         let before = args.values.row_offset * self.features as u64;
         let scale = T::from_f64(self.scale);
         args.cpu.pool().for_each_chunk(y, TRANSCENDENTAL, |task, y| {
