@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from abc import abstractmethod
 
 from loom import optimizers
 from loom._base import NetworkBase
@@ -27,16 +25,23 @@ class ManualLoop(NetworkBase):
         """The seconds that the newest `forward` took; None before any."""
         return self._forward_seconds
 
-    @abstractmethod
-    def predict(self, x: ArrayLike, batch_size: int = 256) -> RealArray:
-        """Returns the output for each sample, dropout off."""
-
     def forward(self, x: ArrayLike, training: bool = True) -> RealArray:
-        """Returns the output; in training with dropout on, and kept for `backward`.
+        """Returns the output, and keeps what every layer has made: for `backward`, and to be looked at.
+
+        In training, dropout and Gumbel noise are drawn anew in every pass, and running
+        statistics move. The draws go by the seed, the committed step and the passes since it,
+        so that a network which was saved with its optimizer's state goes on as it would have.
+        Passes that `backward` follows, one after the other before `apply_gradients`, draw as
+        the parts of one batch, as `loom.train` does with `accumulate`.
+
+        With `training=False` the pass is that of `predict`: it draws nothing and moves nothing.
+        `layer.activation` then shows what inference makes of these rows, and `backward` gives
+        the gradients of what was computed: dropout off, running statistics fixed. All rows go
+        through at once; for many rows whose layers nobody looks at, `predict` needs less memory.
 
         Args:
             x: (rows, *input_shape) the samples.
-            training: False is the same as `predict`.
+            training: Whether dropout is on and running statistics move.
 
         Returns:
             (rows, *output_shape) in the network's precision.
@@ -44,22 +49,29 @@ class ManualLoop(NetworkBase):
         Raises:
             ShapeError: The samples do not have the network's input shape.
             NonFiniteError: They hold NaN or infinity.
-            StateError: The network is being trained by `loom.train`.
+            StateError: The network is being trained: by `loom.train`, where `training` is on, or
+                by another thread.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Dense(4), nn.Dropout(0.5)], input_shape=3, seed=1)
+            >>> samples = np.stack([net.forward(np.ones((1, 3))) for _ in range(200)])
+            >>> bool(samples.std(axis=0).max() > 0)  # Monte Carlo dropout
+            True
+            >>> output = net.forward(np.ones((1, 3)), training=False)
+            >>> bool((output == net[0, 0, 0, 1].activation).all())
+            True
         """
-        if not flag("forward", "training", training):
-            started = time.perf_counter()
-            output = self.predict(x)
-            self._forward_seconds = time.perf_counter() - started
-            return output
-        self._check_idle("forward with training on")
+        if flag("forward", "training", training):
+            self._check_idle("forward with training on")
         array = self._as_input(x)
-        output, self._forward_seconds = self._native.forward(array)
-        if self._observers:
-            self._tell_observers(self._native.layer_statistics())
+        observed = bool(self._observers)
+        output, self._forward_seconds, figures = self._native.forward(array, training, observed)
+        if figures is not None:
+            self._tell_observers(figures)
         return output
 
     def backward(self, gradient: ArrayLike) -> RealArray:
-        """Adds to all gradients, from the newest `forward` back.
+        """Adds to all gradients, from the newest `forward` back, in training or not.
 
         Args:
             gradient: (rows, *output_shape) of the loss with respect to the output.
@@ -68,7 +80,8 @@ class ManualLoop(NetworkBase):
             (rows, *input_shape) that of the loss with respect to the input.
 
         Raises:
-            StateError: There was no forward pass, or the weights have moved since.
+            StateError: There was no forward pass, or the weights, or the running statistics that it
+                read, have moved since.
             ShapeError: The gradient does not have the output's shape.
             NonFiniteError: It holds NaN or infinity.
         """

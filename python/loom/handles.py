@@ -159,17 +159,30 @@ class LayerHandle:
 
     @property
     def input(self) -> NDArray[Any]:
-        """What the layer read in the newest training forward pass."""
+        """What the layer read in the newest pass through the network, which must be one of `forward`.
+
+        Raises:
+            StateError: There was none, or another call, such as `predict`, has passed rows since:
+                call `forward(x, training=False)` to look at what inference makes of x.
+        """
         return self._network._native.layer_value(self.at, "input")
 
     @property
     def preactivation(self) -> NDArray[Any]:
-        """The output before the activation in that pass; the output where there is none."""
+        """The output before the activation in that pass; the output where there is none.
+
+        Raises:
+            StateError: As for `input`.
+        """
         return self._network._native.layer_value(self.at, "preactivation")
 
     @property
     def activation(self) -> NDArray[Any]:
-        """The output in that pass."""
+        """The output in that pass.
+
+        Raises:
+            StateError: As for `input`.
+        """
         return self._network._native.layer_value(self.at, "output")
 
     @property

@@ -60,7 +60,8 @@ class Reshape(Layer):
 class Dropout(Layer):
     """Zeroes elements at random while training; the others grow by 1 / (1 - rate).
 
-    Input and output have the same shape. At inference it changes nothing.
+    Input and output have the same shape. At inference it changes nothing. Every training pass
+    of a manual loop draws anew, so that several of one input show how sure the network is.
 
     Args:
         rate: The chance that an element is zeroed; from 0 to below 1.

@@ -227,7 +227,7 @@ impl Network {
         to_numpy(py, tensor)
     }
 
-    /// What a layer read or made in the newest training forward pass: "input",
+    /// What a layer read or made in the newest pass, which must be one of `forward`: "input",
     /// "preactivation" or "output".
     fn layer_value(&self, py: Python<'_>, at: At, which: &str) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
@@ -398,18 +398,24 @@ impl Network {
         Ok((to_numpy(py, tensor)?, statistics?))
     }
 
-    /// A training forward pass that keeps history: the output, and the seconds it took.
-    fn forward(&self, py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, f64)> {
+    /// A forward pass that keeps history, in training or as in inference: the output, the seconds it took,
+    /// and, where it is observed, each layer's statistics.
+    fn forward(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        training: bool,
+        observed: bool,
+    ) -> PyResult<(Py<PyAny>, f64, Option<Figures>)> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
-        let step = self.change(py, move |engine| engine.forward(view))?;
-        Ok((to_numpy(py, step.output)?, step.duration.as_secs_f64()))
-    }
-
-    /// Each layer's statistics in the newest training forward pass.
-    fn layer_statistics(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
-        let layers = self.look(py, Engine::layer_statistics)?;
-        layer_dicts(py, &layers)
+        let (step, layers) = self.change(py, move |engine| {
+            let step = if training { engine.forward(view) } else { engine.forward_inference(view) }?;
+            let layers = if observed { Some(engine.layer_statistics()?) } else { None };
+            Ok((step, layers))
+        })?;
+        let figures = layers.map(|layers| layer_dicts(py, &layers)).transpose()?;
+        Ok((to_numpy(py, step.output)?, step.duration.as_secs_f64(), figures))
     }
 
     /// Adds to the gradients; returns the input's.

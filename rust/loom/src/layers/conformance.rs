@@ -88,15 +88,25 @@ pub(super) fn inputs(sample: &Sample) -> Vec<f64> {
     input
 }
 
-fn shaped(rows: usize, shape: &[usize]) -> Vec<usize> {
+pub(super) fn shaped(rows: usize, shape: &[usize]) -> Vec<usize> {
     [&[rows], shape].concat()
 }
 
-/// The weighted sum of outputs, whose gradient is the weights.
-fn objective(network: &mut Network, input: &[f64], shape: &[usize], weights: &[f64]) -> Result<f64> {
+/// The weighted sum of outputs, whose gradient is the weights, in training or in inference.
+fn objective(
+    network: &mut Network,
+    training: bool,
+    input: &[f64],
+    shape: &[usize],
+    weights: &[f64],
+) -> Result<f64> {
     network.zero_gradients();
     network.reset_states();
-    let output = network.forward(tensor_view(shape, input)?)?.output.to_f64();
+    // Every pass is to draw the same.
+    network.optimizer_state.forwards = 0;
+    let input = tensor_view(shape, input)?;
+    let output = if training { network.forward(input) } else { network.forward_inference(input) }?;
+    let output = output.output.to_f64();
     Ok(output.iter().zip(weights).map(|(output, weight)| output * weight).sum())
 }
 
@@ -115,14 +125,18 @@ pub(super) fn assert_close(what: &str, found: &[f64], expected: &[f64], toleranc
     }
 }
 
-fn gradients_are_right(name: &str, sample: &Sample) -> Result<()> {
+fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()> {
     const STEP: f64 = 1e-5;
     const TOLERANCE: f64 = 1e-6;
     let Place { mut network, .. } = place(sample, Precision::Float64)?;
     let shape = shaped(ROWS, &sample.input);
     let mut input = inputs(sample);
+    if !training {
+        // Running statistics that are not those which networks start with.
+        network.forward(tensor_view(&shape, &input)?)?;
+    }
     let weights = numbers(ROWS * network.output_shape().len(), 0.7);
-    objective(&mut network, &input, &shape, &weights)?;
+    objective(&mut network, training, &input, &shape, &weights)?;
     let output = shaped(ROWS, network.output_shape());
     let to_input = network.backward(tensor_view(&output, &weights)?)?.to_f64();
     let layers: Vec<([usize; 3], usize)> = network
@@ -149,9 +163,9 @@ fn gradients_are_right(name: &str, sample: &Sample) -> Result<()> {
                 continue;
             }
             input[index] = kept + STEP;
-            let above = objective(&mut network, &input, &shape, &weights)?;
+            let above = objective(&mut network, training, &input, &shape, &weights)?;
             input[index] = kept - STEP;
-            let below = objective(&mut network, &input, &shape, &weights)?;
+            let below = objective(&mut network, training, &input, &shape, &weights)?;
             input[index] = kept;
             found.push(to_input[index]);
             expected.push((above - below) / (2.0 * STEP));
@@ -167,10 +181,10 @@ fn gradients_are_right(name: &str, sample: &Sample) -> Result<()> {
             let kept = values[index];
             values[index] = kept + STEP;
             network.set_parameter(cell, layer, &parameter, tensor_view(&extents, &values)?)?;
-            let above = objective(&mut network, &input, &shape, &weights)?;
+            let above = objective(&mut network, training, &input, &shape, &weights)?;
             values[index] = kept - STEP;
             network.set_parameter(cell, layer, &parameter, tensor_view(&extents, &values)?)?;
-            let below = objective(&mut network, &input, &shape, &weights)?;
+            let below = objective(&mut network, training, &input, &shape, &weights)?;
             values[index] = kept;
             found.push(gradient[index]);
             expected.push((above - below) / (2.0 * STEP));
@@ -398,7 +412,12 @@ pub(super) fn for_every_sample(proof: impl Fn(&str, &Sample) -> Result<()>) {
 
 #[test]
 fn gradients_equal_central_differences() {
-    for_every_sample(gradients_are_right);
+    for_every_sample(|name, sample| gradients_are_right(name, sample, true));
+}
+
+#[test]
+fn gradients_of_inference_equal_central_differences() {
+    for_every_sample(|name, sample| gradients_are_right(name, sample, false));
 }
 
 #[test]

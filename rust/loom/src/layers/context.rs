@@ -86,6 +86,8 @@ pub struct Context {
     pub path: LayerPath,
     /// Whether dropout and the like are on.
     pub training: bool,
+    /// Whether a backward pass may follow: what it needs is kept.
+    pub keeps: bool,
     /// Whether the program belongs to a session, which goes on from where its last call ended.
     pub session: bool,
     /// Its parameters, in the order it asked for them.

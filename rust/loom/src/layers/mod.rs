@@ -24,6 +24,8 @@ mod golden;
 mod kmeans;
 #[cfg(test)]
 mod learning_types;
+#[cfg(test)]
+mod looking;
 mod masked;
 mod normalization;
 #[cfg(test)]

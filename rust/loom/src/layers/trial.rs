@@ -99,7 +99,7 @@ impl Trial {
         });
         let parameters = parameters.collect();
         let path = LayerPath::new(0, 0, 0, 0);
-        let cx = Context { path, training: true, parameters, mask, ..Context::default() };
+        let cx = Context { path, training: true, keeps: true, parameters, mask, ..Context::default() };
         let forward = self.layer.forward(&mut b, &cx, &[x]).unwrap();
         b.set_phase(Phase::Backward);
         let made = lower(&*self.layer, &mut b, &cx, x, &forward, above)?;

@@ -190,6 +190,10 @@ impl Mesh {
         compiled: &mut Compiled,
         count: usize,
     ) -> Result<()> {
+        match self.training {
+            true => network.note_training_pass(),
+            false => _ = network.note_pass(),
+        }
         match compiled {
             Compiled::Units(units) => {
                 for _ in 0..count {

@@ -273,7 +273,7 @@ impl Stepper {
         let exploded = action != Action::Apply;
         if exploded {
             let state = &mut network.optimizer_state;
-            state.step += 1;
+            state.count_step();
             state.updates = state.updates.saturating_sub(u64::from(action == Action::RollBack));
             network.synchronize_after_rollback()?;
             self.result.explosions += 1;
@@ -372,7 +372,7 @@ impl Stepper {
 
     fn leave_out(&mut self, network: &mut Network, what: &str) -> Result<()> {
         network.zero_gradients();
-        network.optimizer_state.step += 1;
+        network.optimizer_state.count_step();
         self.result.skipped_updates += 1;
         if network.loss_scale().is_some_and(|now| now.may_be_too_large()) {
             network.optimizer_state.loss_scale.note_skipped_step();

@@ -190,6 +190,7 @@ impl Network {
     }
 
     fn calibrate_in<T: Real>(&mut self, input: &TensorView<'_>, percent: f64, batch: usize) -> Result<()> {
+        self.note_pass();
         let capacity = batch.min(input.rows()).next_power_of_two();
         let mode = Mode { training: false, pin_layers: true, ..Mode::default() };
         let key = ProgramKey { mode, capacity, backward: false };

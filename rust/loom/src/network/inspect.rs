@@ -301,6 +301,7 @@ impl Network {
         let context = super::describe_path(self.layer(cell, layer)?);
         self.registry.states[number].set(&values).map_err(|error| error::in_context(&context, error))?;
         self.registry.forget_device_states();
+        self.note_moved_states();
         Ok(())
     }
 
@@ -361,15 +362,16 @@ impl Network {
         Ok(flat.as_slice::<T>()[info.offset..info.offset + info.len()].to_vec())
     }
 
-    /// What a layer read or made in the newest training forward pass, the batch axis first.
+    /// What a layer read or made in the newest pass through the network, which
+    /// [`forward`](Network::forward) or [`forward_inference`](Network::forward_inference) must have made; the
+    /// batch axis first.
     ///
     /// # Errors
-    /// [`Error::State`] without such a pass, [`Error::Index`] for a layer that is not there.
+    /// [`Error::State`] without such a pass, or where another call has passed rows since;
+    /// [`Error::Index`] for a layer that is not there.
     pub fn layer_value(&self, cell: Coordinates, layer: usize, which: LayerValue) -> Result<Tensor> {
         let placed = self.layer(cell, layer)?;
-        let run = self.history.as_ref().ok_or_else(|| {
-            Error::State("there is no forward pass to look at; call forward with training on first".into())
-        })?;
+        let run = self.shown()?;
         let values = run.program().ports().layers.iter().find(|(path, _)| *path == placed.path);
         let (_, values) =
             values.ok_or_else(|| Error::Internal("a layer is missing from the history".into()))?;
@@ -384,15 +386,13 @@ impl Network {
         }
     }
 
-    /// Each layer's output in figures, in the newest training forward pass.
+    /// Each layer's output in figures, in the newest pass through the network, as
+    /// [`layer_value`](Network::layer_value) shows it.
     ///
     /// # Errors
     /// [`Error::State`] without such a pass.
     pub fn layer_statistics(&self) -> Result<Vec<LayerStatistics>> {
-        let run = self.history.as_ref().ok_or_else(|| {
-            Error::State("there is no forward pass to look at; call forward with training on first".into())
-        })?;
-        Ok(self.statistics_of(run))
+        Ok(self.statistics_of(self.shown()?))
     }
 
     /// Each layer's output in figures, in inference over these rows; and the output itself.

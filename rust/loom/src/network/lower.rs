@@ -12,6 +12,8 @@ use std::ops::Range;
 pub struct Mode {
     /// Dropout and the like are on.
     pub training: bool,
+    /// What gradients need is kept, though this is not training.
+    pub keeps: bool,
     /// What every layer reads and makes stays readable after the run.
     pub pin_layers: bool,
     /// For a session: how much of its sequences one call brings.
@@ -264,6 +266,7 @@ impl Network {
         Context {
             path: placed.path.clone(),
             training: mode.training,
+            keeps: mode.training || mode.keeps,
             session: mode.session.is_some(),
             parameters,
             states: states.collect(),

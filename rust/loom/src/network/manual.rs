@@ -3,7 +3,7 @@
 use super::predict::{ProgramKey, check_finite, check_rows};
 use super::{Mode, Network};
 use crate::cpu::{Access, Real, StepValues};
-use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Value};
+use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::train::{Optimizer, count_update, lower_clip, lower_scale, lower_update};
 use crate::{Error, Result};
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a training forward pass returns.
+/// What a forward pass with history returns.
 #[derive(Clone, Debug)]
 pub struct ManualStep {
     /// The network's output.
@@ -41,37 +41,75 @@ pub struct GradientStatistics {
     pub exploding: bool,
 }
 
+/// The newest pass of [`forward`](Network::forward) or [`forward_inference`](Network::forward_inference): kept
+/// for `backward`, and to be looked at.
+#[derive(Debug)]
+pub(crate) struct History {
+    key: ProgramKey,
+    pub(super) run: Run,
+    /// What it brought along: on the way back draws are made once more.
+    values: StepValues,
+    /// Its number among all passes through the network.
+    pub(super) pass: u64,
+    /// Whether what layers keep, such as running statistics, may have moved since.
+    pub(super) states_moved: bool,
+}
+
 /// Below this norm a layer's gradient counts as vanishing.
 const VANISHING_NORM: f64 = 1e-7;
 /// Above this norm a layer's gradient counts as exploding.
 const EXPLODING_NORM: f64 = 1e3;
 
 impl Network {
-    /// A training forward pass: dropout on, history kept for [`backward`](Network::backward).
+    /// A training forward pass: dropout on, history kept for [`backward`](Network::backward) and for
+    /// [`layer_value`](Network::layer_value).
+    ///
+    /// Dropout and Gumbel noise are drawn anew in every pass, keyed by the seed, the committed step and the
+    /// passes since: a saved network goes on with the draws that it would have made. Passes that are gone back
+    /// through one after the other before [`apply_gradients`](Network::apply_gradients) draw as the parts of
+    /// one batch, which is how [`train`](crate::train::train) accumulates.
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for input that does not fit.
     pub fn forward(&mut self, input: TensorView<'_>) -> Result<ManualStep> {
+        self.forward_in(&input, true)
+    }
+
+    /// A forward pass as [`predict`](Network::predict) makes it, which draws nothing and moves nothing, with
+    /// history kept for [`layer_value`](Network::layer_value), and for [`backward`](Network::backward): the
+    /// gradients are those of what was computed, dropout off and running statistics fixed.
+    ///
+    /// All rows go through the network at once, and whatever layers make of them is kept.
+    ///
+    /// # Errors
+    /// As [`forward`](Network::forward).
+    pub fn forward_inference(&mut self, input: TensorView<'_>) -> Result<ManualStep> {
+        self.forward_in(&input, false)
+    }
+
+    fn forward_in(&mut self, input: &TensorView<'_>, training: bool) -> Result<ManualStep> {
         self.build()?;
-        self.check_input(&input)?;
+        self.check_input(input)?;
         match self.precision {
-            Precision::Float32 | Precision::Mixed => self.forward_rows::<f32>(&input),
-            Precision::Float64 => self.forward_rows::<f64>(&input),
+            Precision::Float32 | Precision::Mixed => self.forward_rows::<f32>(input, training),
+            Precision::Float64 => self.forward_rows::<f64>(input, training),
         }
     }
 
-    fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>) -> Result<ManualStep> {
+    fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>, training: bool) -> Result<ManualStep> {
         let key = ProgramKey {
-            mode: Mode { training: true, pin_layers: true, ..Mode::default() },
+            mode: Mode { training, keeps: true, pin_layers: true, ..Mode::default() },
             capacity: input.rows().next_power_of_two(),
             backward: true,
         };
         let started = Instant::now();
         let mut run = match self.history.take() {
-            Some(run) if run.program.capacity() == key.capacity => run,
+            Some(history) if history.key == key => history.run,
             _ => self.programs.lease(&key, &self.device, || self.compile(&key))?,
         };
-        self.prepare_carried(input.rows())?;
+        if training {
+            self.prepare_carried(input.rows())?;
+        }
         run.rows = input.rows();
         run.epoch = self.registry.epoch();
         if let Some(port) = run.program().ports().input {
@@ -80,6 +118,10 @@ impl Network {
         let values = self.manual_values();
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        let pass = self.note_pass();
+        if training {
+            self.optimizer_state.forwards += 1;
+        }
         if run.program().commits_states() {
             // Running statistics see every training pass, as elsewhere.
             run.execute(Access::Exclusive(&mut self.registry), Phase::Commit..=Phase::Commit, &values)?;
@@ -97,7 +139,7 @@ impl Network {
             Some(port) => run.read::<T>(port).to_vec(),
             None => Vec::new(),
         };
-        self.history = Some(run);
+        self.history = Some(History { key, run, values, pass, states_moved: false });
         Ok(ManualStep { output: Tensor::new(shape, output)?, duration: started.elapsed() })
     }
 
@@ -106,6 +148,7 @@ impl Network {
         StepValues {
             seed: self.seed,
             step: state.step,
+            forwards: state.forwards,
             row_offset: state.manual_rows,
             optimizer_step: state.updates + 1,
             gradients_zeroed: self.registry.gradients_zeroed,
@@ -117,12 +160,16 @@ impl Network {
     /// given: adds to the parameters' gradients and returns that of the input.
     ///
     /// # Errors
-    /// [`Error::State`] without a forward pass, or when weights have moved since;
-    /// [`Error::Shape`] and [`Error::NonFinite`] for a gradient that does not fit.
+    /// [`Error::State`] without a forward pass, or when weights, or the running statistics that it read,
+    /// have moved since; [`Error::Shape`] and [`Error::NonFinite`] for a gradient that does not fit.
     pub fn backward(&mut self, gradient: TensorView<'_>) -> Result<Tensor> {
-        let Some(run) = self.history.as_ref() else {
-            return Err(Error::State("backward needs a forward pass in training mode before it".into()));
-        };
+        let Some(history) = self.history.as_ref() else { return Err(no_history()) };
+        let run = &history.run;
+        if history.states_moved && !history.key.mode.training {
+            return Err(Error::State(
+                "what layers keep has moved since the forward pass; run forward again before backward".into(),
+            ));
+        }
         if run.epoch != self.registry.epoch() {
             return Err(Error::State(
                 "the weights have moved since the forward pass; run forward again before backward".into(),
@@ -145,15 +192,14 @@ impl Network {
 
     fn backward_rows<T: Real>(&mut self, gradient: &TensorView<'_>) -> Result<Tensor> {
         self.registry.prepare_gradients(size_of::<T>());
-        let values = self.manual_values();
         // Gradients are scaled only while they are computed: what is there already is so in between, too.
         let scale = self.loss_scale().map_or(1.0, |now| f64::from(now.scale));
         if !self.registry.gradients_zeroed {
             self.scale_gradients(scale)?;
         }
-        let Some(run) = self.history.as_mut() else {
-            return Err(Error::State("backward needs a forward pass in training mode before it".into()));
-        };
+        let Some(History { run, values, key, .. }) = self.history.as_mut() else { return Err(no_history()) };
+        let values = StepValues { gradients_zeroed: self.registry.gradients_zeroed, ..values.clone() };
+        let training = key.mode.training;
         let ports = run.program().ports().clone();
         if let Some(port) = ports.output_gradient {
             let scaled = run.write::<T>(port);
@@ -174,7 +220,12 @@ impl Network {
             None => vec![T::ZERO; shape.iter().product()],
         };
         self.scale_gradients(1.0 / scale)?;
-        self.optimizer_state.manual_rows += gradient.rows() as u64;
+        let state = &mut self.optimizer_state;
+        if training && state.step == values.step {
+            // The rows that come next are others, so that they may have the same key.
+            state.manual_rows += gradient.rows() as u64;
+            state.forwards = values.forwards;
+        }
         Tensor::new(shape, elements)
     }
 
@@ -254,8 +305,8 @@ impl Network {
                 ));
             }
             self.optimizer_state.loss_scale.note_skipped_step();
-            self.optimizer_state.step += 1;
             self.zero_gradients();
+            self.optimizer_state.count_step();
             return Ok(());
         }
         let optimizer = self.optimizer_state.optimizer.clone();
@@ -266,7 +317,6 @@ impl Network {
         })?;
         self.registry.gradients_zeroed = true;
         count_update(self);
-        self.optimizer_state.manual_rows = 0;
         Ok(())
     }
 
@@ -286,7 +336,7 @@ impl Network {
     /// Forgets all gradients.
     pub fn zero_gradients(&mut self) {
         self.registry.gradients_zeroed = true;
-        self.optimizer_state.manual_rows = 0;
+        self.optimizer_state.pass_rows_again();
     }
 
     fn check_gradients(&self, call: &str) -> Result<()> {
@@ -352,4 +402,8 @@ impl Network {
         let parameters = self.registry.stores[store].parameters().iter();
         Ok(parameters.flat_map(|info| flat[info.offset..info.offset + info.len()].iter().copied()).collect())
     }
+}
+
+fn no_history() -> Error {
+    Error::State("backward needs a forward pass before it; call forward first".into())
 }

@@ -26,6 +26,7 @@ pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
 pub use links::{Combine, Link};
 pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
+pub(crate) use manual::History;
 pub use manual::{GradientStatistics, ManualStep};
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
@@ -47,6 +48,7 @@ use crate::train::{KeptStep, Measures, OptimizerState};
 use crate::{Device, Error, Result, error};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Coordinates of a cell: depth, row, column.
 pub type Coordinates = [usize; 3];
@@ -104,8 +106,10 @@ pub struct Network {
     pub(crate) built: bool,
     /// Whether any layer carries something from batch to batch of training; known once built.
     pub(crate) carries: bool,
-    /// The newest training forward pass, kept for `backward`.
-    pub(crate) history: Option<Run>,
+    /// The newest pass of the manual loop, kept for `backward` and to be looked at.
+    pub(crate) history: Option<History>,
+    /// How often anything has gone forward through the network, by whatever call.
+    passes: AtomicU64,
     /// Moments, counters and the data cursor of the last training.
     pub(crate) optimizer_state: OptimizerState,
     /// What the newest watched training has shown.
@@ -167,6 +171,7 @@ impl Network {
             built: false,
             carries: false,
             history: None,
+            passes: AtomicU64::new(0),
             optimizer_state: OptimizerState::default(),
             measures: Measures::default(),
             kept_step: KeptStep::default(),
@@ -407,6 +412,46 @@ impl Network {
                 Ok(())
             }
         }
+    }
+
+    /// Counts a pass through the network; returns its number. What an older one has left is no more shown.
+    pub(crate) fn note_pass(&self) -> u64 {
+        self.passes.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// [`note_pass`](Self::note_pass) of one that may move what layers keep.
+    pub(crate) fn note_training_pass(&mut self) {
+        self.note_pass();
+        self.note_moved_states();
+    }
+
+    /// Notes that what layers keep may have moved.
+    pub(crate) fn note_moved_states(&mut self) {
+        if let Some(history) = &mut self.history {
+            history.states_moved = true;
+        }
+    }
+
+    /// The newest pass of the manual loop, where no other has gone through the network since.
+    ///
+    /// # Errors
+    /// [`Error::State`] where there is none, or where a newer pass kept nothing to look at.
+    pub(crate) fn shown(&self) -> Result<&Run> {
+        let Some(history) = &self.history else {
+            return Err(Error::State(
+                "there is no forward pass to look at; call forward(x), or forward(x, training=False), first"
+                    .into(),
+            ));
+        };
+        if history.pass != self.passes.load(Ordering::Relaxed) {
+            return Err(Error::State(
+                "the newest pass through the network kept nothing of its layers to look at: only forward does, \
+                 not predict, evaluation, sessions, training or clock mode; call forward(x, training=False) to \
+                 look at what inference makes of x"
+                    .into(),
+            ));
+        }
+        Ok(&history.run)
     }
 
     /// Drops compiled programs and the history, after a change they depend on.

@@ -133,6 +133,7 @@ impl Network {
         if batch_size == 0 {
             return Err(Error::Value("batch_size must be at least 1".into()));
         }
+        self.note_pass();
         let rows = input.rows();
         let mode = Mode { training: false, pin_layers, ..Mode::default() };
         let mut start = 0;

@@ -132,6 +132,7 @@ impl Session {
 
     fn advance_in<T: Real>(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
         let steps = self.check(network, &input)?;
+        network.note_pass();
         let width = input.elements().len() / self.rows / steps;
         let mut all = vec![T::ZERO; input.elements().len()];
         input.copy_to(&mut all);

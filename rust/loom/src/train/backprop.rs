@@ -237,6 +237,7 @@ impl Trainer {
         network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
+        network.note_training_pass();
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         if batches.len() > 1 {
             self.config.check_accumulation()?;
@@ -518,13 +519,13 @@ pub(crate) fn count_update(network: &mut Network) {
         network.optimizer_state.loss_scale.note_good_step();
     }
     network.optimizer_state.updates += 1;
-    network.optimizer_state.step += 1;
+    network.optimizer_state.count_step();
     network.note_updates();
 }
 
 /// Counts a step that exploded: the update before it, where it was taken back, is none any more.
 pub(super) fn note_explosion(network: &mut Network, report: &mut StepReport, taken_back: bool) {
-    network.optimizer_state.step += 1;
+    network.optimizer_state.count_step();
     network.optimizer_state.updates = network.optimizer_state.updates.saturating_sub(u64::from(taken_back));
     network.note_updates();
     (report.skipped, report.exploded) = (true, true);
@@ -533,7 +534,7 @@ pub(super) fn note_explosion(network: &mut Network, report: &mut StepReport, tak
 /// The report of a step that moved nothing. The step counts, so that the next one draws anew;
 /// the optimizer's counter stays.
 pub(super) fn left_out(network: &mut Network, rate: f64) -> StepReport {
-    network.optimizer_state.step += 1;
+    network.optimizer_state.count_step();
     StepReport {
         loss: f64::NAN,
         weight: 0.0,

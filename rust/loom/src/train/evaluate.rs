@@ -84,6 +84,7 @@ impl Evaluator {
     }
 
     fn batch<T: Real>(&mut self, network: &Network, examples: &Examples<'_>) -> Result<()> {
+        network.note_pass();
         let rows = examples.rows();
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
         let weighted = examples.weight.is_some();

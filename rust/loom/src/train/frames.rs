@@ -208,6 +208,7 @@ mod on_gpu {
             let Some((memory, program)) = self.run.on_device()? else {
                 return Err(crate::Error::Internal("a run on the CPU was given a frame".into()));
             };
+            network.note_training_pass();
             network.registry.gradients_zeroed = true;
             train_frame(memory, program, &mut network.registry, steps, resident, kept, halts)
         }

@@ -24,10 +24,34 @@ pub struct OptimizerState {
     pub loss_sum: f64,
     /// Sum of those weights.
     pub loss_weight: f64,
-    /// Rows that the manual loop has passed since gradients were last applied.
+    /// Rows that the manual loop has gone back through since gradients were last applied or zeroed: the next
+    /// forward pass draws for those that come after them.
     #[serde(default)]
     pub manual_rows: u64,
+    /// Training passes since the committed step whose rows were, or may yet be, passed again: keys the draws of
+    /// the next one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub forwards: u64,
     /// What the loss is scaled by in a mixed network on a GPU.
     #[serde(default, skip_serializing_if = "LossScale::is_fresh")]
     pub loss_scale: LossScale,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl OptimizerState {
+    /// Counts a step: draws are keyed by it from here on.
+    pub(crate) fn count_step(&mut self) {
+        self.step += 1;
+        (self.manual_rows, self.forwards) = (0, 0);
+    }
+
+    /// Leaves out what was passed since gradients were last applied: the passes to come start at the first row
+    /// again, and draw anew.
+    pub(crate) fn pass_rows_again(&mut self) {
+        self.forwards += u64::from(self.manual_rows > 0);
+        self.manual_rows = 0;
+    }
 }

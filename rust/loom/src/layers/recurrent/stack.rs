@@ -200,7 +200,7 @@ impl Stack {
             initial,
             mask: cx.mask.is_some(),
             resumes: false,
-            keeps: cx.training,
+            keeps: cx.keeps,
             state: false,
             cell_gradients: false,
             quantized: [false; 2],
@@ -318,8 +318,8 @@ impl Stack {
         gradient: Value,
         want: Want,
     ) -> Result<Vec<Option<Value>>> {
-        if !cx.training {
-            return Err(Error::Internal(format!("{} keeps nothing for a gradient in inference", self.kind)));
+        if !cx.keeps {
+            return Err(Error::Internal(format!("{} has kept nothing for a gradient", self.kind)));
         }
         let mut gradient = Some(gradient);
         let mut to_context = Vec::new();

@@ -122,7 +122,12 @@ impl TweenState {
         self.kept = KeptStep::default();
         self.trainer.fit(network, input.rows(), self.trainer.plan)?;
         network.prepare_carried(input.rows())?;
+        network.note_training_pass();
+        // A pass that no update follows is drawn anew the next time.
+        let forwards = network.optimizer_state.forwards;
+        network.optimizer_state.forwards += 1;
         self.values = StepValues {
+            forwards,
             batch_rows: input.rows() as u64,
             ..step_values(self.trainer.config(), network, 0, u64::MAX)
         };

@@ -1,0 +1,311 @@
+//! Looking into every registered layer: what is shown is the newest pass's or nothing, a pass of inference shows
+//! what `predict` makes and moves nothing, and training passes draw anew.
+
+use super::conformance::{Place, ROWS, assert_close, for_every_sample, inputs, place, shaped};
+use super::{Dense, Dropout, Sample};
+use crate::network::{LayerValue, Network};
+use crate::random::{Stream, Use};
+use crate::tensor::{Precision, TensorView};
+use crate::train::{Examples, Trainer, TrainingConfig, TweenConfig, TweenState, evaluate};
+use crate::{Error, Result, tensor_view};
+use std::collections::BTreeSet;
+
+/// The devices there are, with how far results may be from the CPU's.
+fn devices(sample: &Sample) -> Vec<(&'static str, f64)> {
+    let mut devices = vec![("cpu", 0.0)];
+    #[cfg(feature = "gpu")]
+    if crate::gpu::testing::gpu().is_some() {
+        devices.push(("gpu:0", sample.tolerance));
+    }
+    let _ = sample;
+    devices
+}
+
+fn single(sample: &Sample) -> Vec<f32> {
+    inputs(sample).into_iter().map(|x| x as f32).collect()
+}
+
+fn places(network: &Network) -> Vec<([usize; 3], usize)> {
+    let place = |path: [usize; 4]| ([path[0], path[1], path[2]], path[3]);
+    network.layers().map(|layer| place([0, 1, 2, 3].map(|i| layer.path().indices()[i]))).collect()
+}
+
+fn shown(network: &Network, (cell, layer): ([usize; 3], usize), which: LayerValue) -> Result<Vec<f64>> {
+    let value = network.layer_value(cell, layer, which)?;
+    assert_eq!(value.shape()[0], ROWS, "the rows of the pass and no others");
+    Ok(value.to_f64())
+}
+
+/// What every layer shows fits together, and ends in this output.
+fn shows(name: &str, network: &Network, output: &[f64]) -> Result<()> {
+    let places = places(network);
+    let mut before: Option<([usize; 3], Vec<f64>)> = None;
+    for &at in &places {
+        let input = shown(network, at, LayerValue::Input)?;
+        if let Some((cell, made)) = before.filter(|(cell, _)| *cell == at.0) {
+            assert!(input == made, "{name}: layer {at:?} of {cell:?} read something else than was made");
+        }
+        shown(network, at, LayerValue::Preactivation)?;
+        before = Some((at.0, shown(network, at, LayerValue::Output)?));
+    }
+    let last = before.map(|(_, made)| made).unwrap_or_default();
+    assert!(last == output, "{name}: the last layer shows something else than came out");
+    Ok(())
+}
+
+/// Everything that persists, as a file holds it.
+fn kept(network: &mut Network) -> Result<Vec<u8>> {
+    network.to_bytes(crate::io::SaveOptions { optimizer: true })
+}
+
+fn hides(name: &str, network: &Network) {
+    for (cell, layer) in places(network) {
+        for which in [LayerValue::Input, LayerValue::Preactivation, LayerValue::Output] {
+            let error = network.layer_value(cell, layer, which).unwrap_err();
+            assert!(matches!(error, Error::State(_)), "{name}: {error}");
+            assert!(error.to_string().contains("forward(x, training=False)"), "{name}: {error}");
+        }
+    }
+    assert!(network.layer_statistics().is_err(), "{name}");
+}
+
+fn inference_is_shown(name: &str, sample: &Sample) -> Result<()> {
+    let input = single(sample);
+    for (device, tolerance) in devices(sample) {
+        let name = format!("{name} on {device}");
+        let Place { mut network, .. } = place(sample, Precision::Float32)?;
+        network.to(device)?;
+        let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+        let training = network.forward(view()?)?.output.to_f64();
+        shows(&format!("{name}, training"), &network, &training)?;
+        let before = kept(&mut network)?;
+        let predicted = network.predict(view()?)?.to_f64();
+        hides(&format!("{name}, after predict"), &network);
+        let looked = network.forward_inference(view()?)?.output.to_f64();
+        shows(&name, &network, &looked)?;
+        assert_close(&format!("{name}: as predicted"), &looked, &predicted, tolerance);
+        // Going back leaves what was passed as it was.
+        network.backward(tensor_view(&shaped(ROWS, network.output_shape()), &looked)?)?;
+        shows(&format!("{name}, after backward"), &network, &looked)?;
+        network.zero_gradients();
+        let again = network.forward_inference(view()?)?.output.to_f64();
+        assert!(again == looked, "{name}: inference has drawn or moved something");
+        assert!(kept(&mut network)? == before, "{name}: inference has moved something");
+    }
+    Ok(())
+}
+
+#[test]
+fn inference_shows_what_predict_makes_and_moves_nothing() {
+    for_every_sample(inference_is_shown);
+}
+
+/// Passes of inference with weights packed: what they show is what `predict` makes from them.
+#[test]
+fn packed_layers_show_what_predict_makes() {
+    use crate::dtype::{DType, Recipe};
+    use crate::network::Numerics;
+    for_every_sample(|name, sample| {
+        let input = single(sample);
+        for (device, tolerance) in devices(sample) {
+            let Place { mut network, .. } = place(sample, Precision::Float32)?;
+            let numerics = Numerics { recipe: Recipe::default(), activations: Some(DType::Int8) };
+            // Layers that leave activations in float say so.
+            if network.morph_as(DType::Int8, numerics, |_| true).is_err() {
+                network.morph(DType::Int4)?;
+            }
+            network.to(device)?;
+            let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+            let predicted = network.predict(view()?)?.to_f64();
+            let looked = network.forward_inference(view()?)?.output.to_f64();
+            shows(name, &network, &looked)?;
+            // A row at the edge of two codes may go either way.
+            let tolerance = if tolerance > 0.0 { 0.02 } else { 0.0 };
+            assert_close(&format!("{name} on {device}, packed"), &looked, &predicted, tolerance);
+        }
+        Ok(())
+    });
+}
+
+/// The kinds whose training passes draw.
+fn draws(sample: &Sample, seen: &mut BTreeSet<String>) -> Result<()> {
+    let input = single(sample);
+    let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+    let mut made: Vec<Vec<Vec<f64>>> = Vec::new();
+    for (device, _) in devices(sample) {
+        let Place { mut network, .. } = place(sample, Precision::Float32)?;
+        network.to(device)?;
+        let pass = |network: &mut Network| -> Result<Vec<f64>> {
+            network.reset_states();
+            Ok(network.forward(view()?)?.output.to_f64())
+        };
+        let first = pass(&mut network)?;
+        let file = kept(&mut network)?;
+        let second = pass(&mut network)?;
+        if first != second {
+            seen.insert(sample.layer.kind().to_string());
+        }
+        let mut loaded = Network::from_bytes(&file)?;
+        loaded.to(device)?;
+        assert!(
+            pass(&mut loaded)? == second,
+            "{}: a loaded network draws something else",
+            sample.layer.kind()
+        );
+        made.push(vec![first, second, pass(&mut network)?]);
+    }
+    for (found, expected) in made[1..].iter().flatten().zip(made[0].iter().cycle()) {
+        assert_close(&format!("{}: draws on a GPU", sample.layer.kind()), found, expected, sample.tolerance);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_pass_of_training_draws_anew_on_either_device_and_after_a_file() {
+    let seen = std::cell::RefCell::new(BTreeSet::new());
+    for_every_sample(|_, sample| draws(sample, &mut seen.borrow_mut()));
+    let seen = seen.into_inner();
+    for kind in ["dropout", "gumbel_softmax", "lstm", "gru", "rnn"] {
+        assert!(seen.contains(kind), "{kind} has drawn the same again: {seen:?}");
+    }
+    assert!(!seen.contains("dense") && !seen.contains("batch_norm"), "{seen:?}");
+}
+
+/// A network of dropout alone, whose output for ones is its mask.
+fn masks(rate: f64) -> Result<Network> {
+    let mut network = Network::with_options([FEATURES], [1, 1, 1], Precision::Float32, SEED)?;
+    network.add([0, 0, 0], Dropout { rate })?;
+    network.build()?;
+    Ok(network)
+}
+
+const FEATURES: usize = 9;
+const SEED: u64 = 0x1234_5678_9ABC;
+
+fn ones(rows: usize) -> Vec<f32> {
+    vec![1.0; rows * FEATURES]
+}
+
+fn pass(network: &mut Network, rows: usize) -> Result<Vec<f64>> {
+    Ok(network.forward(tensor_view(&[rows, FEATURES], &ones(rows))?)?.output.to_f64())
+}
+
+fn back(network: &mut Network, rows: usize) -> Result<Vec<f64>> {
+    Ok(network.backward(tensor_view(&[rows, FEATURES], &ones(rows))?)?.to_f64())
+}
+
+/// The mask of the stream of a pass, as it is documented.
+fn drawn(forwards: u64, first_row: usize, rows: usize) -> Vec<f64> {
+    let path = crate::program::LayerPath::new(0, 0, 0, 0).hash32();
+    // The number's digits, lowest first, from the 56th of the step's down.
+    let digits = (0..56).filter(|digit| forwards >> digit & 1 == 1);
+    let step: u64 = digits.map(|digit| 1 << (55 - digit)).sum();
+    let stream = Stream::new(SEED, step, path, Use::Dropout);
+    let word = |i: usize| stream.word((first_row * FEATURES + i) as u64);
+    (0..rows * FEATURES).map(|i| if word(i) < 1 << 31 { 0.0 } else { 2.0 }).collect()
+}
+
+/// Every order of calls: the newest pass's masks on the way back, and never a mask twice within a step.
+#[test]
+fn draws_go_by_passes_and_by_rows_gone_back_through() {
+    let check = || -> Result<()> {
+        let mut network = masks(0.5)?;
+        assert_eq!(pass(&mut network, 4)?, drawn(0, 0, 4));
+        assert_eq!(pass(&mut network, 2)?, drawn(1, 0, 2));
+        // An inference pass in between is no pass that draws; going back through it counts no rows.
+        assert_eq!(
+            network.forward_inference(tensor_view(&[4, FEATURES], &ones(4))?)?.output.to_f64(),
+            [1.0; 4 * FEATURES]
+        );
+        assert_eq!(back(&mut network, 4)?, [1.0; 4 * FEATURES]);
+        assert_eq!(pass(&mut network, 3)?, drawn(2, 0, 3));
+        assert_eq!(back(&mut network, 3)?, drawn(2, 0, 3));
+        // Once more through the same pass, whose masks are what they were.
+        assert_eq!(back(&mut network, 3)?, drawn(2, 0, 3));
+        // Rows of one batch, part by part.
+        assert_eq!(pass(&mut network, 5)?, drawn(2, 6, 5));
+        assert_eq!(back(&mut network, 5)?, drawn(2, 6, 5));
+        assert_eq!(pass(&mut network, 1)?, drawn(2, 11, 1));
+        network.zero_gradients();
+        assert_eq!(back(&mut network, 1)?, drawn(2, 11, 1));
+        network.zero_gradients();
+        assert_eq!(pass(&mut network, 1)?, drawn(3, 0, 1));
+        Ok(())
+    };
+    check().unwrap();
+}
+
+/// What each call other than `forward` leaves to be looked at: nothing.
+#[test]
+fn only_forward_leaves_something_to_look_at() {
+    let check = |device: &str| -> Result<()> {
+        let mut network = Network::with_options([4, 3], [1, 1, 1], Precision::Float32, 2)?;
+        network.add([0, 0, 0], Dense::new(3))?;
+        network.add([0, 0, 0], super::LayerNorm::default())?;
+        network.to(device)?;
+        network.build()?;
+        let x: Vec<f32> = (0..2 * 12).map(|i| i as f32 / 7.0 - 1.0).collect();
+        let view = || -> Result<TensorView<'_>> { tensor_view(&[2, 4, 3], &x) };
+        let examples = Examples::regression(view()?, view()?);
+        let config = TrainingConfig { epochs: 1, batch_size: 2, ..TrainingConfig::default() };
+        let mut session = network.session(2, 8)?;
+        let mut mesh = crate::mesh::Mesh::new(&mut network, 2, 0)?;
+        let tween = TweenConfig::tween().training();
+        type Call<'a> = Box<dyn FnMut(&mut Network) -> Result<()> + 'a>;
+        let calls: Vec<(&str, Call<'_>)> = vec![
+            ("predict", Box::new(|network| network.predict(view()?).map(|_| ()))),
+            ("observed", Box::new(|network| network.predict_observed(view()?, 1, |_| ()).map(|_| ()))),
+            ("evaluate", Box::new(|network| evaluate(network, &examples, &config).map(|_| ()))),
+            ("session", Box::new(|network| session.advance(network, view()?).map(|_| ()))),
+            ("calibrate", Box::new(|network| network.calibrate(view()?, 99.0, 2))),
+            ("mesh", Box::new(|network| mesh.tick(network, 1))),
+            ("train", Box::new(|network| crate::train::train(network, &examples, &config).map(|_| ()))),
+            (
+                "step",
+                Box::new(|network| {
+                    let mut trainer = Trainer::new(network, &config, &examples, 10, false, false)?;
+                    network.forward_inference(view()?)?;
+                    trainer.step(network, &[(&examples, crate::train::Rows::First(2))]).map(|_| ())
+                }),
+            ),
+            (
+                "tween",
+                Box::new(|network| {
+                    let mut state = TweenState::new(network, &tween, false)?;
+                    network.forward_inference(view()?)?;
+                    state.forward(network, view()?).map(|_| ())
+                }),
+            ),
+        ];
+        for (name, mut call) in calls {
+            network.forward_inference(view()?)?;
+            assert!(network.layer_value([0, 0, 0], 0, LayerValue::Output).is_ok());
+            call(&mut network)?;
+            hides(&format!("{name} on {device}"), &network);
+        }
+        Ok(())
+    };
+    check("cpu").unwrap();
+    #[cfg(feature = "gpu")]
+    if crate::gpu::testing::gpu().is_some() {
+        check("gpu:0").unwrap();
+    }
+}
+
+/// A pass of inference is not gone back through with other running statistics than it has read.
+#[test]
+fn moved_statistics_are_refused_on_the_way_back() {
+    let check = || -> Result<()> {
+        let mut network = Network::with_options([3], [1, 1, 1], Precision::Float64, 2)?;
+        network.add([0, 0, 0], super::BatchNorm::default())?;
+        let x: Vec<f64> = (0..6).map(f64::from).collect();
+        network.forward_inference(tensor_view(&[2, 3], &x)?)?;
+        network.backward(tensor_view(&[2, 3], &x)?)?;
+        network.set_state([0, 0, 0], 0, "running_var", tensor_view(&[3], &[4.0f64, 5.0, 6.0])?)?;
+        let error = network.backward(tensor_view(&[2, 3], &x)?).unwrap_err();
+        assert!(error.to_string().contains("run forward again"), "{error}");
+        network.forward_inference(tensor_view(&[2, 3], &x)?)?;
+        network.backward(tensor_view(&[2, 3], &x)?).map(|_| ())
+    };
+    check().unwrap();
+}
