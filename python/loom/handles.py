@@ -242,7 +242,12 @@ class LayerHandle:
 
     @property
     def dtype(self) -> str | None:
-        """The numeric type that the layer computes from; None without parameters."""
+        """The numeric type that the weights are read in; None without parameters.
+
+        Biases, gains, positions and centroids stay float unless they are morphed by name, and tell
+        the type only of layers that have nothing else. Where weights have several types this is
+        the layer's own, if any has it, and otherwise the first's; `weights.stored` has each one's.
+        """
         return self._network._native.layer_dtype(self.at)
 
     @property

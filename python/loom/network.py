@@ -161,7 +161,7 @@ class Network(Morphing, ManualLoop):
         return iter(self.cells)
 
     def __repr__(self) -> str:
-        """Returns the extents, and every layer with its place."""
+        """Returns the extents, every layer with its place, and the links."""
         seed = f", seed={self.config.seed}" if self.config.seed else ""
         precision = "" if self._precision == "float32" else f', precision="{self._precision}"'
         lines = [f"Network(input_shape={self._input_shape}, grid={self._grid}{precision}{seed})"]
@@ -169,10 +169,19 @@ class Network(Morphing, ManualLoop):
             described: Any = cell
             lines.append(f"  {tuple(described.at)}")
             lines += [f"    {place}: {brief(layer)}" for place, layer in enumerate(described.layers)]
+        for joined in self.config.links:
+            link: Any = joined
+            axis = "" if link.axis is None else f", axis={link.axis}"
+            lines.append(f"  {tuple(link.source)} -> {tuple(link.target)}: {link.combine}{axis}")
         return "\n".join(lines)
 
     def summary(self, file: IO[str] | None = None) -> None:
-        """Writes a table: cell, layer, output shape, parameters, numeric type, bytes.
+        """Writes a table: cell, layer, output shape, parameters, numeric type, bytes; then the links.
+
+        The type is that of the weights; where they have several, or biases, gains or positions were
+        morphed by name, each type with what is held in it. A link stands with what becomes of it
+        and the shape of its target's input once it has arrived. "(frozen)" are parameters that
+        no optimizer moves, "(dropped)" those of layers whose masters `drop_master` has freed.
 
         Args:
             file: Where to; standard output by default.

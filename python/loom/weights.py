@@ -115,7 +115,7 @@ class Weights:
 
     @property
     def dtype(self) -> str | None:
-        """The layer's numeric type, which parameters have unless morphed by name; None without parameters."""
+        """The numeric type that the weights are read in, as `layer.dtype`; None without parameters."""
         return self._layer.dtype
 
     @property

@@ -432,3 +432,47 @@ def test_a_network_without_layers_cannot_be_used_but_copied() -> None:
         net.predict(np.ones((1, 3)))
     assert copy.deepcopy(net).config == net.config
     assert repr(net) == "Network(input_shape=(3,), grid=(1, 1, 1), seed=4)"
+
+
+def test_links_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    net = loom.Network(input_shape=4, grid=(1, 3))
+    for column in range(3):
+        net[0, column].add(nn.Dense(4))
+    net.link((0, 0), (0, 2)).link((0, 1), (0, 2), "concat", axis=0)
+    assert repr(net).splitlines()[-2:] == [
+        "  (0, 0, 0) -> (0, 0, 2): add",
+        "  (0, 0, 1) -> (0, 0, 2): concat, axis=0",
+    ]
+    net.summary()
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[-4:-2] == [
+        "link (0, 0, 0) -> (0, 0, 2)  add             (4,)",
+        "link (0, 0, 1) -> (0, 0, 2)  concat, axis 0  (8,)",
+    ]
+
+
+def test_types_are_those_that_parameters_are_held_in(capsys: pytest.CaptureFixture[str]) -> None:
+    net = loom.Sequential(
+        [nn.PositionalEmbedding(8), nn.LayerNorm(), nn.GRU(5, return_sequences=True), nn.KMeans(3)],
+        input_shape=(6, 4),
+    ).morph("int4")
+    positions, norm, gru, means = net.layers
+    assert [layer.dtype for layer in net.layers] == ["float32", "float32", "int4", "float32"]
+    for layer in net.layers:
+        held = {name: stored.dtype for name, stored in layer.weights.stored.items()}
+        assert layer.dtype in held.values()
+    net.morph("q8_0", where=lambda layer: layer.kind == "kmeans", parameters="centroids")
+    net.morph("int8", where=lambda layer: layer.kind == "gru", parameters="weight_hh_l0")
+    net.morph("int8", where=lambda layer: layer.kind == "layer_norm", parameters="weight")
+    assert [layer.dtype for layer in (positions, norm, gru, means)] == ["float32", "int8", "int4", "q8_0"]
+    net.summary()
+    shown = capsys.readouterr().out
+    assert "int8: weight; float32: bias" in shown
+    assert "int4: weight_ih_l0; int8: weight_hh_l0; float32: bias_ih_l0, bias_hh_l0" in shown
+    trainable = sum(layer[name].size for layer in net.layers for name in layer.parameters)
+    assert f"{trainable} parameters, {trainable} trainable" in shown
+    net.drop_master().summary()
+    shown = capsys.readouterr().out
+    # What stays float of layers with nothing packed can still be trained.
+    assert f"{trainable} parameters, {positions.weight.size} trainable" in shown
+    assert shown.count("(dropped)") == 3

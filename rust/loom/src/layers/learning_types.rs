@@ -4,8 +4,10 @@
 use super::conformance::{ROWS, inputs};
 use super::{Chain, Layer, Masked, Sample, samples};
 use crate::dtype::DType;
+use crate::network::Numerics;
 use crate::tensor::Precision;
 use crate::train::{Examples, Optimizer, Schedule, TrainingConfig, train};
+use crate::weights::ParameterInfo;
 use crate::{Error, Network, Result, tensor_view};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,12 +29,18 @@ fn alone(sample: &Sample, seed: u64) -> Result<Network> {
     Ok(network)
 }
 
-/// How many weights take on the layer's numeric type.
+/// Whether a parameter is packed here: such as take on the layer's numeric type, and centroids, which are all
+/// that there is to learn of their layer though they stay float unless they are named. Gains and positions
+/// alone are proved to compute what they hold, not to learn through a few codes.
+fn is_packed(info: &ParameterInfo) -> bool {
+    info.morphable || info.name == "centroids"
+}
+
+/// How many weights are packed.
 fn packed_weights(sample: &Sample) -> usize {
     let count = |network: Network| -> Result<usize> {
         let Some(store) = network.weights(AT, 0)? else { return Ok(0) };
-        let packed = store.parameters().iter().filter(|info| info.morphable);
-        Ok(packed.map(|info| info.len()).sum())
+        Ok(store.parameters().iter().filter(|info| is_packed(info)).map(|info| info.len()).sum())
     };
     alone(sample, 1).and_then(count).unwrap_or_else(|error| panic!("{}: {error}", sample.layer.config()))
 }
@@ -41,12 +49,14 @@ fn packed_weights(sample: &Sample) -> usize {
 fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64> {
     let mut network = alone(sample, seed)?;
     let store = network.weights(AT, 0)?.ok_or_else(|| Error::State("no weights".into()))?;
-    let float: Vec<String> =
-        store.parameters().iter().filter(|info| !info.morphable).map(|info| info.name.to_string()).collect();
-    for name in &float {
+    let all = store.parameters().iter().map(|info| (info.name.to_string(), is_packed(info)));
+    let (packed, float): (Vec<_>, Vec<_>) =
+        all.collect::<Vec<_>>().into_iter().partition(|(_, packed)| *packed);
+    for (name, _) in &float {
         network.set_frozen(AT, 0, name, true)?;
     }
-    network.morph(dtype)?;
+    let packed: Vec<&str> = packed.iter().map(|(name, _)| name.as_str()).collect();
+    network.morph_parameters(dtype, Numerics::default(), Some(&packed), |_| true)?;
     network.to(device)?;
     let row: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
     let outputs = network.output_shape().to_vec();

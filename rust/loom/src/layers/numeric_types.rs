@@ -4,7 +4,7 @@
 use super::conformance::{Place, ROWS, assert_close, for_every_sample, inputs, on_device, place};
 use super::{Sample, samples};
 use crate::dtype::{DType, Granularity};
-use crate::network::Network;
+use crate::network::{Network, Numerics, PlacedLayer};
 use crate::tensor::{Precision, Tensor};
 use crate::{Result, tensor_view};
 
@@ -20,12 +20,26 @@ fn most_lost(dtype: DType) -> f64 {
     }
 }
 
-/// The tried layer packed, with how it is packed.
+/// The tried layer packed, with how it is packed. Where all that it has stays float unless it is named, such as
+/// centroids, gains and positions, it is named.
 fn packed(sample: &Sample, dtype: DType, granularity: Option<Granularity>) -> Result<Place> {
     let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
     let at = [cell[0], cell[1], cell[2], layer];
-    network.morph_by(dtype, granularity, |placed| placed.path().indices() == at)?;
+    let here = |placed: &PlacedLayer| placed.path().indices() == at;
+    let named = named_alone(&network, cell, layer)?;
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
+    let numerics = Numerics { recipe: granularity.into(), activations: None };
+    network.morph_parameters(dtype, numerics, (!named.is_empty()).then_some(&named), here)?;
     Ok(Place { network, cell, layer })
+}
+
+/// The parameters of a layer none of which takes on its numeric type.
+pub(super) fn named_alone(network: &Network, cell: [usize; 3], layer: usize) -> Result<Vec<String>> {
+    let Some(store) = network.weights(cell, layer)? else { return Ok(Vec::new()) };
+    if store.parameters().iter().any(|info| info.morphable) {
+        return Ok(Vec::new());
+    }
+    network.parameter_names(cell, layer)
 }
 
 /// The same network with the decoded weights for masters.
@@ -117,9 +131,11 @@ pub(super) fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
 /// Whether the layer has anything to pack.
 pub(super) fn has_weights(sample: &Sample) -> Result<bool> {
     let place = packed(sample, DType::Int8, None)?;
-    let store = place.network.layer(place.cell, place.layer)?.store;
-    let stores = place.network.registry.stores();
-    Ok(store.is_some_and(|store| stores[store].parameters().iter().any(|info| info.morphable)))
+    let store = place.network.weights(place.cell, place.layer)?;
+    let packed =
+        store.is_some_and(|store| (0..store.parameters().len()).any(|i| store.dtype_of(i).is_some()));
+    assert!(packed || place.network.parameter_names(place.cell, place.layer)?.is_empty());
+    Ok(packed)
 }
 
 #[test]
@@ -213,4 +229,40 @@ fn gpus_train_through_every_type() {
         let read = again.predict(tensor_view(&[40, 7], &input).unwrap()).unwrap().to_f64();
         assert_close(&format!("{dtype} brought back"), &read, &found, 1e-5);
     }
+}
+
+/// What is told of a layer is what it holds.
+#[test]
+fn layers_tell_the_types_that_they_hold() {
+    for_every_kind(|name, sample| {
+        let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
+        let named = named_alone(&network, cell, layer)?;
+        let at = [cell[0], cell[1], cell[2], layer];
+        let told = |network: &mut Network| -> Result<(Option<String>, String)> {
+            let row = network.summary_rows()?.into_iter().find(|row| row.at == at);
+            Ok((network.layer_dtype(cell, layer)?, row.map(|row| row.dtype).unwrap_or_default()))
+        };
+        let parameters = network.parameter_names(cell, layer)?;
+        if parameters.is_empty() {
+            assert_eq!(told(&mut network)?, (None, "-".into()), "{name}");
+            return Ok(());
+        }
+        assert_eq!(told(&mut network)?, (Some("float32".into()), "float32".into()), "{name}");
+        network.morph(DType::Int4)?;
+        let expected = if named.is_empty() { "int4" } else { "float32" };
+        assert_eq!(told(&mut network)?, (Some(expected.into()), expected.into()), "{name}");
+        // Every parameter by name, and then the first in a type of its own.
+        let here = |placed: &PlacedLayer| placed.path().indices() == at;
+        let all: Vec<&str> = parameters.iter().map(String::as_str).collect();
+        network.morph_parameters(DType::Int8, Numerics::default(), Some(&all), here)?;
+        assert_eq!(told(&mut network)?, (Some("int8".into()), "int8".into()), "{name}");
+        network.morph_parameters(DType::Uint4, Numerics::default(), Some(&all[..1]), here)?;
+        let (_, row) = told(&mut network)?;
+        let expected = match all.split_first() {
+            Some((first, rest)) if !rest.is_empty() => format!("uint4: {first}; int8: {}", rest.join(", ")),
+            _ => "uint4".into(),
+        };
+        assert_eq!(row, expected, "{name}");
+        Ok(())
+    });
 }

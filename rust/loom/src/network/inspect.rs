@@ -106,13 +106,33 @@ impl Network {
         self.morph_as(dtype, Numerics { recipe, activations: None }, choose)
     }
 
-    /// The numeric type a layer computes from, but for parameters that were morphed by name; `None` for a layer without parameters.
+    /// The numeric type that a layer's weights are read in; `None` for a layer without parameters.
+    ///
+    /// Its weights are the parameters that take on the layer's type: not biases, gains and positions, which stay
+    /// as they are unless they are named; of a layer that has nothing else, these. Where weights have
+    /// several types it is the layer's own, if any has it, and otherwise that of the first.
     ///
     /// # Errors
     /// [`Error::Index`] for a layer that is not there.
     pub fn layer_dtype(&self, cell: Coordinates, layer: usize) -> Result<Option<String>> {
         let placed = self.layer(cell, layer)?;
-        Ok(placed.store.map(|_| placed.numerics.layer.dtype.unwrap_or(self.precision.dtype()).to_string()))
+        let Some(store) = placed.store.map(|store| &self.registry.stores[store]) else { return Ok(None) };
+        let own = placed.numerics.layer.dtype.unwrap_or(self.precision.dtype()).to_string();
+        let held: Vec<String> =
+            self.weights_of(store).into_iter().map(|index| self.held_in(store, index)).collect();
+        Ok(if held.contains(&own) { Some(own) } else { held.into_iter().next() })
+    }
+
+    /// The type that the forward pass reads a parameter in.
+    pub(super) fn held_in(&self, store: &WeightStore, parameter: usize) -> String {
+        store.dtype_of(parameter).unwrap_or(self.precision.dtype()).to_string()
+    }
+
+    /// The numbers of the parameters that take on a layer's type; of all, where none does.
+    pub(super) fn weights_of(&self, store: &WeightStore) -> Vec<usize> {
+        let all = 0..store.parameters().len();
+        let weights: Vec<usize> = all.clone().filter(|index| store.parameters()[*index].morphable).collect();
+        if weights.is_empty() { all.collect() } else { weights }
     }
 
     /// Frees the full-precision masters of packed weights, to deploy a network that is trained.

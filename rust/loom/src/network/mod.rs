@@ -39,7 +39,7 @@ pub(crate) use ring::{Member, Ring};
 pub use session::Session;
 pub use states::Carried;
 pub(crate) use states::State;
-pub use summary::SummaryRow;
+pub use summary::{LinkRow, SummaryRow};
 
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
