@@ -7,8 +7,11 @@
 
 mod builder;
 mod dump;
+mod memory;
 mod plan;
 mod rewrite;
+#[cfg(test)]
+mod rewrite_tests;
 mod run;
 
 pub use builder::{Builder, CellValues};
@@ -252,6 +255,29 @@ pub struct Ports {
     /// The target of each layer's output, by the layer's number; filled where the program pins layers and
     /// makes targets.
     pub targets: Vec<(usize, TargetValue)>,
+}
+
+impl Ports {
+    /// Every value that somebody outside looks at or fills.
+    fn values(&self) -> impl Iterator<Item = Value> + '_ {
+        let named = [
+            self.input,
+            self.output,
+            self.target,
+            self.sample_weight,
+            self.row_losses,
+            self.output_gradient,
+            self.input_gradient,
+            self.gradient_norm,
+            self.measures,
+        ];
+        let of_layer = |layer: &LayerValues| [Some(layer.input), layer.preactivation, Some(layer.output)];
+        let layers = self.layers.iter().flat_map(move |(_, layer)| of_layer(layer));
+        let targets = self.targets.iter().map(|(_, target)| match target {
+            TargetValue::Value(value) | TargetValue::Gradient(value, _) => Some(*value),
+        });
+        named.into_iter().chain(layers).chain(targets).flatten()
+    }
 }
 
 /// A network lowered for one mode and any number of rows up to `capacity`.

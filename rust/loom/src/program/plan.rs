@@ -1,6 +1,6 @@
 //! Assigns buffers to values: a buffer is used again once its value was read for the last time.
 
-use super::{Kind, Place, Program, TargetValue, Value};
+use super::{Kind, Place, Program, Value};
 
 /// Gives every temporary value a buffer.
 ///
@@ -55,26 +55,7 @@ pub(super) fn assign_buffers(program: &mut Program) {
 }
 
 fn pin_ports(program: &mut Program) {
-    let ports = &program.ports;
-    let named = [
-        ports.input,
-        ports.output,
-        ports.target,
-        ports.sample_weight,
-        ports.row_losses,
-        ports.output_gradient,
-        ports.input_gradient,
-        ports.gradient_norm,
-    ];
-    let mut values: Vec<Value> = named.into_iter().flatten().collect();
-    for (_, layer) in &ports.layers {
-        values.extend([layer.input, layer.output]);
-        values.extend(layer.preactivation);
-    }
-    for (_, target) in &ports.targets {
-        let (TargetValue::Value(value) | TargetValue::Gradient(value, _)) = target;
-        values.push(*value);
-    }
+    let values: Vec<Value> = program.ports.values().collect();
     for value in values {
         let owner = program.owner(value);
         program.values[owner.index()].pinned = true;

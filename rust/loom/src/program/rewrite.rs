@@ -1,9 +1,10 @@
 //! The table of rewrites: steps that may be fused where nothing else reads,
-//! pins or contributes to the value between them.
+//! pins or contributes to the value between them, and nothing they are moved past
+//! touches the memory they touch.
 //!
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
-use super::{Phase, Place, Program, Step, TargetValue, Value, Write};
+use super::{Place, Program, Step, Value, Write};
 use crate::ops::{Direction, Op, ProductUpdate};
 
 /// Which rewrites are applied; all of them by default.
@@ -15,8 +16,9 @@ pub struct Rewrites {
     pub activation: bool,
     /// An activation's derivative is applied where a product or a pooling writes the gradient of its input.
     pub derivative: bool,
-    /// A weight's gradient goes into its update row by row, where nothing else needs it: no clipping,
-    /// no accumulation. Only for batches of at most [`MOST_UPDATED_ROWS`] rows.
+    /// A weight's gradient goes into its update row by row, where nothing else needs it or adds to it: no
+    /// clipping, no accumulation, no other layer that uses the weight. Only for batches of at most
+    /// [`MOST_UPDATED_ROWS`] rows.
     pub update: bool,
 }
 
@@ -70,34 +72,37 @@ fn fuse_updates(program: &mut Program) {
     }
 }
 
-/// The product that alone makes the gradient of its parameter, for an update that alone reads the
-/// store's gradients; and where that parameter starts.
+/// The product that alone contributes to the gradient of its parameter, for an update that alone
+/// reads the store's gradients and that it can as well stand at; and where that parameter starts.
 fn sole_gradient(program: &Program, update: usize) -> Option<(usize, usize)> {
     let step = &program.steps[update];
-    let (Op::Update(rule), Place::Gradient(whole)) = (&step.op, program.value(*step.reads.first()?).place)
-    else {
-        return None;
-    };
-    let of_store =
-        |value: &Value| matches!(program.value(*value).place, Place::Gradient(p) if p.store == whole.store);
-    let others = program.steps.iter().enumerate().filter(|(number, _)| *number != update);
-    if others.clone().any(|(_, step)| step.reads.iter().any(of_store)) {
+    let whole = *step.reads.first()?;
+    let (Op::Update(rule), Place::Gradient(_)) = (&step.op, program.value(whole).place) else { return None };
+    let others = || program.steps.iter().enumerate().filter(|(number, _)| *number != update);
+    if others().any(|(_, step)| program.looks_at(step, whole)) {
         return None;
     }
-    // Clamping changes gradients in their place, and so without reading them.
-    let is_made = |step: &Step| step.phase <= Phase::Backward;
-    if others.clone().any(|(_, step)| !is_made(step) && step.writes.iter().any(of_store)) {
-        return None;
-    }
-    let mut products = others.filter(|(_, step)| {
+    let mut products = others().filter(|(_, step)| {
         matches!(&step.op, Op::Product(product) if product.direction == Direction::WeightGradient)
-            && step.writes.iter().any(of_store)
+            && program.changes(step, whole)
     });
     let (producer, product) = products.next()?;
-    if products.next().is_some() || product.write != Write::First {
+    if products.next().is_some() || product.write != Write::First || producer > update {
         return None;
     }
-    match program.value(*product.writes.first()?).place {
+    // Whatever adds to it or changes it in its place needs it where it is stored: other layers that use the
+    // parameter, by any operation, and clamping.
+    let gradient = *product.writes.first()?;
+    if others().any(|(number, step)| number != producer && program.changes(step, gradient)) {
+        return None;
+    }
+    let mut passed = program.steps[producer + 1..update].iter();
+    if passed.any(|passed| !program.commute(product, passed))
+        || product.reads.iter().any(|operand| program.takes(step, *operand))
+    {
+        return None;
+    }
+    match program.value(gradient).place {
         Place::Gradient(weight) => Some((producer, *rule.offsets.get(weight.parameter?)?)),
         _ => None,
     }
@@ -106,24 +111,27 @@ fn sole_gradient(program: &Program, update: usize) -> Option<(usize, usize)> {
 /// What a producer and its only reader become: an operation and its operands, where they can be fused.
 type Fuse = fn(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)>;
 
+/// A reader that can join the producer of what it reads.
+struct Pair {
+    reader: usize,
+    /// What is decoded for the reader between the two, in order.
+    decodes: Vec<usize>,
+    op: Op,
+    reads: Vec<Value>,
+}
+
 /// Replaces a producer and the only reader of its result by one step, wherever
 /// `fuse` gives one. The fused step stands where the producer stood.
 fn fuse_pairs(program: &mut Program, fuse: Fuse) {
     let mut producer = 0;
     while producer < program.steps.len() {
-        if let Some((reader, op, reads)) = sole_reader(program, producer).and_then(|reader| {
-            let (op, reads) = fuse(&program.steps[producer], &program.steps[reader])?;
-            Some((reader, op, reads))
-        }) {
+        if let Some(Pair { reader, decodes, op, reads }) = pair(program, producer, fuse) {
             let consumed = program.steps.remove(reader);
             // What only the reader needed so far is decoded before the step that now reads it.
-            for number in producer + 1..reader {
-                let step = &program.steps[number];
-                if matches!(step.op, Op::Decode(_)) && step.writes.iter().any(|made| reads.contains(made)) {
-                    let decode = program.steps.remove(number);
-                    program.steps.insert(producer, decode);
-                    producer += 1;
-                }
+            for number in decodes {
+                let decode = program.steps.remove(number);
+                program.steps.insert(producer, decode);
+                producer += 1;
             }
             let step = &mut program.steps[producer];
             step.op = op;
@@ -134,58 +142,80 @@ fn fuse_pairs(program: &mut Program, fuse: Fuse) {
     }
 }
 
+/// What step `producer` and the only reader of its result become, where the reader can as well
+/// stand at the producer's place.
+fn pair(program: &Program, producer: usize, fuse: Fuse) -> Option<Pair> {
+    let reader = sole_reader(program, producer)?;
+    let steps = &program.steps;
+    let (op, reads) = fuse(&steps[producer], &steps[reader])?;
+    let is_decode = |number: &usize| {
+        let step = &steps[*number];
+        matches!(step.op, Op::Decode(_))
+            && step.phase == steps[producer].phase
+            && step.writes.iter().any(|made| reads.contains(made))
+    };
+    let (decodes, passed): (Vec<usize>, Vec<usize>) = (producer + 1..reader).partition(is_decode);
+    let decodes_pass = decodes.iter().all(|decode| {
+        let before = passed.iter().filter(|number| *number < decode);
+        before.chain([&producer]).all(|number| program.commute(&steps[*decode], &steps[*number]))
+    });
+    let reader_passes = passed.iter().all(|number| program.commute(&steps[reader], &steps[*number]));
+    let in_place = reads.iter().any(|operand| program.takes(&steps[reader], *operand));
+    (decodes_pass && reader_passes && !in_place).then_some(Pair { reader, decodes, op, reads })
+}
+
 /// The step that alone reads the only result of step `producer`, unless the result is
-/// needed elsewhere or something between the two writes what the reader writes.
+/// needed elsewhere.
 fn sole_reader(program: &Program, producer: usize) -> Option<usize> {
     let step = &program.steps[producer];
     let [result] = step.writes[..] else { return None };
-    if step.write != Write::Set || program.values[result.index()].pinned || is_port(program, result) {
+    let is_port = || program.ports.values().any(|port| program.owner(port) == result);
+    if step.write != Write::Set || program.values[result.index()].pinned || is_port() {
         return None;
     }
-    let same_memory = |value: &Value| program.owner(*value) == program.owner(result);
-    let mut readers = (0..program.steps.len()).filter(|&i| program.steps[i].reads.iter().any(same_memory));
+    let mut readers = (0..program.steps.len()).filter(|&i| program.looks_at(&program.steps[i], result));
     let reader = readers.next()?;
     let aliased = program
         .values
         .iter()
         .enumerate()
         .any(|(i, _)| i != result.index() && program.owner(Value(i as u32)) == result);
-    (readers.next().is_none() && !aliased && program.steps[reader].phase == step.phase).then_some(reader)
-}
-
-fn is_port(program: &Program, value: Value) -> bool {
-    let ports = &program.ports;
-    let named = [ports.output, ports.output_gradient, ports.input_gradient, ports.row_losses];
-    named.into_iter().flatten().any(|port| program.owner(port) == value)
-        || ports.layers.iter().any(|(_, layer)| {
-            [Some(layer.input), layer.preactivation, Some(layer.output)]
-                .into_iter()
-                .flatten()
-                .any(|port| program.owner(port) == value)
-        })
-        || ports.targets.iter().any(|(_, target)| {
-            let (TargetValue::Value(port) | TargetValue::Gradient(port, _)) = target;
-            program.owner(*port) == value
-        })
+    let reads_once = program.steps[reader].reads.iter().filter(|value| **value == result).count() == 1;
+    let found = &program.steps[reader];
+    (readers.next().is_none()
+        && reads_once
+        && !aliased
+        && found.phase == step.phase
+        && found.write == Write::Set)
+        .then_some(reader)
 }
 
 fn fuse_bias(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
-    let Op::BiasAdd(_) = reader.op else { return None };
+    let (Op::BiasAdd(add), [sum, bias]) = (&reader.op, &reader.reads[..]) else { return None };
     let mut op = producer.op.clone();
-    match &mut op {
-        Op::Product(product) if product.direction == Direction::Forward && !product.bias => {
-            product.bias = true
+    let (held, fits) = match &mut op {
+        Op::Product(product) => {
+            let fits = product.direction == Direction::Forward && product.activation.is_none();
+            (&mut product.bias, fits && (add.channels, add.inner) == (product.outputs, 1))
         }
-        // The input gradient is a transposed convolution's forward pass.
-        Op::Convolution(convolution)
-            if convolution.direction != Direction::WeightGradient && !convolution.bias =>
-        {
-            convolution.bias = true;
+        Op::Convolution(convolution) => {
+            let channels = match convolution.direction {
+                Direction::Forward => convolution.outputs,
+                // The input gradient is a transposed convolution's forward pass.
+                Direction::InputGradient => convolution.inputs,
+                Direction::WeightGradient => return None,
+            };
+            let fits = convolution.activation.is_none() && (add.outer, add.channels) == (1, channels);
+            (&mut convolution.bias, fits)
         }
         _ => return None,
+    };
+    if *held || !fits || sum != producer.writes.first()? {
+        return None;
     }
+    *held = true;
     let mut reads = producer.reads.clone();
-    reads.push(reader.reads[1]);
+    reads.push(*bias);
     Some((op, reads))
 }
 
@@ -219,7 +249,7 @@ fn fuse_derivative(producer: &Step, reader: &Step) -> Option<(Op, Vec<Value>)> {
         && derivative.is_none()
         && pointwise.forward_activation().is_none();
     let [saved, gradient] = reader.reads[..] else { return None };
-    // The other operand may be what the producer writes only if somebody derives from a gradient.
+    // Where somebody derives at a gradient, what the producer writes may be the other operand.
     if !fits || gradient != *producer.writes.first()? {
         return None;
     }
