@@ -350,11 +350,14 @@ impl Network {
     /// Its gradient is made all the same, and counts in the global norm.
     ///
     /// # Errors
-    /// [`Error::Index`] and [`Error::Value`] for a layer or a parameter that is not there, and whatever
-    /// [`build`](Network::build) refuses.
+    /// [`Error::Index`] and [`Error::Value`] for a layer or a parameter that is not there, or that belongs
+    /// to another layer, and whatever [`build`](Network::build) refuses.
     pub fn set_frozen(&mut self, cell: Coordinates, layer: usize, name: &str, frozen: bool) -> Result<()> {
         self.build()?;
         self.find_parameter(cell, layer, name)?;
+        if frozen {
+            self.layer(cell, layer)?.check_owns("freeze it")?;
+        }
         let names = &mut self.layer_mut(cell, layer)?.frozen;
         names.retain(|other| other != name);
         if frozen {
@@ -367,11 +370,14 @@ impl Network {
     /// Multiplies the learning rate of one layer.
     ///
     /// # Errors
-    /// [`Error::Value`] for a factor that is negative or not finite, [`Error::Index`]
-    /// for a layer that is not there.
+    /// [`Error::Value`] for a factor that is negative or not finite, or other than 1 for a layer that uses the
+    /// parameters of another one; [`Error::Index`] for a layer that is not there.
     pub fn set_rate_factor(&mut self, cell: Coordinates, layer: usize, factor: f64) -> Result<()> {
         if !(factor.is_finite() && factor >= 0.0) {
             return Err(Error::Value(format!("a rate factor must be finite and at least 0, got {factor}")));
+        }
+        if factor != 1.0 {
+            self.layer(cell, layer)?.check_owns("set the rate factor")?;
         }
         self.layer_mut(cell, layer)?.rate_factor = factor;
         self.invalidate();
@@ -505,6 +511,15 @@ impl PlacedLayer {
     /// Whether it uses the parameters of another layer.
     pub fn is_tied(&self) -> bool {
         self.layer.tied_to().is_some()
+    }
+
+    /// Refuses to do something to the parameters of another layer.
+    fn check_owns(&self, what: &str) -> Result<()> {
+        let Some(at) = self.layer.tied_to() else { return Ok(()) };
+        let owner = LayerPath::new(at[0], at[1], at[2], at[3]);
+        let error =
+            format!("the layer uses the parameters of layer {owner}; {what} there, for all that use them");
+        Err(at_layer(self, Error::Value(error)))
     }
 
     /// Extents of its output, once built.

@@ -246,7 +246,7 @@ pub fn settle(choices: &mut Choices, network: &mut Network, packed: bool) -> Res
             let name = choices.one_of(&names);
             network.set_frozen(cell, layer, &name, true)?;
         }
-        if choices.once_in(6) {
+        if !network.layer(cell, layer)?.is_tied() && choices.once_in(6) {
             network.set_rate_factor(cell, layer, 0.5)?;
         }
     }

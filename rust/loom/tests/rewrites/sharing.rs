@@ -570,6 +570,24 @@ fn what_is_not_trained_does_not_move_a_shared_parameter() -> Result<()> {
     Ok(())
 }
 
+/// What can only be said of all uses of a parameter is refused at a layer that but uses it.
+#[test]
+fn settings_of_a_parameter_belong_to_its_owner() -> Result<()> {
+    let mut network = plans()[0].build(Precision::Float32, true)?;
+    let [owner, user] = [0, 1].map(|layer| ([0, 0, 0], layer));
+    for result in
+        [network.set_frozen(user.0, user.1, "weight", true), network.set_rate_factor(user.0, user.1, 0.5)]
+    {
+        let error = result.expect_err("it is another layer's").to_string();
+        assert!(error.contains("layer 0.0.0.1") || error.contains("layer 1"), "{error}");
+        assert!(error.contains("uses the parameters of layer 0.0.0.0"), "{error}");
+    }
+    network.set_rate_factor(user.0, user.1, 1.0)?;
+    network.set_frozen(user.0, user.1, "weight", false)?;
+    network.set_frozen(owner.0, owner.1, "weight", true)?;
+    network.set_rate_factor(owner.0, owner.1, 0.5)
+}
+
 /// Gradients of shared parameters against central differences.
 #[test]
 fn shared_gradients_are_those_of_differences() -> Result<()> {

@@ -1,9 +1,9 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
 use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
+use crate::Result;
 use crate::gpu::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
 use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
-use crate::{Error, Result};
 
 /// Threads of the kernels that compute without tiles, and of the one that adds the parts.
 const THREADS: usize = 256;
@@ -93,13 +93,13 @@ impl Results {
     fn of(op: &Convolution, recorder: &mut Recorder<'_>) -> Result<Self> {
         let weight = recorder.write(0)?;
         let weights = weight.elements;
-        let Some(both) = recorder.take_bias_gradient() else {
+        // The gradient of another bias stays an operation of its own.
+        let extents = [1, op.outputs, op.geometry.volumes().1];
+        let fits = |both: &BothGradients| [both.sum.outer, both.sum.channels, both.sum.inner] == extents;
+        let offered = recorder.offered_bias_gradient().is_some_and(fits);
+        let Some(both) = offered.then(|| recorder.take_bias_gradient()).flatten() else {
             return Ok(Self { destination: weight, weights, weight: 0, biases: 0, bias: 0 });
         };
-        let inner = op.geometry.volumes().1;
-        if [both.sum.outer, both.sum.channels, both.sum.inner] != [1, op.outputs, inner] {
-            return Err(Error::Internal(format!("{op}: with the gradient of another bias, {}", both.sum)));
-        }
         let BothGradients { gradient, weight, bias, .. } = both;
         Ok(Self { destination: gradient, weights, weight, biases: op.outputs, bias })
     }
