@@ -148,16 +148,19 @@ class BatchFeed:
         self._source = source
         self._form = form
         self._accumulate = config.accumulate
+        # The batches of the next step. All but the last are copies: whoever makes the data may
+        # write the next batch where the one before was.
         self._next: list[Examples] = []
         try:
             length: int | None = len(source.batches)  # type: ignore[arg-type]
         except TypeError:
             length = None
         self.steps = None if length is None else -(-length // config.accumulate)
-        # What is looked at before training is not taken from data that comes only once.
+        # What is looked at before training is not taken from data that comes only once, and kept
+        # apart from whatever else is made where it was, such as validation data.
         self._batches: Iterator[TrainingBatch] | None = iter(source)
-        self._peeked: TrainingBatch | None = next(self._batches)
-        self.first = form.examples(self._peeked)
+        self.first = _copied(form.examples(next(self._batches)))
+        self._peeked: Examples | None = self.first
 
     def total_steps(self, config: TrainingConfig) -> int:
         """Returns the length of the whole run; refuses schedules that need one where it is unknown."""
@@ -179,17 +182,19 @@ class BatchFeed:
             if self._take() is None:
                 break
 
-    def _take(self) -> TrainingBatch | None:
+    def _take(self) -> Examples | None:
         if self._peeked is not None:
-            batch, self._peeked = self._peeked, None
-            return batch
-        return None if self._batches is None else next(self._batches, None)
+            examples, self._peeked = self._peeked, None
+            return examples
+        batch = None if self._batches is None else next(self._batches, None)
+        return None if batch is None else self._converted(batch)
 
     def ready(self) -> bool:
         """Takes the batches of the next step from the user's iterator."""
         if not self._next:
-            while len(self._next) < self._accumulate and (batch := self._take()) is not None:
-                self._next.append(self._converted(batch))
+            while len(self._next) < self._accumulate and (examples := self._take()) is not None:
+                more = len(self._next) + 1 < self._accumulate
+                self._next.append(_copied(examples) if more else examples)
             if not self._next:
                 self._batches = None
         return bool(self._next)
@@ -204,6 +209,12 @@ class BatchFeed:
         """Runs the step that is ready."""
         batches, self._next = self._next, []
         return trainer.step(batches)
+
+
+def _copied(examples: Examples) -> Examples:
+    """Returns examples that nobody else writes to."""
+    x, y, weight = examples
+    return x.copy(), y.copy(), None if weight is None else weight.copy()
 
 
 def engine_config(

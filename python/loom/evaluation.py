@@ -109,7 +109,8 @@ class Evaluation:
         for examples in self._batches():
             evaluator.update(examples, self._batch_size)
             if functions:
-                seen.append((network.predict(examples[0], self._batch_size), examples[1]))
+                # The next batch may be written where this one was.
+                seen.append((network.predict(examples[0], self._batch_size), examples[1].copy()))
         loss, known = evaluator.finish()
         return {"loss": loss, **in_order(self._metrics, known, seen)}
 
