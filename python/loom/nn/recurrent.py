@@ -72,7 +72,9 @@ class RNN(_Recurrent):
         dropout: The chance that a number between two of the layers is zeroed
             while training.
         stateful: Whether in training each batch goes on from the states that
-            the batch before it left, row by row; gradients end there.
+            the batch before it left, row by row; gradients end there. Data that
+            `loom.train` shuffles begins anew in every batch; otherwise
+            `Network.reset_states` does. `layer.states` has them, files keep them.
             Sessions always go on.
         initial_state: "zeros"; "learned", parameters `state_l0` and so on; or
             "context", a second input of (layers * directions * states * units)
@@ -125,7 +127,9 @@ class LSTM(_Recurrent):
         dropout: The chance that a number between two of the layers is zeroed
             while training.
         stateful: Whether in training each batch goes on from the states that
-            the batch before it left, row by row; gradients end there.
+            the batch before it left, row by row; gradients end there. Data that
+            `loom.train` shuffles begins anew in every batch; otherwise
+            `Network.reset_states` does. `layer.states` has them, files keep them.
             Sessions always go on.
         initial_state: "zeros"; "learned", parameters `state_l0` and so on; or
             "context", a second input of (layers * directions * 2 * units)
@@ -171,7 +175,9 @@ class GRU(_Recurrent):
         dropout: The chance that a number between two of the layers is zeroed
             while training.
         stateful: Whether in training each batch goes on from the states that
-            the batch before it left, row by row; gradients end there.
+            the batch before it left, row by row; gradients end there. Data that
+            `loom.train` shuffles begins anew in every batch; otherwise
+            `Network.reset_states` does. `layer.states` has them, files keep them.
             Sessions always go on.
         initial_state: "zeros"; "learned", parameters `state_l0` and so on; or
             "context", a second input of (layers * directions * units) numbers.

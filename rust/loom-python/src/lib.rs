@@ -27,7 +27,7 @@ mod _native {
     #[pymodule_export]
     use super::session::Session;
     #[pymodule_export]
-    use super::shared::Network;
+    use super::shared::{Claim, Network};
     #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient};
     #[pymodule_export]

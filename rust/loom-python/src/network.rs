@@ -3,14 +3,16 @@
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{PyError, detached};
 use crate::figures::{PackedArrays, gradient_dict, layer_dicts, packed_arrays};
-use crate::shared::{At, Network, split};
+use crate::shared::{At, Claim, Network, split};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
 use loom::network::{LayerValue, Numerics};
+use loom::train::Notes;
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The largest magnitude, the percentage, that percentile, and the mean square of each feature.
@@ -198,20 +200,27 @@ impl Network {
         self.change(py, move |engine| engine.set_parameter(cell, layer, name, view))
     }
 
-    /// The names of what a layer keeps beside its parameters; builds the network.
+    /// The names of what a layer carries from batch to batch of training; builds the network.
+    fn carried_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        self.look_built(py, move |engine| engine.carried_names(cell, layer))
+    }
+
+    /// The names of what a layer keeps beside its parameters, and of what it carries, once it does; builds
+    /// the network.
     fn state_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
         let (cell, layer) = split(at);
         self.look_built(py, move |engine| engine.state_names(cell, layer))
     }
 
-    /// What a layer keeps under a name.
+    /// What a layer keeps or carries under a name.
     fn state(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
         let (cell, layer) = split(at);
         let tensor = self.change(py, move |engine| engine.state(cell, layer, name))?;
         to_numpy(py, tensor)
     }
 
-    /// Sets what a layer keeps under a name.
+    /// Sets what a layer keeps or carries under a name.
     fn set_state(&self, py: Python<'_>, at: At, name: &str, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let (cell, layer) = split(at);
         let array = RealArray::borrow(values)?;
@@ -454,6 +463,37 @@ impl Network {
         self.settle(py)?;
         let layers = self.look(py, Engine::gradient_statistics)?;
         layers.iter().map(|layer| gradient_dict(py, layer)).collect()
+    }
+
+    /// What marks the network as training by a thread, while it is entered.
+    fn claim(slf: Py<Self>, thread: u64) -> Claim {
+        Claim::new(slf, thread)
+    }
+
+    /// The thread that trains the network; None where none does.
+    fn trained_by(&self) -> Option<u64> {
+        self.trainer()
+    }
+
+    /// The text and the arrays that were kept with the state of the last training.
+    fn notes(&self, py: Python<'_>) -> PyResult<(String, Py<PyDict>)> {
+        let notes = self.read()?.notes().clone();
+        let arrays = PyDict::new(py);
+        for (name, tensor) in notes.tensors {
+            arrays.set_item(name, to_numpy(py, tensor)?)?;
+        }
+        Ok((notes.text, arrays.unbind()))
+    }
+
+    /// Keeps text, and float32 or float64 arrays, with the state of the last training.
+    fn set_notes(&self, text: String, arrays: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut tensors = BTreeMap::new();
+        for (name, array) in arrays {
+            let array = RealArray::borrow(&array)?;
+            tensors.insert(name.extract()?, array.view()?.to_tensor().map_err(PyError::from)?);
+        }
+        self.write()?.set_notes(Notes { text, tensors });
+        Ok(())
     }
 
     /// What the loss is scaled by, in a mixed network on a GPU.

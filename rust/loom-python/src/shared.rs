@@ -3,7 +3,7 @@
 use crate::error::{PyError, detached};
 use loom::Network as Engine;
 use pyo3::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Depth, row, column and place in the cell.
@@ -21,6 +21,40 @@ pub struct Network {
     /// Those who are bringing weights back from a GPU now, and those who ever did.
     settling: AtomicUsize,
     settled: AtomicUsize,
+    /// The thread that trains the network, by Python's number of it; 0 where none does.
+    trained_by: AtomicU64,
+}
+
+/// Marks a network as training while it is entered.
+///
+/// It is taken and released in one piece each: no signal that Python handles can come between its being
+/// taken and `with` knowing about it.
+#[pyclass(frozen, module = "loom._native")]
+pub struct Claim {
+    network: Py<Network>,
+    thread: u64,
+}
+
+#[pymethods]
+impl Claim {
+    fn __enter__(&self) -> PyResult<()> {
+        let mark = &self.network.get().trained_by;
+        match mark.compare_exchange(0, self.thread, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(PyError::from(loom::Error::State("the network is training already".into())).into()),
+        }
+    }
+
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _trace: Py<PyAny>) {
+        self.network.get().trained_by.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Claim {
+    /// For a thread, by Python's number of it.
+    pub fn new(network: Py<Network>, thread: u64) -> Self {
+        Self { network, thread }
+    }
 }
 
 /// Counts one who is bringing weights back.
@@ -51,7 +85,17 @@ fn busy() -> PyErr {
 impl Network {
     /// An engine's network.
     pub fn new(engine: Engine) -> Self {
-        Self { engine: RwLock::new(engine), settling: AtomicUsize::new(0), settled: AtomicUsize::new(0) }
+        Self {
+            engine: RwLock::new(engine),
+            settling: AtomicUsize::new(0),
+            settled: AtomicUsize::new(0),
+            trained_by: AtomicU64::new(0),
+        }
+    }
+
+    /// The thread that trains the network, if any does.
+    pub fn trainer(&self) -> Option<u64> {
+        Some(self.trained_by.load(Ordering::SeqCst)).filter(|thread| *thread != 0)
     }
 
     /// The network, shared with other readers.

@@ -270,6 +270,17 @@ impl<'a> TensorView<'a> {
         self.elements
     }
 
+    /// A copy of the array.
+    ///
+    /// # Errors
+    /// None that a view of valid extents can meet.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        match self.elements {
+            Elements::Float32(elements) => Tensor::new(self.shape.clone(), elements.to_vec()),
+            Elements::Float64(elements) => Tensor::new(self.shape.clone(), elements.to_vec()),
+        }
+    }
+
     /// Rows `range` of this array.
     pub fn slice_rows(&self, range: std::ops::Range<usize>) -> TensorView<'a> {
         let row: usize = self.shape[1..].iter().product();

@@ -71,8 +71,9 @@ impl Access<'_> {
     /// What layers carry from call to call.
     pub(crate) fn carried(&self) -> Option<&Carried> {
         match self {
-            Access::Shared(_) | Access::Part(..) => None,
+            Access::Part(..) => None,
             Access::Session(_, carried) => Some(carried),
+            Access::Shared(registry) => registry.carried.as_ref(),
             Access::Exclusive(registry) => registry.carried.as_ref(),
         }
     }

@@ -143,8 +143,9 @@ pub(crate) struct Memory {
     control: Operand,
     outcomes: Option<Operand>,
     lists: Vec<(ListKey, Arc<Vec<Dispatch>>)>,
-    /// Which of the mirror's memory the lists were recorded over.
+    /// Which of the mirror's memory the lists were recorded over, and which memory of what is carried.
     generation: u64,
+    carried: u64,
 }
 
 impl Memory {
@@ -170,6 +171,7 @@ impl Memory {
             outcomes: None,
             lists: Vec::new(),
             generation: 0,
+            carried: 0,
         })
     }
 
@@ -229,9 +231,11 @@ impl Memory {
     ) -> Result<Arc<Vec<Dispatch>>> {
         let Stored { registry, carried } = stored;
         mirror.prepare(program, registry)?;
-        if self.generation != mirror.generation() {
+        let carried_id = carried.map_or(0, Carried::id);
+        if self.generation != mirror.generation() || self.carried != carried_id {
             self.lists.clear();
             self.generation = mirror.generation();
+            self.carried = carried_id;
         }
         let turn = registry.ring.as_ref().map_or(0, Ring::turn);
         let key = ListKey { rows, gradients_zeroed, phases, turn };

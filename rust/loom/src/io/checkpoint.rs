@@ -2,24 +2,28 @@
 //!
 //! Tensors are named `z.y.x.l.name` (masters in the outside's layout, and what layers keep beside them), `z.y.x.l.name@dtype` and
 //! `z.y.x.l.name@dtype.scale` (packed codes in storage order and their scales), and
-//! `z.y.x.l@moment.name` (an optimizer's flat moments); those of `watched.rs` and `calibrated.rs` come beside
-//! them. `z.y.x.l.name@importance` is what a search for scales weighs the errors of a parameter's rows by. The
-//! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training` and
-//! `loom.watched`.
+//! `z.y.x.l@moment.name` (an optimizer's flat moments), and `z.y.x.l@carried.name` (what a stateful layer
+//! carries from batch to batch); those of `watched.rs` and `calibrated.rs` come beside them.
+//! `z.y.x.l.name@importance` is what a search for scales weighs the errors of a parameter's rows by. The
+//! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training`,
+//! `loom.watched` and `loom.notes` (see [`Notes`]), whose arrays are named `training@note.name`.
+//!
+//! The same network is the same bytes: tensors are in the order of their types and names, metadata in that of
+//! its keys.
 
 use super::watched::Watched;
 use super::{Extra, atomic};
 use crate::dtype::DType;
 use crate::error;
 use crate::layers::ParameterSpec;
-use crate::network::{Chosen, LayerNumerics, Network, PlacedLayer};
+use crate::network::{Carried, Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
-use crate::train::OptimizerState;
+use crate::train::{Notes, OptimizerState};
 use crate::{Error, Result};
 use safetensors::{Dtype, SafeTensors, View};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// The version of the format that is written.
@@ -27,6 +31,9 @@ pub const FORMAT: &str = "1";
 
 /// What ends the name of the mean squares that a parameter's rows multiply.
 const IMPORTANCE: &str = "importance";
+
+/// What begins the name of an array that was kept with the training.
+const NOTE: &str = "training@note.";
 
 /// What is saved beside weights and config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +113,12 @@ impl Network {
             }
         }
         self.collect_ranges(&mut entries);
+        if let Some(carried) = &self.registry.carried {
+            for (number, place) in carried.places().iter().enumerate() {
+                let name = format!("{}@carried.{}", place.path, place.spec.name);
+                entries.push((name, real_entry(&carried.tensor(number)?)));
+            }
+        }
         for placed in self.owners() {
             let Some(store) = placed.store else { continue };
             self.collect_weights(placed, store, &mut entries)?;
@@ -113,7 +126,7 @@ impl Network {
                 self.collect_moments(placed, store, &mut entries);
             }
         }
-        let mut metadata = HashMap::from([
+        let mut metadata = BTreeMap::from([
             ("loom.format".to_string(), FORMAT.to_string()),
             ("loom.config".into(), self.to_json()?),
         ]);
@@ -122,13 +135,18 @@ impl Network {
             metadata.insert("loom.training".into(), state);
             let watched = self.collect_training(&mut entries)?;
             metadata.insert("loom.watched".into(), serde_json::to_string(&watched).map_err(unwritable)?);
+            if self.notes != Notes::default() {
+                metadata.insert("loom.notes".into(), self.notes.text.clone());
+                let tensors = self.notes.tensors.iter();
+                entries.extend(tensors.map(|(name, tensor)| (format!("{NOTE}{name}"), real_entry(tensor))));
+            }
         }
         if let Some(extra) = extra {
             metadata.insert(extra.key.into(), extra.metadata().into());
             entries.extend(extra.entries(self.real_dtype()));
         }
-        safetensors::serialize(entries.iter().map(|(name, entry)| (name.as_str(), entry)), Some(metadata))
-            .map_err(unwritable)
+        let tensors = entries.iter().map(|(name, entry)| (name.as_str(), entry));
+        with_metadata(safetensors::serialize(tensors, None).map_err(unwritable)?, &metadata)
     }
 
     fn collect_weights(
@@ -241,6 +259,8 @@ impl Network {
         }
         network.restore_weights(&tensors)?;
         network.restore_ranges(&tensors)?;
+        network.restore_carried(&tensors)?;
+        network.came_without_state = !metadata.contains_key("loom.training");
         if let Some(state) = metadata.get("loom.training") {
             let state: OptimizerState = serde_json::from_str(state)
                 .map_err(|error| Error::Serialization(format!("the training state is damaged: {error}")))?;
@@ -251,8 +271,42 @@ impl Network {
                 network.restore_training(&tensors, watched)?;
             }
             network.restore_moments(&tensors, state)?;
+            network.restore_notes(&tensors, &metadata)?;
         }
         Ok(network)
+    }
+
+    fn restore_carried(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
+        let places = self.carried_in_training();
+        let names: Vec<String> =
+            places.iter().map(|place| format!("{}@carried.{}", place.path, place.spec.name)).collect();
+        let Some(first) = names.iter().find_map(|name| tensors.tensor(name).ok()) else { return Ok(()) };
+        let rows = first.shape().first().copied().unwrap_or(0);
+        if rows == 0 {
+            return Err(Error::Serialization("what the file's layers carry has no rows".into()));
+        }
+        let mut carried = Carried::new(places, rows, self.precision(), self.device())?;
+        for (number, name) in names.iter().enumerate() {
+            let values = real_tensor(tensors, name, self.precision())?;
+            carried.set(number, &values.view()).map_err(damaged)?;
+        }
+        self.registry.carried = Some(carried);
+        Ok(())
+    }
+
+    fn restore_notes(&mut self, tensors: &SafeTensors<'_>, metadata: &HashMap<String, String>) -> Result<()> {
+        let Some(text) = metadata.get("loom.notes") else { return Ok(()) };
+        let mut notes = Notes { text: text.clone(), ..Notes::default() };
+        for (name, view) in tensors.iter() {
+            let Some(kept) = name.strip_prefix(NOTE) else { continue };
+            let precision = match view.dtype() {
+                Dtype::F64 => Precision::Float64,
+                _ => Precision::Float32,
+            };
+            notes.tensors.insert(kept.to_string(), real_tensor(tensors, name, precision)?);
+        }
+        self.notes = notes;
+        Ok(())
     }
 
     fn restore_weights(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
@@ -328,6 +382,26 @@ impl Network {
         self.optimizer_state = state;
         Ok(())
     }
+}
+
+/// Puts metadata into a file that has none, in the order of its keys.
+fn with_metadata(mut file: Vec<u8>, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+    const LENGTH: usize = size_of::<u64>();
+    let short = || Error::Internal("safetensors made a file without a header".into());
+    let (length, rest) = file.split_first_chunk::<LENGTH>().ok_or_else(short)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(unwritable)?;
+    let tensors = rest.get(..length).and_then(|header| header.strip_prefix(b"{")).ok_or_else(short)?;
+    let mut header = br#"{"__metadata__":"#.to_vec();
+    header.extend(serde_json::to_vec(metadata).map_err(unwritable)?);
+    let tensors = tensors.trim_ascii_end();
+    if tensors != b"}" {
+        header.push(b',');
+    }
+    header.extend(tensors);
+    header.resize(header.len().next_multiple_of(LENGTH), b' ');
+    let start = (header.len() as u64).to_le_bytes();
+    file.splice(..LENGTH + length, start.into_iter().chain(header));
+    Ok(file)
 }
 
 pub(super) fn real_entry(tensor: &Tensor) -> Entry {

@@ -4,12 +4,17 @@
 
 use super::{Dense, Layer, Reshape, Sample, samples};
 use crate::cpu::{Access, Cpu, StepValues, execute};
+use crate::io::SaveOptions;
 use crate::network::{Combine, Link, Mode, ProgramKey};
 use crate::ops::pointwise::Activation;
 use crate::program::{Phase, Run};
 use crate::tensor::{Precision, Shape, TensorView};
-use crate::train::{DepthScale, Examples, Optimizer, TargetMode, TrainingConfig, TweenConfig, Watch, train};
+use crate::train::{
+    Callback, DepthScale, Examples, Optimizer, StepReport, TargetMode, TrainingConfig, TweenConfig, Watch,
+    train, train_with,
+};
 use crate::{Network, Result, tensor_view};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub(super) const ROWS: usize = 3;
@@ -334,6 +339,59 @@ fn files_keep_everything(name: &str, sample: &Sample) -> Result<()> {
     Ok(())
 }
 
+/// Stops after so many steps.
+struct StopAfter(usize);
+
+impl Callback for StopAfter {
+    fn on_step_end(&mut self, _network: &Network, _report: &StepReport) -> ControlFlow<()> {
+        self.0 -= 1;
+        if self.0 == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// A run that is stopped in the middle of its second epoch, saved, loaded and resumed ends as one that never
+/// stopped: the same bytes of everything that a file holds, and those same bytes each time it is saved.
+fn resumes_on(name: &str, sample: &Sample, device: &str) -> Result<()> {
+    for shuffle in [false, true] {
+        let config = TrainingConfig { epochs: 2, batch_size: 1, shuffle, seed: 4, ..Default::default() };
+        let input = inputs(sample);
+        let train = |network: &mut Network, resume: bool, steps: usize| -> Result<()> {
+            let output = shaped(ROWS, network.output_shape());
+            let target = numbers(ROWS * network.output_shape().len(), 0.7);
+            let examples = Examples::regression(
+                tensor_view(&shaped(ROWS, &sample.input), &input)?,
+                tensor_view(&output, &target)?,
+            );
+            train_with(network, &examples, None, &config, resume, &mut StopAfter(steps)).map(drop)
+        };
+        let everything = SaveOptions { optimizer: true };
+        let Place { network: mut whole, .. } = place(sample, Precision::Float32)?;
+        whole.to(device)?;
+        train(&mut whole, false, usize::MAX)?;
+        let Place { network: mut part, .. } = place(sample, Precision::Float32)?;
+        part.to(device)?;
+        train(&mut part, false, ROWS + 1)?;
+        let bytes = part.to_bytes(everything)?;
+        let mut resumed = Network::from_bytes(&bytes)?;
+        assert!(resumed.to_bytes(everything)? == bytes, "{name}: what was loaded is saved as other bytes");
+        resumed.to(device)?;
+        train(&mut resumed, true, usize::MAX)?;
+        let expected = whole.to_bytes(everything)?;
+        assert!(
+            resumed.to_bytes(everything)? == expected,
+            "{name}: a resumed run differs (shuffle: {shuffle})"
+        );
+        // Without a file in between, too.
+        train(&mut part, true, usize::MAX)?;
+        assert!(part.to_bytes(everything)? == expected, "{name}: a run that goes on differs");
+    }
+    Ok(())
+}
+
+fn resumes(name: &str, sample: &Sample) -> Result<()> {
+    resumes_on(name, sample, "cpu")
+}
+
 /// A few steps of learning on these examples: weights, and all figures of all steps.
 fn learned(
     sample: &Sample,
@@ -439,6 +497,27 @@ fn every_layer_learns_by_targets() {
 #[test]
 fn configs_come_back_and_shapes_are_inferred() {
     for_every_sample(config_comes_back);
+}
+
+#[test]
+fn a_resumed_training_equals_one_that_never_stopped() {
+    for_every_sample(resumes);
+}
+
+/// Those that carry or keep something, and one that does not.
+#[cfg(feature = "gpu")]
+#[test]
+fn a_training_resumes_on_a_gpu() {
+    if crate::gpu::testing::gpu().is_none() {
+        return;
+    }
+    for_every_sample(|name, sample| {
+        let Place { network, .. } = place(sample, Precision::Float32)?;
+        match network.carries || sample.layer.kind() == "dropout" || !network.registry.states.is_empty() {
+            true => resumes_on(name, sample, "gpu:0"),
+            false => Ok(()),
+        }
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Shape inference and initial weights.
 
 use super::lower::no_context;
-use super::{Combine, Mode, Network, PlacedLayer, State, at_layer};
+use super::{Combine, Network, PlacedLayer, State, at_layer};
 use crate::cpu::Cpu;
 use crate::layers::ParameterSpec;
 use crate::program::LayerPath;
@@ -80,7 +80,7 @@ impl Network {
         self.registry.watch = None;
         self.registry.clear_gradients();
         self.registry.clear_moments();
-        self.registry.carried = None;
+        let carried = self.registry.carried.take();
         // Stores may have changed places: copies on a device are of the old ones.
         self.registry.place_on(&self.device);
         self.registry.states.clear();
@@ -98,8 +98,9 @@ impl Network {
             placed.context_shape = inputs.next();
             placed.output_shape = Some(shapes.output);
         }
-        let training = Mode { training: true, ..Mode::default() };
-        self.carries = !self.carried_specs(training).is_empty();
+        let places = self.carried_in_training();
+        self.carries = !places.is_empty();
+        self.registry.carried = carried.filter(|carried| carried.places() == places);
         self.built = true;
         self.invalidate();
         self.refresh_versions()

@@ -1,6 +1,6 @@
 //! Looking into a network: parameters, gradients, what layers read and made, numeric types.
 
-use super::{Coordinates, Network, Numerics, PlacedLayer, at_layer};
+use super::{CarriedPlace, Coordinates, Network, Numerics, PlacedLayer, at_layer};
 use crate::cpu::Real;
 use crate::dtype::{DType, Granularity, Packing, Recipe};
 use crate::program::{LayerPath, LayerValues, Run, Value};
@@ -56,6 +56,12 @@ pub struct PackedParameter {
     pub bytes: Vec<u8>,
     /// Its scales: for each group the scale, then the bits of its zero point where it has one.
     pub scales: Vec<f32>,
+}
+
+/// Where something that a layer holds beside its parameters is: its number.
+enum Held {
+    Kept(usize),
+    Carried(usize),
 }
 
 impl Network {
@@ -274,40 +280,78 @@ impl Network {
         Ok(Some(PackedParameter { packing, bytes: bytes.to_vec(), scales: scales.to_vec() }))
     }
 
-    /// The names of what a layer keeps beside its parameters, such as running statistics; known once
-    /// the network is built.
+    /// The names of what a layer keeps beside its parameters, such as running statistics, and of what it
+    /// carries from batch to batch of training, once it carries anything; known once the network is built.
     ///
     /// # Errors
     /// [`Error::Index`] for a layer that is not there.
     pub fn state_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
-        let states = self.layer(cell, layer)?.states.clone();
-        Ok(states.map(|number| self.registry.states[number].spec.name.to_string()).collect())
-    }
-
-    fn find_state(&self, cell: Coordinates, layer: usize, name: &str) -> Result<usize> {
         let placed = self.layer(cell, layer)?;
-        let states = placed.states.clone();
-        states.clone().find(|number| self.registry.states[*number].spec.name == name).ok_or_else(|| {
-            let names: Vec<&str> = states.map(|number| &*self.registry.states[number].spec.name).collect();
-            at_layer(placed, error::unknown("state", name, names.iter().copied()))
-        })
+        let kept = placed.states.clone().map(|number| self.registry.states[number].spec.name.to_string());
+        let places = self.registry.carried.iter().flat_map(|carried| carried.places());
+        let carried =
+            places.filter(|place| place.path == placed.path).map(|place| place.spec.name.to_string());
+        Ok(kept.chain(carried).collect())
     }
 
-    /// What a layer keeps under this name.
+    /// The names of what a layer carries from batch to batch of training, whether it carries anything yet or
+    /// not; known once the network is built.
     ///
     /// # Errors
-    /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there.
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn carried_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
+        let path = &self.layer(cell, layer)?.path;
+        let places = self.carried_in_training().into_iter().filter(|place| place.path == *path);
+        Ok(places.map(|place| place.spec.name.to_string()).collect())
+    }
+
+    fn find_state(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Held> {
+        let placed = self.layer(cell, layer)?;
+        let mut kept = placed.states.clone();
+        if let Some(number) = kept.find(|number| self.registry.states[*number].spec.name == name) {
+            return Ok(Held::Kept(number));
+        }
+        let places = self.carried_in_training();
+        let own = |place: &CarriedPlace| place.path == placed.path;
+        if let Some(number) = places.iter().position(|place| own(place) && place.spec.name == name) {
+            return Ok(Held::Carried(number));
+        }
+        let kept = placed.states.clone().map(|number| &*self.registry.states[number].spec.name);
+        let carried = places.iter().filter(|place| own(place)).map(|place| &*place.spec.name);
+        let names: Vec<&str> = kept.chain(carried).collect();
+        Err(at_layer(placed, error::unknown("state", name, names.iter().copied())))
+    }
+
+    /// What a layer keeps under this name, or carries: (rows, ...).
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there, [`Error::State`] where
+    /// nothing is carried yet.
     pub fn state(&mut self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         self.build()?;
-        self.synchronize()?;
-        let number = self.find_state(cell, layer, name)?;
-        self.registry.states[number].tensor(self.precision)
+        match self.find_state(cell, layer, name)? {
+            Held::Kept(number) => {
+                self.synchronize()?;
+                self.registry.states[number].tensor(self.precision)
+            }
+            Held::Carried(number) => match &self.registry.carried {
+                Some(carried) => carried.tensor(number),
+                None => Err(at_layer(
+                    self.layer(cell, layer)?,
+                    Error::State(format!(
+                        "\"{name}\" carries nothing: no batch has passed since it was reset; set it, or train first"
+                    )),
+                )),
+            },
+        }
     }
 
-    /// Sets what a layer keeps under this name.
+    /// Sets what a layer keeps under this name, or carries: (rows, ...), of as many rows as other layers
+    /// carry. Where none carries anything, the others are then carried from their start.
     ///
     /// # Errors
-    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, and as [`state`](Network::state).
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, [`Error::State`] where other
+    /// rows are carried, and as [`state`](Network::state).
     pub fn set_state(
         &mut self,
         cell: Coordinates,
@@ -316,11 +360,30 @@ impl Network {
         values: TensorView<'_>,
     ) -> Result<()> {
         self.build()?;
-        self.synchronize()?;
-        let number = self.find_state(cell, layer, name)?;
+        let held = self.find_state(cell, layer, name)?;
         let context = super::describe_path(self.layer(cell, layer)?);
-        self.registry.states[number].set(&values).map_err(|error| error::in_context(&context, error))?;
-        self.registry.forget_device_states();
+        let in_place = |error| error::in_context(&context, error);
+        match held {
+            Held::Kept(number) => {
+                self.synchronize()?;
+                self.registry.states[number].set(&values).map_err(in_place)?;
+                self.registry.forget_device_states();
+            }
+            Held::Carried(number) => {
+                let begins = self.registry.carried.is_none();
+                if values.shape().is_empty() || values.rows() == 0 {
+                    return Err(in_place(Error::Shape(format!("\"{name}\" needs at least one row"))));
+                }
+                self.prepare_carried(values.rows()).map_err(in_place)?;
+                let Some(carried) = &mut self.registry.carried else { return Ok(()) };
+                if let Err(error) = carried.set(number, &values) {
+                    if begins {
+                        self.registry.carried = None;
+                    }
+                    return Err(in_place(error));
+                }
+            }
+        }
         self.note_moved_states();
         Ok(())
     }

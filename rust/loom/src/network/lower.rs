@@ -1,8 +1,8 @@
 //! Lowers the whole grid: forward in order, backward in reverse order.
 
-use super::{Combine, Link, Network, PlacedLayer, at_layer};
+use super::{CarriedPlace, Combine, Link, Network, PlacedLayer, at_layer};
 use crate::layers::{BoundParameter, BoundState, CarriedSpec, Context, Forward, Want};
-use crate::program::{Builder, Kind, LayerValues, ParameterRef, Phase, Value};
+use crate::program::{Builder, Kind, LayerPath, LayerValues, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -18,6 +18,8 @@ pub struct Mode {
     pub pin_layers: bool,
     /// For a session: how much of its sequences one call brings.
     pub session: Option<SessionExtent>,
+    /// In training each call brings sequences of their own: none goes on from the call before.
+    pub apart: bool,
 }
 
 /// The part of a session's sequences that one call brings.
@@ -233,11 +235,24 @@ impl Network {
         for (number, placed) in self.layers().enumerate() {
             let inputs = placed.input_shapes();
             let capacity = mode.session.map_or(0, |session| session.capacity);
-            let wanted = |spec: &CarriedSpec| mode.session.is_some() || (mode.training && spec.in_training);
+            let goes_on = mode.training && !mode.apart;
+            let wanted = |spec: &CarriedSpec| mode.session.is_some() || (goes_on && spec.in_training);
             let own = placed.layer.carried(&inputs, capacity);
             specs.extend(own.into_iter().filter(wanted).map(|spec| (number, spec)));
         }
         specs
+    }
+
+    /// The same with the path of each layer, in the order of the numbers that programs know them by.
+    pub(crate) fn carried_places(&self, mode: Mode) -> Vec<CarriedPlace> {
+        let paths: Vec<&LayerPath> = self.layers().map(|placed| &placed.path).collect();
+        let place = |(layer, spec): (usize, _)| CarriedPlace { path: paths[layer].clone(), spec };
+        self.carried_specs(mode).into_iter().map(place).collect()
+    }
+
+    /// What is carried from batch to batch of training.
+    pub(crate) fn carried_in_training(&self) -> Vec<CarriedPlace> {
+        self.carried_places(Mode { training: true, ..Mode::default() })
     }
 
     pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {

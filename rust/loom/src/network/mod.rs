@@ -38,13 +38,13 @@ pub use registry::Registry;
 pub(crate) use ring::{Member, Ring};
 pub use session::Session;
 pub use states::Carried;
-pub(crate) use states::State;
+pub(crate) use states::{CarriedPlace, State};
 pub use summary::{LinkRow, SummaryRow};
 
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
-use crate::train::{KeptStep, Measures, OptimizerState};
+use crate::train::{KeptStep, Measures, Notes, OptimizerState};
 use crate::{Device, Error, Result, error};
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,6 +116,10 @@ pub struct Network {
     pub(crate) measures: Measures,
     /// What a file brought of the newest step by targets; whoever goes on from it takes it.
     pub(crate) kept_step: KeptStep,
+    /// What whoever drives the training keeps with its state.
+    pub(crate) notes: Notes,
+    /// Whether the weights came from a file that has no training state.
+    pub(crate) came_without_state: bool,
     /// Which steps programs fuse.
     pub(crate) rewrites: Rewrites,
     /// What it computes on.
@@ -175,6 +179,8 @@ impl Network {
             optimizer_state: OptimizerState::default(),
             measures: Measures::default(),
             kept_step: KeptStep::default(),
+            notes: Notes::default(),
+            came_without_state: false,
             rewrites: Rewrites::default(),
             device: Device::Cpu,
             revision: 0,
@@ -187,9 +193,10 @@ impl Network {
     }
 
     /// Moves the network to a device; see [`Device::open`] for its names. The newest weights,
-    /// gradients and optimizer moments go along.
+    /// gradients and optimizer moments go along, and what stateful layers carry.
     ///
-    /// A GPU that was lost is left with the weights as they were last brought back from it.
+    /// A GPU that was lost is left with the weights as they were last brought back from it, and with
+    /// nothing carried.
     ///
     /// # Errors
     /// [`Error::Device`] for a GPU that is not there, or that cannot run this network's precision.
@@ -203,9 +210,14 @@ impl Network {
         {
             return Err(error);
         }
+        let carried = match &self.registry.carried {
+            Some(_) if self.device.is_lost() => None,
+            Some(carried) => Some(carried.moved_to(&device)?),
+            None => None,
+        };
         self.device = device;
         self.registry.place_on(&self.device);
-        self.registry.carried = None;
+        self.registry.carried = carried;
         self.history = None;
         self.invalidate();
         Ok(())
@@ -289,6 +301,17 @@ impl Network {
     /// Counters of the last training, and the optimizer the moments belong to.
     pub fn optimizer_state(&self) -> &OptimizerState {
         &self.optimizer_state
+    }
+
+    /// What was kept with the state of the last training.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Keeps something with the state of the last training: it is saved where that is, comes back with it, and
+    /// is forgotten when a training starts afresh.
+    pub fn set_notes(&mut self, notes: Notes) {
+        self.notes = notes;
     }
 
     /// What the newest watched training has shown: losses, and each layer's figures.
@@ -390,7 +413,7 @@ impl Network {
         self.invalidate();
     }
 
-    /// Forgets what stateful layers carry from batch to batch of training.
+    /// Forgets what stateful layers carry from batch to batch of training: the next batch begins new sequences.
     pub fn reset_states(&mut self) {
         self.registry.carried = None;
         self.history = None;
@@ -412,9 +435,8 @@ impl Network {
                 carried.rows()
             ))),
             None => {
-                let mode = Mode { training: true, ..Mode::default() };
-                let specs = self.carried_specs(mode).into_iter().map(|(_, spec)| spec).collect();
-                self.registry.carried = Some(Carried::new(specs, rows, self.precision, &self.device)?);
+                let places = self.carried_in_training();
+                self.registry.carried = Some(Carried::new(places, rows, self.precision, &self.device)?);
                 Ok(())
             }
         }

@@ -34,7 +34,7 @@ pub struct Registry {
     pub(crate) layer_stores: usize,
     /// How many moments the stores of feedback maps have.
     pub(crate) feedback_slots: usize,
-    /// What layers carry from batch to batch of training, where any does; not saved.
+    /// What layers carry from batch to batch of training, where any does and a batch has passed; saved.
     pub(crate) carried: Option<Carried>,
     /// What a mesh has held at its last ticks, while one of its programs runs.
     pub(crate) ring: Option<Ring>,
@@ -43,6 +43,13 @@ pub struct Registry {
     /// The copies on a GPU, where the network is on one.
     #[cfg(feature = "gpu")]
     pub(crate) mirror: Option<std::sync::Mutex<crate::gpu::Mirror>>,
+}
+
+/// What layers kept and carried before a step.
+#[derive(Debug)]
+pub(crate) struct StatesBefore {
+    states: Vec<State>,
+    carried: Option<Vec<Buffer>>,
 }
 
 impl Registry {
@@ -68,11 +75,23 @@ impl Registry {
         }
     }
 
-    /// Puts back what layers kept before, where there is such a copy.
-    pub(crate) fn restore_states(&mut self, before: Option<Vec<State>>) {
-        if let Some(before) = before {
-            self.states = before;
-            self.forget_device_states();
+    /// A copy of what layers keep and carry; what is on a GPU alone is brought back first.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where a GPU was lost.
+    pub(crate) fn copy_states(&mut self) -> Result<StatesBefore> {
+        self.synchronize()?;
+        let carried = self.carried.as_ref().map(Carried::contents).transpose()?;
+        Ok(StatesBefore { states: self.states.clone(), carried })
+    }
+
+    /// Puts back what layers kept and carried before, where there is such a copy.
+    pub(crate) fn restore_states(&mut self, before: Option<StatesBefore>) {
+        let Some(before) = before else { return };
+        self.states = before.states;
+        self.forget_device_states();
+        if let (Some(carried), Some(contents)) = (&mut self.carried, before.carried) {
+            carried.restore(contents);
         }
     }
 

@@ -49,8 +49,7 @@ impl Network {
         let sequences = one.first() == Some(&1) && two.first() == Some(&2);
         let extent = SessionExtent { steps: 1, capacity };
         let mode = Mode { session: Some(extent), ..Mode::default() };
-        let specs = self.carried_specs(mode).into_iter().map(|(_, spec)| spec).collect();
-        let carried = Carried::new(specs, rows, self.precision, &self.device)?;
+        let carried = Carried::new(self.carried_places(mode), rows, self.precision, &self.device)?;
         let device = self.device.clone();
         let epoch = self.registry.epoch();
         Ok(Session { rows, capacity, position: 0, carried, epoch, device, sequences, runs: Vec::new() })

@@ -3,8 +3,10 @@
 use super::check_finite;
 use crate::cpu::Real;
 use crate::layers::{CarriedSpec, StateSpec};
+use crate::program::LayerPath;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Device, Error, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One thing that a layer keeps: saved with the network, moved by no optimizer.
 #[derive(Clone, Debug)]
@@ -22,13 +24,7 @@ impl State {
 
     /// The content with its extents.
     pub(crate) fn tensor(&self, precision: Precision) -> Result<Tensor> {
-        let shape = self.spec.shape.to_vec();
-        match precision {
-            Precision::Float32 | Precision::Mixed => {
-                Tensor::new(shape, self.content.as_slice::<f32>().to_vec())
-            }
-            Precision::Float64 => Tensor::new(shape, self.content.as_slice::<f64>().to_vec()),
-        }
+        shaped(self.spec.shape.to_vec(), &self.content, precision)
     }
 
     /// Replaces the content.
@@ -36,22 +32,37 @@ impl State {
     /// # Errors
     /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit.
     pub(crate) fn set(&mut self, values: &TensorView<'_>) -> Result<()> {
-        if values.shape() != &self.spec.shape[..] {
-            return Err(Error::Shape(format!(
-                "\"{}\" has shape {}, got {}",
-                self.spec.name,
-                self.spec.shape,
-                Shape::from(values.shape())
-            )));
-        }
-        check_finite(values, &self.spec.name)?;
-        let single = self.content.len_bytes() == self.spec.shape.len() * size_of::<f32>();
-        if single {
-            values.copy_to(self.content.as_mut_slice::<f32>());
-        } else {
-            values.copy_to(self.content.as_mut_slice::<f64>());
-        }
+        check_values(&self.spec.name, &self.spec.shape, values)?;
+        copy_into(&mut self.content, values);
         Ok(())
+    }
+}
+
+fn check_values(name: &str, shape: &[usize], values: &TensorView<'_>) -> Result<()> {
+    if values.shape() != shape {
+        return Err(Error::Shape(format!(
+            "\"{name}\" has shape {}, got {}",
+            Shape::from(shape),
+            Shape::from(values.shape())
+        )));
+    }
+    check_finite(values, name)
+}
+
+/// Copies values into a buffer of as many elements, in the buffer's precision.
+fn copy_into(buffer: &mut Buffer, values: &TensorView<'_>) {
+    let single = buffer.len_bytes() == values.elements().len() * size_of::<f32>();
+    if single {
+        values.copy_to(buffer.as_mut_slice::<f32>());
+    } else {
+        values.copy_to(buffer.as_mut_slice::<f64>());
+    }
+}
+
+fn shaped(shape: Vec<usize>, content: &Buffer, precision: Precision) -> Result<Tensor> {
+    match precision {
+        Precision::Float32 | Precision::Mixed => Tensor::new(shape, content.as_slice::<f32>().to_vec()),
+        Precision::Float64 => Tensor::new(shape, content.as_slice::<f64>().to_vec()),
     }
 }
 
@@ -67,13 +78,22 @@ fn filled(precision: Precision, len: usize, value: f64) -> Buffer {
     }
 }
 
+/// Something that a layer carries, with the layer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CarriedPlace {
+    pub(crate) path: LayerPath,
+    pub(crate) spec: CarriedSpec,
+}
+
 /// What the layers of a network carry from call to call, for each row: recurrent states, keys and
 /// values of attention.
 #[derive(Debug)]
 pub struct Carried {
+    /// Tells this memory from any other: what was recorded over one is not for another.
+    id: u64,
     precision: Precision,
     rows: usize,
-    specs: Vec<CarriedSpec>,
+    places: Vec<CarriedPlace>,
     /// On the processor.
     pub(crate) buffers: Vec<Buffer>,
     /// On the GPU that the network was on when this was made.
@@ -89,34 +109,41 @@ pub(crate) struct DeviceMemory {
     pub(crate) allocations: Vec<crate::gpu::Allocation>,
 }
 
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
 impl Carried {
     /// Memory for `rows` rows on a device, as it starts.
     pub(crate) fn new(
-        specs: Vec<CarriedSpec>,
+        places: Vec<CarriedPlace>,
         rows: usize,
         precision: Precision,
         device: &Device,
     ) -> Result<Self> {
         let mut carried = Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             precision,
             rows,
-            specs,
+            places,
             buffers: Vec::new(),
             #[cfg(feature = "gpu")]
             on_device: None,
         };
-        match device {
-            Device::Cpu => carried.buffers = carried.initial(),
-            #[cfg(feature = "gpu")]
-            Device::Gpu(gpu) => {
-                let bytes = |spec: &CarriedSpec| (spec.shape.len() * rows * precision.size()) as u64;
-                let allocate = |spec| gpu.storage("state carried from call to call", bytes(spec));
-                let allocations = carried.specs.iter().map(allocate).collect::<Result<_>>()?;
-                carried.on_device = Some(DeviceMemory { gpu: gpu.clone(), allocations });
-                carried.reset();
-            }
+        #[cfg(feature = "gpu")]
+        if let Device::Gpu(gpu) = device {
+            let bytes = |place: &CarriedPlace| (place.spec.shape.len() * rows * precision.size()) as u64;
+            let allocate = |place| gpu.storage("state carried from call to call", bytes(place));
+            let allocations = carried.places.iter().map(allocate).collect::<Result<_>>()?;
+            carried.on_device = Some(DeviceMemory { gpu: gpu.clone(), allocations });
         }
+        let _ = device;
+        carried.reset();
         Ok(carried)
+    }
+
+    /// A number that no other memory has.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// How many rows there are.
@@ -124,21 +151,80 @@ impl Carried {
         self.rows
     }
 
-    fn initial(&self) -> Vec<Buffer> {
-        let fresh = |spec: &CarriedSpec| filled(self.precision, spec.shape.len() * self.rows, spec.initial);
-        self.specs.iter().map(fresh).collect()
+    /// What is carried, in the order of the numbers that programs know it by.
+    pub(crate) fn places(&self) -> &[CarriedPlace] {
+        &self.places
     }
 
     /// Forgets everything.
     pub(crate) fn reset(&mut self) {
-        let initial = self.initial();
+        let fresh = |place: &CarriedPlace| {
+            filled(self.precision, place.spec.shape.len() * self.rows, place.spec.initial)
+        };
+        self.restore(self.places.iter().map(fresh).collect());
+    }
+
+    /// A copy of everything.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
+    pub(crate) fn contents(&self) -> Result<Vec<Buffer>> {
         #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
-            for (allocation, content) in memory.allocations.iter().zip(&initial) {
+            let read = |(place, allocation): (&CarriedPlace, _)| {
+                let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size());
+                crate::gpu::read_back(&memory.gpu, allocation, content.bytes_mut())?;
+                Ok(content)
+            };
+            return self.places.iter().zip(&memory.allocations).map(read).collect();
+        }
+        Ok(self.buffers.clone())
+    }
+
+    /// Puts such a copy back.
+    pub(crate) fn restore(&mut self, contents: Vec<Buffer>) {
+        #[cfg(feature = "gpu")]
+        if let Some(memory) = &self.on_device {
+            for (allocation, content) in memory.allocations.iter().zip(&contents) {
                 memory.gpu.upload(allocation, 0, content.bytes());
             }
             return;
         }
-        self.buffers = initial;
+        self.buffers = contents;
+    }
+
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where a GPU was lost or has no room.
+    pub(crate) fn moved_to(&self, device: &Device) -> Result<Self> {
+        let mut moved = Self::new(self.places.clone(), self.rows, self.precision, device)?;
+        moved.restore(self.contents()?);
+        Ok(moved)
+    }
+
+    /// One of them: (rows, ...).
+    ///
+    /// # Errors
+    /// As [`contents`](Self::contents).
+    pub(crate) fn tensor(&self, number: usize) -> Result<Tensor> {
+        shaped(self.shape(number), &self.contents()?[number], self.precision)
+    }
+
+    /// Replaces one of them.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, and as
+    /// [`contents`](Self::contents).
+    pub(crate) fn set(&mut self, number: usize, values: &TensorView<'_>) -> Result<()> {
+        check_values(&self.places[number].spec.name, &self.shape(number), values)?;
+        let mut contents = self.contents()?;
+        copy_into(&mut contents[number], values);
+        self.restore(contents);
+        Ok(())
+    }
+
+    fn shape(&self, number: usize) -> Vec<usize> {
+        [&[self.rows], &self.places[number].spec.shape[..]].concat()
     }
 }

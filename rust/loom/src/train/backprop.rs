@@ -5,7 +5,9 @@ use super::loss::{LossConfig, LossOptions, loss_op};
 use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState, Truth};
 use super::tween::{KeptStep, Turn};
-use super::{Examples, Measures, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, diagnose};
+use super::{
+    Examples, Measures, Notes, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, diagnose,
+};
 use crate::cpu::{Access, Real, StepValues};
 use crate::layers::class_extents;
 use crate::network::Network;
@@ -70,6 +72,8 @@ pub(super) struct Plan {
     pub(super) accumulates: bool,
     /// What a step learns, where there are feedback maps.
     pub(super) turn: Turn,
+    /// Whether every batch brings sequences of its own, though layers are stateful.
+    pub(super) apart: bool,
 }
 
 /// Trains a network by backpropagation, one step at a time.
@@ -84,6 +88,9 @@ pub struct Trainer {
     pub(super) total_steps: u64,
     pub(super) pin_layers: bool,
     pub(super) keep_outputs: bool,
+    /// Whether batches are taken from a data set that is shuffled, so that no sequence goes on from one to
+    /// the next.
+    pub(super) shuffled: bool,
     /// Outputs and targets of the newest step's batches but the last.
     earlier: Vec<(Tensor, OwnedTargets)>,
     pub(super) axis: ClassAxis,
@@ -120,6 +127,7 @@ impl Trainer {
             weighted: like.weight.is_some(),
             accumulates: config.accumulate > 1,
             turn: Turn::default(),
+            apart: false,
         };
         Self::with_plan(network, config, plan, total_steps, resume, pin_layers)
     }
@@ -148,6 +156,7 @@ impl Trainer {
             total_steps,
             pin_layers,
             keep_outputs: false,
+            shuffled: false,
             earlier: Vec::new(),
             axis: ClassAxis { classes, inner, threshold },
             #[cfg(feature = "gpu")]
@@ -254,7 +263,7 @@ impl Trainer {
         }
         values.loss_divisor = total;
         values.batch_rows = batches.iter().map(|(_, rows)| rows.len() as u64).sum();
-        network.prepare_carried(batches[0].1.len())?;
+        self.prepare_carried(network, batches.iter().map(|(_, rows)| rows.len()))?;
         #[cfg(feature = "gpu")]
         if batches.len() == 1 && self.run.device_memory().is_some() {
             self.earlier.clear();
@@ -265,13 +274,7 @@ impl Trainer {
         self.earlier.clear();
         // What layers keep follows every batch; a bad one takes all of the step back.
         let commits = batches.len() > 1 && self.run.program().commits_states();
-        let before = match commits {
-            true => {
-                network.synchronize()?;
-                Some(network.registry.states.clone())
-            }
-            false => None,
-        };
+        let before = commits.then(|| network.registry.copy_states()).transpose()?;
         for (number, &(examples, rows)) in batches.iter().enumerate() {
             if batches.len() > 1 {
                 self.fill::<T>(examples, rows)?;
@@ -318,6 +321,20 @@ impl Trainer {
         }
         self.note_measures(network, &report)?;
         Ok(report)
+    }
+
+    /// Makes room for what layers carry through batches of so many rows, or forgets what they have carried
+    /// where each brings sequences of its own.
+    pub(super) fn prepare_carried(
+        &self,
+        network: &mut Network,
+        mut rows: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        if self.plan.apart {
+            network.registry.carried = None;
+            return Ok(());
+        }
+        rows.try_for_each(|rows| network.prepare_carried(rows))
     }
 
     /// Whether steps that go wrong are taken back by the measures' judgement.
@@ -391,6 +408,7 @@ impl Trainer {
     /// Compiles anew unless the program is `wanted` and has room for these rows.
     pub(super) fn fit(&mut self, network: &Network, rows: usize, mut wanted: Plan) -> Result<()> {
         wanted.turn = self.config.turn(network.optimizer_state.epoch);
+        wanted.apart = self.shuffled && network.carries;
         if rows > wanted.capacity {
             wanted.capacity = rows.next_power_of_two();
         }
@@ -572,6 +590,14 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         network.prepare_feedback(tween, network.top_layer(absorbed))?;
     }
     if resume {
+        if network.came_without_state && network.optimizer_state.is_fresh() {
+            return Err(Error::State(
+                "there is nothing to resume: the network came from a file without training state; save with \
+                 optimizer=True (in Rust SaveOptions { optimizer: true }) what is to be resumed, or train without \
+                 resume to start anew from these weights"
+                    .into(),
+            ));
+        }
         let held = network.optimizer_state.optimizer.slots();
         if network.optimizer_state.updates > 0 && held != rule.slots() {
             return Err(Error::State(format!(
@@ -584,6 +610,8 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
     } else {
         network.registry.clear_moments();
         network.optimizer_state = OptimizerState { optimizer: rule.clone(), ..OptimizerState::default() };
+        network.notes = Notes::default();
+        network.came_without_state = false;
     }
     network.history = None;
     network.registry.prepare_gradients(element);

@@ -59,7 +59,8 @@ fn first_activation<T: Real>(
     values: &StepValues,
 ) -> crate::Result<Option<String>> {
     let mut b = Builder::new(network.precision());
-    network.lower_forward(&mut b, Mode { training: true, pin_layers: true, ..Mode::default() })?;
+    let apart = network.registry.carried.is_none();
+    network.lower_forward(&mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
     let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())))?;
     run.rows = failed.rows;
     if let (Some(to), Some(from)) = (run.program().ports().input, failed.program().ports().input) {

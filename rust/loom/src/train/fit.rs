@@ -206,6 +206,9 @@ pub fn end_epoch(network: &mut Network) -> f64 {
 }
 
 /// The order in which an epoch passes the rows of a data set, and how they fall into steps.
+///
+/// Where it is shuffled, stateful layers begin new sequences in every batch; otherwise they go on from batch to
+/// batch, and from epoch to epoch, until [`Network::reset_states`].
 #[derive(Clone, Debug)]
 pub struct Epoch {
     order: Vec<u32>,
@@ -248,6 +251,12 @@ impl Epoch {
         network.optimizer_state.batch >= self.steps()
     }
 
+    /// Whether rows come in another order in every epoch.
+    #[cfg(feature = "gpu")]
+    pub(super) fn is_shuffled(&self) -> bool {
+        self.shuffled
+    }
+
     /// Whether a step may be made of several batches.
     #[cfg(feature = "gpu")]
     pub(super) fn accumulates(&self) -> bool {
@@ -280,6 +289,7 @@ impl Epoch {
             return Ok(None);
         }
         let rows = self.next_rows(network);
+        trainer.shuffled = self.shuffled;
         let report = if rows.len() <= self.batch_size {
             trainer.step(network, &[(examples, Rows::At(rows))])?
         } else {

@@ -197,9 +197,7 @@ mod on_gpu {
             order: Option<&[u32]>,
             kept: Option<usize>,
         ) -> Result<Outcomes> {
-            for step in steps {
-                network.prepare_carried(step.rows)?;
-            }
+            self.prepare_carried(network, steps.iter().map(|step| step.rows))?;
             let halts = self.config.on_nonfinite == crate::train::OnNonFinite::Raise;
             let resident = match (&self.frames.resident, order) {
                 (Some(Some(resident)), Some(order)) => Some((resident, order)),
@@ -240,6 +238,7 @@ mod on_gpu {
                 return Ok(false);
             }
             let first = self.next_rows(network);
+            trainer.shuffled = self.is_shuffled();
             trainer.fit_plan(network, &[(examples, Rows::At(first))])?;
             if !trainer.make_resident(&gpu, examples)? {
                 return Ok(false);

@@ -61,7 +61,8 @@ pub(super) fn compile(
     pin_layers: bool,
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
-    let lowered = network.lower_forward(&mut b, Mode { training: true, pin_layers, ..Mode::default() })?;
+    let mode = Mode { training: true, pin_layers, apart: plan.apart, ..Mode::default() };
+    let lowered = network.lower_forward(&mut b, mode)?;
     let (op, absorbed) =
         lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
     let gradient = b.ports.output_gradient;

@@ -30,7 +30,7 @@ pub use loss_scale::LossScale;
 pub use metrics::{Metric, MetricState};
 pub use optimizer::Optimizer;
 pub use schedule::Schedule;
-pub use state::OptimizerState;
+pub use state::{Notes, OptimizerState};
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 pub use watch::{LayerMeasures, MeasureHistory, Measures, Watch};
 

@@ -1,12 +1,30 @@
 //! What training leaves behind, so that it can go on where it stopped.
 
 use super::{LossScale, Optimizer};
+use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What whoever drives a training keeps with its state, such as the best loss so far; the engine never reads it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Notes {
+    /// Text of any form.
+    pub text: String,
+    /// Arrays by name.
+    pub tensors: BTreeMap<String, Tensor>,
+}
+
+impl OptimizerState {
+    /// Whether nothing was learned with it yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        (self.updates, self.step, self.epoch, self.batch) == (0, 0, 0, 0)
+    }
+}
 
 /// Counters of the last training and the rule its moments belong to.
 ///
-/// Together with the moments, the masters and the config this is all that a run needs to go on
-/// bit for bit; schedules are functions of the step.
+/// Together with the moments, the masters, what layers keep and carry, and the config this is all that a run needs
+/// to go on bit for bit; schedules are functions of the step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OptimizerState {

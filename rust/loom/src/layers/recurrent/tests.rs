@@ -3,6 +3,7 @@
 use super::*;
 use crate::layers::{Dense, from_config};
 use crate::tensor::{Precision, Tensor};
+use crate::train::{Examples, OnNonFinite, TrainingConfig, train};
 use crate::{Network, tensor_view};
 use serde_json::json;
 
@@ -40,24 +41,27 @@ fn sessions_equal_whole_sequences(
     network.to(device)?;
     let input = numbers(2 * 7 * 3);
     let whole = network.predict(tensor_view(&[2, 7, 3], &input)?)?.to_f32();
-    let mut session = network.session(2, 7)?;
-    let mut found = vec![Vec::new(); 2];
-    for (start, steps) in [(0, 1), (1, 3), (4, 3)] {
-        let piece: Vec<f32> =
-            input.chunks(21).flat_map(|row| row[start * 3..(start + steps) * 3].to_vec()).collect();
-        let output = session.advance(&network, tensor_view(&[2, steps, 3], &piece)?)?.to_f32();
-        for (row, output) in output.chunks(output.len() / 2).enumerate() {
-            if last {
-                found[row].clear();
+    // Another session finds nothing of the one before.
+    for _ in 0..2 {
+        let mut session = network.session(2, 7)?;
+        let mut found = vec![Vec::new(); 2];
+        for (start, steps) in [(0, 1), (1, 3), (4, 3)] {
+            let piece: Vec<f32> =
+                input.chunks(21).flat_map(|row| row[start * 3..(start + steps) * 3].to_vec()).collect();
+            let output = session.advance(&network, tensor_view(&[2, steps, 3], &piece)?)?.to_f32();
+            for (row, output) in output.chunks(output.len() / 2).enumerate() {
+                if last {
+                    found[row].clear();
+                }
+                found[row].extend_from_slice(output);
             }
-            found[row].extend_from_slice(output);
         }
-    }
-    let found = found.concat();
-    assert_eq!(found.len(), whole.len());
-    for (found, whole) in found.iter().zip(&whole) {
-        let same = if device == "cpu" { found == whole } else { (found - whole).abs() < 1e-5 };
-        assert!(same, "{found} in pieces, {whole} at once");
+        let found = found.concat();
+        assert_eq!(found.len(), whole.len());
+        for (found, whole) in found.iter().zip(&whole) {
+            let same = if device == "cpu" { found == whole } else { (found - whole).abs() < 1e-5 };
+            assert!(same, "{found} in pieces, {whole} at once");
+        }
     }
     Ok(())
 }
@@ -114,6 +118,149 @@ fn stateful_training_goes_on_from_batch_to_batch() -> Result<()> {
     halves.forward(tensor_view(&[2, 3, 3], &half(0))?)?;
     let found = steps(halves.predict(tensor_view(&[2, 3, 3], &half(0))?)?);
     assert_eq!(found[..6], expected[..6]);
+    Ok(())
+}
+
+fn stateful() -> Result<Network> {
+    network(Lstm { stateful: true, ..Lstm::new(4).layers(2).return_sequences() }, 3)
+}
+
+fn devices() -> impl Iterator<Item = &'static str> {
+    #[cfg(feature = "gpu")]
+    let gpu = crate::gpu::testing::gpu().map(|_| "gpu:0");
+    #[cfg(not(feature = "gpu"))]
+    let gpu = None;
+    std::iter::once("cpu").chain(gpu)
+}
+
+/// The outputs of forward passes over the same two rows.
+fn passes(network: &mut Network, count: usize) -> Result<Vec<Vec<f32>>> {
+    let input = numbers(2 * 3 * 3);
+    (0..count).map(|_| Ok(network.forward(tensor_view(&[2, 3, 3], &input)?)?.output.to_f32())).collect()
+}
+
+#[test]
+fn what_is_carried_is_read_set_reset_saved_and_moved() -> Result<()> {
+    for device in devices() {
+        let mut first = stateful()?;
+        first.to(device)?;
+        assert_eq!(first.carried_names([0, 0, 0], 1)?, ["state_l0", "state_l1"]);
+        assert!(first.state_names([0, 0, 0], 1)?.is_empty());
+        assert!(first.state([0, 0, 0], 1, "state_l0").unwrap_err().to_string().contains("carries nothing"));
+        let expected = passes(&mut first, 4)?;
+        assert_ne!(expected[0], expected[1]);
+        // A new sequence begins where it is reset, however often.
+        for _ in 0..2 {
+            first.reset_states();
+            assert_eq!(passes(&mut first, 2)?, expected[..2], "after a reset on {device}");
+        }
+        assert_eq!(first.state_names([0, 0, 0], 1)?, ["state_l0", "state_l1"]);
+        let held: Vec<Tensor> = ["state_l0", "state_l1"]
+            .iter()
+            .map(|name| first.state([0, 0, 0], 1, name))
+            .collect::<Result<_>>()?;
+        assert_eq!(held[0].shape(), [2, 2, 4]);
+        // Set in another network.
+        let mut set = stateful()?;
+        set.to(device)?;
+        for (name, held) in ["state_l0", "state_l1"].iter().zip(&held) {
+            set.set_state([0, 0, 0], 1, name, held.view())?;
+        }
+        assert_eq!(passes(&mut set, 2)?, expected[2..], "after it was set on {device}");
+        // Through a file, and from there to the device.
+        let mut loaded = Network::from_bytes(&first.to_bytes(Default::default())?)?;
+        loaded.to(device)?;
+        assert_eq!(passes(&mut loaded, 2)?, expected[2..], "after it was loaded on {device}");
+        // There and back again.
+        first.to("cpu")?;
+        first.to(device)?;
+        assert_eq!(passes(&mut first, 1)?, expected[2..3], "after it was moved on {device}");
+        // A network that grows keeps what it carries.
+        first.add([0, 0, 0], crate::layers::Flatten {})?;
+        assert_eq!(passes(&mut first, 1)?, expected[3..], "after it has grown on {device}");
+        // Other rows, other extents, what is not there.
+        let mut refused = |name: &str, shape: &[usize]| {
+            let values = vec![0.0f32; shape.iter().product()];
+            set.set_state([0, 0, 0], 1, name, tensor_view(shape, &values)?)
+        };
+        let message = |outcome: Result<()>| outcome.unwrap_err().to_string();
+        assert!(message(refused("state_l0", &[3, 2, 4])).contains("2 rows"));
+        assert!(message(refused("state_l0", &[2, 2, 5])).contains("shape"));
+        assert!(message(refused("state_l9", &[2, 2, 4])).contains("state_l1"));
+    }
+    Ok(())
+}
+
+/// The states that a training of these batches leaves, and its losses.
+fn left(
+    shuffle: bool,
+    accumulate: usize,
+    device: &str,
+    batch_size: usize,
+) -> Result<(Vec<f64>, Option<Vec<f32>>)> {
+    let mut network = stateful()?;
+    network.to(device)?;
+    let (input, target) = (numbers(4 * 3 * 3), numbers(4 * 3 * 2));
+    let examples = Examples::regression(tensor_view(&[4, 3, 3], &input)?, tensor_view(&[4, 3, 2], &target)?);
+    let config = TrainingConfig { epochs: 2, batch_size, shuffle, accumulate, ..Default::default() };
+    let losses = train(&mut network, &examples, &config)?.loss_history;
+    let names = network.state_names([0, 0, 0], 1)?;
+    let state = names.first().map(|name| network.state([0, 0, 0], 1, name)).transpose()?;
+    Ok((losses, state.map(|state| state.to_f32())))
+}
+
+#[test]
+fn what_is_shuffled_begins_new_sequences_in_every_batch() -> Result<()> {
+    for device in devices() {
+        for accumulate in [1, 2] {
+            let (_, state) = left(true, accumulate, device, 1)?;
+            assert!(state.is_none(), "{accumulate} on {device}");
+            // So a last batch of another size is as good as any.
+            left(true, accumulate, device, 3)?;
+            let (_, state) = left(false, accumulate, device, 1)?;
+            assert!(state.is_some_and(|state| state.iter().any(|x| *x != 0.0)), "{accumulate} on {device}");
+            let error = left(false, accumulate, device, 3).unwrap_err().to_string();
+            assert!(error.contains("this batch has 1"), "{error}");
+        }
+        // As if the layer carried nothing.
+        let mut plain = network(Lstm::new(4).layers(2).return_sequences(), 3)?;
+        plain.to(device)?;
+        let (input, target) = (numbers(4 * 3 * 3), numbers(4 * 3 * 2));
+        let examples =
+            Examples::regression(tensor_view(&[4, 3, 3], &input)?, tensor_view(&[4, 3, 2], &target)?);
+        let config = TrainingConfig { epochs: 2, batch_size: 1, ..Default::default() };
+        assert_eq!(train(&mut plain, &examples, &config)?.loss_history, left(true, 1, device, 1)?.0);
+    }
+    Ok(())
+}
+
+/// A step of several batches that goes wrong in a later one leaves what was carried before it.
+#[test]
+fn a_step_that_is_left_out_carries_nothing_on() -> Result<()> {
+    for device in devices() {
+        let mut network = stateful()?;
+        network.to(device)?;
+        let (mut input, target) = (numbers(4 * 3 * 3), numbers(4 * 3 * 2));
+        input[3 * 9] = f32::NAN;
+        let examples =
+            Examples::regression(tensor_view(&[4, 3, 3], &input)?, tensor_view(&[4, 3, 2], &target)?);
+        let config = TrainingConfig {
+            epochs: 1,
+            batch_size: 1,
+            shuffle: false,
+            accumulate: 2,
+            on_nonfinite: OnNonFinite::Skip,
+            ..Default::default()
+        };
+        let result = train(&mut network, &examples, &config)?;
+        assert_eq!(result.skipped_steps, 1);
+        let after = network.state([0, 0, 0], 1, "state_l0")?;
+        // The third batch, the first one of the step that was left out, is as if it had never come.
+        let mut half = stateful()?;
+        half.to(device)?;
+        train(&mut half, &examples.slice_rows(0..2), &config)?;
+        assert_eq!(after, half.state([0, 0, 0], 1, "state_l0")?, "{device}");
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use crate::layers::Feedback;
 use crate::network::{Mode, Network};
 use crate::ops::measure::{Action, Header};
 use crate::program::{Builder, Phase, TargetValue, Value};
-use crate::tensor::{Elements, Precision, Tensor, TensorView};
+use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::backprop::{Plan, step_values};
 use crate::train::{
     Examples, Rows, StepReport, Targets, Trainer, TrainingConfig, check_examples, count_step,
@@ -89,6 +89,7 @@ impl TweenState {
             weighted: false,
             accumulates: false,
             turn: Turn::default(),
+            apart: false,
         };
         let kept = if resume { std::mem::take(&mut network.kept_step) } else { KeptStep::default() };
         let trainer = Trainer::with_plan(network, config, plan, u64::MAX, resume, true)?;
@@ -137,7 +138,7 @@ impl TweenState {
             Precision::Float64 => self.run_forward::<f64>(network, &input)?,
         };
         self.trainer.run.epoch = network.registry.epoch();
-        self.input = Some(owned(&input)?);
+        self.input = Some(input.to_tensor()?);
         self.stage = Stage::Forward;
         Ok(output)
     }
@@ -408,14 +409,6 @@ impl TweenState {
             Precision::Float32 | Precision::Mixed => Tensor::new(shape, run.read::<f32>(value).to_vec()),
             Precision::Float64 => Tensor::new(shape, run.read::<f64>(value).to_vec()),
         }
-    }
-}
-
-/// A copy of an array.
-fn owned(view: &TensorView<'_>) -> Result<Tensor> {
-    match view.elements() {
-        Elements::Float32(elements) => Tensor::new(view.shape(), elements.to_vec()),
-        Elements::Float64(elements) => Tensor::new(view.shape(), elements.to_vec()),
     }
 }
 
