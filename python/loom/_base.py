@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,33 @@ if TYPE_CHECKING:
 
     from loom.config import TrainingConfig
 
-__all__ = ["NetworkBase"]
+__all__ = ["OWN_ATTRIBUTES", "NetworkBase"]
+
+
+OWN_ATTRIBUTES = frozenset(
+    {
+        "_building",
+        "_built",
+        "_config",
+        "_device",
+        "_direct",
+        "_dtype",
+        "_forward_seconds",
+        "_grid",
+        "_input_shape",
+        "_judged_by",
+        "_native",
+        "_observed",
+        "_observers",
+        "_placed",
+        "_precision",
+        "_predict",
+        "_reads_indices",
+        "_revision",
+        "_take_notes",
+    }
+)
+"""What a network has that is made anew with it: all attributes but those that its users give it."""
 
 
 class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only together
@@ -42,9 +68,9 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         self._device = native.device()
         # Whether somebody has said where the network is to be.
         self._placed = False
-        # The thread that trains the network, and how training judged what it learned.
-        self._trained_by: int | None = None
+        # How training judged what it learned, and what keeps its callbacks' states while it runs.
         self._judged_by: TrainingConfig | None = None
+        self._take_notes: Callable[[], None] | None = None
         # Grows with whatever a compiled training program depends on.
         self._revision = 0
         self._building = Lock()
@@ -53,6 +79,17 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
         self._reads_indices = False
         # Whether predict may go straight to the engine.
         self._direct = False
+
+    @property
+    def _trained_by(self) -> int | None:
+        """The thread that trains the network."""
+        return self._native.trained_by()
+
+    def _claim(self) -> _native.Claim:
+        """Returns what marks the network as training by this thread, while it is entered."""
+        # While it trains, predict looks first.
+        self._direct = False
+        return self._native.claim(get_ident())
 
     @property
     def config(self) -> NetworkConfig:
@@ -93,7 +130,7 @@ class NetworkBase(ABC):  # noqa: B024 - the parts of a network make sense only t
 
     def _check_thread(self) -> None:
         """Refuses whatever another thread asks while this one trains."""
-        if self._trained_by is not None and self._trained_by != get_ident():
+        if self._trained_by not in {None, get_ident()}:
             raise StateError("the network is training in another thread; wait for that to end")
 
     def _check_idle(self, what: str) -> None:

@@ -1,11 +1,13 @@
-"""Ctrl-C, held back while a step runs and is recorded."""
+"""Ctrl-C, held back while it could tear something apart."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -14,59 +16,86 @@ __all__ = ["Interrupts"]
 
 
 class Interrupts:
-    """While it is entered, Ctrl-C waits for the end of each `held` block.
+    """While it is entered, Ctrl-C waits: for `check`, or for an `open` block.
 
-    Elsewhere it raises KeyboardInterrupt at once, as ever. Where Ctrl-C is somebody
-    else's already, or this is not the main thread, nothing is changed.
+    `open` is for code of the user's, which may take as long as it likes: there Ctrl-C does at
+    once what it always does. Handlers other than Python's own wait in the same way. Where Ctrl-C
+    is ignored, or this is not the main thread, nothing is changed.
+
+    Python runs signal handlers between any two lines of the main thread. As nothing is raised
+    outside of `check` and `open`, whatever is taken inside this block is released there, too.
     """
 
     def __init__(self) -> None:
-        self._holding = False
+        self.open = _Open(self)
+        self._holding = True
         self._pending = False
-        self._installed = False
-        self.held = _Held(self)
+        self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> Self:
-        ours = threading.current_thread() is threading.main_thread()
-        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        previous = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(previous):
+            self._previous = previous
+            # From here on nothing is raised, so that `with` gets hold of what it must leave again.
             signal.signal(signal.SIGINT, self._receive)
-            self._installed = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            self._installed = False
+        # A handler that was put in place meanwhile is somebody's own.
+        if self._previous is not None and signal.getsignal(signal.SIGINT) == self._receive:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def check(self) -> None:
+        """Lets a Ctrl-C that came meanwhile do what it does: raise KeyboardInterrupt, as a rule."""
+        if self._pending:
+            self._pending = False
+            self._call(signal.SIGINT, sys._getframe())
+
+    def came_late(self) -> bool:
+        """Whether a Ctrl-C came after the last `check`; somebody's own handler is called now."""
+        late, self._pending = self._pending, False
+        if late and not self._interrupts():
+            self._call(signal.SIGINT, sys._getframe())
+            return False
+        return late
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._holding:
             self._pending = True
-        else:
-            raise KeyboardInterrupt
-
-    def _hold(self) -> None:
+            return
+        # Whatever runs after an error from here is outside of the open block.
         self._holding = True
-
-    def _release(self) -> bool:
+        self._call(number, frame)
         self._holding = False
-        pending, self._pending = self._pending, False
-        return pending
+
+    def _interrupts(self) -> bool:
+        """Whether Ctrl-C is to raise KeyboardInterrupt: by Python's own handler, or by one of these."""
+        owner = getattr(self._previous, "__self__", None)
+        return self._previous is signal.default_int_handler or isinstance(owner, Interrupts)
+
+    def _call(self, number: int, frame: FrameType | None) -> None:
+        if self._previous is None or self._interrupts():
+            raise KeyboardInterrupt
+        self._previous(number, frame)
 
 
-class _Held:
-    """A block at whose end a Ctrl-C that came meanwhile is raised."""
+class _Open:
+    """A block that Ctrl-C may leave at any point."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
 
     def __enter__(self) -> None:
-        self._interrupts._hold()
+        interrupts = self._interrupts
+        interrupts._holding = False
+        if interrupts._pending:
+            interrupts._holding = True
+            interrupts.check()
+            interrupts._holding = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # An error of the block's own goes first.
-        if self._interrupts._release() and error is None:
-            raise KeyboardInterrupt
+        self._interrupts._holding = True

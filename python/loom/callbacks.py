@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, ClassVar, Protocol, TypeAlias
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from loom._checks import choice, flag, real, whole
 from loom._config import Plain
+from loom._interrupts import Interrupts
 from loom.errors import ConfigError, FileError, StateError
 
 __all__ = [
@@ -53,7 +55,7 @@ class TrainedNetwork(Protocol):
         """Sets every parameter."""
         ...
 
-    def save(self, path: str | Path) -> object:
+    def save(self, path: str | Path, optimizer: bool = False) -> object:
         """Writes the network to a file."""
         ...
 
@@ -62,8 +64,13 @@ class Callback:
     """Base class: override the hooks that matter.
 
     In hooks, `self.network` is the network that trains and `self.params` says
-    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device. To
+    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device, and
+    whether it is resumed: whether the run goes on where another one stopped. To
     end training, raise `StopTraining` or set `self.stop_training = True`.
+
+    What a callback must remember over a resume it returns from `state_dict`: that is kept with
+    the network's training state, in files saved with `optimizer=True`, too, and comes back
+    through `load_state_dict`. Several callbacks of one `state_key` are told apart by their order.
     """
 
     _network: TrainedNetwork | None = None
@@ -89,6 +96,30 @@ class Callback:
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Receives how the training goes."""
         self.params = params
+
+    @property
+    def state_key(self) -> str:
+        """What its state is found by in a resumed run; the name of the class."""
+        return type(self).__name__
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what a resumed run needs of it; nothing, unless this is overridden.
+
+        None, numbers, text, lists, dicts, and NumPy arrays of float32 or float64; tuples come
+        back as lists.
+        """
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes such a state back; called before `on_train_begin` of a run that is resumed.
+
+        It is not called where there is none: then it is up to `on_train_begin` to begin anew, or
+        to go on with what the callback itself remembers.
+        """
+
+    @property
+    def _resumed(self) -> bool:
+        return bool(self.params.get("resumed"))
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Runs before the first epoch."""
@@ -130,14 +161,20 @@ class CallbackList:
         callbacks: The callbacks.
         network: What is being trained.
         params: How the training goes.
+        interrupts: Who holds Ctrl-C back; code that is not loom's may always be interrupted.
     """
 
     _BATCH_HOOKS: ClassVar = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
     def __init__(
-        self, callbacks: Iterable[Callback], network: TrainedNetwork, params: Mapping[str, Any]
+        self,
+        callbacks: Iterable[Callback],
+        network: TrainedNetwork,
+        params: Mapping[str, Any],
+        interrupts: Interrupts | None = None,
     ) -> None:
         self.callbacks = list(callbacks)
+        self._open: AbstractContextManager[object] = nullcontext() if interrupts is None else interrupts.open
         self.stop_requested = False
         self.message = ""
         for callback in self.callbacks:
@@ -159,10 +196,25 @@ class CallbackList:
     @property
     def may_change_data(self) -> bool:
         """Whether any callback runs code that is not loom's, and could change arrays in place."""
-        return any(
-            isinstance(callback, LambdaCallback) or type(callback).__module__.partition(".")[0] != "loom"
-            for callback in self.callbacks
-        )
+        return not all(map(_is_ours, self.callbacks))
+
+    def states(self) -> list[tuple[str, dict[str, Any]]]:
+        """Returns the key and the state of every callback."""
+        return [(callback.state_key, callback.state_dict()) for callback in self.callbacks]
+
+    def load_states(self, states: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Gives every callback the state that another of its key has left.
+
+        Args:
+            states: What `states` has returned; those that nobody asks for are left.
+        """
+        left = list(states)
+        for callback in self.callbacks:
+            key = callback.state_key
+            found = next((item for item in left if item[0] == key), None)
+            if found is not None:
+                left.remove(found)
+                callback.load_state_dict(found[1])
 
     def run(self, hook: str, *arguments: object) -> bool:
         """Calls one hook of every callback.
@@ -173,20 +225,49 @@ class CallbackList:
 
         Returns:
             Whether training should stop.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C came while one of them ran; the others have run, too.
         """
-        for callback in self.callbacks:
+        callbacks = self.callbacks
+        if hook == "on_epoch_end":
+            callbacks = self._checkpoints_last(*arguments)
+        interrupted: KeyboardInterrupt | None = None
+        for callback in callbacks:
             try:
-                getattr(callback, hook)(*arguments)
+                if _is_ours(callback):
+                    getattr(callback, hook)(*arguments)
+                else:
+                    with self._open:
+                        getattr(callback, hook)(*arguments)
             except StopTraining as stop:
                 self._stop(str(stop) or f"{type(callback).__name__} stopped training")
+            except KeyboardInterrupt as interrupt:
+                interrupted = interrupt
             if callback.stop_training:
                 self._stop(f"{type(callback).__name__} stopped training")
+        if interrupted is not None:
+            raise interrupted
         return self.stop_requested
+
+    def _checkpoints_last(self, *arguments: Any) -> list[Callback]:  # noqa: ANN401 - a hook's arguments
+        """Returns the callbacks in an order in which what one saves holds the newest state of all."""
+        checkpoints = [callback for callback in self.callbacks if isinstance(callback, ModelCheckpoint)]
+        if not checkpoints:
+            return self.callbacks
+        others = [callback for callback in self.callbacks if not isinstance(callback, ModelCheckpoint)]
+        for checkpoint in checkpoints:
+            checkpoint._judge(*arguments)
+        return [*others, *checkpoints]
 
     def _stop(self, message: str) -> None:
         if not self.stop_requested:
             self.stop_requested = True
             self.message = message
+
+
+def _is_ours(callback: Callback) -> bool:
+    return not isinstance(callback, LambdaCallback) and type(callback).__module__.partition(".")[0] == "loom"
 
 
 class LambdaCallback(Callback):
@@ -209,17 +290,28 @@ class LambdaCallback(Callback):
 class History(Callback):
     """Keeps the logs of every epoch.
 
-    `epoch` lists the epochs, `history` holds a list for each log.
+    `epoch` lists the epochs, `history` holds a list for each log; in a resumed run those of the
+    run that it goes on from come first.
     """
 
     def __init__(self) -> None:
         self.epoch: list[int] = []
         self.history: dict[str, list[float]] = {}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns epochs and logs."""
+        return {"epoch": self.epoch, "history": self.history}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes epochs and logs back."""
+        self.epoch = list(state["epoch"])
+        self.history = {name: list(series) for name, series in state["history"].items()}
+
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Forgets an earlier run."""
-        self.epoch = []
-        self.history = {}
+        """Forgets an earlier run, unless this one goes on from it."""
+        if not self._resumed:
+            self.epoch = []
+            self.history = {}
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Appends the epoch's logs; nan stands where a log is missing."""
@@ -243,7 +335,7 @@ class EarlyStopping(Callback, Plain):
         min_delta: A smaller change than this is no improvement.
         mode: "min", "max", or "auto": max for accuracies and r2, otherwise min.
         restore_best_weights: Whether the network gets the weights of the best
-            epoch back when training ends.
+            epoch back when training ends. Whoever resumes such a run then goes on from those.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -268,9 +360,39 @@ class EarlyStopping(Callback, Plain):
         self._waited = 0
         self._best_weights: dict[str, NDArray[Any]] | None = None
 
+    @property
+    def state_key(self) -> str:
+        """Its name, with what it watches."""
+        return f"EarlyStopping({self.monitor}, {self.mode})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the best so far, with its weights, and how long it has waited since."""
+        return {
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "waited": self._waited,
+            "best_weights": self._best_weights,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes them back."""
+        self.best = float(state["best"])
+        self.best_epoch = int(state["best_epoch"])
+        self._waited = int(state["waited"])
+        self._best_weights = state["best_weights"]
+
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Forgets an earlier run."""
-        self._forget()
+        """Forgets an earlier run; one that goes on where its patience has ended stops again."""
+        if not self._resumed:
+            self._forget()
+        elif self._waited > 0:
+            self._stop_if_exhausted()
+
+    def _stop_if_exhausted(self) -> None:
+        if self._waited >= self.patience:
+            raise StopTraining(
+                f"{self.monitor} has not improved since epoch {self.best_epoch + 1} ({self.best:.6g})"
+            )
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Compares the watched log with the best so far."""
@@ -286,20 +408,20 @@ class EarlyStopping(Callback, Plain):
                 self._best_weights = {
                     name: np.array(values) for name, values in self.network.state_dict().items()
                 }
-        elif self._waited >= self.patience:
-            raise StopTraining(
-                f"{self.monitor} has not improved since epoch {self.best_epoch + 1} ({self.best:.6g})"
-            )
+        else:
+            self._stop_if_exhausted()
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        """Gives the best weights back, if asked."""
-        if self._best_weights is not None:
+        """Gives the best weights back, if asked; a resumed run may still need them."""
+        if self.restore_best_weights and self._best_weights is not None:
             self.network.load_state_dict(self._best_weights)
-            self._best_weights = None
 
 
 class ModelCheckpoint(Callback):
-    """Saves the network after epochs.
+    """Saves the network after epochs, once all other callbacks have seen the epoch.
+
+    `loom.train(loom.load(path), ..., resume=True)` goes on from such a file as if the run had
+    never stopped, the callbacks included.
 
     Args:
         filepath: Where to; may name the epoch (from 1) and logs:
@@ -307,6 +429,9 @@ class ModelCheckpoint(Callback):
         monitor: The log that is watched with `save_best_only`.
         save_best_only: Saves only when the watched log improves.
         mode: "min", "max", or "auto": max for accuracies and r2, otherwise min.
+        optimizer: Whether the files hold what a resumed run goes on from, too: the optimizer's
+            state, the place in the data, the state of the callbacks. Without it they are smaller
+            (a third of the size, with Adam), and training can only start anew from them.
 
     Raises:
         ConfigError: The mode is unknown.
@@ -319,38 +444,73 @@ class ModelCheckpoint(Callback):
         *,
         save_best_only: bool = False,
         mode: str = "auto",
+        optimizer: bool = True,
     ) -> None:
         self.filepath = str(filepath)
         self.monitor = monitor
         self.save_best_only = flag("ModelCheckpoint", "save_best_only", save_best_only)
         self.mode = choice("ModelCheckpoint", "mode", mode, ("auto", "min", "max"))
+        self.optimizer = flag("ModelCheckpoint", "optimizer", optimizer)
         self.best = math.nan
         self.last_path: Path | None = None
+        # The epoch that was judged last, and where it is to be saved.
+        self._judged: int | None = None
+        self._due: Path | None = None
+
+    @property
+    def state_key(self) -> str:
+        """Its name, with what it watches."""
+        watched = f"{self.monitor}, {self.mode}" if self.save_best_only else ""
+        return f"ModelCheckpoint({watched})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the best so far, and the newest file."""
+        return {"best": self.best, "last_path": None if self.last_path is None else str(self.last_path)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes them back."""
+        self.best = float(state["best"])
+        self.last_path = None if state["last_path"] is None else Path(state["last_path"])
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Forgets an earlier run."""
-        self.best = math.nan
+        """Forgets an earlier run, unless this one goes on from it."""
+        self._judged = self._due = None
+        if not self._resumed:
+            self.best = math.nan
 
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Saves, if it is time to."""
+    def _judge(self, epoch: int, logs: Logs | None = None) -> None:
+        """Finds out where the epoch is to be saved, if it is, before anything is saved."""
+        self._judged, self._due = epoch, None
         if self.save_best_only:
             value = _monitored("ModelCheckpoint", self.monitor, logs)
             if not _improves(value, self.best, self.monitor, self.mode, 0.0):
                 return
             self.best = value
+        self._due = self.last_path = self._path(epoch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Saves, if it is time to."""
+        if self._judged != epoch:
+            self._judge(epoch, logs)
+        self._judged = None
+        if self._due is not None:
+            self.network.save(self._due, optimizer=self.optimizer)
+
+    def _path(self, epoch: int, logs: Logs | None) -> Path:
         try:
-            path = Path(self.filepath.format(epoch=epoch + 1, **(logs or {})))
+            return Path(self.filepath.format(epoch=epoch + 1, **(logs or {})))
         except (KeyError, IndexError, ValueError) as error:
             known = ", ".join(["epoch", *(logs or {})])
             raise ConfigError(
                 f'ModelCheckpoint: "{self.filepath}" cannot be filled in ({error!r}); known: {known}'
             ) from error
-        self.network.save(path)
-        self.last_path = path
 
 
 class CSVLogger(Callback):
     """Writes the logs of every epoch to a CSV file, line by line.
+
+    A resumed run continues the file. Lines of epochs after the one that it goes on from, which
+    are done again, are cut off first.
 
     Args:
         filename: Where to.
@@ -362,19 +522,43 @@ class CSVLogger(Callback):
         self.append = flag("CSVLogger", "append", append)
         self._file: IO[str] | None = None
         self._names: list[str] = []
+        # Lines of the file, the names aside; None before anything was written.
+        self._lines: int | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns how many lines there are."""
+        return {"lines": self._lines}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes that back."""
+        self._lines = state["lines"]
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Opens the file."""
         self._names = []
+        if not self._resumed:
+            self._lines = None
         try:
-            if self.append and self.path.exists():
-                with self.path.open(encoding="utf-8") as earlier:
-                    self._names = earlier.readline().strip().split(",")[1:]
+            if (self.append or self._resumed) and self.path.exists():
+                self._continue()
             self._file = self.path.open("a" if self._names else "w", encoding="utf-8")
         except OSError as error:
             raise FileError(
                 error.errno, f"CSVLogger cannot write: {error.strerror}", str(self.path)
             ) from error
+
+    def _continue(self) -> None:
+        """Reads the names of the file that is there, and cuts off what the run has not come to yet."""
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        if self._resumed and lines and not lines[-1].endswith(b"\n"):
+            # A process that was killed has left half a line.
+            lines.pop()
+        if lines:
+            self._names = lines[0].decode("utf-8").strip().split(",")[1:]
+        kept = lines if self._lines is None else lines[: 1 + self._lines]
+        self._lines = max(len(kept) - 1, 0)
+        with self.path.open("r+b") as file:
+            file.truncate(sum(map(len, kept)))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Writes one line, and before the first one the names."""
@@ -387,6 +571,7 @@ class CSVLogger(Callback):
         cells = [repr(float(values[name])) if name in values else "" for name in self._names]
         self._file.write(",".join([str(epoch), *cells]) + "\n")
         self._file.flush()
+        self._lines = (self._lines or 0) + 1
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Closes the file."""

@@ -78,6 +78,10 @@ class Cell:
     def __hash__(self) -> int:
         return hash((id(self._network), self.at))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles the place, as a layer's handle does."""
+        return Cell, (self._network, self.at)
+
     def __repr__(self) -> str:
         """Returns the cell's place and its layers."""
         lines = [f"Cell {self.at}", *(f"  {layer.index}: {brief(layer.config)}" for layer in self)]
@@ -90,6 +94,10 @@ class LayerHandle:
     Parameters are attributes and items: `layer.weight`, `layer["weight"]`; both can be
     assigned to. The arrays are read-only copies, so change them as a whole:
     `layer.weight = layer.weight * 0.5`.
+
+    A handle is a place in its network. A copy of it is the same place; `copy.deepcopy` and pickles
+    take the network along, so they give the same place in a copy of the network. `layer.config` is
+    the layer by itself, to be added elsewhere.
 
     Args:
         network: The network it belongs to.
@@ -146,10 +154,41 @@ class LayerHandle:
     def states(self) -> dict[str, NDArray[Any]]:
         """What the layer keeps beside its parameters, such as running statistics, by name.
 
-        `Network.load_state_dict` sets them.
+        What a stateful layer carries from batch to batch is among it, (rows, ...), once it carries
+        anything. `set_state` and `Network.load_state_dict` set them.
         """
         native = self._network._native
         return {name: _read_only(native.state(self.at, name)) for name in native.state_names(self.at)}
+
+    def set_state(self, name: str, values: ArrayLike) -> LayerHandle:
+        """Sets something that the layer keeps beside its parameters, or carries from batch to batch.
+
+        What is carried is (rows, ...): the next batch then has as many rows. `Network.reset_states`
+        forgets it.
+
+        Args:
+            name: One of `states`; of a stateful layer also before it carries anything.
+            values: What it is to be.
+
+        Returns:
+            The layer.
+
+        Raises:
+            InvalidValueError: There is no such state.
+            ShapeError: It has another shape.
+            StateError: Layers carry another number of rows.
+            NonFiniteError: The values hold NaN or infinity.
+        """
+        network = self._network
+        network._check_thread()
+        array = as_real_array(values, network.precision, what=f"{self.path}.{name}")
+        network._native.set_state(self.at, name, array)
+        return self
+
+    @property
+    def _carried(self) -> list[str]:
+        """The names of what it carries from batch to batch, also before it does."""
+        return self._network._native.carried_names(self.at)
 
     @property
     def gradients(self) -> dict[str, NDArray[Any]]:
@@ -276,7 +315,10 @@ class LayerHandle:
 
     def __getattr__(self, name: str) -> NDArray[Any]:
         """Returns a parameter."""
-        if name.startswith("_") or name not in self.parameters:
+        if name.startswith("_"):
+            # Of a handle that is only being made, even its network.
+            raise AttributeError(f"a layer has no attribute '{name}'")
+        if name not in self.parameters:
             raise AttributeError(self._no_attribute(name))
         return self.parameters[name]
 
@@ -292,6 +334,10 @@ class LayerHandle:
     def _no_attribute(self, name: str) -> str:
         names = ", ".join(self.parameters) or "none"
         return f"layer {self.path} ({self.kind}) has no attribute '{name}'; its parameters: {names}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles the place: `copy.copy` in the same network, others in a copy of it."""
+        return LayerHandle, (self._network, self.cell, self.index)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self.parameters})

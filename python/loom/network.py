@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, nn
+from loom._base import OWN_ATTRIBUTES
 from loom._checks import flag, whole
 from loom._manual import ManualLoop
 from loom._morphing import Morphing
@@ -323,8 +324,12 @@ class Network(Morphing, ManualLoop):
         return Session(self, capacity, rows)
 
     def reset_states(self) -> None:
-        """Forgets what stateful layers carry from batch to batch of training."""
-        self._check_idle("reset_states")
+        """Forgets what stateful layers carry from batch to batch of training: new sequences begin.
+
+        While `loom.train` trains the network a callback may call it, between two epochs say. Data in
+        arrays that is shuffled begins new sequences in every batch of itself.
+        """
+        self._check_thread()
         self._native.reset_states()
 
     def _add(self, at: Coordinate, layers: Sequence[nn.Layer | Mapping[str, Any]]) -> None:
@@ -349,7 +354,8 @@ class Network(Morphing, ManualLoop):
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Returns copies of all parameters in full precision, and of what layers keep beside them.
 
-        They are named "z.y.x.l.name"; running statistics and the like are among them. Layers that
+        They are named "z.y.x.l.name"; running statistics and the like are among them, and what
+        stateful layers carry from batch to batch, (rows, ...), once they carry anything. Layers that
         use another one's parameters have none of their own.
         """
         state: dict[str, NDArray[Any]] = {}
@@ -363,6 +369,8 @@ class Network(Morphing, ManualLoop):
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> Self:
         """Sets all parameters; after an error none has changed.
 
+        What stateful layers carry may be left out: then they begin new sequences.
+
         Args:
             state: Arrays by name, as `state_dict` returns them.
 
@@ -373,29 +381,35 @@ class Network(Morphing, ManualLoop):
             ConfigError: Names are missing or unknown.
             ShapeError: An array has another shape than its parameter.
             NonFiniteError: An array holds NaN or infinity.
+            StateError: What two stateful layers carry is of different numbers of rows.
         """
         self._check_thread()
         before = self.state_dict()
-        _check_names(before, state)
-        arrays = {name: as_real_array(state[name], self._precision, what=name) for name in before}
-        for name, array in arrays.items():
-            if array.shape != before[name].shape:
-                raise ShapeError(f"{name}: expected shape {before[name].shape}, got {array.shape}")
+        carried = [f"{layer.path}.{name}" for layer in self.layers for name in layer._carried]
+        fixed = [name for name in before if name not in carried]
+        _check_names(fixed, [name for name in state if name not in carried])
+        names = [*fixed, *(name for name in carried if name in state)]
+        arrays = {name: as_real_array(state[name], self._precision, what=name) for name in names}
+        for name in fixed:
+            if arrays[name].shape != before[name].shape:
+                raise ShapeError(f"{name}: expected shape {before[name].shape}, got {arrays[name].shape}")
         try:
-            self._set_parameters(arrays)
+            self._set_parameters(arrays, resets=bool(carried))
         except BaseException:
-            self._set_parameters(before)
+            self._set_parameters(before, resets=bool(carried))
             raise
         return self
 
-    def _set_parameters(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def _set_parameters(self, arrays: Mapping[str, NDArray[Any]], *, resets: bool) -> None:
+        if resets:
+            self._native.reset_states()
         for path, array in arrays.items():
             *numbers, name = path.split(".", 4)
             at = [int(number) for number in numbers]
-            if name in self._native.state_names(at):
-                self._native.set_state(at, name, array)
-            else:
+            if name in self._native.parameter_names(at):
                 self._native.set_parameter(at, name, array)
+            else:
+                self._native.set_state(at, name, array)
 
     # Inference
 
@@ -482,20 +496,31 @@ class Network(Morphing, ManualLoop):
 
         Args:
             path: The file; an older one is replaced at the end.
-            optimizer: Whether the optimizer's state and the place in the data are written
-                too, so that `loom.train(..., resume=True)` goes on bit for bit.
+            optimizer: Whether the optimizer's state, the place in the data and the callbacks'
+                states are written too, so that `loom.train(..., resume=True)` goes on bit for bit.
 
         Raises:
             FileError: The file cannot be written.
         """
-        self._native.save(path, flag("save", "optimizer", optimizer))
+        training = flag("save", "optimizer", optimizer)
+        if training and self._take_notes is not None:
+            self._take_notes()
+        self._native.save(path, training)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies through the bytes of a file, optimizer state included."""
+        """Pickles and copies through a file's bytes, with the optimizer's state and the user's attributes."""
         kind = type(self)
+        own, slots = self.__getstate__(), _slots_of(self)
+        state = (own, slots) if slots else own or None
         if not self.config.cells:
-            return kind.from_config, (self.config,)
-        return _restore, (kind, self._native.to_bytes(True), _portable(self._judged_by))
+            return _begin, (kind, self.config), state
+        if self._take_notes is not None:
+            self._take_notes()
+        return _restore, (kind, self._native.to_bytes(True), _portable(self._judged_by)), state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the attributes that are not loom's own, for pickles and copies."""
+        return {name: value for name, value in vars(self).items() if name not in OWN_ATTRIBUTES}
 
 
 def Sequential(  # noqa: N802 - reads like the network it makes
@@ -542,6 +567,17 @@ def load(path: str | PathLike[str]) -> Network:
         SerializationError: It is damaged, truncated, foreign, or of a later format.
     """
     return Network._wrap(_native.Network.load(path))
+
+
+def _slots_of(network: Network) -> dict[str, Any]:
+    """Returns what a subclass keeps in `__slots__`."""
+    named = [getattr(kind, "__slots__", ()) for kind in type(network).__mro__]
+    names = [name for slots in named for name in ([slots] if isinstance(slots, str) else slots)]
+    return {name: getattr(network, name) for name in names if hasattr(network, name)}
+
+
+def _begin(kind: type[Network], config: NetworkConfig) -> Network:
+    return kind._wrap(_native.Network(json.dumps(config.to_config())))
 
 
 def _restore(kind: type[Network], data: bytes, judged_by: TrainingConfig | None) -> Network:

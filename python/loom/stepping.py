@@ -25,6 +25,8 @@ __all__ = ["Stepper", "SteppingResult", "train_stepping"]
 
 Stream: TypeAlias = "Iterable[tuple[ArrayLike, ArrayLike | None]]"
 
+_END = object()
+
 
 @dataclass(frozen=True)
 class SteppingResult:
@@ -254,15 +256,21 @@ def train_stepping(
         observe=observe,
     )
     interrupted = False
-    try:
-        with Interrupts() as interrupts:
-            for sample in stream:
-                x, y = _pair(sample)
-                with interrupts.held:
-                    stepper.step(x, y)
-    except KeyboardInterrupt:
-        interrupted = True
-    stepper.update()
+    with Interrupts() as interrupts:
+        try:
+            with interrupts.open:
+                samples = iter(stream)
+            while True:
+                with interrupts.open:
+                    sample = next(samples, _END)
+                if sample is _END:
+                    break
+                stepper.step(*_pair(sample))
+                interrupts.check()
+        except KeyboardInterrupt:
+            interrupted = True
+        stepper.update()
+    interrupted = interrupts.came_late() or interrupted
     seconds = time.perf_counter() - started
     return replace(stepper.result, total_time=seconds, interrupted=interrupted)
 

@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +15,11 @@ from numpy.typing import NDArray
 from loom import _native, metrics
 from loom._feed import ArrayFeed, BatchFeed, Feed, Form, engine_config
 from loom._interrupts import Interrupts
+from loom._notes import read_notes, write_notes
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.config import TrainingConfig
 from loom.data import ArraySource, Data, as_source, split
-from loom.errors import ConfigError, DataError, StateError
+from loom.errors import ConfigError, DataError
 from loom.evaluation import Evaluation, in_order
 from loom.measuring import BottleneckWarning, Observe, resolve_observe
 from loom.progress import reporter
@@ -53,7 +53,7 @@ def train(
     progress say which.
 
     Ctrl-C ends the run after the step: the network keeps what it has learned, and the
-    result says so.
+    result says so. It never leaves a step, an epoch's end or loom's own callbacks half done.
 
     Args:
         network: The network; it learns in place.
@@ -64,8 +64,8 @@ def train(
         callbacks: What else runs. With a batch hook, Python is called after every step.
         resume: Goes on where the network's last training stopped, in the middle of an
             epoch if need be, bit for bit as if it never had; `epochs` then counts those
-            that are done.
-
+            that are done, and callbacks go on where they were. A network that was never
+            trained begins; one from a file without training state is refused.
         observe: True, or a `loom.Observe`, measures every layer at every step, and can take
             explosions back; see `Network.measures`.
 
@@ -80,7 +80,8 @@ def train(
             are then those that were last brought back from it.
         NonFiniteError: It holds NaN or infinity, or a loss or gradient became so; the
             weights are then those from before that step.
-        StateError: The network is training already.
+        StateError: The network is training already; or it is to resume, and was loaded from a
+            file that was saved without `optimizer=True`.
 
     Warns:
         BottleneckWarning: The training was observed, and layers' link budgets were below 0.5 on
@@ -126,10 +127,12 @@ def run_training(
     """
     if not isinstance(config, TrainingConfig):
         raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
-    if network._trained_by is not None:
-        raise StateError("the network is training already")
-    run = _Run(network, data, config, validation, callbacks, resume, observe, tween)
-    return run.result()
+    with Interrupts() as interrupts, network._claim():
+        run = _Run(network, data, config, validation, callbacks, resume, observe, tween, interrupts)
+        result = run.result()
+    if interrupts.came_late() and result.stop_reason == "finished":
+        result = replace(result, stop_reason="interrupted")
+    return result
 
 
 class _Run:
@@ -145,35 +148,27 @@ class _Run:
         resume: bool,
         observe: Observe | None,
         tween: TweenConfig | None,
+        interrupts: Interrupts,
     ) -> None:
         self.network = network
         self.config = config
+        self.interrupts = interrupts
         self.form = Form.of(network, config)
         self.settings = engine_config(config, self.form.output_shape, observe=observe, tween=tween)
         self.watched = observe is not None or tween is not None
         self.metrics = metrics.resolve_all(config.metrics)
         self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
-        source = as_source(data)
-        held_out = None if validation is None else as_source(validation)
-        if held_out is None and config.validation_split > 0:
-            if not isinstance(source, ArraySource):
-                raise DataError("validation_split needs data in arrays; give validation= for batches")
-            source, held_out = split(source, config.validation_split)
-        self.validation = None if held_out is None else Evaluation(network, config, held_out)
-        self.feed: Feed
-        if isinstance(source, ArraySource):
-            self.feed = ArrayFeed(source, self.form, config)
-        else:
-            source.require_epochs(config.epochs)
-            self.feed = BatchFeed(source, self.form, config)
-        if self.validation is not None:
-            self.validation.check()
+        with interrupts.open:
+            self.feed, self.validation = self._data(data, validation)
         _native.check_examples(network._native, self.settings, self.feed.first)
         self.total_steps = self.feed.total_steps(config)
         network._place_for_training(config.device)
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
-        listed = [self.progress, stopping, *callbacks]
+        with interrupts.open:
+            listed = [self.progress, stopping, *callbacks]
+        state = network._native.training_state()
+        self.resumed = resume and any(state[count] for count in ("epoch", "batch", "step", "updates"))
         params = {
             "epochs": config.epochs,
             "steps": self.feed.steps,
@@ -181,10 +176,12 @@ class _Run:
             "metrics": [metrics.name_of(metric) for metric in self.metrics],
             "verbose": config.verbose,
             "device": network.device,
+            "resumed": self.resumed,
         }
-        self.hooks = CallbackList([hook for hook in listed if hook is not None], network, params)
+        with interrupts.open:
+            hooks = [hook for hook in listed if hook is not None]
+            self.hooks = CallbackList(hooks, network, params, interrupts)
         self.trainer = self._trainer(resume)
-        self.interrupts = Interrupts()
         self.stop_reason: StopReason = "finished"
         self.history: dict[str, list[float]] = {}
         self.epoch_times: list[float] = []
@@ -192,6 +189,26 @@ class _Run:
         self.rows = self.skipped = self.exploded = 0
         # Each layer's link budgets at the ends of epochs, where no history is kept.
         self.budgets: list[NDArray[np.float64]] = []
+
+    def _data(self, data: Data, validation: Data | None) -> tuple[Feed, Evaluation | None]:
+        """Returns what is learned from and what is measured on; runs code of whoever made the data."""
+        config = self.config
+        source = as_source(data)
+        held_out = None if validation is None else as_source(validation)
+        if held_out is None and config.validation_split > 0:
+            if not isinstance(source, ArraySource):
+                raise DataError("validation_split needs data in arrays; give validation= for batches")
+            source, held_out = split(source, config.validation_split)
+        measured = None if held_out is None else Evaluation(self.network, config, held_out)
+        feed: Feed
+        if isinstance(source, ArraySource):
+            feed = ArrayFeed(source, self.form, config)
+        else:
+            source.require_epochs(config.epochs)
+            feed = BatchFeed(source, self.form, config)
+        if measured is not None:
+            measured.check()
+        return feed, measured
 
     def _trainer(self, resume: bool) -> _native.Trainer:
         self.revision = self.network._revision
@@ -206,21 +223,27 @@ class _Run:
     def result(self) -> TrainingResult:
         """Runs, and says how it went."""
         network = self.network
-        network._trained_by, network._direct = get_ident(), False
         network._judged_by = replace(self.config, early_stopping=None)
         started = time.perf_counter()
+        if self.resumed:
+            self.hooks.load_states(read_notes(network._native))
+        network._take_notes = self._take_notes
         try:
-            with self.interrupts:
+            try:
+                stops = self.hooks.run("on_train_begin", {})
+                self.interrupts.check()
+                if not stops:
+                    self._epochs()
+            except KeyboardInterrupt:
+                self.stop_reason = "interrupted"
+            finally:
                 try:
-                    if not self.hooks.run("on_train_begin", {}):
-                        self._epochs()
-                except KeyboardInterrupt:
-                    self.stop_reason = "interrupted"
-                finally:
                     self.hooks.run("on_train_end", self._logs())
+                finally:
+                    self._take_notes()
             network._native.synchronize()
         finally:
-            network._trained_by = None
+            network._take_notes = None
             network._revision += 1
         if self.hooks.stop_requested and self.stop_reason == "finished":
             self.stop_reason = "stopped"
@@ -241,6 +264,10 @@ class _Run:
             explosions=self.exploded,
             message=self.hooks.message,
         )
+
+    def _take_notes(self) -> None:
+        """Keeps the callbacks' states with the network's training state."""
+        write_notes(self.network._native, self.hooks.states())
 
     def _warn_of_bottlenecks(self) -> None:
         kept = bool(len(self.network.measures.history))
@@ -275,8 +302,7 @@ class _Run:
             if seen is None:
                 return
             done = 0
-            logs = self._finish_epoch(epoch, started, seen)
-            if self.hooks.run("on_epoch_end", epoch, logs):
+            if self._finish_epoch(epoch, started, seen):
                 return
 
     def _steps(self, done: int) -> list[tuple[NDArray[Any], NDArray[Any]]] | None:
@@ -290,27 +316,28 @@ class _Run:
         loss_sum = weight = 0.0
         self._follow_changes()
         changed = hooks.may_change_data
-        self.feed.begin(self.trainer, done, changed)
-        while self.feed.ready():
+        with self.interrupts.open:
+            self.feed.begin(self.trainer, done, changed)
+        while self._ready():
             if wants_batches and hooks.run("on_train_batch_begin", done, {}):
                 return None
             if self._follow_changes() and isinstance(self.feed, ArrayFeed):
                 self.feed.begin(self.trainer, done, changed)
             single = wants_batches or bool(self.functions) or self.observed
-            with self.interrupts.held:
-                report = self.feed.run(self.trainer, single, _SLICE_SECONDS)
-                done += report.steps
-                self.rows += report.rows
-                self.skipped += report.skipped
-                self.exploded += report.exploded
-                self.step_times += report.times
-                loss_sum += report.loss_sum
-                weight += report.weight
+            report = self.feed.run(self.trainer, single, _SLICE_SECONDS)
+            done += report.steps
+            self.rows += report.rows
+            self.skipped += report.skipped
+            self.exploded += report.exploded
+            self.step_times += report.times
+            loss_sum += report.loss_sum
+            weight += report.weight
             if self.functions and not report.skipped:
                 newest = self.trainer.newest()
                 seen += [(outputs, self.form.targets(targets)) for outputs, targets in newest]
             if self.observed:
-                self.network._tell_observers(self.trainer.layer_statistics())
+                with self.interrupts.open:
+                    self.network._tell_observers(self.trainer.layer_statistics())
             if wants_batches:
                 loss = report.loss_sum / report.weight if report.weight else math.nan
                 hooks.run("on_train_batch_end", done - 1, {"loss": loss})
@@ -320,7 +347,13 @@ class _Run:
                 self.progress.on_progress(done, self.feed.steps, mean, live)
             if hooks.stop_requested:
                 return None
+            self.interrupts.check()
         return seen
+
+    def _ready(self) -> bool:
+        """Whether the epoch has another step; takes it from the user's iterator."""
+        with self.interrupts.open:
+            return self.feed.ready()
 
     def _follow_changes(self) -> bool:
         """Prepares anew, without losing anything, after a callback has changed the layers."""
@@ -331,32 +364,42 @@ class _Run:
 
     def _finish_epoch(
         self, epoch: int, started: float, seen: list[tuple[NDArray[Any], NDArray[Any]]]
-    ) -> dict[str, float]:
-        with self.interrupts.held:
-            loss, known = self.trainer.end_epoch()
+    ) -> bool:
+        """Measures, records and tells the callbacks what an epoch has come to; whether they stop the run.
+
+        What was learned is recorded, and the callbacks hear of it, even if measuring is cut short.
+        """
+        loss, known = self.trainer.end_epoch()
         if self.watched and self.network.measures.steps:
             self.budgets.append(self.network.measures.link_budgets)
-        logs = {"loss": loss, **in_order(self.metrics, known, seen)}
+        names = ["loss", *(metrics.name_of(metric) for metric in self.metrics)]
+        logs = {"loss": loss}
+        interrupted: KeyboardInterrupt | None = None
         try:
-            logs.update(self._validate(epoch, tuple(logs)))
+            with self.interrupts.open:
+                logs.update(in_order(self.metrics, known, seen))
+            logs.update(self._validate(epoch, names))
+        except KeyboardInterrupt as interrupt:
+            interrupted = interrupt
         finally:
-            # What was learned is recorded even if validation is cut short.
-            for name in (*logs, *self._validation_names(tuple(logs))):
-                self.history.setdefault(name, []).append(logs.get(name, math.nan))
+            if self.validation is not None:
+                names += [f"val_{name}" for name in names]
+            logs = {name: logs.get(name, math.nan) for name in names}
+            for name, value in logs.items():
+                self.history.setdefault(name, []).append(value)
             self.epoch_times.append(time.perf_counter() - started)
-        return logs
+        stops = self.hooks.run("on_epoch_end", epoch, logs)
+        if interrupted is not None:
+            raise interrupted
+        return stops
 
-    def _validation_names(self, names: tuple[str, ...]) -> list[str]:
-        if self.validation is None or any(name.startswith("val_") for name in names):
-            return []
-        return [f"val_{name}" for name in names]
-
-    def _validate(self, epoch: int, names: tuple[str, ...]) -> dict[str, float]:
+    def _validate(self, epoch: int, names: list[str]) -> dict[str, float]:
         if self.validation is None:
             return {}
         if (epoch + 1) % self.config.validation_frequency:
             return dict.fromkeys((f"val_{name}" for name in names), math.nan)
         self.hooks.run("on_test_begin", {})
-        found = self.validation.run()
+        with self.interrupts.open:
+            found = self.validation.run()
         self.hooks.run("on_test_end", found)
         return {f"val_{name}": value for name, value in found.items()}

@@ -20,6 +20,7 @@ class Network:
     def __init__(self) -> None:
         self.state = {"0.0.0.0.weight": np.zeros(3, np.float32)}
         self.saved: list[str] = []
+        self.optimizer = False
 
     def state_dict(self) -> dict[str, Any]:
         return self.state
@@ -27,8 +28,9 @@ class Network:
     def load_state_dict(self, state: Any) -> None:
         self.state = dict(state)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, optimizer: bool = False) -> None:
         self.saved.append(str(path))
+        self.optimizer = optimizer
 
 
 def run(watchers: list[loom.Callback], epochs: list[dict[str, float]], network: Network | None = None) -> str:
@@ -190,6 +192,9 @@ def test_model_checkpoint_names_files_after_epoch_and_logs() -> None:
     network = Network()
     run([loom.ModelCheckpoint("run-{epoch:02d}-{val_loss:.1f}.loom")], losses_of(3, 2.25), network)
     assert network.saved == ["run-01-3.0.loom", "run-02-2.2.loom"]
+    assert network.optimizer
+    run([loom.ModelCheckpoint("weights.loom", optimizer=False)], losses_of(1), network)
+    assert not network.optimizer
 
 
 def test_model_checkpoint_keeps_the_best() -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import loom
-from loom._interrupts import Interrupts
 from networks import blobs, cnn, mlp, quiet, weights
 
 
@@ -198,27 +197,3 @@ def test_ctrl_c_during_validation_keeps_the_epoch() -> None:
     assert result.interrupted
     assert len(result.loss_history) == 1
     assert np.isnan(result.metrics["val_loss"]).tolist() == [True]
-
-
-def test_interrupts_wait_for_the_end_of_a_held_block() -> None:
-    reached = []
-
-    def held(error: Exception | None) -> None:
-        interrupts = Interrupts()
-        with interrupts, interrupts.held:
-            signal.raise_signal(signal.SIGINT)
-            reached.append(error)
-            if error is not None:
-                raise error
-
-    with pytest.raises(KeyboardInterrupt):
-        held(None)
-    with pytest.raises(ValueError, match="own"):
-        held(ValueError("own"))
-    assert len(reached) == 2
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with Interrupts():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, previous)
