@@ -1,0 +1,1 @@
+"""Random networks, in loom and written down a second time in PyTorch."""

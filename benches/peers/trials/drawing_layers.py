@@ -1,0 +1,344 @@
+"""Layers with options drawn at random, for an input of a given shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from loom import nn
+from loom.activations import ActivationLike, names
+from trials.chance import Chance
+
+Shape = tuple[int, ...]
+Draw = Callable[[Chance, Shape], "nn.Layer | None"]
+
+# What a sample may hold anywhere, so that a network takes milliseconds.
+_MOST_ELEMENTS = 160
+_CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
+_TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1D, 2: nn.ConvTranspose2D, 3: nn.ConvTranspose3D}
+_MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1D, 2: nn.MaxPool2D, 3: nn.MaxPool3D}
+_AVG_POOLS: dict[int, Any] = {1: nn.AvgPool1D, 2: nn.AvgPool2D, 3: nn.AvgPool3D}
+_GLOBAL_POOLS: dict[int, Any] = {
+    1: (nn.GlobalMaxPool1D, nn.GlobalAvgPool1D),
+    2: (nn.GlobalMaxPool2D, nn.GlobalAvgPool2D),
+    3: (nn.GlobalMaxPool3D, nn.GlobalAvgPool3D),
+}
+
+
+def activation(chance: Chance) -> ActivationLike:
+    """Draws an activation function, with a parameter where it has one."""
+    name = chance.one(names())
+    if name == "leaky_relu":
+        return nn.LeakyReLU(chance.real(-0.5, 1.5))
+    if name == "elu":
+        return nn.ELU(chance.real(0.2, 2.0))
+    return name
+
+
+def dense(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a dense layer."""
+    return nn.Dense(chance.whole(1, 7), activation=activation(chance), bias=chance.happens(0.8))
+
+
+def function(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws an activation as a layer."""
+    return nn.Activation(activation(chance))
+
+
+def convolution(chance: Chance, shape: Shape) -> nn.Layer | None:
+    """Draws a convolution with every option."""
+    axes = len(shape) - 1
+    groups = chance.divisor(shape[0]) if chance.happens(0.4) else 1
+    kernel = tuple(chance.whole(1, min(3, extent)) for extent in shape[1:])
+    dilation = tuple(chance.whole(1, 2) if chance.happens(0.3) else 1 for _ in kernel)
+    padding: Any = tuple(chance.whole(0, 2) for _ in kernel)
+    if chance.happens(0.35):
+        padding = chance.one(["same", "valid"])
+    rims = (0,) * axes if isinstance(padding, str) else padding
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    if padding != "same" and any(
+        r > extent + 2 * p for r, p, extent in zip(reach, rims, shape[1:], strict=True)
+    ):
+        return None
+    return _CONVOLUTIONS[axes](  # type: ignore[no-any-return]
+        groups * chance.whole(1, 2),
+        kernel_size=kernel,
+        stride=tuple(chance.whole(1, 3) if chance.happens(0.4) else 1 for _ in kernel),
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        activation=activation(chance),
+        bias=chance.happens(0.8),
+    )
+
+
+def transposed(chance: Chance, shape: Shape) -> nn.Layer | None:
+    """Draws a transposed convolution with every option."""
+    axes = len(shape) - 1
+    groups = chance.divisor(shape[0]) if chance.happens(0.4) else 1
+    kernel = tuple(chance.whole(1, 3) for _ in shape[1:])
+    stride = tuple(chance.whole(1, 2) for _ in kernel)
+    dilation = tuple(chance.whole(1, 2) if chance.happens(0.3) else 1 for _ in kernel)
+    extra = tuple(chance.whole(0, max(s, d) - 1) for s, d in zip(stride, dilation, strict=True))
+    padding: Any = tuple(chance.whole(0, 1) for _ in kernel)
+    if chance.happens(0.35):
+        padding = chance.one(["same", "valid"])
+    if padding == "same":
+        extra = (0,) * axes
+    rims = (0,) * axes if isinstance(padding, str) else padding
+    made = [
+        (extent - 1) * s - 2 * p + d * (k - 1) + e + 1
+        for extent, s, p, d, k, e in zip(shape[1:], stride, rims, dilation, kernel, extra, strict=True)
+    ]
+    if padding != "same" and min(made) < 1:
+        return None
+    return _TRANSPOSED[axes](  # type: ignore[no-any-return]
+        groups * chance.whole(1, 2),
+        kernel_size=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        activation=activation(chance),
+        bias=chance.happens(0.8),
+        output_padding=extra,
+    )
+
+
+def pool(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a pooling layer."""
+    axes = len(shape) - 1
+    if chance.happens(0.2):
+        return chance.one(_GLOBAL_POOLS[axes])()  # type: ignore[no-any-return]
+    window = tuple(chance.whole(1, min(3, extent)) for extent in shape[1:])
+    settings: dict[str, Any] = {"pool_size": window}
+    if chance.happens(0.6):
+        settings["stride"] = tuple(chance.whole(1, 3) for _ in window)
+    if chance.happens(0.5):
+        settings["padding"] = tuple(chance.whole(0, extent // 2) for extent in window)
+    if chance.happens(0.5):
+        return _MAX_POOLS[axes](**settings)  # type: ignore[no-any-return]
+    return _AVG_POOLS[axes](count_include_pad=chance.happens(0.5), **settings)  # type: ignore[no-any-return]
+
+
+def recurrent(chance: Chance, shape: Shape, context: int | None = None) -> nn.Layer | None:
+    """Draws a recurrent layer.
+
+    Args:
+        chance: What is drawn from.
+        shape: The input's.
+        context: Numbers of the second input that gives the first state, where there is one.
+    """
+    kind = chance.one([nn.RNN, nn.LSTM, nn.GRU])
+    layers = chance.one([1, 1, 2, 3])
+    bidirectional = chance.happens(0.35)
+    units = chance.whole(1, 4)
+    initial = chance.one(["zeros", "zeros", "learned"])
+    stateful = initial == "zeros" and not bidirectional and chance.happens(0.15)
+    if context is not None:
+        share = layers * (2 if bidirectional else 1) * (2 if kind is nn.LSTM else 1)
+        if context % share or not 1 <= context // share <= 6:
+            return None
+        units, initial, stateful = context // share, "context", False
+    settings: dict[str, Any] = {
+        "layers": layers,
+        "bidirectional": bidirectional,
+        "return_sequences": chance.happens(0.6),
+        "bias": chance.happens(0.8),
+        "initial_state": initial,
+        "stateful": stateful,
+    }
+    if kind is nn.RNN and chance.happens(0.4):
+        settings["activation"] = "relu"
+    if layers > 1 and chance.happens(0.1):
+        settings["dropout"] = chance.real(0.1, 0.6)
+    made: nn.Layer = kind(units, **settings)
+    return made
+
+
+def attention(chance: Chance, shape: Shape, cross: bool = False, other: int = 0) -> nn.Layer | None:
+    """Draws an attention layer.
+
+    Args:
+        chance: What is drawn from.
+        shape: The input's.
+        cross: Whether it looks at a second input.
+        other: Steps of that one.
+    """
+    time, width = shape
+    heads = chance.whole(1, 4)
+    head_dim: int | None = chance.whole(1, 4)
+    if width % heads == 0 and chance.happens(0.5):
+        head_dim = None
+    extent = width // heads if head_dim is None else head_dim
+    rotary = None
+    if not cross and extent % 2 == 0 and chance.happens(0.4):
+        rotary = nn.Rotary(
+            base=chance.one([10_000.0, 100.0, 500_000.0]),
+            scaling=chance.one([1.0, 2.0, 0.5]),
+            layout=chance.one(["interleaved", "half_split"]),
+        )
+    mask = None
+    if chance.happens(0.25):
+        steps = other if cross else time
+        mask = [[int(chance.happens(0.7)) for _ in range(steps)] for _ in range(time)]
+    return nn.MultiHeadAttention(
+        heads,
+        key_value_heads=chance.divisor(heads) if chance.happens(0.4) else None,
+        head_dim=head_dim,
+        causal=chance.happens(0.4),
+        window=chance.whole(1, 4) if chance.happens(0.3) else None,
+        rotary=rotary,
+        qk_norm=chance.happens(0.25),
+        bias=chance.happens(0.7),
+        cross=cross,
+        mask=mask,
+    )
+
+
+def normalization(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a norm."""
+    gain, bias = chance.happens(0.8), chance.happens(0.8)
+    epsilon = chance.one([1e-5, 1e-3, 0.1])
+    kind = chance.whole(0, 3)
+    if kind == 0:
+        return nn.LayerNorm(chance.whole(1, len(shape)), epsilon=epsilon, gain=gain, bias=bias)
+    if kind == 1:
+        return nn.RMSNorm(epsilon=epsilon, gain=gain)
+    if kind == 2:
+        return nn.GroupNorm(chance.divisor(shape[0]), epsilon=epsilon, gain=gain, bias=bias)
+    return nn.BatchNorm(momentum=chance.real(0.0, 1.0), epsilon=epsilon, gain=gain, bias=bias)
+
+
+def softmax(chance: Chance, shape: Shape) -> nn.Layer | None:
+    """Draws a softmax or one of its kin."""
+    classes = shape[-1]
+    kind = chance.whole(0, 8)
+    if kind == 0:
+        return nn.Softmax(temperature=chance.one([1.0, 0.5, 2.0]))
+    if kind == 1:
+        rows = chance.divisor(classes)
+        return nn.GridSoftmax(rows, classes // rows)
+    if kind == 2:
+        groups = chance.whole(1, 3)
+        if classes < 2 * groups:
+            return None
+        leaves = classes - groups
+        if leaves % groups == 0 and chance.happens(0.5):
+            return nn.HierarchicalSoftmax(groups, leaves)
+        counts = [1] * groups
+        for _ in range(leaves - groups):
+            counts[chance.whole(0, groups - 1)] += 1
+        return nn.HierarchicalSoftmax(groups, counts)
+    if kind == 3:
+        clusters = chance.whole(1, 2)
+        words = classes - clusters
+        if words < clusters + 1:
+            return None
+        return nn.AdaptiveSoftmax(sorted(chance.shuffled(range(1, words))[:clusters]))
+    if kind == 4:
+        components = chance.whole(1, 3)
+        return None if classes % components or classes == components else nn.MixtureSoftmax(components)
+    if kind == 5:
+        axis = chance.one([-1, -1, 0])
+        mask = None
+        if chance.happens(0.7):
+            mask = [chance.happens(0.7) for _ in range(shape[axis])]
+        return nn.MaskedSoftmax(mask, axis=axis)
+    if kind == 6:
+        return nn.Sparsemax()
+    if kind == 7:
+        return nn.Entmax(chance.one([1.5, 2.0, 1.2, 1.8, 3.0]))
+    return nn.GumbelSoftmax(temperature=chance.one([1.0, 0.5])) if chance.happens(0.3) else None
+
+
+def feed_forward(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a gated layer."""
+    return chance.one([nn.SwiGLU, nn.GeGLU])(chance.whole(1, 8), bias=chance.happens(0.5))
+
+
+def table(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws clusters, or scores by a table of the layer's own."""
+    if chance.happens(0.6):
+        return nn.KMeans(chance.whole(1, 5), temperature=chance.one([1.0, 0.5, 3.0]))
+    return nn.TiedHead(chance.whole(1, 7))
+
+
+def positions(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws positions."""
+    longest = shape[0] + chance.whole(0, 3)
+    if chance.happens(0.5):
+        return nn.PositionalEmbedding(longest)
+    return nn.SinusoidalPositions(longest, base=chance.one([10_000.0, 50.0]))
+
+
+def structure(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a layer that rearranges elements, or leaves some out."""
+    kind = chance.whole(0, 3)
+    if kind == 0:
+        return nn.Flatten()
+    if kind == 1:
+        axes = chance.shuffled(range(len(shape)))
+        return nn.Permute(axes)
+    if kind == 2:
+        return nn.Dropout(0.0 if chance.happens(0.7) else chance.real(0.1, 0.8))
+    elements = prod(shape)
+    extents = []
+    for _ in range(chance.whole(0, 3)):
+        extents.append(chance.divisor(elements))
+        elements //= extents[-1]
+    extents.append(elements)
+    extents = chance.shuffled(extents)
+    if chance.happens(0.5):
+        extents[chance.whole(0, len(extents) - 1)] = -1
+    return nn.Reshape(extents)
+
+
+def any_layer(chance: Chance, shape: Shape, depth: int = 0) -> nn.Layer:
+    """Draws a layer of any kind for an input of this shape.
+
+    Args:
+        chance: What is drawn from.
+        shape: The input's, without the batch.
+        depth: How many layers made of layers it stands in.
+    """
+    # The weights say how often a kind is tried; a kind that does not suit the shape is drawn again.
+    kinds: list[tuple[int, Draw]] = [
+        (3, dense),
+        (1, function),
+        (3, normalization),
+        (3, softmax),
+        (1, feed_forward),
+        (1, table),
+        (2, structure),
+    ]
+    if len(shape) in (2, 3, 4):
+        kinds += [(3, convolution), (2, transposed), (3, pool)]
+    if len(shape) == 2:
+        kinds += [(5, recurrent), (5, attention), (1, positions)]
+    if depth < 2:
+        from trials.drawing_composites import composite
+
+        kinds.append((4, lambda chance, shape: composite(chance, shape, depth + 1)))
+    choices = [draw for weight, draw in kinds for _ in range(weight)]
+    while True:
+        layer = chance.one(choices)(chance, shape)
+        if layer is not None and prod(output_shape(layer, shape)) <= _MOST_ELEMENTS:
+            return layer
+
+
+def row(chance: Chance, shape: Shape, most: int, depth: int = 0) -> list[nn.Layer]:
+    """Draws one to `most` layers in a row."""
+    layers: list[nn.Layer] = []
+    for _ in range(chance.whole(1, most)):
+        layers.append(any_layer(chance, shape, depth))
+        shape = output_shape(layers[-1], shape)
+    return layers
+
+
+def output_shape(layer: nn.Layer, shape: Shape) -> Shape:
+    """Returns what a layer makes of an input of this shape; the comparison proves it right."""
+    import loom
+
+    return loom.Sequential([layer], input_shape=shape).output_shape

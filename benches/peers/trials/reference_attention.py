@@ -1,0 +1,74 @@
+"""Attention in PyTorch, from its formula."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody writes it
+from torch import Tensor
+
+from loom import nn
+from trials.reference import Scope, computes
+
+
+def turned(rotary: nn.Rotary, x: Tensor) -> Tensor:
+    """Turns each pair of a head's elements by its angle; x is (rows, heads, time, head_dim)."""
+    time, extent = x.shape[-2:]
+    pair = torch.arange(extent // 2, dtype=torch.float64)
+    place = torch.arange(time, dtype=torch.float64) / rotary.scaling
+    angle = place[:, None] * rotary.base ** (-2.0 * pair / extent)
+    cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    if rotary.layout == "interleaved":
+        first, second = x[..., 0::2], x[..., 1::2]
+    else:
+        first, second = x[..., : extent // 2], x[..., extent // 2 :]
+    made = [first * cosine - second * sine, first * sine + second * cosine]
+    if rotary.layout == "interleaved":
+        return torch.stack(made, dim=-1).flatten(-2)
+    return torch.cat(made, dim=-1)
+
+
+@computes(nn.MultiHeadAttention)
+def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
+    """Every step's mean of values, weighted by a softmax of its query with the keys."""
+    seen = x
+    if layer.cross:
+        assert scope.context is not None
+        seen = scope.context
+    head_dim = layer.head_dim or x.shape[-1] // layer.heads
+    groups = layer.key_value_heads or layer.heads
+
+    def heads(name: str, x: Tensor, count: int) -> Tensor:
+        y = F.linear(x, scope(f"{name}_weight"), scope.given(f"{name}_bias", layer.bias))
+        return y.reshape(*x.shape[:2], count, head_dim).transpose(1, 2)
+
+    queries = heads("query", x, layer.heads)
+    keys, values = heads("key", seen, groups), heads("value", seen, groups)
+    if layer.qk_norm:
+        queries = F.rms_norm(queries, (head_dim,), scope("query_gain"), 1e-6)
+        keys = F.rms_norm(keys, (head_dim,), scope("key_gain"), 1e-6)
+    if isinstance(layer.rotary, nn.Rotary):
+        queries, keys = turned(layer.rotary, queries), turned(layer.rotary, keys)
+    keys = keys.repeat_interleave(layer.heads // groups, dim=1)
+    values = values.repeat_interleave(layer.heads // groups, dim=1)
+    weights = weighed(layer, scope, queries @ keys.transpose(-1, -2) / head_dim**0.5)
+    gathered = (weights @ values).transpose(1, 2).flatten(2)
+    return F.linear(gathered, scope("output_weight"), scope.given("output_bias", layer.bias))
+
+
+def weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tensor:
+    """The softmax over what each step may see; all zero where that is nothing."""
+    asking = torch.arange(scores.shape[-2])[:, None]
+    asked = torch.arange(scores.shape[-1])
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    if layer.causal:
+        keep = keep & (asked <= asking)
+    if layer.window is not None:
+        keep = keep & ((asked - asking).abs() < layer.window)
+    if layer.mask is not None:
+        keep = keep & torch.tensor(layer.mask, dtype=torch.bool)
+    everyone = keep.expand(scores.shape)
+    if scope.mask is not None and not layer.cross:
+        everyone = everyone & scope.mask[:, None, None, :]
+    some = everyone.any(dim=-1, keepdim=True)
+    scores = torch.where(everyone | ~some, scores, -torch.inf)
+    return torch.where(everyone, torch.softmax(scores, dim=-1), 0.0)
