@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10_000, help="how many networks; 10,000")
     parser.add_argument("--first", type=int, default=0, help="the number of the first; 0")
     parser.add_argument("--seed", type=int, default=0, help="what they are drawn from; 0")
-    parser.add_argument("--only", type=int, metavar="NUMBER", help="this network alone")
+    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these networks alone")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side; 1")
     parser.add_argument("--keep-going", action="store_true", help="go on after a difference")
     options = parser.parse_args()
@@ -81,8 +81,9 @@ def main() -> int:
     if options.only is not None:
         from trials.comparing import describe
 
-        print(describe(options.seed, options.only, None))
-        total = run((options.seed, options.only, options.only + 1, False))
+        for number in options.only:
+            print(f"network {number}\n{describe(options.seed, number, None)}")
+            total.merge(run((options.seed, number, number + 1, False)))
     started = time.perf_counter()
     if options.only is None:
         context = multiprocessing.get_context("spawn")

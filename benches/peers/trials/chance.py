@@ -15,7 +15,12 @@ class Chance:
     Args:
         seed: The run's.
         number: The network's.
+
+    Attributes:
+        wide: Whether extents are to be larger than a processor's vectors, instead of a few.
     """
+
+    wide = False
 
     def __init__(self, seed: int, number: int) -> None:
         self._random = Random(f"{seed}:{number}")

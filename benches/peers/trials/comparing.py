@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from loom import metrics
 from trials.chance import Chance
 from trials.drawing import Drawn, draw
 from trials.drawing_training import Aim, Course, aim, class_axis, course, targets, weights
-from trials.findings import Difference, Findings, relative, subjects
+from trials.findings import TINY, Difference, Findings, relative, subjects
 from trials.reference import Reference
 from trials.reference_training import Update, as_numpy, factor, fused, mean_loss, train
 
@@ -65,7 +65,7 @@ class Trial:
         }
         if len(self.drawn.places) > len(self.drawn.cells):
             self.subjects.add("empty cell")
-        self.subjects.add("all")
+        self.subjects |= {"all"} | {name for name in ("tied", "wide") if self._is(name)}
         for subject in self.subjects:
             self.findings.seen[subject] = self.findings.seen.get(subject, 0) + 1
         # One row makes no variance for a norm over the batch.
@@ -86,6 +86,9 @@ class Trial:
                 drawn = value + 0.1 * noise
             state[name] = drawn.astype(np.float32).astype(np.float64)
         return state
+
+    def _is(self, name: str) -> bool:
+        return bool({"tied": self.drawn.tied, "wide": self.chance.wide}[name])
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -126,7 +129,7 @@ class Trial:
             except Difference as found:
                 raise Difference(f"{quantity} {name}: {found}") from None
             largest = float(np.abs(exact[name]).max()) if exact[name].size else 0.0
-            differences[name] = own * max(largest, 1e-12) / max(scale, 1e-12)
+            differences[name] = own * max(largest, TINY) / max(scale, TINY)
         for name, difference in differences.items():
             if difference > tolerance and not self._is_ill(
                 name, quantity, difference, exact, theirs, precision, scale
@@ -154,7 +157,7 @@ class Trial:
         """Whether roundings alone move a quantity as far."""
         moved = _MOVED[precision]
         reach = max(
-            float(np.abs(theirs(share)[name] - exact[name]).max()) / max(scale, 1e-12)
+            float(np.abs(theirs(share)[name] - exact[name]).max()) / max(scale, TINY)
             for share in (moved, -moved, 0.37 * moved)
         )
         if difference > _ALLOWED[precision] * reach:
@@ -167,7 +170,7 @@ class Trial:
     def run(self) -> None:
         """Compares everything."""
         self.predict()
-        if self.chance.happens(0.3):
+        if self.chance.happens(0.1):
             self.save()
         if not self.drawn.draws:
             self.aim = aim(self.chance, self.drawn, self.shape)
@@ -186,6 +189,7 @@ class Trial:
         """Inference: the values, and the same bits row by row."""
         ours = self.net.predict(self.x)
 
+        @cache
         def theirs(moved: float) -> Values:
             reference = self.reference(moved)
             with torch.no_grad():
@@ -245,11 +249,9 @@ class Trial:
         }
         moved_on = {name: value for name, value in net.state_dict().items() if _is_state(name)}
         names = {*self._aim_subjects()}
-        memory: dict[float, tuple[Values, Values, Values, Values, Values]] = {}
 
+        @cache
         def theirs(moved: float) -> tuple[Values, Values, Values, Values, Values]:
-            if moved in memory:
-                return memory[moved]
             reference = self.reference(moved)
             x = reference.tensor(self.x)
             y = reference.forward(x, training=True)
@@ -257,14 +259,13 @@ class Trial:
             if value.requires_grad:
                 value.backward()
             inner = {} if self.drawn.vocabulary else {"input": _gradient(x)}
-            memory[moved] = (
+            return (
                 {"output": as_numpy(y)},
                 {"loss": np.array(float(value.detach()))},
                 inner,
                 {name: _gradient(leaf) for name, leaf in reference.values.items()},
                 {name: as_numpy(value) for name, value in reference.states.items()},
             )
-            return memory[moved]
 
         self.check("forward", {"output": output}, lambda m: theirs(m)[0], _TOLERANCE)
         self.check("loss", {"loss": np.array(loss)}, lambda m: theirs(m)[1], _TOLERANCE, extra=names)
@@ -288,6 +289,7 @@ class Trial:
         ours = loom.evaluate(net, data, config, metrics=measured, batch_size=self.course.batch_size)
         output = net.predict(self.x)
 
+        @cache
         def theirs(moved: float) -> Values:
             reference = self.reference(moved)
             with torch.no_grad():
@@ -363,6 +365,7 @@ class Trial:
             net.apply_gradients(rate[step])
         by_hand = Course(**{**vars(self.course), "clip_value": None})
 
+        @cache
         def theirs(moved: float) -> tuple[Values, Values]:
             reference = self.reference(moved)
             update = Update(reference, by_hand, scaled=False)
@@ -400,6 +403,7 @@ class Trial:
         result = loom.train(net, data, course.config(self.aim, seed=self.number))
         names = self._course_subjects()
 
+        @cache
         def theirs(moved: float) -> tuple[Values, Values]:
             reference = self.reference(moved)
             history = train(reference, course, self.aim, (x, target, weight))
@@ -426,6 +430,7 @@ class Trial:
         if output.dtype != np.float32 or into_input.dtype != np.float32:
             raise Difference("a float32 network gives another type")
 
+        @cache
         def theirs(moved: float) -> tuple[Values, Values]:
             reference = self.reference(moved)
             with torch.no_grad():

@@ -39,6 +39,7 @@ class Drawn:
         cells: The layers of each cell that has any.
         links: Cells' outputs that are handed to other cells beside the usual flow.
         padded: What the padding of sequences consists of, where some layer leaves it out.
+        tied: Whether it reads small whole numbers as real ones, many of them equal.
     """
 
     input_shape: Shape
@@ -47,6 +48,7 @@ class Drawn:
     cells: dict[Place, list[nn.Layer]] = field(default_factory=dict)
     links: list[Link] = field(default_factory=list)
     padded: float | None = None
+    tied: bool = False
 
     def network(self, precision: str, seed: int = 0) -> loom.Network:
         """Builds it in loom."""
@@ -102,6 +104,7 @@ class Drawn:
             x: NDArray[Any] = random.integers(0, self.vocabulary, shape)
         else:
             x = random.normal(size=shape).astype(np.float32).astype(np.float64)
+            x = np.rint(x) if self.tied else x
         if self.padded is not None:
             steps = self.input_shape[0]
             # Mostly at the end, sometimes in between, and never all of a sample.
@@ -127,6 +130,7 @@ def gather(config: object, found: list[dict[str, Any]]) -> None:
 def draw(seed: int, number: int) -> tuple[Drawn, Chance]:
     """Draws a network; what is drawn after it goes on from where it stopped."""
     chance = Chance(seed, number)
+    chance.wide = chance.happens(0.1)
     kind = chance.whole(0, 99)
     if kind < 14:
         return words(chance), chance
@@ -143,6 +147,11 @@ def draw(seed: int, number: int) -> tuple[Drawn, Chance]:
 def input_shape(chance: Chance) -> Shape:
     """Draws what one sample looks like."""
     axes = chance.one([1, 2, 2, 2, 3, 3, 4])
+    if chance.wide:
+        wide: list[Shape] = [(chance.whole(17, 80),), (chance.whole(3, 20), chance.whole(9, 40))]
+        wide.append((chance.whole(1, 3), chance.whole(8, 14), chance.whole(8, 14)))
+        wide.append((chance.whole(1, 2), chance.whole(3, 7), chance.whole(3, 7), chance.whole(3, 9)))
+        return wide[axes - 1]
     if axes == 1:
         return (chance.whole(1, 9),)
     if axes == 2:
@@ -157,6 +166,9 @@ def finished(chance: Chance, drawn: Drawn) -> Drawn:
     first = next((layer for _, layer in drawn.layers), None)
     if isinstance(first, nn.Masked):
         drawn.padded = first.value
+    # Where a sparse softmax has ties, any of several gradients is right.
+    if not (drawn.has("sparsemax") or drawn.has("entmax")):
+        drawn.tied = chance.happens(0.08)
     return drawn
 
 

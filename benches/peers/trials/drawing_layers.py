@@ -13,8 +13,8 @@ from trials.chance import Chance
 Shape = tuple[int, ...]
 Draw = Callable[[Chance, Shape], "nn.Layer | None"]
 
-# What a sample may hold anywhere, so that a network takes milliseconds.
-_MOST_ELEMENTS = 160
+# What a sample may hold anywhere, so that a network takes milliseconds; the second where it is wide.
+_MOST_ELEMENTS = (160, 1500)
 _CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
 _TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1D, 2: nn.ConvTranspose2D, 3: nn.ConvTranspose3D}
 _MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1D, 2: nn.MaxPool2D, 3: nn.MaxPool3D}
@@ -38,7 +38,9 @@ def activation(chance: Chance) -> ActivationLike:
 
 def dense(chance: Chance, shape: Shape) -> nn.Layer:
     """Draws a dense layer."""
-    return nn.Dense(chance.whole(1, 7), activation=activation(chance), bias=chance.happens(0.8))
+    return nn.Dense(
+        chance.whole(1, 40 if chance.wide else 7), activation=activation(chance), bias=chance.happens(0.8)
+    )
 
 
 def function(chance: Chance, shape: Shape) -> nn.Layer:
@@ -50,7 +52,7 @@ def convolution(chance: Chance, shape: Shape) -> nn.Layer | None:
     """Draws a convolution with every option."""
     axes = len(shape) - 1
     groups = chance.divisor(shape[0]) if chance.happens(0.4) else 1
-    kernel = tuple(chance.whole(1, min(3, extent)) for extent in shape[1:])
+    kernel = tuple(chance.whole(1, min(5 if chance.wide else 3, extent)) for extent in shape[1:])
     dilation = tuple(chance.whole(1, 2) if chance.happens(0.3) else 1 for _ in kernel)
     padding: Any = tuple(chance.whole(0, 2) for _ in kernel)
     if chance.happens(0.35):
@@ -62,7 +64,7 @@ def convolution(chance: Chance, shape: Shape) -> nn.Layer | None:
     ):
         return None
     return _CONVOLUTIONS[axes](  # type: ignore[no-any-return]
-        groups * chance.whole(1, 2),
+        groups * chance.whole(1, 9 if chance.wide else 2),
         kernel_size=kernel,
         stride=tuple(chance.whole(1, 3) if chance.happens(0.4) else 1 for _ in kernel),
         padding=padding,
@@ -94,7 +96,7 @@ def transposed(chance: Chance, shape: Shape) -> nn.Layer | None:
     if padding != "same" and min(made) < 1:
         return None
     return _TRANSPOSED[axes](  # type: ignore[no-any-return]
-        groups * chance.whole(1, 2),
+        groups * chance.whole(1, 9 if chance.wide else 2),
         kernel_size=kernel,
         stride=stride,
         padding=padding,
@@ -133,7 +135,7 @@ def recurrent(chance: Chance, shape: Shape, context: int | None = None) -> nn.La
     kind = chance.one([nn.RNN, nn.LSTM, nn.GRU])
     layers = chance.one([1, 1, 2, 3])
     bidirectional = chance.happens(0.35)
-    units = chance.whole(1, 4)
+    units = chance.whole(1, 18 if chance.wide else 4)
     initial = chance.one(["zeros", "zeros", "learned"])
     stateful = initial == "zeros" and not bidirectional and chance.happens(0.15)
     if context is not None:
@@ -168,7 +170,7 @@ def attention(chance: Chance, shape: Shape, cross: bool = False, other: int = 0)
     """
     time, width = shape
     heads = chance.whole(1, 4)
-    head_dim: int | None = chance.whole(1, 4)
+    head_dim: int | None = chance.whole(1, 20 if chance.wide else 4)
     if width % heads == 0 and chance.happens(0.5):
         head_dim = None
     extent = width // heads if head_dim is None else head_dim
@@ -255,13 +257,15 @@ def softmax(chance: Chance, shape: Shape) -> nn.Layer | None:
 
 def feed_forward(chance: Chance, shape: Shape) -> nn.Layer:
     """Draws a gated layer."""
-    return chance.one([nn.SwiGLU, nn.GeGLU])(chance.whole(1, 8), bias=chance.happens(0.5))
+    return chance.one([nn.SwiGLU, nn.GeGLU])(
+        chance.whole(1, 35 if chance.wide else 8), bias=chance.happens(0.5)
+    )
 
 
 def table(chance: Chance, shape: Shape) -> nn.Layer:
     """Draws clusters, or scores by a table of the layer's own."""
     if chance.happens(0.6):
-        return nn.KMeans(chance.whole(1, 5), temperature=chance.one([1.0, 0.5, 3.0]))
+        return nn.KMeans(chance.whole(1, 20 if chance.wide else 5), temperature=chance.one([1.0, 0.5, 3.0]))
     return nn.TiedHead(chance.whole(1, 7))
 
 
@@ -324,7 +328,7 @@ def any_layer(chance: Chance, shape: Shape, depth: int = 0) -> nn.Layer:
     choices = [draw for weight, draw in kinds for _ in range(weight)]
     while True:
         layer = chance.one(choices)(chance, shape)
-        if layer is not None and prod(output_shape(layer, shape)) <= _MOST_ELEMENTS:
+        if layer is not None and prod(output_shape(layer, shape)) <= _MOST_ELEMENTS[chance.wide]:
             return layer
 
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# What is smaller may be what rounding left of a zero; differences are relative to no less.
+TINY = 1e-3
+
 
 class Difference(Exception):  # noqa: N818 - it is what is looked for, not what went wrong
     """loom and the reference say different things."""
@@ -83,7 +86,7 @@ class Findings:
         for quantity, numbers in sorted(self.ill.items()):
             shown = ", ".join(map(str, sorted(numbers)[:8]))
             lines.append(
-                f"{quantity}: in {len(numbers)} networks rounding moves it further than the tolerance: {shown}"
+                f"{quantity}: in {len(numbers)} networks rounding moves it beyond the tolerance: {shown}"
             )
         return "\n".join(lines)
 
@@ -135,7 +138,7 @@ def _is_numbers(value: object) -> bool:
 
 
 def relative(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
-    """Returns the largest difference, relative to the largest element."""
+    """Returns the largest difference, relative to the largest element, or to `TINY`."""
     if ours.shape != theirs.shape:
         raise Difference(f"loom's shape is {ours.shape}, PyTorch's {theirs.shape}")
     if not ours.size:
@@ -145,5 +148,5 @@ def relative(ours: NDArray[Any], theirs: NDArray[Any]) -> float:
     finite = np.isfinite(theirs)
     if not finite.any():
         return 0.0
-    scale = max(float(np.abs(theirs[finite]).max()), 1e-12)
+    scale = max(float(np.abs(theirs[finite]).max()), TINY)
     return float(np.abs(ours[finite].astype(np.float64) - theirs[finite]).max()) / scale
