@@ -23,6 +23,7 @@ from trials.drawing_training import Aim, Course, aim, class_axis, course, target
 from trials.findings import TINY, Difference, Findings, relative, subjects
 from trials.reference import Reference
 from trials.reference_training import Update, as_numpy, factor, fused, mean_loss, train
+from trials.reference_training import metrics as reference_metrics
 
 # Relative to the largest element of what is compared.
 _TOLERANCE = 1e-10
@@ -297,11 +298,7 @@ class Trial:
                 found = {"loss": float(mean_loss(fused(self.aim), y, self.target, self.weight))}
             values = as_numpy(y)
             if not over_classes:
-                wanted = self.target
-                found["mae"] = float(np.abs(values - wanted).mean())
-                found["mse"] = float(((values - wanted) ** 2).mean())
-                spread = float(((wanted - wanted.mean()) ** 2).sum())
-                found["r2"] = 1 - float(((values - wanted) ** 2).sum()) / spread if spread else -np.inf
+                found.update(reference_metrics(values, self.target))
             elif classes > 1:
                 # Which of equal outputs comes first is a matter of bits, so that these are loom's.
                 scores = np.moveaxis(output, 1 + class_axis(self.shape), -1).reshape(-1, classes)
@@ -335,7 +332,9 @@ class Trial:
                 found.add(f"training {name}")
         if course.depth_scale != "none":
             found.add(f"training depth_scale={course.depth_scale}")
-        if course.rows % course.batch_size:
+        if course.sizes:
+            found.add("training batches")
+        elif course.rows % course.batch_size:
             found.add("training ragged batch")
         schedule: Any = course.schedule
         found.add(f"schedule {schedule.kind}")
@@ -399,7 +398,15 @@ class Trial:
         course.set_up(net)
         if not self._trains(net):
             return
-        data = (x, target) if weight is None else (x, target, weight)
+        data: Any = (x, target) if weight is None else (x, target, weight)
+        if course.sizes:
+            # Weights may come with some batches and not with others.
+            data = []
+            for rows in course.batches:
+                own = None if weight is None or self.chance.happens(0.3) else weight[rows]
+                if weight is not None and own is None:
+                    weight[rows] = 1.0
+                data.append(loom.TrainingBatch(x[rows], target[rows], own))
         result = loom.train(net, data, course.config(self.aim, seed=self.number))
         names = self._course_subjects()
 
@@ -407,9 +414,10 @@ class Trial:
         def theirs(moved: float) -> tuple[Values, Values]:
             reference = self.reference(moved)
             history = train(reference, course, self.aim, (x, target, weight))
-            return _values(reference), {"history": np.array(history)}
+            return _values(reference), {name: np.array(values) for name, values in history.items()}
 
-        history = {"history": np.array(result.loss_history)}
+        measured = {"loss": result.loss_history, **result.metrics}
+        history = {name: np.array(values) for name, values in measured.items()}
         self.check("history", history, lambda m: theirs(m)[1], _TRAINED_TOLERANCE, extra=names)
         self.check("trained", _kept(net), lambda m: theirs(m)[0], _TRAINED_TOLERANCE, extra=names)
 

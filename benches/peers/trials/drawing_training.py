@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,7 @@ class Course:
         untrained: Paths of layers that stay as they are.
         frozen: Paths of layers, and the parameters of each that stay as they are.
         factors: Paths of layers, and what the rate is multiplied by there.
+        sizes: The rows of each batch, where the data comes batch by batch.
     """
 
     optimizer: optimizers.Optimizer
@@ -150,6 +152,7 @@ class Course:
     untrained: list[str] = field(default_factory=list)
     frozen: dict[str, list[str]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)
 
     def set_up(self, net: loom.Network) -> None:
         """Tells a network which of its layers are trained, and how fast."""
@@ -180,11 +183,15 @@ class Course:
             label_smoothing=aim.label_smoothing,
             accumulate=self.accumulate,
             depth_scale=self.depth_scale,
+            metrics=[] if aim.over_classes else ["mse", "mae", "r2"],
         )
 
     @property
     def batches(self) -> list[slice]:
         """The rows of each batch of an epoch."""
+        if self.sizes:
+            ends = list(accumulate(self.sizes))
+            return [slice(end - size, end) for size, end in zip(self.sizes, ends, strict=True)]
         return [
             slice(start, min(start + self.batch_size, self.rows))
             for start in range(0, self.rows, self.batch_size)
@@ -291,6 +298,10 @@ def course(chance: Chance, drawn: Drawn, names: list[str]) -> Course:
         made.rows = max(made.rows, 2)
         if stateful:
             made.rows = made.batch_size * 2
+    if not stateful and chance.happens(0.2):
+        least = 2 if drawn.has("batch_norm") else 1
+        made.sizes = [chance.whole(least, 6) for _ in range(chance.whole(1, 4))]
+        made.rows = sum(made.sizes)
     paths = [path for path, _ in drawn.layers if any(name.startswith(f"{path}.") for name in names)]
     for path in paths:
         if chance.happens(0.08) and len(paths) > 1 and len(made.untrained) < len(paths) - 1:

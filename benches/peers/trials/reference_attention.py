@@ -68,7 +68,8 @@ def weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tenso
         keep = keep & torch.tensor(layer.mask, dtype=torch.bool)
     everyone = keep.expand(scores.shape)
     if scope.mask is not None and not layer.cross:
-        everyone = everyone & scope.mask[:, None, None, :]
+        # Padding is not seen, and asks nothing either: it is left with the output's bias.
+        everyone = everyone & scope.mask[:, None, None, :] & scope.mask[:, None, :, None]
     some = everyone.any(dim=-1, keepdim=True)
     scores = torch.where(everyone | ~some, scores, -torch.inf)
     return torch.where(everyone, torch.softmax(scores, dim=-1), 0.0)

@@ -274,21 +274,23 @@ def train(
     course: Course,
     aim: Aim,
     data: tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None],
-) -> list[float]:
-    """Trains a network as `loom.train` documents it; returns the mean loss of each epoch."""
+) -> dict[str, list[float]]:
+    """Trains a network as `loom.train` documents it; returns the mean loss and metrics of each epoch."""
     x, target, weight = data
     update = Update(reference, course, scaled=True)
     total = len(course.steps) * course.epochs
-    history = []
+    history: dict[str, list[float]] = {"loss": []}
     aim = fused(aim)
     done = 0
     for _ in range(course.epochs):
         epoch_sum = epoch_weight = 0.0
+        outputs: list[NDArray[Any]] = []
         for batches in course.steps:
             sums: list[Tensor] = []
             divisor = 0.0
             for rows in batches:
                 output = reference.forward(reference.tensor(x[rows]), training=True)
+                outputs.append(as_numpy(output))
                 share = None if weight is None else weight[rows]
                 part, count = loss_sum(aim, output, target[rows], share)
                 sums.append(part)
@@ -300,8 +302,21 @@ def train(
             epoch_sum += float(loss.detach()) * divisor
             epoch_weight += divisor
             done += 1
-        history.append(epoch_sum / epoch_weight if epoch_weight else math.nan)
+        history["loss"].append(epoch_sum / epoch_weight if epoch_weight else math.nan)
+        if not aim.over_classes:
+            for name, value in metrics(np.concatenate(outputs), target).items():
+                history.setdefault(name, []).append(value)
     return history
+
+
+def metrics(given: NDArray[Any], wanted: NDArray[Any]) -> dict[str, float]:
+    """Returns the metrics of values."""
+    errors, spread = given - wanted, float(((wanted - wanted.mean()) ** 2).sum())
+    return {
+        "mae": float(np.abs(errors).mean()),
+        "mse": float((errors**2).mean()),
+        "r2": 1 - float((errors**2).sum()) / spread if spread else -math.inf,
+    }
 
 
 def as_numpy(x: Tensor) -> NDArray[Any]:
