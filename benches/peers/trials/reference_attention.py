@@ -52,7 +52,8 @@ def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
     values = values.repeat_interleave(layer.heads // groups, dim=1)
     weights = weighed(layer, scope, queries @ keys.transpose(-1, -2) / head_dim**0.5)
     gathered = (weights @ values).transpose(1, 2).flatten(2)
-    return F.linear(gathered, scope("output_weight"), scope.given("output_bias", layer.bias))
+    y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", layer.bias))
+    return y if scope.mask is None else torch.where(scope.mask[:, :, None], y, 0.0)
 
 
 def weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tensor:
@@ -68,8 +69,7 @@ def weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tenso
         keep = keep & torch.tensor(layer.mask, dtype=torch.bool)
     everyone = keep.expand(scores.shape)
     if scope.mask is not None and not layer.cross:
-        # Padding is not seen, and asks nothing either: it is left with the output's bias.
-        everyone = everyone & scope.mask[:, None, None, :] & scope.mask[:, None, :, None]
+        everyone = everyone & scope.mask[:, None, None, :]
     some = everyone.any(dim=-1, keepdim=True)
     scores = torch.where(everyone | ~some, scores, -torch.inf)
     return torch.where(everyone, torch.softmax(scores, dim=-1), 0.0)
