@@ -30,6 +30,24 @@ def test_a_residual_projects_images_where_shapes_differ() -> None:
     assert net[0, 0, 0, 0]["projection.0.weight"].shape == (8, 3, 1, 1)
 
 
+def test_a_residual_projects_a_last_axis_that_no_stride_makes() -> None:
+    net = loom.Sequential([nn.Residual(nn.Dense(4))], input_shape=(2, 3, 6), precision="float64")
+    x = RNG.normal(size=(5, 2, 3, 6))
+    layer = net[0, 0, 0, 0]
+    expected = x @ layer["layers.0.weight"].T + layer["layers.0.bias"] + x @ layer["projection.0.weight"].T
+    np.testing.assert_allclose(net.predict(x), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3, 4])
+def test_a_residual_projects_any_last_axis(axes: int) -> None:
+    for before in range(1, 8):
+        for after in range(1, 8):
+            shape = (*RNG.integers(1, 4, axes - 1).tolist(), before)
+            net = loom.Sequential([nn.Residual(nn.Dense(after))], input_shape=shape)
+            assert net.output_shape == (*shape[:-1], after)
+            assert net.predict(np.ones((2, *shape))).shape == (2, *shape[:-1], after)
+
+
 def test_a_filter_mixes_branches_by_its_gate() -> None:
     net = loom.Sequential([nn.Parallel([nn.Dense(2), nn.Dense(2)], combine="filter")], input_shape=3)
     x = RNG.normal(size=(5, 3)).astype(np.float32)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import loom
 from loom import metrics
 from trials.chance import Chance
-from trials.drawing import Drawn, draw
+from trials.drawing import draw
 from trials.drawing_training import Aim, Course, aim, class_axis, course, targets, weights
 from trials.findings import TINY, Difference, Findings, relative, subjects
 from trials.reference import Reference
@@ -295,7 +295,8 @@ class Trial:
             reference = self.reference(moved)
             with torch.no_grad():
                 y = reference.forward(reference.tensor(self.x), training=False)
-                found = {"loss": float(mean_loss(fused(self.aim), y, self.target, self.weight))}
+                judged = fused(self.aim, exact=True)
+                found = {"loss": float(mean_loss(judged, y, self.target, self.weight))}
             values = as_numpy(y)
             if not over_classes:
                 found.update(reference_metrics(values, self.target))
@@ -519,7 +520,13 @@ def compare(seed: int, number: int, findings: Findings) -> str:
 
 def describe(seed: int, number: int, trial: Trial | None) -> str:
     """Writes down a network, and how it was trained."""
-    drawn: Drawn = draw(seed, number)[0] if trial is None else trial.drawn
+    if trial is None:
+        try:
+            drawn = draw(seed, number)[0]
+        except loom.LoomError as found:
+            return f"  cannot be drawn: {found}"
+    else:
+        drawn = trial.drawn
     lines = [f"  input {drawn.input_shape}, vocabulary {drawn.vocabulary}, grid {drawn.grid}"]
     lines += [f"  {path}: {layer}" for path, layer in drawn.layers]
     lines += [f"  link {link}" for link in drawn.links]

@@ -39,6 +39,7 @@ class Aim:
         weighted: Whether samples count differently.
         absorbed: The temperature of the softmax behind the network that the loss takes in; 0 where
             there is none.
+        least: The smallest probability that a logarithm is taken of, in nll.
     """
 
     loss: Any
@@ -47,6 +48,7 @@ class Aim:
     label_smoothing: float = 0.0
     weighted: bool = False
     absorbed: float = 0.0
+    least: float = 1e-12
 
     @property
     def name(self) -> str:

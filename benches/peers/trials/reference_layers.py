@@ -256,7 +256,8 @@ def residual(layer: nn.Residual, scope: Scope, x: Tensor) -> Tensor:
     if y.shape == x.shape:
         return y + x
     weight = around.within("0")("weight")
-    if x.dim() == 4:
+    # An image whose last axis no stride makes is projected as other shapes are.
+    if weight.dim() == 4:
         stride = [-(-before // after) for before, after in zip(x.shape[2:], y.shape[2:], strict=True)]
         return y + F.conv2d(x, weight, stride=stride)
     return y + F.linear(x, weight)

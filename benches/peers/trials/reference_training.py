@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ def loss_sum(
         divisor = (factors[indices].sum(dim=1) * rows).sum()
     shares = (1 - aim.label_smoothing) * shares + aim.label_smoothing / classes
     if aim.name == "nll":
-        # Below 1e-12 neither the value nor the divisor of the gradient goes on falling.
-        bounded = scores.detach().clamp(min=1e-12)
+        # Below that neither the value nor the divisor of the gradient goes on falling.
+        bounded = scores.detach().clamp(min=aim.least)
         logarithms = torch.log(bounded) + (scores - scores.detach()) / bounded
     else:
         logarithms = torch.log_softmax(scores, dim=-1)
@@ -73,10 +74,15 @@ def mean_loss(aim: Aim, output: Tensor, target: NDArray[Any], weight: NDArray[An
     return total / divisor
 
 
-def fused(aim: Aim) -> Aim:
-    """Returns the loss that training minimises: where it takes a softmax in, that of its probabilities."""
+def fused(aim: Aim, exact: bool = False) -> Aim:
+    """Returns the loss in terms of what the network gives: of probabilities behind a softmax.
+
+    Args:
+        aim: The loss.
+        exact: Whether the softmax is part of the loss, which then knows its logits, as in `loom.train`.
+    """
     if aim.absorbed and aim.over_classes:
-        return Aim("nll", aim.soft, aim.class_weight, aim.label_smoothing, aim.weighted)
+        return replace(aim, loss="nll", least=1e-300 if exact else aim.least)
     return aim
 
 
@@ -280,7 +286,7 @@ def train(
     update = Update(reference, course, scaled=True)
     total = len(course.steps) * course.epochs
     history: dict[str, list[float]] = {"loss": []}
-    aim = fused(aim)
+    aim = fused(aim, exact=True)
     done = 0
     for _ in range(course.epochs):
         epoch_sum = epoch_weight = 0.0

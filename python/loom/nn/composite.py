@@ -161,8 +161,9 @@ class Composed(Layer):
 class Residual(Layer):
     """A skip around layers: `layers(x) + x` (He et al. 2016).
 
-    Where the shapes differ, `projection` stands on the skip: by default a Dense layer
-    without bias where only the last axis differs, and a strided 1x1 convolution for images.
+    Where the shapes differ, `projection` stands on the skip: by default a strided 1x1
+    convolution for images, and otherwise, or where no stride makes that shape, a Dense layer
+    where only the last axis differs; neither has a bias.
 
     Parameters are named `layers.0.weight`, `projection.0.weight`.
 

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 /// `layers(x) + x`, or `layers(x) + projection(x)` where the shapes differ (He et al. 2016).
 ///
-/// Unless given, the projection is a Dense layer without bias where only the last axis differs, and a
-/// 1x1 convolution without bias, with the stride that is needed, for images.
+/// Unless given, the projection is, for images, a 1x1 convolution without bias with the stride that is
+/// needed, and otherwise, or where no stride makes that shape, a Dense layer without bias where only the
+/// last axis differs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Residual {
@@ -52,25 +53,28 @@ impl Residual {
         if *input == output {
             return Ok(Chain::default());
         }
-        let projection = match (&input[..], &output[..]) {
+        let convolution = match (&input[..], &output[..]) {
             (&[_, height, width], &[filters, rows, columns])
                 if height.div_ceil(rows) <= height && width.div_ceil(columns) <= width =>
             {
                 let stride = [height.div_ceil(rows), width.div_ceil(columns)];
                 Some(Chain::from(Conv2D::new(filters, [1, 1]).stride(stride).without_bias()))
             }
-            (input, output) if input.split_last().map(|x| x.1) == output.split_last().map(|x| x.1) => {
-                output.last().map(|units| Chain::from(Dense::new(*units).without_bias()))
+            _ => None,
+        };
+        let dense = match (input.split_last(), output.split_last()) {
+            (Some((_, before)), Some((units, after))) if before == after => {
+                Some(Chain::from(Dense::new(*units).without_bias()))
             }
             _ => None,
         };
-        match projection {
-            Some(chain) if chain.output_shape(&inputs[..1]).is_ok_and(|made| made == output) => Ok(chain),
-            _ => Err(Error::Shape(format!(
+        let fits = |chain: &Chain| chain.output_shape(&inputs[..1]).is_ok_and(|made| made == output);
+        convolution.into_iter().chain(dense).find(fits).ok_or_else(|| {
+            Error::Shape(format!(
                 "residual: its layers make {output} of {input}, which no dense layer or 1x1 convolution on \
                  the skip does; give a projection"
-            ))),
-        }
+            ))
+        })
     }
 }
 
@@ -94,6 +98,7 @@ impl Configured for Residual {
             Sample::new(nested, [4]),
             Sample::new(given, [3]),
             Sample::new(Self::new(strided), [2, 5, 6]),
+            Sample::new(Self::new(dense(4)), [2, 3, 6]),
         ]
     }
 }
