@@ -354,7 +354,7 @@ class Trial:
             return
         net.set_optimizer(self.course.optimizer)
         norms = []
-        steps, repeats = self.chance.whole(1, 4), self.course.accumulate
+        steps, repeats = self.chance.whole(1, 3), min(self.course.accumulate, 2)
         rate = [self.course.rate * factor(self.course.schedule, step, steps) for step in range(steps)]
         for step in range(steps):
             for _ in range(repeats):

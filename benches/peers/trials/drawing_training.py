@@ -27,6 +27,10 @@ _PROBABILITIES = (
 )
 
 
+# Passes of one run, so that a network takes milliseconds.
+_MOST_STEPS = 6
+
+
 @dataclass(frozen=True)
 class Aim:
     """What is minimised.
@@ -281,7 +285,7 @@ def course(chance: Chance, drawn: Drawn, names: list[str]) -> Course:
         rate=chance.one([0.01, 0.003, 0.05]),
         schedule=schedule(chance) if chance.happens(0.5) else schedules.Constant(),
         epochs=chance.whole(1, 3),
-        rows=chance.whole(3, 9),
+        rows=chance.whole(3, 7),
         batch_size=chance.whole(1, 5),
         accumulate=chance.one([1, 1, 2, 3]),
         gradient_clip=chance.one([0.05, 0.5, 3.0]) if chance.happens(0.3) else None,
@@ -304,6 +308,8 @@ def course(chance: Chance, drawn: Drawn, names: list[str]) -> Course:
         least = 2 if drawn.has("batch_norm") else 1
         made.sizes = [chance.whole(least, 6) for _ in range(chance.whole(1, 4))]
         made.rows = sum(made.sizes)
+    # A few steps show what there is to see.
+    made.epochs = min(made.epochs, max(1, _MOST_STEPS // len(made.batches)))
     paths = [path for path, _ in drawn.layers if any(name.startswith(f"{path}.") for name in names)]
     for path in paths:
         if chance.happens(0.08) and len(paths) > 1 and len(made.untrained) < len(paths) - 1:

@@ -59,7 +59,12 @@ class Scope:
 
     def within(self, name: str) -> Scope:
         """Returns the scope of a layer within this one."""
-        return replace(self, prefix=f"{self.prefix}{name}.")
+        return self.at(f"{self.prefix}{name}.")
+
+    def at(self, prefix: str) -> Scope:
+        """Returns the scope of a layer anywhere."""
+        given = (self.values, self.states, self.carried)
+        return Scope(*given, prefix, self.training, self.asked, self.mask, self.context)
 
     def __call__(self, name: str) -> Tensor:
         """Returns a parameter."""
@@ -148,7 +153,7 @@ class Reference:
                     x = torch.cat([x, other], dim=1 + (usual if axis is None else axis))
                 else:
                     context = other
-            cell = replace(scope, prefix=f"{at[0]}.{at[1]}.{at[2]}.", context=context)
+            cell = replace(scope.at(f"{at[0]}.{at[1]}.{at[2]}."), context=context)
             x = apply_row(self.drawn.cells.get(at, ()), cell, x)
             outputs[at] = x
         return x

@@ -190,7 +190,7 @@ def tied(layer: nn.TiedHead, scope: Scope, x: Tensor) -> Tensor:
     if layer.tied_to is None:
         return F.linear(x, scope("weight"))
     place = ".".join(map(str, layer.tied_to))
-    return F.linear(x, replace(scope, prefix=f"{place}.")("weight"))
+    return F.linear(x, scope.at(f"{place}.")("weight"))
 
 
 @computes(nn.PositionalEmbedding)
