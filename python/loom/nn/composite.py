@@ -282,8 +282,8 @@ class Masked(Layer):
     """Layers in a row that leave out the padding of sequences.
 
     The input is (time, ...); a step whose every element equals `value` is padding. Recurrent
-    layers hold their state over it and attention gives it no weight; layers that work on each
-    step by itself compute it like any other.
+    layers hold their state over it and attention gives it no weight; what they and MaskedSoftmax
+    make of padding is zeros. Layers that work on each step by itself compute it like any other.
 
     Args:
         layers: A layer, or several in a row.

@@ -108,6 +108,7 @@ impl Layer for Cubic {
             fan_in: count,
             fan_out: count,
             morphable: false,
+            decay_exempt: false,
         }]
     }
 

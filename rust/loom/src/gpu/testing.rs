@@ -58,7 +58,7 @@ pub(crate) fn tolerance(op: &Op) -> f64 {
         Op::Rotary(_) | Op::Positions(_) | Op::Gather(_) => 5e-6,
         Op::Gate(_) => 1e-5,
         Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
-        Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) => 0.0,
+        Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) | Op::KeepSteps(_) => 0.0,
         Op::Mix(_) | Op::Scale(_) | Op::Combination(_) => 5e-6,
         Op::Measure(_) | Op::Collect(_) | Op::Judge(_) => 5e-6,
         Op::OneHot(_) => 0.0,

@@ -25,6 +25,8 @@ pub struct ParameterSpec {
     /// Whether it takes on the layer's numeric type, which all operations that read it must then take; biases
     /// and gains stay float, and are decoded before they are read where they are packed by name.
     pub morphable: bool,
+    /// Whether it is a bias or the gain of a norm, which an optimizer's `decay_exempt` leaves out of the decay.
+    pub decay_exempt: bool,
 }
 
 /// Something that a layer keeps beside its parameters: saved, but moved by no optimizer.

@@ -205,6 +205,7 @@ where
             fan_in: group_inputs * taps,
             fan_out: self.filters / self.groups * taps,
             morphable: true,
+            decay_exempt: false,
         };
         with_bias(weight, self.bias, self.filters, self.bias_initializer)
     }

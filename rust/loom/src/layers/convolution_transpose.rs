@@ -212,6 +212,7 @@ where
             fan_in: channels / self.groups * taps.div_ceil(steps),
             fan_out: filters * taps,
             morphable: true,
+            decay_exempt: false,
         };
         with_bias(weight, self.bias, self.filters, self.bias_initializer)
     }

@@ -77,6 +77,7 @@ pub(super) fn with_bias(
         layout: Layout::plain([channels]),
         initializer: initializer.unwrap_or(Initializer::Zeros),
         morphable: false,
+        decay_exempt: true,
         ..weight.clone()
     });
     std::iter::once(weight).chain(bias).collect()
@@ -130,6 +131,7 @@ impl Layer for Dense {
             fan_in: features,
             fan_out: self.units,
             morphable: true,
+            decay_exempt: false,
         };
         with_bias(weight, self.bias, self.units, self.bias_initializer)
     }

@@ -46,6 +46,7 @@ fn table(vocabulary: usize, width: usize, initializer: Option<Initializer>) -> V
         fan_in: width,
         fan_out: vocabulary,
         morphable: true,
+        decay_exempt: false,
     }]
 }
 

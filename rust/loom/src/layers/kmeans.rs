@@ -95,6 +95,7 @@ impl Layer for KMeans {
             fan_in: features,
             fan_out: self.clusters,
             morphable: false,
+            decay_exempt: false,
         }]
     }
 

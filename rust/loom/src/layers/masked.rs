@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// Layers in a row that leave out the padding of sequences: a step whose every feature equals `value`.
 ///
-/// Recurrent layers hold their state over padding, attention gives it no weight; layers that work on
-/// each step by itself compute it like any other. The input is (time, ...).
+/// Recurrent layers hold their state over padding, attention gives it no weight, and what either makes of padding
+/// is zeros; layers that work on each step by itself compute it like any other. The input is (time, ...).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Masked {

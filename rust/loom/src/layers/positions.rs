@@ -102,6 +102,7 @@ impl Layer for PositionalEmbedding {
             fan_out: width,
             // Positions stay as exact as they are.
             morphable: false,
+            decay_exempt: false,
         }]
     }
 

@@ -39,12 +39,14 @@ impl Projection {
             fan_in: self.inputs,
             fan_out: self.outputs,
             morphable: true,
+            decay_exempt: false,
         };
         let bias = self.bias.then(|| ParameterSpec {
             name: self.bias().into(),
             layout: Layout::plain([self.outputs]),
             initializer: Initializer::Zeros,
             morphable: false,
+            decay_exempt: true,
             ..weight.clone()
         });
         std::iter::once(weight).chain(bias).collect()

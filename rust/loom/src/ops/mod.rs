@@ -68,7 +68,7 @@ pub use geometry::Geometry;
 pub use gradient_clip::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 pub use gumbel::GumbelNoise;
 pub use loss::{Loss, LossFunction};
-pub use mask::StepMask;
+pub use mask::{KeepSteps, StepMask};
 pub use masked_softmax::{MaskedSoftmax, TimeMask};
 pub use measure::{Collect, Judge, Measure};
 pub use mix::{Mix, MixPart, Scale};
@@ -207,6 +207,7 @@ operations!(
     Scale,
     Permute,
     StepMask,
+    KeepSteps,
     Loss,
     SquaredSum,
     ClipFactor,

@@ -2,12 +2,15 @@
 
 use super::{DepthScale, Optimizer, Watching};
 use crate::Result;
+use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
 use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
 use crate::program::{Builder, ParameterRef, Phase, Place, Value};
 use crate::tensor::Shape;
+use crate::weights::WeightStore;
 #[cfg(feature = "gpu")]
 use crate::{Device, Error, network::at_layer};
+use std::ops::Range;
 
 /// A store's whole flat gradient.
 fn gradient(b: &mut Builder, store: usize, len: usize) -> Value {
@@ -65,6 +68,20 @@ pub(crate) fn lower_update(network: &Network, b: &mut Builder, optimizer: &Optim
     lower_updates(network, b, &Updates::new(optimizer))
 }
 
+/// Where the parameters of a store are that the optimizer leaves out of the decay.
+pub(crate) fn exempt_parts(
+    optimizer: &Optimizer,
+    weights: &WeightStore,
+    specs: &[ParameterSpec],
+) -> Vec<Range<usize>> {
+    if !optimizer.decay_exempt() {
+        return Vec::new();
+    }
+    let parameters = weights.parameters().iter().zip(specs);
+    let exempt = parameters.filter(|(_, spec)| spec.decay_exempt);
+    exempt.map(|(info, _)| info.offset..info.offset + info.len()).collect()
+}
+
 /// How all layers are updated.
 pub(crate) struct Updates<'a> {
     pub(crate) optimizer: &'a Optimizer,
@@ -103,10 +120,7 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
             offsets: weights.parameters().iter().map(|p| p.offset).collect(),
             ..Update::new(optimizer.clone(), weights.len())
         };
-        if optimizer.decay_exempt() {
-            let exempt = weights.parameters().iter().filter(|p| !p.morphable);
-            update.exempt = exempt.map(|p| p.offset..p.offset + p.len()).collect();
-        }
+        update.exempt = exempt_parts(optimizer, weights, &placed.layer.parameters(&placed.input_shapes()));
         let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
         update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
         lower_store_update(b, store, update, watching, Some(number));

@@ -19,7 +19,7 @@ pub enum Optimizer {
         /// Added to the gradient, times the weight.
         #[serde(default)]
         weight_decay: f64,
-        /// Whether biases and gains are left out of weight decay.
+        /// Whether biases and gains of norms are left out of weight decay.
         #[serde(default)]
         decay_exempt: bool,
     },
@@ -44,7 +44,7 @@ pub enum Optimizer {
         /// Added to the gradient, times the weight.
         #[serde(default)]
         weight_decay: f64,
-        /// Whether biases and gains are left out of weight decay.
+        /// Whether biases and gains of norms are left out of weight decay.
         #[serde(default)]
         decay_exempt: bool,
     },
@@ -62,7 +62,7 @@ pub enum Optimizer {
         /// Times rate and weight, taken off the weight.
         #[serde(default = "adamw_decay")]
         weight_decay: f64,
-        /// Whether biases and gains are left out of weight decay.
+        /// Whether biases and gains of norms are left out of weight decay.
         #[serde(default)]
         decay_exempt: bool,
     },
@@ -86,7 +86,7 @@ pub enum Optimizer {
         /// Added to the gradient, times the weight.
         #[serde(default)]
         weight_decay: f64,
-        /// Whether biases and gains are left out of weight decay.
+        /// Whether biases and gains of norms are left out of weight decay.
         #[serde(default)]
         decay_exempt: bool,
     },
@@ -179,7 +179,7 @@ impl Optimizer {
         }
     }
 
-    /// Whether biases and gains are left out of weight decay.
+    /// Whether biases and gains of norms are left out of weight decay.
     pub fn decay_exempt(&self) -> bool {
         match self {
             Optimizer::Velocity { .. } => false,

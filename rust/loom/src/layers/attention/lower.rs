@@ -7,7 +7,9 @@ use crate::layers::target::WeightedMean;
 use crate::layers::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
-use crate::ops::{Attention, CacheAppend, Direction, GainGradient, Normalize, Rotary, WeightProduct};
+use crate::ops::{
+    Attention, CacheAppend, Direction, GainGradient, KeepSteps, Normalize, Rotary, WeightProduct,
+};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
@@ -83,6 +85,14 @@ fn normalize_backward(
     let gain = cx.read(b, gain)?;
     let shape = b.shape(x).clone();
     Ok(b.apply(op, &[gradient, x, deviations, gain], "dx", shape))
+}
+
+/// What an output, or its gradient, is where padding has none; of steps that nobody masks all of it.
+fn keep_steps(b: &mut Builder, cx: &Context, x: Value) -> Value {
+    let Some(mask) = cx.mask else { return x };
+    let shape = b.shape(x).clone();
+    let width = shape.last().copied().unwrap_or(1);
+    b.apply(KeepSteps { width }, &[mask, x], "kept", shape)
 }
 
 impl MultiHeadAttention {
@@ -196,6 +206,7 @@ impl Layer for MultiHeadAttention {
             fan_in: e.head_dim,
             fan_out: e.head_dim,
             morphable: false,
+            decay_exempt: true,
         });
         weights.chain(gains).collect()
     }
@@ -270,6 +281,7 @@ impl Layer for MultiHeadAttention {
         let results = [("y", b.shape(q).clone()), ("logarithms", Shape::from([e.time, e.heads]))];
         let [y, logarithms] = b.apply_several(op, &reads, results);
         let out = output.forward(b, cx, y)?;
+        let out = keep_steps(b, cx, out);
         let saved = [q, k, v, y, logarithms].into_iter().chain(norms).collect();
         Ok(Forward::saving(out, saved))
     }
@@ -289,6 +301,7 @@ impl Layer for MultiHeadAttention {
         let (x, context) = (inputs[0], inputs[inputs.len() - 1]);
         let saved = &forward.saved;
         let all = Want { inputs: true, ..want };
+        let gradient = keep_steps(b, cx, gradient);
         let Some(dy) = output.backward(b, cx, saved[GATHERED], gradient, all)? else {
             return Err(Error::Internal("a product lost its gradient".into()));
         };

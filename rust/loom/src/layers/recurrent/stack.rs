@@ -131,6 +131,7 @@ impl Stack {
                     fan_in: inputs,
                     fan_out: units,
                     morphable: true,
+                    decay_exempt: false,
                 };
                 let input = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
                 let hidden = Initializer::OrthogonalBlocks { gain: 1.0, blocks };
@@ -149,6 +150,7 @@ impl Stack {
                         layout,
                         initializer,
                         morphable: false,
+                        decay_exempt: true,
                         ..hidden.clone()
                     });
                 }
@@ -161,6 +163,7 @@ impl Stack {
                     fan_in: units,
                     fan_out: units,
                     morphable: false,
+                    decay_exempt: false,
                 });
             }
         }

@@ -1,6 +1,6 @@
-//! Kernel that finds padding.
+//! Kernels that find padding, and clear it.
 
-use super::StepMask;
+use super::{KeepSteps, StepMask};
 use crate::Result;
 use crate::cpu::{Args, Real};
 use crate::ops::Operation;
@@ -17,6 +17,17 @@ impl Operation for StepMask {
     }
 }
 
+impl Operation for KeepSteps {
+    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
+        let (mask, x) = (args.read::<T>(0), args.read::<T>(1));
+        let y = args.write::<T>(0);
+        for ((real, x), y) in mask.iter().zip(x.chunks_exact(self.width)).zip(y.chunks_exact_mut(self.width)) {
+            if *real == T::ZERO { y.fill(T::ZERO) } else { y.copy_from_slice(x) }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +38,12 @@ mod tests {
         let x = [0.5f32, -1.0, -1.0, -1.0, 0.0, 0.0, -1.0, 0.0];
         let op = StepMask { steps: 2, width: 2, value: -1.0 };
         assert_bits(&Setting::new(2, &[&x], &[4]).result(&op), &[1.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn padding_becomes_zeros_whatever_stands_there() {
+        let x = [0.5f32, -1.0, f32::NAN, -1.0, -0.0, 3.0];
+        let setting = Setting::new(1, &[&[1.0, 0.0, 1.0], &x], &[6]);
+        assert_bits(&setting.result(&KeepSteps { width: 2 }), &[0.5, -1.0, 0.0, 0.0, -0.0, 3.0]);
     }
 }

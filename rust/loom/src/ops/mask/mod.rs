@@ -1,4 +1,4 @@
-//! Which steps of a sequence are real.
+//! Which steps of a sequence are real, and keeping those alone.
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -16,6 +16,20 @@ pub struct StepMask {
     pub width: usize,
     /// What padding consists of, rounded to the network's precision.
     pub value: f64,
+}
+
+/// A sequence with zeros in place of its padding; on a gradient its own gradient: reads the mask (steps,) and x
+/// (steps, width), writes (steps, width).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KeepSteps {
+    /// Features of a step.
+    pub width: usize,
+}
+
+impl fmt::Display for KeepSteps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "keep_steps {}", self.width)
+    }
 }
 
 impl fmt::Display for StepMask {
