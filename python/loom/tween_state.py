@@ -240,7 +240,7 @@ class TweenState(Measures):
 
     @property
     def forward_acts(self) -> list[NDArray[Any]]:
-        """(rows, ...) what each layer made in the newest forward pass."""
+        """(rows, ...) what each layer made in the newest forward pass, logits as they are."""
         return self._called("forward_acts", "forward").activations()
 
     @property
@@ -248,7 +248,8 @@ class TweenState(Measures):
         """(rows, ...) each layer's target in the newest backward pass; the last is the real one.
 
         The last layer's gap compares it with what the output means: probabilities, where the loss
-        takes logits.
+        takes logits. So does, in every mode, that of the layer below a last softmax which is one
+        with the loss: its target is the real one, too.
         """
         return self._called("backward_targets", "backward").targets()
 

@@ -18,12 +18,13 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-6}
 Array = NDArray[Any]
 
 
-def network(activation: str, precision: str, seed: int = 3) -> loom.Network:
-    """Dense 5-7-6-4, with biases that are not zero."""
+def network(activation: str, precision: str, seed: int = 3, softmax: bool = False) -> loom.Network:
+    """Dense 5-7-6-4, with biases that are not zero, and a softmax layer if asked for."""
     layers = [nn.Dense(7, activation=activation), nn.Dense(6, activation=activation), nn.Dense(4)]
-    net = loom.Sequential(layers, input_shape=5, precision=precision, seed=seed)
+    last = [nn.Softmax()] if softmax else []
+    net = loom.Sequential([*layers, *last], input_shape=5, precision=precision, seed=seed)
     random = np.random.default_rng(seed)
-    for layer in net.layers:
+    for layer in net.layers[:3]:
         layer.weight = random.normal(0, 0.6, layer.weight.shape)
         layer.bias = random.normal(0, 0.2, layer.bias.shape)
     return net
@@ -44,8 +45,9 @@ def transcribed(net: loom.Network, loss: str, config: TweenConfig) -> Reference:
     layers = [
         Layer(layer.weight.astype(np.float64), layer.bias.astype(np.float64), str(layer.config.activation))  # type: ignore[attr-defined]
         for layer in net.layers
+        if layer.kind == "dense"
     ]
-    return Reference(layers, loss, config)
+    return Reference(layers, loss, config, softmax=len(layers) < len(net.layers))
 
 
 def set_feedback(state: TweenState, reference: Reference, seed: int = 6) -> None:
@@ -77,11 +79,13 @@ def close(found: object, expected: object, tolerance: float, what: str) -> None:
 
 def compare(state: TweenState, reference: Reference, tolerance: float) -> None:
     """Everything that a step leaves."""
-    for i in range(len(reference.layers)):
-        close(state.forward_acts[i], reference.outputs[i], tolerance, f"activation {i}")
-        close(state.backward_targets[i], reference.targets[i], tolerance, f"target {i}")
-        if reference.config.mode == "chain_rule":
-            close(state.chain_gradients[i], reference.gradients[i], tolerance, f"gradient {i}")
+    found = [(state.forward_acts, reference.outputs), (state.backward_targets, reference.targets)]
+    if reference.config.mode == "chain_rule":
+        found.append((state.chain_gradients, reference.gradients))
+    for made, wanted in found:
+        assert len(made) == len(wanted)
+        for i, values in enumerate(made):
+            close(values, wanted[i], tolerance, f"layer {i}")
     for name, expected in {
         "gaps": reference.gaps,
         "alignments": reference.alignments,
@@ -94,14 +98,15 @@ def compare(state: TweenState, reference: Reference, tolerance: float) -> None:
         "loss_history": reference.losses,
     }.items():
         close(getattr(state, name), expected, tolerance, name)
-    for layer, expected_layer in zip(state.network.layers, reference.layers, strict=True):
-        for name, found, expected_values in (
+    learned = [layer for layer in state.network.layers if layer.kind == "dense"]
+    for layer, expected_layer in zip(learned, reference.layers, strict=True):
+        for name, moved, expected_values in (
             ("weight", layer.weight, expected_layer.weight),
             ("bias", layer.bias, expected_layer.bias),
             ("weight velocity", state.weight_velocity[layer.path], expected_layer.velocity),
             ("bias velocity", state.bias_velocity[layer.path], expected_layer.bias_velocity),
         ):
-            close(found, expected_values, tolerance, f"{name} of {layer.path}")
+            close(moved, expected_values, tolerance, f"{name} of {layer.path}")
 
 
 def both(
@@ -131,6 +136,66 @@ def test_every_step_is_the_formulas(
         state.step(x, y)
         reference.step(x, target)
         compare(state, reference, tolerance)
+
+
+def check_below_a_softmax(config: TweenConfig, loss: str, precision: str, device: str = "cpu") -> None:
+    net = network("tanh", precision, softmax=True)
+    state = TweenState(net, config, loom.TrainingConfig(loss=loss, device=device))
+    reference = transcribed(net, "cross_entropy", config)
+    if config.mode.startswith("difference"):
+        set_feedback(state, reference)
+    x, y, target = data("cross_entropy", 24)
+    for _ in range(4):
+        state.step(x, y)
+        reference.step(x, target)
+        compare(state, reference, 1e-5 if device != "cpu" else TOLERANCE[precision])
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll"])
+@pytest.mark.parametrize("local_steps", [1, 3])
+@pytest.mark.parametrize("preset", [TweenConfig.tween, TweenConfig.target_prop])
+@pytest.mark.parametrize("mode", MODES)
+def test_below_a_softmax_layer_too_every_step_is_the_formulas(
+    mode: str, preset: Any, local_steps: int, loss: str, precision: str
+) -> None:
+    """The logits' gap is that of what they mean, as the softmax layer's own is."""
+    config = preset(mode=mode, local_steps=local_steps, base_rate=0.02, feedback_rate=0.0)
+    check_below_a_softmax(config, loss, precision)
+
+
+@pytest.mark.parametrize("preset", [TweenConfig.tween, TweenConfig.target_prop])
+@pytest.mark.parametrize("mode", MODES)
+def test_below_a_softmax_layer_on_a_gpu_every_step_is_the_formulas(
+    mode: str, preset: Any, gpu: str
+) -> None:
+    check_below_a_softmax(preset(mode=mode, base_rate=0.02, feedback_rate=0.0), "nll", "float32", gpu)
+
+
+def check_observed(softmax: bool, device: str) -> None:
+    net = network("tanh", "float32", softmax=softmax)
+    config = TweenConfig(mode="chain_rule")
+    reference = transcribed(net, "cross_entropy", config)
+    training = loom.TrainingConfig(loss="cross_entropy", device=device)
+    trainer = loom.Trainer(net, training, observe=True)
+    x, y, target = data("cross_entropy", 24)
+    trainer.step(x, y)
+    reference.forward(x)
+    reference.backward(target)
+    reference.measure()
+    close(net.measures.gaps, reference.gaps, 1e-5, "gaps")
+    close(net.measures.alignments, reference.alignments, 1e-5, "alignments")
+    close(net.measures.gains, reference.gains, 1e-5, "gains")
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_backpropagation_that_is_observed_has_the_same_measures(softmax: bool) -> None:
+    check_observed(softmax, "cpu")
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_backpropagation_that_is_observed_on_a_gpu_has_the_same_measures(softmax: bool, gpu: str) -> None:
+    check_observed(softmax, gpu)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

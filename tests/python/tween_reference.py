@@ -60,12 +60,14 @@ class Layer:
 class Reference:
     """A network of dense layers that learns by targets.
 
-    `config` holds the settings by the names of `loom.TweenConfig`.
+    `config` holds the settings by the names of `loom.TweenConfig`. With `softmax` a softmax layer follows
+    the others, and the cross-entropy is one with it.
     """
 
     layers: list[Layer]
     loss: str
     config: Any
+    softmax: bool = False
 
     def __post_init__(self) -> None:
         self.base = self.config.base_rate
@@ -85,7 +87,10 @@ class Reference:
             self.inputs.append(x)
             x = layer.forward(x)
             self.outputs.append(x)
-        return x
+        if self.softmax:
+            self.inputs.append(x)
+            self.outputs.append(softmax(x))
+        return self.outputs[-1]
 
     def loss_and_gradient(self, o: Array) -> tuple[float, Array]:
         if self.loss == "mse":
@@ -126,6 +131,8 @@ class Reference:
                 assert above.feedback is not None
                 t = a + above.feedback(t) - above.feedback(self.outputs[i + 1])
             self.targets.insert(0, t)
+        if self.softmax:
+            self.targets.append(target)
         self.losses.append(loss)
         return loss
 
@@ -138,9 +145,11 @@ class Reference:
     # Measures
 
     def measure(self) -> None:
-        meant = [*self.outputs[:-1], self.outputs[-1]]
+        meant = list(self.outputs)
         if self.loss == "cross_entropy":
-            meant[-1] = softmax(meant[-1])
+            # What the logits mean, whether a softmax layer says so or not.
+            last = len(self.layers) - 1
+            meant[last:] = [softmax(meant[last])] * (len(meant) - last)
         squares = [float(((a - t) ** 2).mean()) for a, t in zip(meant, self.targets, strict=True)]
         self.gaps = np.sqrt(squares) if self.config.gap_metric == "rms" else np.array(squares)
         self.alignments = np.array(
@@ -206,7 +215,7 @@ class Reference:
         return np.asarray(delta.T @ x), delta.sum(axis=0)
 
     def depth_scale(self, i: int) -> float:
-        count = len(self.layers)
+        count = len(self.outputs)
         scales = {"none": 1.0, "geometric": 1.1**i, "inv_sqrt": 1 / np.sqrt(count - i)}
         return float(scales[self.config.depth_scale])
 

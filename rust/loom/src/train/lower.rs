@@ -94,9 +94,9 @@ fn lower_backprop(
         None => None,
     };
     if let Some(gradient) = b.ports.output_gradient {
-        let last = lowered.layers.len() - 1;
+        let top = network.top_layer(absorbed);
         let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
-            if let Some(watching) = watching.as_mut().filter(|_| layer != last) {
+            if let Some(watching) = watching.as_mut().filter(|_| layer < top) {
                 watching.gradient(b, lowered, layer, gradient);
             }
         };
@@ -108,7 +108,10 @@ fn lower_backprop(
             let term = watching.target_term();
             watching.cells(b, network, term);
             let meant = meaning(b, op, absorbed, lowered.output)?;
-            watching.target(b, lowered, last, meant);
+            // Where the last layer has absorbed the loss, the one below it means the same.
+            for layer in top..lowered.layers.len() {
+                watching.target(b, lowered, layer, meant);
+            }
         }
     }
     if let Some(watching) = &mut watching {

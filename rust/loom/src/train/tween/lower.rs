@@ -8,7 +8,7 @@ use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
 use crate::train::backprop::Plan;
-use crate::train::clip::{Updates, lower_clip, lower_scale, lower_store_update, lower_updates};
+use crate::train::clip::{Updates, exempt_parts, lower_clip, lower_scale, lower_store_update, lower_updates};
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
 
@@ -135,7 +135,7 @@ fn lower_targets(
         let wants_values = config.local_steps > 1;
         let mut made: Vec<(usize, Value)> = Vec::new();
         let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
-            if layer != last {
+            if layer < *top {
                 watching.gradient(b, lowered, layer, gradient);
             }
             if layer < *top && wants_values && network.is_trained(lowering.placed[layer]) {
@@ -150,16 +150,12 @@ fn lower_targets(
         network.lower_backward_observed(b, lowered, loss.gradient, skip_last, Some(&mut observe))?;
         watching.cells(b, network, term);
         if pins {
-            let gradients = made.iter().filter(|(layer, _)| *layer != last);
+            let gradients = made.iter().filter(|(layer, _)| *layer < *top);
             b.ports.targets =
                 gradients.map(|(layer, value)| (*layer, TargetValue::Gradient(*value, term))).collect();
         }
     } else {
         let mut target = meant[1];
-        if *top < last {
-            // The last layer has absorbed the loss: the one below it means the same.
-            watching.target(b, lowered, *top, [meant[0], meant[1]]);
-        }
         lowering.learn(b, *top, &lowered.layers[*top].forward, loss.gradient)?;
         b.cells = Some(Vec::new());
         for layer in (0..*top).rev() {
@@ -187,9 +183,12 @@ fn lower_targets(
                 values.filter_map(|(layer, value)| Some((layer, TargetValue::Value((*value)?)))).collect();
         }
     }
-    watching.target(b, lowered, last, meant);
-    if pins {
-        b.ports.targets.push((last, TargetValue::Value(meant[1])));
+    // Where the last layer has absorbed the loss, the one below it means the same.
+    for layer in *top..=last {
+        watching.target(b, lowered, layer, meant);
+        if pins {
+            b.ports.targets.push((layer, TargetValue::Value(meant[1])));
+        }
     }
     b.set_layer(None);
     Ok(())
@@ -200,11 +199,14 @@ fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &W
     let feedback = &lowering.config.feedback;
     for map in &lowering.network.registry.feedback {
         let store = &lowering.network.registry.stores[map.store];
-        b.set_layer(Some(lowering.placed[map.of].path.clone()));
+        let placed = lowering.placed[map.of];
+        let output: Vec<_> = placed.output_shape.iter().cloned().collect();
+        b.set_layer(Some(placed.path.clone()));
         let update = Update {
             rate: Some(feedback.rate),
             repeat: [number, feedback.steps as u32],
             offsets: store.parameters().iter().map(|parameter| parameter.offset).collect(),
+            exempt: exempt_parts(&feedback.optimizer, store, &map.layer.parameters(&output)),
             ..Update::new(feedback.optimizer.clone(), store.len())
         };
         lower_store_update(b, map.store, update, Some(watching), None);

@@ -309,8 +309,8 @@ impl TweenState {
         outputs.into_iter().map(|output| self.read(output)).collect()
     }
 
-    /// The targets of every layer's output in the newest backward pass, the batch axis first; the last is
-    /// what its meaning is compared with.
+    /// The targets of every layer's output in the newest backward pass, the batch axis first; the last, and
+    /// that below a softmax which has absorbed the loss, is what the output's meaning is compared with.
     ///
     /// # Errors
     /// [`Error::State`] before any.
