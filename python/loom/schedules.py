@@ -7,10 +7,12 @@ run (after the warm-up, where there is one).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from loom import _native
 from loom._checks import real, whole
 from loom._config import Tagged, TaggedFamily
 from loom._suggest import unknown
@@ -36,6 +38,28 @@ class Schedule(Tagged):
     """Base of the schedule configurations."""
 
     __slots__ = ()
+
+    def rate(self, base: float, step: int, total: int) -> float:
+        """Returns the learning rate of one step, for loops of one's own.
+
+        Args:
+            base: The learning rate that the schedule starts from.
+            step: The number of the step, from 0.
+            total: How many steps the whole run has.
+
+        Returns:
+            The rate that training takes at that step.
+
+        Raises:
+            ConfigError: A number is out of range.
+        """
+        name = type(self).__name__
+        return _native.schedule_rate(
+            json.dumps(self.to_config()),
+            real(name, "base", base),
+            whole(name, "step", step, least=0),
+            whole(name, "total", total, least=0),
+        )
 
     def _set(self, **settings: object) -> None:
         for name, value in settings.items():
@@ -187,6 +211,8 @@ class OneCycle(Schedule):
 
     The rate starts at 1 / div_factor, reaches 1 (the configured learning rate)
     after `rise` of the steps, and ends at 1 / (div_factor * final_div_factor).
+    Where `rise` of the steps comes to less than one, the first step is part of
+    the fall. PyTorch's OneCycleLR has the same rates for every number of steps.
 
     Args:
         rise: The share of the steps spent rising; between 0 and 1.

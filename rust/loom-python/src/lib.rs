@@ -29,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use super::shared::{Claim, Network};
     #[pymodule_export]
-    use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient};
+    use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient, schedule_rate};
     #[pymodule_export]
     use super::tween::{
         TweenState, feedback_names, feedback_parameter, measure_history, measures, moment,

@@ -21,6 +21,15 @@ pub fn parse(config: &str) -> PyResult<TrainingConfig> {
     Ok(config)
 }
 
+/// The learning rate of one step by a schedule's JSON.
+#[pyfunction]
+pub fn schedule_rate(schedule: &str, base: f64, step: u64, total: u64) -> PyResult<f64> {
+    let schedule: engine::Schedule =
+        serde_json::from_str(schedule).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+    schedule.validate().map_err(PyError::from)?;
+    Ok(schedule.rate(base, step, total))
+}
+
 /// Borrows an (input, target, weight or None) tuple.
 fn borrow<'py>(examples: &Bound<'py, PyTuple>) -> PyResult<ExampleArrays<'py>> {
     let (input, target, weight): (Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>) =
