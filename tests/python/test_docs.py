@@ -7,12 +7,15 @@ import pkgutil
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import loom
+from loom import activations
 
+README = Path(__file__).parents[2] / "README.md"
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(loom.__path__, "loom.") if module.name != "loom._native"
 )
@@ -32,6 +35,95 @@ def test_code_in_pages_runs(page: Path) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), names)
+
+
+def readme_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def run(blocks: list[str], names: dict[str, Any]) -> dict[str, Any]:
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), names)
+    return names
+
+
+def test_the_readme_s_first_block_runs_and_gives_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = readme_blocks()[0]
+    # One epoch tells as much of all but the accuracy.
+    assert "epochs=20" in first
+    names = run([first.replace("epochs=20", "epochs=4")], {})
+    net, (x_test, y_test) = names["net"], (names["x_test"], names["y_test"])
+    plain = sum(values.nbytes for layer in net.layers for values in layer.parameters.values())
+    assert 0.25 <= net.weight_bytes / plain < 0.27
+    assert net.evaluate((x_test, y_test))["accuracy"] > 0.8
+    # With its master a file is no smaller; without it a little more than a quarter.
+    net.morph("float32").save("plain.loom")
+    sizes = {path.stem: path.stat().st_size for path in tmp_path.glob("*.loom")}
+    assert sizes["digits"] > sizes["plain"] > 3 * sizes["small"]
+    np.testing.assert_array_equal(
+        loom.load("small.loom").predict(x_test), loom.load("digits.loom").predict(x_test)
+    )
+
+
+def test_the_readme_s_other_blocks_run_on_a_gpu(
+    gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, *others = readme_blocks()
+    assert any("gpu" in block for block in others)
+    names = run([first.replace("epochs=20", "epochs=1")], {})
+    loom.reset_frame_statistics()
+    run(others, names)
+    assert names["net"].device.startswith("gpu")
+    found = loom.frame_statistics()
+    # Steps do not wait for each other.
+    assert found.steps == -(-len(names["x"]) // 32) > found.submits
+    assert found.dispatches <= 512 * found.submits
+
+
+def row(of: str) -> list[str]:
+    """Returns what the README's table lists."""
+    found = re.search(rf"^\| {of} \| (.*) \|$", README.read_text(), re.MULTILINE)
+    assert found, of
+    return found[1].split(", ")
+
+
+def test_the_readme_lists_what_there_is() -> None:
+    assert row("weight types") == [entry.name for entry in loom.dtypes()]
+    assert f"There are {len(loom.dtypes())} types" in README.read_text()
+    assert sorted(row("losses")) == sorted(loom.losses.names())
+    assert sorted(row("activations")) == sorted(activations.names())
+    rules = {name for name, made in vars(loom.optimizers).items() if is_kind(made, loom.optimizers.Optimizer)}
+    assert set(row("optimizers")) == rules
+    kinds = {made.kind for made in vars(loom.schedules).values() if is_kind(made, loom.schedules.Schedule)}
+    assert kinds == {SCHEDULES.get(name, name) for name in row("schedules")}
+
+
+SCHEDULES = {
+    "cosine with restarts": "cosine_restarts",
+    "one-cycle": "one_cycle",
+    "warm-up before any": "warmup",
+}
+
+
+def is_kind(made: object, base: type) -> bool:
+    return isinstance(made, type) and issubclass(made, base) and made is not base
+
+
+def test_the_readme_counts_softmaxes() -> None:
+    words = ("six", "seven", "eight", "nine", "ten")
+    kin = len(import_module("loom.nn.softmax").__all__) - 1
+    assert f"Softmax and {words[kin - 6]} of its kin" in README.read_text()
+
+
+def test_every_layer_has_its_row_in_the_table() -> None:
+    table = (README.parent / "docs" / "layers.md").read_text()
+    for layer in loom.layers():
+        name = layer.layer.__name__
+        assert re.search(rf"\b{re.sub(r'[123]D$', '', name)}", table), name
 
 
 def test_there_are_examples() -> None:

@@ -65,8 +65,6 @@ fn accumulation_with_clipping() -> Result<()> {
     Ok(())
 }
 
-/// Two readers of one weight: the first contribution of a program may replace the gradient,
-/// the second must add to it.
 /// The golden dump of two steps toward the same targets, the second of which runs every layer again.
 #[test]
 fn two_local_steps() -> Result<()> {
@@ -90,6 +88,8 @@ fn two_local_steps() -> Result<()> {
     Ok(())
 }
 
+/// Two readers of one weight: the first contribution of a program may replace the gradient,
+/// the second must add to it.
 #[test]
 fn tied_weights() {
     let mut b = Builder::new(Precision::Float32);

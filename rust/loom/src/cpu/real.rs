@@ -64,7 +64,8 @@ pub trait Real:
 
     /// Runs `kernel` compiled for `isa`.
     ///
-    /// This is the one place where code for an instruction set is entered.
+    /// Kernels that are written for vectors of any width enter code for an instruction set here alone; the
+    /// products that choose instructions themselves have a dispatch of their own.
     fn dispatch<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output;
 }
 
