@@ -116,7 +116,7 @@ class ArrayFeed:
 
     def total_steps(self, config: TrainingConfig) -> int:
         """Returns the length of the whole run."""
-        return (self.steps or 0) * config.epochs
+        return min((self.steps or 0) * config.epochs, _UNLIMITED)
 
     def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
         """Draws the epoch's order."""
@@ -165,7 +165,7 @@ class BatchFeed:
     def total_steps(self, config: TrainingConfig) -> int:
         """Returns the length of the whole run; refuses schedules that need one where it is unknown."""
         if self.steps is not None:
-            return self.steps * config.epochs
+            return min(self.steps * config.epochs, _UNLIMITED)
         schedule = config.schedule
         if isinstance(schedule, Schedule) and _spans_the_run(schedule):
             raise ConfigError(

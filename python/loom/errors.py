@@ -18,6 +18,7 @@ __all__ = [
     "LoomError",
     "MissingExtraError",
     "NonFiniteError",
+    "OutOfMemoryError",
     "SerializationError",
     "ShapeError",
     "StateError",
@@ -70,6 +71,10 @@ class StateError(LoomError, RuntimeError):
 
 class NonFiniteError(LoomError, ArithmeticError):
     """A loss, gradient or weight that became infinite or NaN."""
+
+
+class OutOfMemoryError(LoomError, MemoryError):
+    """Memory that the system does not give; the message says how much was asked for."""
 
 
 class MissingExtraError(LoomError, ImportError):

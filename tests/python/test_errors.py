@@ -19,6 +19,7 @@ BUILT_IN = {
     loom.CellIndexError: IndexError,
     loom.StateError: RuntimeError,
     loom.NonFiniteError: ArithmeticError,
+    loom.OutOfMemoryError: MemoryError,
     loom.FileError: OSError,
     loom.MissingExtraError: ImportError,
     loom.InternalError: RuntimeError,

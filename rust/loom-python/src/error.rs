@@ -17,6 +17,7 @@ mod classes {
     import_exception!(loom.errors, InternalError);
     import_exception!(loom.errors, InvalidValueError);
     import_exception!(loom.errors, NonFiniteError);
+    import_exception!(loom.errors, OutOfMemoryError);
     import_exception!(loom.errors, SerializationError);
     import_exception!(loom.errors, ShapeError);
     import_exception!(loom.errors, StateError);
@@ -42,6 +43,7 @@ impl From<PyError> for PyErr {
             Error::Serialization(message) => classes::SerializationError::new_err(message),
             Error::State(message) => classes::StateError::new_err(message),
             Error::NonFinite(message) => classes::NonFiniteError::new_err(message),
+            Error::Memory(message) => classes::OutOfMemoryError::new_err(message),
             Error::Io { context, source } => {
                 classes::FileError::new_err((source.raw_os_error(), format!("{context}: {source}")))
             }
@@ -63,10 +65,14 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> loom::Result<T> 
     let outcome = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
     match outcome {
         Ok(result) => result.map_err(|error| PyError(error).into()),
-        Err(panic) => Err(classes::InternalError::new_err(format!(
-            "internal error, please report it: {}",
-            panic_text(panic.as_ref())
-        ))),
+        // Where nothing can be returned, memory that is not there unwinds.
+        Err(panic) => Err(match panic.downcast::<Error>() {
+            Ok(error) => PyError(*error).into(),
+            Err(panic) => classes::InternalError::new_err(format!(
+                "internal error, please report it: {}",
+                panic_text(panic.as_ref())
+            )),
+        }),
     }
 }
 

@@ -108,7 +108,7 @@ impl Device {
     /// [`Error::Device`] where a GPU has too little.
     pub(crate) fn run(&self, program: Arc<Program>) -> Result<Run> {
         match self {
-            Device::Cpu => Ok(Run::new(program)),
+            Device::Cpu => Run::new(program),
             #[cfg(feature = "gpu")]
             Device::Gpu(gpu) => Run::on_gpu(program, gpu.clone()),
         }

@@ -24,6 +24,9 @@ pub enum Error {
     /// A device that is missing or failed.
     #[error("{0}")]
     Device(String),
+    /// Memory that the system does not give, or that no system has.
+    #[error("{0}")]
+    Memory(String),
     /// A file that is not a loom checkpoint, or is damaged, or cannot be read back.
     #[error("{0}")]
     Serialization(String),
@@ -86,6 +89,7 @@ pub(crate) fn in_context(place: &str, error: Error) -> Error {
         Error::Value(message) => Error::Value(format!("{place}: {message}")),
         Error::State(message) => Error::State(format!("{place}: {message}")),
         Error::NonFinite(message) => Error::NonFinite(format!("{place}: {message}")),
+        Error::Memory(message) => Error::Memory(format!("{place}: {message}")),
         other => other,
     }
 }

@@ -35,6 +35,7 @@ mod tensor;
 
 pub mod cpu;
 pub mod dtype;
+pub mod extents;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod io;

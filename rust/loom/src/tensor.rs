@@ -2,7 +2,7 @@
 
 use crate::cpu::Real;
 use crate::dtype::DType;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -18,9 +18,10 @@ impl Shape {
         Self(extents.into())
     }
 
-    /// The number of elements: the product of the extents, 1 for no axes.
+    /// The number of elements: the product of the extents, 1 for no axes; the largest number there is where
+    /// it does not fit, which [`extents::check`](crate::extents::check) refuses.
     pub fn len(&self) -> usize {
-        self.0.iter().product()
+        extents::product(&self.0)
     }
 
     /// Whether there is no element.
@@ -148,20 +149,37 @@ pub struct Buffer {
 
 impl Buffer {
     /// `bytes` zero bytes.
-    pub fn zeroed(bytes: usize) -> Self {
-        Self { lines: vec![CacheLine::zeroed(); bytes.div_ceil(64)], bytes }
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where the system has no memory for them.
+    pub fn zeroed(bytes: usize) -> Result<Self> {
+        let lines = bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(size_of::<CacheLine>()));
+        Ok(Self { lines: lines.map_err(|()| extents::refused(bytes, 1))?, bytes })
     }
 
     /// Room for `len` zero elements of `T`.
-    pub fn of<T: Pod>(len: usize) -> Self {
-        Self::zeroed(len * size_of::<T>())
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where the system has no memory for them.
+    pub fn of<T: Pod>(len: usize) -> Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| extents::refused(len, size_of::<T>()))?;
+        Self::zeroed(bytes)
+    }
+
+    /// Room for `len` elements of `T` that a kernel works in. Tasks return nothing, so where the system has no
+    /// memory for them this unwinds with the error, and [`extents::caught`] returns it.
+    pub(crate) fn working<T: Pod>(len: usize) -> Self {
+        Self::of::<T>(len).unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
     }
 
     /// A copy of `data`.
-    pub fn from_slice<T: Pod>(data: &[T]) -> Self {
-        let mut buffer = Self::of::<T>(data.len());
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where the system has no memory for it.
+    pub fn from_slice<T: Pod>(data: &[T]) -> Result<Self> {
+        let mut buffer = Self::of::<T>(data.len())?;
         buffer.as_mut_slice::<T>().copy_from_slice(data);
-        buffer
+        Ok(buffer)
     }
 
     /// The number of bytes asked for (not the padding to whole cache lines).

@@ -106,7 +106,7 @@ fn tied_weights() {
     let dy = b.apply(Product::new(Direction::InputGradient, 1, 3, 3), &[dz, w], "dy", Shape::from([3]));
     b.contribute(Product::new(Direction::WeightGradient, 1, 3, 3), &[x, dy], weight, Shape::from([3, 3]));
     b.ports.output = Some(z);
-    let program = b.finish(2, &Rewrites::default());
+    let program = b.finish(2, &Rewrites::default()).unwrap();
     let writes: Vec<Write> = program
         .steps()
         .iter()

@@ -6,7 +6,7 @@ use crate::network::{Carried, Registry};
 use crate::ops::Op;
 use crate::program::{Kind, Phase, Place, Program, Run, Step, Value, Write};
 use crate::tensor::Buffer;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -169,10 +169,7 @@ fn execute_step<T: Real>(
     for taken in taken.into_iter().flatten() {
         put_back(taken, run, access);
     }
-    match finished? {
-        Ok(result) => result,
-        Err(panic) => resume_unwind(panic),
-    }
+    extents::caught(|| finished?.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 fn take(place: Place, run: &mut Run, access: &mut Access<'_>) -> Result<Buffer> {

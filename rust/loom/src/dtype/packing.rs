@@ -5,7 +5,7 @@ use super::fours::BlockWords;
 use super::recipe::Rule;
 use crate::cpu::{Cpu, Isa, Real};
 use crate::tensor::Precision;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::ops::Range;
@@ -215,6 +215,12 @@ impl Packing {
 
     /// The same with a granularity that was checked.
     pub fn with(self, granularity: Granularity) -> Self {
+        // A block longer than any column is one block, whatever its length.
+        let longest = self.rows.max(extents::MOST_REACH);
+        let granularity = match granularity {
+            Granularity::Block(elements) => Granularity::Block(elements.min(longest)),
+            other => other,
+        };
         Self { granularity, ..self }
     }
 

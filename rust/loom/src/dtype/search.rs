@@ -50,7 +50,7 @@ impl<T: Real, C: Coding> Percentile<'_, T, C> {
         let rows = self.at.data.len() / self.at.columns;
         let mut memory = NUMBERS.take();
         if memory.len_bytes() < rows * size_of::<T>() {
-            memory = Buffer::of::<T>(rows);
+            memory = Buffer::working::<T>(rows);
         }
         let numbers = &mut memory.as_mut_slice::<T>()[..rows];
         for (column, words) in scales.chunks_exact_mut(C::WORDS).enumerate() {

@@ -101,7 +101,8 @@ impl Gpu {
             software: description.software,
             workgroup_storage: limits.max_compute_workgroup_storage_size as usize,
             workgroup_threads: limits.max_compute_invocations_per_workgroup as usize,
-            max_binding: limits.max_storage_buffer_binding_size as usize,
+            // Kernels count places in 32 bits.
+            max_binding: limits.max_storage_buffer_binding_size.min(u32::MAX.into()) as usize,
             max_groups: limits.max_compute_workgroups_per_dimension as usize,
         };
         let checked = std::env::var("LOOM_GPU_CHECKED").is_ok_and(|value| value == "1");

@@ -6,7 +6,7 @@ use super::kernel::{Kernel, Pipeline};
 use super::memory::Operand;
 use super::mirror::VersionOperands;
 use crate::ops::BiasGradient;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -328,6 +328,16 @@ impl<'a> Recorder<'a> {
                     operand.bytes() as f64 / 1048576.0,
                     self.gpu.adapter(),
                     capabilities.max_binding as f64 / 1048576.0,
+                )));
+            }
+            // Packed weights may be many more than the bytes they are bound as.
+            if operand.elements > extents::MOST_REACH {
+                return Err(Error::Device(format!(
+                    "kernel {} has an operand of {} elements, and kernels count {} at most; use smaller extents or \
+                     the device \"cpu\"",
+                    kernel.label(),
+                    operand.elements,
+                    extents::MOST_REACH
                 )));
             }
             memory.push((operand.allocation().clone(), matches!(bind, Bind::Write(_))));

@@ -25,10 +25,11 @@ impl Network {
     pub(super) fn restore_ranges(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
         for placed in self.cells.iter_mut().flatten() {
             let read = |what: &str| {
-                let saved = tensors.tensor(&format!("{}@{what}", placed.path)).ok()?;
-                (saved.dtype() == Dtype::F64).then(|| Buffer::from_slice(saved.data()))
+                let saved = tensors.tensor(&format!("{}@{what}", placed.path)).ok();
+                let saved = saved.filter(|saved| saved.dtype() == Dtype::F64);
+                saved.map(|saved| Buffer::from_slice(saved.data())).transpose()
             };
-            let (Some(figures), Some(mean_squares)) = (read("range"), read("mean_squares")) else { continue };
+            let (Some(figures), Some(mean_squares)) = (read("range")?, read("mean_squares")?) else { continue };
             let [largest, percent, percentile] = *figures.as_slice::<f64>() else {
                 return Err(Error::Serialization(format!("\"{}@range\" is damaged", placed.path)));
             };

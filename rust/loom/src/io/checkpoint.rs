@@ -325,7 +325,7 @@ impl Network {
             for (index, info) in parameters.iter().enumerate() {
                 let name = format!("{}.{}", placed.path, info.name);
                 if let Ok(importance) = tensors.tensor(&format!("{name}@{IMPORTANCE}")) {
-                    let importance = Buffer::from_slice(importance.data());
+                    let importance = Buffer::from_slice(importance.data())?;
                     weights.set_importance(index, importance.as_slice().to_vec()).map_err(damaged)?;
                 }
                 if weights.is_dropped() && placed.numerics.of(info).dtype.is_some() {
@@ -347,7 +347,7 @@ impl Network {
                     0 => Buffer::default(),
                     _ => Buffer::from_slice(
                         tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data(),
-                    ),
+                    )?,
                 };
                 let version = (packed.data(), scales.as_slice());
                 weights.set_version(dtype, recipe, index, version)?;
@@ -359,7 +359,7 @@ impl Network {
     fn restore_moments(&mut self, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
         state.optimizer.validate().map_err(damaged)?;
         state.loss_scale.validate().map_err(damaged)?;
-        self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size());
+        self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size())?;
         for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
             let Some(store) = placed.store else { continue };
             for (slot, name) in state.optimizer.slots().iter().enumerate() {
@@ -416,7 +416,7 @@ pub(super) fn real_entry(tensor: &Tensor) -> Entry {
 pub(super) fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> Result<Tensor> {
     let saved = tensors.tensor(name).map_err(unreadable)?;
     let shape = saved.shape().to_vec();
-    let aligned = Buffer::from_slice(saved.data());
+    let aligned = Buffer::from_slice(saved.data())?;
     let elements = match (precision, saved.dtype()) {
         (Precision::Float32 | Precision::Mixed, Dtype::F32) => Elements::Float32(aligned.as_slice()),
         (Precision::Float64, Dtype::F64) => Elements::Float64(aligned.as_slice()),
@@ -442,7 +442,7 @@ fn unwritable(error: impl std::fmt::Display) -> Error {
 /// Whatever is wrong with content that a file brought is the file's fault.
 pub(super) fn damaged(error: Error) -> Error {
     match error {
-        Error::Serialization(message) => Error::Serialization(message),
+        Error::Serialization(_) | Error::Memory(_) => error,
         other => Error::Serialization(format!("the file does not describe a network: {other}")),
     }
 }

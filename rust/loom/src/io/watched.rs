@@ -13,7 +13,7 @@ use crate::network::Network;
 use crate::ops::measure::MeasureMemory;
 use crate::tensor::{Buffer, Shape};
 use crate::train::{FeedbackKind, Measures, WatchPlaces};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ impl Network {
             let entry = Entry {
                 dtype: self.real_dtype(),
                 shape: vec![state.spec.shape.len()],
-                bytes: state.content.bytes().to_vec(),
+                bytes: extents::copied(state.content.bytes())?,
             };
             entries.push((format!("training@{}", state.spec.name), entry));
         }
@@ -77,7 +77,7 @@ impl Network {
                 let entry = Entry {
                     dtype: self.real_dtype(),
                     shape: vec![store.len()],
-                    bytes: moment.bytes().to_vec(),
+                    bytes: extents::copied(moment.bytes())?,
                 };
                 entries.push((format!("{}@feedback.moment.{number}", placed.path()), entry));
             }
@@ -177,7 +177,7 @@ impl Network {
             }
             places.copies[store].push(first + number);
         }
-        self.keep_for_training(specs);
+        self.keep_for_training(specs)?;
         for (number, (name, len)) in watched.kept.iter().enumerate() {
             let saved = tensors.tensor(&format!("training@{name}")).map_err(unreadable)?;
             if saved.data().len() != len * self.precision().size() {
@@ -214,5 +214,5 @@ fn vector<T: bytemuck::Pod>(tensors: &SafeTensors<'_>, name: &str, dtype: Dtype)
         return Err(Error::Serialization(format!("\"{name}\" is {:?}", saved.dtype())));
     }
     // The bytes of a file need not be aligned.
-    Ok(Buffer::from_slice(saved.data()).as_slice::<T>().to_vec())
+    Ok(Buffer::from_slice(saved.data())?.as_slice::<T>().to_vec())
 }

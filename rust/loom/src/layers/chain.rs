@@ -7,7 +7,7 @@ use super::{
 };
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result, error};
+use crate::{Error, Result, error, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -103,6 +103,7 @@ impl Chain {
             }
             let place = || format!("layer {number} inside it ({})", layer.kind());
             shape = layer.output_shape(&inputs).map_err(|error| error::in_context(&place(), error))?;
+            extents::check(format_args!("the output of {}", place()), &shape)?;
             all.push(inputs);
         }
         Ok((all, shape))

@@ -208,7 +208,7 @@ fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Resu
     run.rows = rows;
     network.reset_states();
     network.prepare_carried(rows)?;
-    network.registry.prepare_gradients(4);
+    network.registry.prepare_gradients(4).unwrap();
     let ports = run.program().ports().clone();
     if let Some(port) = ports.input {
         run.write::<f32>(port).copy_from_slice(input);

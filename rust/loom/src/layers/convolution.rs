@@ -4,7 +4,7 @@ use super::activation::{activate, activate_backward, linear, range_of};
 use super::dense::{with_bias, yes};
 use super::feedback::{in_form, learned};
 use super::registry::{Configured, config_of};
-use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, positive, split};
+use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split};
 use super::{
     Context, ConvTranspose, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, single,
 };
@@ -14,7 +14,7 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
 use crate::weights::Layout;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -126,12 +126,16 @@ impl<const N: usize> Conv<N> {
         Self { bias: false, ..self }
     }
 
+    fn window(&self) -> Window<N> {
+        let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
+        Window { kernel, stride, padding, dilation }
+    }
+
     fn geometry(&self, input: &Shape) -> Result<Geometry> {
         let name = format!("Conv{N}D");
         let (channels, extents) = split(&name, input)?;
         grouped(&name, self.groups, channels, input)?;
-        let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
-        Window { kernel, stride, padding, dilation }.over(&name, extents)
+        self.window().over(&name, channels, extents)
     }
 
     fn op(&self, direction: Direction, geometry: Geometry, inputs: usize) -> Convolution {
@@ -154,9 +158,7 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
-        positive("kernel_size", self.kernel_size)?;
-        positive("stride", self.stride)?;
-        positive("dilation", self.dilation)?;
+        self.window().validate()?;
         validate_groups(self.filters, self.groups)
     }
 
@@ -196,14 +198,14 @@ where
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
         let group_inputs = inputs[0][0] / self.groups;
-        let taps: usize = self.kernel_size.iter().product();
+        let taps = extents::product(&self.kernel_size);
         let extents = [&[self.filters, group_inputs], &self.kernel_size[..]].concat();
         let weight = ParameterSpec {
             name: "weight".into(),
             layout: Layout::input_major(&extents[..]),
             initializer: self.weight_initializer.unwrap_or(Initializer::HeNormal),
-            fan_in: group_inputs * taps,
-            fan_out: self.filters / self.groups * taps,
+            fan_in: group_inputs.saturating_mul(taps),
+            fan_out: (self.filters / self.groups).saturating_mul(taps),
             morphable: true,
             decay_exempt: false,
         };
@@ -255,9 +257,8 @@ where
     fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
         let Ok(input) = single(self.kind(), inputs) else { return Feedback::Unknown };
         let Ok(geometry) = self.geometry(input) else { return Feedback::Unknown };
-        let Self { kernel_size, stride, padding, dilation, groups, .. } = *self;
-        let window = Window { kernel: kernel_size, stride, padding, dilation };
-        let Some(back) = window.undone(last(geometry.input), last(geometry.output)) else {
+        let Self { kernel_size, stride, dilation, groups, .. } = *self;
+        let Some(back) = self.window().undone(last(geometry.input), last(geometry.output)) else {
             return Feedback::Unknown;
         };
         if !back.aligned && form == FeedbackForm::TransposedJacobian {

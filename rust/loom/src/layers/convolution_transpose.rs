@@ -5,7 +5,7 @@ use super::convolution::{add_bias, bias_gradient, one, validate_groups};
 use super::dense::{with_bias, yes};
 use super::feedback::{in_form, learned};
 use super::registry::{Configured, config_of};
-use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, positive, split, zeros};
+use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split, zeros};
 use super::{Context, Conv, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, single};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Convolution, Direction, Geometry};
@@ -13,7 +13,7 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Initializer;
 use crate::weights::Layout;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -123,13 +123,17 @@ impl<const N: usize> ConvTranspose<N> {
         Self { bias: false, ..self }
     }
 
+    fn window(&self) -> Window<N> {
+        let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
+        Window { kernel, stride, padding, dilation }
+    }
+
     /// The convolution's: its input is this layer's output.
     fn geometry(&self, input: &Shape) -> Result<Geometry> {
         let name = format!("ConvTranspose{N}D");
         let (channels, extents) = split(&name, input)?;
         grouped(&name, self.groups, channels, input)?;
-        let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
-        Window { kernel, stride, padding, dilation }.back_from(&name, extents, self.output_padding)
+        self.window().back_from(&name, self.filters, extents, self.output_padding)
     }
 
     fn op(&self, direction: Direction, geometry: Geometry, channels: usize) -> Convolution {
@@ -152,9 +156,7 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
-        positive("kernel_size", self.kernel_size)?;
-        positive("stride", self.stride)?;
-        positive("dilation", self.dilation)?;
+        self.window().validate()?;
         if (0..N).any(|axis| self.output_padding[axis] >= self.stride[axis].max(self.dilation[axis])) {
             return Err(Error::Value(format!(
                 "output_padding {:?} must be smaller than stride {:?} or dilation {:?}",
@@ -201,16 +203,16 @@ where
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
         let (channels, filters) = (inputs[0][0], self.filters / self.groups);
-        let taps: usize = self.kernel_size.iter().product();
-        let steps: usize = self.stride.iter().product();
+        let taps = extents::product(&self.kernel_size);
+        let steps = extents::product(&self.stride);
         let extents = [&[channels, filters], &self.kernel_size[..]].concat();
         let weight = ParameterSpec {
             name: "weight".into(),
             layout: Layout::input_major(&extents[..]),
             initializer: self.weight_initializer.unwrap_or(Initializer::HeNormal),
             // With a stride, only some of the taps meet in one output.
-            fan_in: channels / self.groups * taps.div_ceil(steps),
-            fan_out: filters * taps,
+            fan_in: (channels / self.groups).saturating_mul(taps.div_ceil(steps)),
+            fan_out: filters.saturating_mul(taps),
             morphable: true,
             decay_exempt: false,
         };

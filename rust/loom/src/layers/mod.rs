@@ -91,7 +91,7 @@ pub use window::{NamedPadding, Padding};
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::fmt;
 
 /// What a forward lowering leaves for the backward one.
@@ -285,6 +285,23 @@ pub trait Layer: fmt::Debug + Send + Sync {
         let _ = loss;
         None
     }
+}
+
+/// The output's extents, once it and all that the layer has for these inputs are of a size that arithmetic can
+/// be trusted with.
+///
+/// # Errors
+/// As [`Layer::output_shape`], and [`Error::Shape`] for what is too large.
+pub(crate) fn output_of(layer: &dyn Layer, inputs: &[Shape]) -> Result<Shape> {
+    let output = layer.output_shape(inputs)?;
+    extents::check("its output", &output)?;
+    for ParameterSpec { name, layout, .. } in layer.parameters(inputs) {
+        extents::check(format_args!("parameter \"{name}\""), &layout.outside_shape())?;
+    }
+    for StateSpec { name, shape, .. } in layer.states(inputs) {
+        extents::check(format_args!("\"{name}\", which it keeps,"), &shape)?;
+    }
+    Ok(output)
 }
 
 /// The error of a layer that got a shape it cannot take.

@@ -11,7 +11,7 @@ use crate::ops::pointwise::Activation;
 use crate::ops::{self, Concat, Direction, Mix, MixPart, Scale, Slice};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result, error};
+use crate::{Error, Result, error, extents};
 use serde::{Deserialize, Serialize};
 
 /// What becomes of the branches' outputs.
@@ -118,10 +118,13 @@ impl Parallel {
                 let len = first.len();
                 let mut order: Vec<usize> = (0..places.len()).collect();
                 order.sort_by_key(|branch| places[*branch]);
-                let start = |branch: &usize| (places[*branch][0] * columns + places[*branch][1]) * len;
+                let start = |branch: &usize| {
+                    let [row, column] = places[*branch];
+                    row.saturating_mul(columns).saturating_add(column).saturating_mul(len)
+                };
                 let parts = order.iter().map(|branch| (start(branch), len)).collect();
                 let shape = Shape::new([&[rows, columns], &first[..]].concat());
-                Ok((order, Concat { outer: 1, total: rows * columns * len, parts }, shape))
+                Ok((order, Concat { outer: 1, total: extents::product(&[rows, columns, len]), parts }, shape))
             }
             CombineMode::Add | CombineMode::Average | CombineMode::Filter => {
                 // One behind the other, as a weighted sum reads them.

@@ -3,12 +3,12 @@
 use super::dense::yes;
 use super::registry::{Configured, config_of};
 use super::window::{Padding, Window, join, last, ones, positive, split, zeros};
-use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
 use crate::ops::pool::PoolKind;
 use crate::ops::{Direction, Pool};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +107,7 @@ fn validate_window<const N: usize>(
 ) -> Result<()> {
     positive("pool_size", pool_size)?;
     positive("stride", stride.unwrap_or(ones()))?;
-    if (0..N).any(|axis| padding[axis] * 2 > pool_size[axis]) {
+    if (0..N).any(|axis| padding[axis] > pool_size[axis] / 2) {
         return Err(Error::Value(format!(
             "padding {padding:?} must be at most half of pool_size {pool_size:?}, or windows would hold nothing else"
         )));
@@ -196,9 +196,13 @@ impl Pooling {
         input: &Shape,
         window: Option<Window<N>>,
     ) -> Result<Self> {
-        let (channels, extents) = split(name, input)?;
-        let window = window.unwrap_or_else(|| window_of(extents, None, zeros()));
-        let geometry = window.over(name, extents)?;
+        let (channels, whole) = split(name, input)?;
+        let window = window.unwrap_or_else(|| window_of(whole, None, zeros()));
+        let geometry = window.over(name, channels, whole)?;
+        // The places of maxima are kept as whole numbers of 32 bits.
+        if kind == PoolKind::Max && geometry.volumes().0 > extents::MOST_REACH {
+            return Err(shape_error(name, &format!("at most {} elements a channel", extents::MOST_REACH), input));
+        }
         let output = join::<N>(channels, geometry.output);
         Ok(Self {
             op: Pool { direction: Direction::Forward, kind, geometry, channels, derivative: None },

@@ -221,7 +221,7 @@ impl Layer for SinusoidalPositions {
         let (time, width) = extents("SinusoidalPositions", &shape, self.max_time)?;
         check_session("SinusoidalPositions", b, cx, self.max_time)?;
         let places = if cx.session { self.max_time } else { time };
-        let mut op = Positions::sinusoidal(time, width, self.base, places);
+        let mut op = Positions::sinusoidal(time, width, self.base, places)?;
         op.positioned = cx.session;
         Ok(Forward::new(b.apply(op, &[x], "y", shape)))
     }

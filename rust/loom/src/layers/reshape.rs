@@ -4,7 +4,7 @@ use super::registry::{Configured, config_of};
 use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 
 /// Gives a row the extents `shape`; one of them may be -1, to be worked out.
@@ -53,8 +53,8 @@ impl Layer for Reshape {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
-        let known: usize =
-            self.shape.iter().filter(|extent| **extent > 0).map(|extent| *extent as usize).product();
+        let given: Vec<usize> = self.shape.iter().filter_map(|extent| usize::try_from(*extent).ok()).collect();
+        let known = extents::product(&given);
         let open = if known > 0 && input.len().is_multiple_of(known) { input.len() / known } else { 0 };
         let extents: Vec<usize> =
             self.shape.iter().map(|extent| if *extent < 0 { open } else { *extent as usize }).collect();

@@ -3,7 +3,7 @@
 use super::shape_error;
 use crate::ops::Geometry;
 use crate::tensor::Shape;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 
 /// Zeros around a signal, an image or a volume.
@@ -41,12 +41,12 @@ pub(super) fn zeros<const N: usize>() -> [usize; N] {
     [0; N]
 }
 
-/// Refuses windows without extent.
+/// Refuses windows without extent, and those that reach further than places are counted.
 pub(super) fn positive<const N: usize>(what: &str, extents: [usize; N]) -> Result<()> {
     if extents.contains(&0) {
         return Err(Error::Value(format!("{what} must be at least 1, got {extents:?}")));
     }
-    Ok(())
+    extents::check_reach(what, &extents)
 }
 
 /// Extents of an operation, which has three axes: the first ones are filled up.
@@ -113,24 +113,71 @@ pub(super) struct Window<const N: usize> {
 }
 
 impl<const N: usize> Window<N> {
+    /// Refuses numbers that no input could make right; the others can be added and multiplied by one another.
+    pub fn validate(&self) -> Result<()> {
+        positive("kernel_size", self.kernel)?;
+        positive("stride", self.stride)?;
+        positive("dilation", self.dilation)?;
+        match self.padding {
+            Padding::Explicit(pads) => extents::check_reach("padding", &pads),
+            Padding::Named(_) => Ok(()),
+        }
+    }
+
     /// Elements from the first that the window covers to the last.
     fn reach(&self, axis: usize) -> usize {
         self.dilation[axis] * (self.kernel[axis] - 1) + 1
     }
 
-    fn geometry(&self, input: [usize; N], output: [usize; N], before: [usize; N]) -> Geometry {
-        Geometry {
+    /// The geometry of windows over an input of so many channels, once every axis with its border and all of
+    /// them together are short enough for kernels, which copy inputs with their borders.
+    fn geometry(
+        &self,
+        name: &str,
+        (channels, input): (usize, [usize; N]),
+        output: [usize; N],
+        before: [usize; N],
+    ) -> Result<Geometry> {
+        let mut geometry = Geometry {
             input: lift(input, 1),
             output: lift(output, 1),
             kernel: lift(self.kernel, 1),
             stride: lift(self.stride, 1),
             padding: lift(before, 0),
             dilation: lift(self.dilation, 1),
+        };
+        let Some(bordered @ [depth, height, width]) = geometry.bordered() else {
+            return Err(Error::Shape(format!(
+                "{name}: extents of {input:?} with the border that windows need and of {output:?} must be at most \
+                 {} each; use less padding or smaller windows",
+                extents::MOST_REACH
+            )));
+        };
+        extents::check(format_args!("{name}: an input with its border"), &[channels, depth, height, width])?;
+        for axis in 0..3 {
+            // A window alone goes nowhere, however long its steps are.
+            geometry.stride[axis] = geometry.stride[axis].min(bordered[axis]);
+        }
+        Ok(geometry)
+    }
+
+    /// Refuses extents that arithmetic with a window's numbers could wrap for.
+    fn check(&self, name: &str, input: [usize; N]) -> Result<()> {
+        self.validate()?;
+        match input.iter().position(|extent| *extent > extents::MOST_REACH) {
+            None => Ok(()),
+            Some(axis) => Err(Error::Shape(format!(
+                "{name}: a {} of {} is too long for a window; {} is the most",
+                axis_name::<N>(axis),
+                input[axis],
+                extents::MOST_REACH
+            ))),
         }
     }
 
-    /// Sliding over an input of these extents.
-    pub fn over(&self, name: &str, input: [usize; N]) -> Result<Geometry> {
+    /// Sliding over an input of so many channels and these extents.
+    pub fn over(&self, name: &str, channels: usize, input: [usize; N]) -> Result<Geometry> {
+        self.check(name, input)?;
         let (mut output, mut before) = ([0; N], [0; N]);
         for axis in 0..N {
             let (reach, stride) = (self.reach(axis), self.stride[axis]);
@@ -155,12 +202,20 @@ impl<const N: usize> Window<N> {
                 )));
             }
         }
-        Ok(self.geometry(input, output, before))
+        self.geometry(name, (channels, input), output, before)
     }
 
     /// Sliding over what a transposed convolution makes of an input of these extents, which is the
-    /// geometry's output.
-    pub fn back_from(&self, name: &str, input: [usize; N], output_padding: [usize; N]) -> Result<Geometry> {
+    /// geometry's output; `channels` are those of what it makes.
+    pub fn back_from(
+        &self,
+        name: &str,
+        channels: usize,
+        input: [usize; N],
+        output_padding: [usize; N],
+    ) -> Result<Geometry> {
+        self.check(name, input)?;
+        extents::check_reach("output_padding", &output_padding)?;
         let (mut output, mut before) = ([0; N], [0; N]);
         for axis in 0..N {
             let (reach, stride) = (self.reach(axis), self.stride[axis]);
@@ -182,7 +237,7 @@ impl<const N: usize> Window<N> {
                 )));
             }
         }
-        Ok(self.geometry(output, input, before))
+        self.geometry(name, (channels, output), input, before)
     }
 
     /// What a transposed convolution with this window needs to make `input` of `output` again, where this
@@ -211,6 +266,103 @@ impl<const N: usize> Window<N> {
         match self.padding {
             Padding::Explicit(pad) => pad[axis],
             Padding::Named(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers near those where something wraps or is limited, and everyday ones.
+    fn number() -> impl Strategy<Value = usize> {
+        let near = (0u32..=63, -2i128..=2).prop_map(|(power, off)| ((1i128 << power) + off).max(0) as usize);
+        prop_oneof![3 => 0usize..9, 1 => near]
+    }
+
+    fn pads() -> impl Strategy<Value = Padding<1>> {
+        prop_oneof![
+            number().prop_map(|pad| Padding::Explicit([pad])),
+            Just(Padding::Named(NamedPadding::Same)),
+            Just(Padding::Named(NamedPadding::Valid)),
+        ]
+    }
+
+    fn windows() -> impl Strategy<Value = Window<1>> {
+        (number(), number(), pads(), number()).prop_map(|(kernel, stride, padding, dilation)| Window {
+            kernel: [kernel],
+            stride: [stride],
+            padding,
+            dilation: [dilation],
+        })
+    }
+
+    /// Output extent and first border, in arithmetic that holds them; `None` where there is no output.
+    fn wide(window: &Window<1>, input: usize, added: Option<usize>) -> Option<(i128, i128)> {
+        let of = |number: usize| number as i128;
+        let ([kernel], [stride], [dilation], input) =
+            (window.kernel.map(of), window.stride.map(of), window.dilation.map(of), of(input));
+        if kernel < 1 || stride < 1 || dilation < 1 {
+            return None;
+        }
+        let reach = dilation * (kernel - 1) + 1;
+        let same = window.padding == Padding::Named(NamedPadding::Same);
+        let pad = of(window.explicit(0));
+        let (output, before) = match (added, same) {
+            (Some(_), true) => (input * stride, (reach - stride).max(0) / 2),
+            (Some(added), false) => ((input - 1) * stride + reach + of(added) - 2 * pad, pad),
+            (None, true) => {
+                let output = (input + stride - 1) / stride;
+                (output, ((output - 1) * stride + reach - input).max(0) / 2)
+            }
+            (None, false) if input + 2 * pad < reach => return None,
+            (None, false) => ((input + 2 * pad - reach) / stride + 1, pad),
+        };
+        (output > 0).then_some((output, before))
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_is_as_wide_arithmetic_has_it_or_refused(window in windows(), input in number(), channels in 1usize..9) {
+            prop_assume!(input > 0);
+            let found = window.over("it", channels, [input]);
+            match (&found, wide(&window, input, None)) {
+                (Ok(found), Some((output, before))) => {
+                    prop_assert_eq!((found.output[2] as i128, found.padding[2] as i128), (output, before));
+                    prop_assert!(found.bordered().is_some());
+                }
+                (Ok(found), None) => prop_assert!(false, "{:?} has an output", found),
+                (Err(_), expected) => {
+                    let most = i128::from(i32::MAX) / 8;
+                    let numbers = [window.kernel[0] as i128 * window.dilation[0] as i128, window.explicit(0) as i128,
+                        input as i128, window.stride[0] as i128];
+                    let large = numbers.iter().any(|number| *number > most);
+                    prop_assert!(large || expected.is_none(), "{:?} is refused", window);
+                }
+            }
+        }
+
+        #[test]
+        fn a_window_backwards_is_as_wide_arithmetic_has_it_or_refused(
+            window in windows(), input in number(), added in number(), channels in 1usize..9,
+        ) {
+            prop_assume!(input > 0);
+            let found = window.back_from("it", channels, [input], [added]);
+            match (&found, wide(&window, input, Some(added))) {
+                (Ok(found), Some((output, before))) => {
+                    prop_assert_eq!((found.input[2] as i128, found.padding[2] as i128), (output, before));
+                    prop_assert!(found.bordered().is_some());
+                }
+                (Ok(found), None) => prop_assert!(false, "{:?} has an output", found),
+                (Err(_), expected) => {
+                    let most = i128::from(i32::MAX) / 8;
+                    let numbers = [window.kernel[0] as i128 * window.dilation[0] as i128, window.explicit(0) as i128,
+                        input as i128 * window.stride[0] as i128, added as i128];
+                    let large = numbers.iter().any(|number| *number > most);
+                    prop_assert!(large || expected.is_none(), "{:?} is refused", window);
+                }
+            }
         }
     }
 }

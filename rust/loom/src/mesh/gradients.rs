@@ -149,7 +149,7 @@ impl Mesh {
             Some(member) => *member,
             None => self.take_gradients_of(layer)?,
         };
-        let mut content = content(network.precision(), &given.gradient);
+        let mut content = content(network.precision(), &given.gradient)?;
         if network.scales_loss() {
             let scale = scale_of(network) as f32;
             content.as_mut_slice::<f32>().iter_mut().for_each(|x| *x *= scale);

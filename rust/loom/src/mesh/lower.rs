@@ -101,7 +101,7 @@ impl<'a> Tick<'a> {
             let kept = b.ring("input", shape, INPUT, 0);
             b.effect(Sum { operands: 1 }, &[held], &[kept]);
         }
-        Ok(b.finish(self.rows, &self.network.rewrites))
+        b.finish(self.rows, &self.network.rewrites)
     }
 
     /// These layers' part of a tick backwards: what each computed is computed again from what it read, the
@@ -157,7 +157,7 @@ impl<'a> Tick<'a> {
             watching.collect_tick(&mut b);
         }
         b.prune();
-        Ok(b.finish(self.rows, &self.network.rewrites))
+        b.finish(self.rows, &self.network.rewrites)
     }
 
     /// Lets a layer compute a tick again from what it had read, with the same random draws.

@@ -43,7 +43,7 @@ use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_row
 use crate::program::Program;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::train::{Watch, WatchPlaces};
-use crate::{Device, Error, Result};
+use crate::{Device, Error, Result, extents};
 use lower::{HELD_INPUT, output_of};
 use run::Compiled;
 use std::collections::{BTreeMap, BTreeSet};
@@ -253,7 +253,7 @@ impl Mesh {
         self.check(network)?;
         network.check_input(&input)?;
         self.check_row_count(&input, "input")?;
-        let content = content(network.precision(), &input);
+        let content = content(network.precision(), &input)?;
         self.ring_mut()?.upload(HELD_INPUT, 0, content.bytes());
         Ok(())
     }
@@ -323,8 +323,8 @@ impl Mesh {
         let shape = [&[self.rows], &ring.shape(output_of(layer))[..]].concat();
         let content = ring.download(output_of(layer), age)?;
         match network.precision() {
-            Precision::Float32 | Precision::Mixed => Tensor::new(shape, content.as_slice::<f32>().to_vec()),
-            Precision::Float64 => Tensor::new(shape, content.as_slice::<f64>().to_vec()),
+            Precision::Float32 | Precision::Mixed => Tensor::new(shape, extents::copied(content.as_slice::<f32>())?),
+            Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
         }
     }
 
@@ -400,11 +400,11 @@ impl Mesh {
 }
 
 /// An array's elements in a network's precision.
-fn content(precision: Precision, array: &TensorView<'_>) -> Buffer {
-    fn of<T: Real>(array: &TensorView<'_>) -> Buffer {
-        let mut content = Buffer::of::<T>(array.elements().len());
+fn content(precision: Precision, array: &TensorView<'_>) -> Result<Buffer> {
+    fn of<T: Real>(array: &TensorView<'_>) -> Result<Buffer> {
+        let mut content = Buffer::of::<T>(array.elements().len())?;
         array.copy_to(content.as_mut_slice::<T>());
-        content
+        Ok(content)
     }
     match precision {
         Precision::Float32 | Precision::Mixed => of::<f32>(array),

@@ -37,13 +37,13 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    fn new(program: Program, parts: Vec<PartOwner>, work: usize, layers: &[usize], rows: usize) -> Self {
+    fn new(program: Program, parts: Vec<PartOwner>, work: usize, layers: &[usize], rows: usize) -> Result<Self> {
         let commits = program.commits_states();
-        let mut run = Run::new(Arc::new(program));
+        let mut run = Run::new(Arc::new(program))?;
         run.rows = rows;
         let parts = parts.into_iter().map(|owner| Part { owner, ..Part::default() }).collect();
         let layers = layers.to_vec();
-        Self { run, parts, work, commits, active: true, fresh: false, outcome: Ok(()), layers }
+        Ok(Self { run, parts, work, commits, active: true, fresh: false, outcome: Ok(()), layers })
     }
 
     fn execute(
@@ -109,7 +109,7 @@ impl Mesh {
         let placed = layers.iter().filter_map(|layer| network.layers().nth(*layer));
         let parameters = placed.filter_map(|placed| Some(network.registry.stores[placed.store?].len()));
         let outputs: usize = layers.iter().map(|layer| self.wiring.shapes[*layer].len()).sum();
-        self.rows * (parameters.sum::<usize>() + outputs)
+        self.rows.saturating_mul(parameters.sum::<usize>() + outputs)
     }
 
     pub(super) fn compile_forward(&self, network: &Network) -> Result<Compiled> {
@@ -121,7 +121,7 @@ impl Mesh {
                     let outputs = layers.iter().map(|layer| output_of(*layer));
                     let parts = outputs.map(|member| PartOwner::Ring { member, age: 0 }).collect();
                     let work = self.work(network, layers);
-                    units.push(Unit::new(tick.forward(layers, false)?, parts, work, layers, self.rows));
+                    units.push(Unit::new(tick.forward(layers, false)?, parts, work, layers, self.rows)?);
                 }
                 Ok(Compiled::Units(units))
             }
@@ -151,7 +151,7 @@ impl Mesh {
                     let placed = layers.first().and_then(|layer| network.layers().nth(*layer));
                     parts.extend(placed.and_then(|placed| placed.store).map(PartOwner::Gradient));
                     let work = 3 * self.work(network, layers);
-                    units.push(Unit::new(tick.backward(layers)?, parts, work, layers, self.rows));
+                    units.push(Unit::new(tick.backward(layers)?, parts, work, layers, self.rows)?);
                 }
                 Ok(Compiled::Units(units))
             }
@@ -272,7 +272,7 @@ impl Mesh {
         count: usize,
         batch_rows: u64,
     ) -> Result<()> {
-        network.registry.prepare_gradients(network.precision().size());
+        network.registry.prepare_gradients(network.precision().size())?;
         let edges: Vec<usize> =
             (0..self.wiring.edges.len()).map(|e| self.lowering(network).edge(e)).collect();
         if let Some(ring) = &mut network.registry.ring {

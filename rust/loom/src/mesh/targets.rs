@@ -81,7 +81,7 @@ impl Tick<'_> {
                 _ => b.settle(held, "target", member, 0),
             }
         }
-        Ok(b.finish(self.rows, &self.network.rewrites))
+        b.finish(self.rows, &self.network.rewrites)
     }
 
     /// Hands a target on from a layer to the one that it had read from, one tick earlier; the output's comes
@@ -114,7 +114,7 @@ impl Tick<'_> {
         };
         b.settle(value, "target", self.targets[layer - 1], 1);
         b.prune();
-        Ok(b.finish(self.rows, &self.network.rewrites))
+        b.finish(self.rows, &self.network.rewrites)
     }
 
     /// The first step of all layers toward layerwise targets, from what they held, and their measures.
@@ -141,7 +141,7 @@ impl Tick<'_> {
         }
         watching.collect_tick(&mut b);
         b.prune();
-        Ok(b.finish(self.rows, &self.network.rewrites))
+        b.finish(self.rows, &self.network.rewrites)
     }
 
     /// A further step of a layer: from what it makes now of what it had read, toward its target.
@@ -158,7 +158,7 @@ impl Tick<'_> {
         let gradient = b.apply(op, &[again.forward.output, target], "local gradient", shape);
         self.contribute(&mut b, learning, layer, &again, gradient)?;
         b.prune();
-        Ok(b.finish(self.rows, &self.network.rewrites))
+        b.finish(self.rows, &self.network.rewrites)
     }
 
     /// The gradient of a local loss: so many times the distance from the target, over the batch.
@@ -225,7 +225,7 @@ impl Mesh {
         let Some((_, member)) = self.aims else {
             return Err(Error::Internal("a mesh has no room for what its output is to be".into()));
         };
-        let content = content(network.precision(), target);
+        let content = content(network.precision(), target)?;
         self.ring_mut()?.upload(member, age, content.bytes());
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Mesh {
             return Err(Error::Internal("layerwise targets were not prepared".into()));
         };
         self.reached = self.reached_ages();
-        network.registry.prepare_gradients(network.precision().size());
+        network.registry.prepare_gradients(network.precision().size())?;
         let mut lessons = self.lessons.take().unwrap_or_default();
         if lessons.first.is_none() {
             let tick = self.lowering(network);

@@ -348,7 +348,7 @@ impl Stepper {
             ..Updates::new(&rule)
         };
         lower_updates(network, &mut b, &updates)?;
-        network.device().run(Arc::new(b.finish(1, &Rewrites::default())))
+        network.device().run(Arc::new(b.finish(1, &Rewrites::default())?))
     }
 
     /// Whether gradients are finite, before anything judges them: where losses are scaled, the scale may
@@ -357,7 +357,7 @@ impl Stepper {
         if self.norm.is_none() || self.revision != network.revision {
             let mut b = Builder::new(network.precision());
             lower_clip(network, &mut b, [true, false], false)?;
-            self.norm = Some(network.device().run(Arc::new(b.finish(1, &Rewrites::default())))?);
+            self.norm = Some(network.device().run(Arc::new(b.finish(1, &Rewrites::default())?))?);
         }
         let Some(run) = &mut self.norm else {
             return Err(Error::Internal("a stepper lost its norm".into()));

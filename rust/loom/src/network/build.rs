@@ -3,12 +3,12 @@
 use super::lower::no_context;
 use super::{Combine, Network, PlacedLayer, State, at_layer};
 use crate::cpu::Cpu;
-use crate::layers::ParameterSpec;
+use crate::layers::{ParameterSpec, output_of};
 use crate::program::LayerPath;
 use crate::random::{Stream, Use};
 use crate::tensor::{Precision, Shape};
 use crate::weights::{Layout, WeightStore};
-use crate::{Error, Result, error};
+use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
 
 /// Extents of what a layer reads and makes.
@@ -66,7 +66,7 @@ impl Network {
                 }
             });
         }
-        let states = self.fresh_states(&shapes);
+        let states = self.fresh_states(&shapes)?;
         let mut old: Vec<Option<WeightStore>> = self.registry.stores.drain(..).map(Some).collect();
         self.registry.stores = stores
             .into_iter()
@@ -107,16 +107,17 @@ impl Network {
     }
 
     /// What every layer keeps: what it has kept so far where that still fits.
-    fn fresh_states(&self, shapes: &[LayerShapes]) -> Vec<Vec<State>> {
+    fn fresh_states(&self, shapes: &[LayerShapes]) -> Result<Vec<Vec<State>>> {
         let of_layer = |(placed, shapes): (&PlacedLayer, &LayerShapes)| {
             let specs = placed.layer.states(&shapes.inputs);
             let held = &self.registry.states[placed.states.clone()];
             let fits =
                 held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec);
             if fits {
-                return held.to_vec();
+                return Ok(held.to_vec());
             }
-            specs.into_iter().map(|spec| State::new(spec, self.precision)).collect()
+            let fresh = specs.into_iter().map(|spec| State::new(spec, self.precision)).collect::<Result<_>>();
+            fresh.map_err(|error| at_layer(placed, error))
         };
         self.layers().zip(shapes).map(of_layer).collect()
     }
@@ -233,7 +234,7 @@ impl Network {
             let mut context = None;
             for (source, link) in self.links_to(number)? {
                 match (&shape, &known[source]) {
-                    (Some(held), Some(linked)) => shape = keep(link.combined_shape(held, linked))?,
+                    (Some(held), Some(linked)) => shape = keep(combined(link, held, linked))?,
                     (Some(_), None) if strict => return Err(link.unknown_source()),
                     _ => {}
                 }
@@ -254,7 +255,7 @@ impl Network {
                 if inputs.is_empty() {
                     continue;
                 }
-                let output = placed.layer.output_shape(&inputs).map_err(|error| at_layer(placed, error));
+                let output = output_of(&*placed.layer, &inputs).map_err(|error| at_layer(placed, error));
                 shape = keep(output)?;
                 if let Some(output) = &shape {
                     shapes.push(LayerShapes { inputs, output: output.clone() });
@@ -296,7 +297,7 @@ impl Network {
         for (index, spec) in specs.iter().enumerate() {
             let (rows, columns) = spec.layout.storage_matrix();
             let stream = Stream::new(self.seed, index as u64, path, Use::Initialize);
-            let mut values = vec![0.0; rows * columns];
+            let mut values = extents::zeros(rows * columns)?;
             spec.initializer.fill(&stream, spec.fan_in, spec.fan_out, rows, columns, &mut values)?;
             store.set_storage(index, &values)?;
         }
@@ -336,6 +337,13 @@ impl Network {
         }
         Ok(())
     }
+}
+
+/// What a link makes of a cell's input.
+fn combined(link: &Link, held: &Shape, linked: &Shape) -> Result<Shape> {
+    let shape = link.combined_shape(held, linked)?;
+    extents::check("what a link makes", &shape)?;
+    Ok(shape)
 }
 
 /// Refuses settings of parameters that a layer does not have.

@@ -198,7 +198,7 @@ impl Network {
         self.lower_forward(&mut b, key.mode)?;
         let readings = readings(&b);
         readings.iter().for_each(|reading| b.pin(reading.input));
-        let mut run = self.device.run(Arc::new(b.finish(capacity, &self.rewrites)))?;
+        let mut run = self.device.run(Arc::new(b.finish(capacity, &self.rewrites)?))?;
         let inputs: Vec<Value> = run.program().ports().layers.iter().map(|(_, layer)| layer.input).collect();
         let looked_at: Vec<Value> =
             inputs.iter().copied().chain(readings.iter().map(|reading| reading.input)).collect();
@@ -206,7 +206,7 @@ impl Network {
         let mut measured: Vec<Measured> = inputs.iter().map(fresh).collect();
         let mut squares: BTreeMap<(usize, Option<usize>), Squares> = BTreeMap::new();
         for start in (0..input.rows()).step_by(batch) {
-            let end = input.rows().min(start + batch);
+            let end = input.rows().min(start.saturating_add(batch));
             run.rows = end - start;
             if let Some(port) = run.program().ports().input {
                 input.slice_rows(start..end).copy_to(run.write::<T>(port));

@@ -6,7 +6,7 @@ use crate::dtype::{DType, Granularity, Packing, Recipe};
 use crate::program::{LayerPath, LayerValues, Run, Value};
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::weights::WeightStore;
-use crate::{Error, Result, error};
+use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
 
 /// A layer's output in figures, over all rows and elements.
@@ -277,7 +277,11 @@ impl Network {
         let store = self.registry.store(store)?;
         let Some(dtype) = store.dtype_of(index) else { return Ok(None) };
         let (packing, bytes, scales) = store.version(dtype, index)?;
-        Ok(Some(PackedParameter { packing, bytes: bytes.to_vec(), scales: scales.to_vec() }))
+        Ok(Some(PackedParameter {
+            packing,
+            bytes: extents::copied(bytes)?,
+            scales: extents::copied(scales)?,
+        }))
     }
 
     /// The names of what a layer keeps beside its parameters, such as running statistics, and of what it
@@ -428,13 +432,13 @@ impl Network {
         match self.precision {
             Precision::Float32 | Precision::Mixed => {
                 let flat =
-                    if zeroed { vec![0.0f32; info.len()] } else { self.gradient_part::<f32>(store, index)? };
-                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
+                    if zeroed { extents::zeros(info.len())? } else { self.gradient_part::<f32>(store, index)? };
+                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat)?)
             }
             Precision::Float64 => {
                 let flat =
-                    if zeroed { vec![0.0f64; info.len()] } else { self.gradient_part::<f64>(store, index)? };
-                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat))
+                    if zeroed { extents::zeros(info.len())? } else { self.gradient_part::<f64>(store, index)? };
+                Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat)?)
             }
         }
     }
@@ -442,7 +446,7 @@ impl Network {
     fn gradient_part<T: Real>(&self, store: usize, index: usize) -> Result<Vec<T>> {
         let info = &self.registry.stores[store].parameters()[index];
         let flat = self.registry.gradient(store)?;
-        Ok(flat.as_slice::<T>()[info.offset..info.offset + info.len()].to_vec())
+        extents::copied(&flat.as_slice::<T>()[info.offset..info.offset + info.len()])
     }
 
     /// What a layer read or made in the newest pass through the network, which
@@ -504,7 +508,8 @@ impl Network {
     ) -> Result<Tensor> {
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
-        let mut elements: Vec<T> = Vec::with_capacity(shape.iter().product());
+        let each = self.output_shape().len();
+        let mut elements: Vec<T> = extents::room(extents::elements("the output", input.rows(), each)?)?;
         self.for_each_output::<T>(input, batch_size, true, |run| {
             if let Some(output) = run.program().ports().output {
                 elements.extend_from_slice(run.read::<T>(output));
@@ -531,7 +536,7 @@ impl Network {
 fn tensor_of<T: Real>(run: &Run, value: Value) -> Result<Tensor> {
     let mut shape = vec![run.rows];
     shape.extend_from_slice(&run.program().value(value).shape);
-    Tensor::new(shape, run.read::<T>(value).to_vec())
+    Tensor::new(shape, extents::copied(run.read::<T>(value))?)
 }
 
 fn statistics<T: Real>(placed: &PlacedLayer, run: &Run, values: &LayerValues) -> LayerStatistics {

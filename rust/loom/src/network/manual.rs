@@ -6,7 +6,7 @@ use crate::cpu::{Access, Real, StepValues};
 use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::train::{Optimizer, count_update, lower_clip, lower_scale, lower_update};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl Network {
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
         let output = match run.program().ports().output {
-            Some(port) => run.read::<T>(port).to_vec(),
+            Some(port) => extents::copied(run.read::<T>(port))?,
             None => Vec::new(),
         };
         self.history = Some(History { key, run, values, pass, states_moved: false });
@@ -191,7 +191,7 @@ impl Network {
     }
 
     fn backward_rows<T: Real>(&mut self, gradient: &TensorView<'_>) -> Result<Tensor> {
-        self.registry.prepare_gradients(size_of::<T>());
+        self.registry.prepare_gradients(size_of::<T>())?;
         // Gradients are scaled only while they are computed: what is there already is so in between, too.
         let scale = self.loss_scale().map_or(1.0, |now| f64::from(now.scale));
         if !self.registry.gradients_zeroed {
@@ -215,9 +215,9 @@ impl Network {
         let mut shape = vec![gradient.rows()];
         shape.extend_from_slice(&self.input_shape);
         let elements = match ports.input_gradient {
-            Some(port) if scale == 1.0 => run.read::<T>(port).to_vec(),
+            Some(port) if scale == 1.0 => extents::copied(run.read::<T>(port))?,
             Some(port) => run.read::<T>(port).iter().map(|g| *g * T::from_f64(1.0 / scale)).collect(),
-            None => vec![T::ZERO; shape.iter().product()],
+            None => extents::zeros(extents::product(&shape))?,
         };
         self.scale_gradients(1.0 / scale)?;
         let state = &mut self.optimizer_state;
@@ -238,7 +238,7 @@ impl Network {
         b.set_phase(Phase::Verdict);
         let port = b.input("factor", Shape::from(2), Kind::Real);
         lower_scale(self, &mut b, port);
-        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())))?;
+        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
         run.rows = 1;
         run.write::<f32>(port).copy_from_slice(&[0.0, factor as f32]);
         let access = Access::Exclusive(&mut self.registry);
@@ -310,7 +310,7 @@ impl Network {
             return Ok(());
         }
         let optimizer = self.optimizer_state.optimizer.clone();
-        self.registry.prepare_moments(optimizer.slots().len(), self.precision.size());
+        self.registry.prepare_moments(optimizer.slots().len(), self.precision.size())?;
         let values = StepValues { rate, ..self.manual_values() };
         self.run_trainer_steps(Phase::Update..=Phase::Commit, &values, |network, b| {
             lower_update(network, b, &optimizer)
@@ -355,7 +355,7 @@ impl Network {
     ) -> Result<Option<f64>> {
         let mut b = Builder::new(self.precision);
         lower(self, &mut b)?;
-        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())))?;
+        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
         let norm = run.program().ports().gradient_norm;
         run.execute(Access::Exclusive(&mut self.registry), phases, values)?;
         run.fetch(norm.as_slice())?;

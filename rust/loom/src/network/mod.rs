@@ -45,7 +45,7 @@ use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
 use crate::tensor::{Precision, Shape};
 use crate::train::{KeptStep, Measures, Notes, OptimizerState};
-use crate::{Device, Error, Result, error};
+use crate::{Device, Error, Result, error, extents};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,10 +159,11 @@ impl Network {
         if input_shape.is_empty() {
             return Err(Error::Value(format!("input_shape {input_shape} has an empty axis")));
         }
-        let cells = grid.iter().try_fold(1usize, |cells, extent| cells.checked_mul(*extent));
-        let Some(cells) = cells.filter(|cells| (1..=1 << 20).contains(cells)) else {
+        extents::check("input_shape", &input_shape)?;
+        let cells = extents::product(&grid);
+        if !(1..=1 << 20).contains(&cells) {
             return Err(Error::Value(format!("grid {} must have 1 to 1,048,576 cells", Shape::from(grid))));
-        };
+        }
         Ok(Self {
             input_shape,
             grid,

@@ -5,7 +5,7 @@ use crate::Device;
 use crate::cpu::{Access, Real, StepValues};
 use crate::program::{Builder, Phase, Program, Run, Value};
 use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -110,7 +110,8 @@ impl Network {
     fn predict_rows<T: Real>(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
-        let mut elements: Vec<T> = Vec::with_capacity(shape.iter().product());
+        let each = self.output_shape().len();
+        let mut elements: Vec<T> = extents::room(extents::elements("the output", input.rows(), each)?)?;
         self.for_each_output::<T>(input, batch_size, false, |run| {
             if let Some(output) = run.program().ports().output {
                 elements.extend_from_slice(run.read::<T>(output));
@@ -138,7 +139,7 @@ impl Network {
         let mode = Mode { training: false, pin_layers, ..Mode::default() };
         let mut start = 0;
         while start < rows {
-            let end = rows.min(start + batch_size);
+            let end = rows.min(start.saturating_add(batch_size));
             let key = ProgramKey { mode, capacity: (end - start).next_power_of_two(), backward: false };
             let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
             run.rows = end - start;
@@ -171,7 +172,7 @@ impl Network {
             b.ports.output_gradient = Some(gradient);
             b.ports.input_gradient = self.lower_backward(&mut b, &lowered, gradient, false, true)?;
         }
-        Ok(b.finish(key.capacity, &self.rewrites))
+        b.finish(key.capacity, &self.rewrites)
     }
 
     /// [`compile`](Network::compile) for sequences of another length than the network's own.

@@ -96,15 +96,15 @@ impl Registry {
     }
 
     /// Makes room for gradients, where there is none yet.
-    pub(crate) fn prepare_gradients(&mut self, element: usize) {
+    pub(crate) fn prepare_gradients(&mut self, element: usize) -> Result<()> {
         let sizes: Vec<usize> = self.stores.iter().map(|store| store.len() * element).collect();
         let fits = self.gradients.len() == sizes.len()
             && self.gradients.iter().zip(&sizes).all(|(buffer, size)| buffer.len_bytes() == *size);
         if !fits {
-            self.gradients = sizes.iter().map(|size| Buffer::zeroed(*size)).collect();
-            self.gradients_zeroed = true;
-            self.forget_device_gradients();
+            self.clear_gradients();
+            self.gradients = sizes.iter().map(|size| Buffer::zeroed(*size)).collect::<Result<_>>()?;
         }
+        Ok(())
     }
 
     /// Forgets all gradients and their memory.
@@ -115,7 +115,7 @@ impl Registry {
     }
 
     /// Makes room for `slots` moments a store, zeroed; those that fit already keep their content.
-    pub(crate) fn prepare_moments(&mut self, slots: usize, element: usize) {
+    pub(crate) fn prepare_moments(&mut self, slots: usize, element: usize) -> Result<()> {
         // How many moments each store has, and of which size.
         let wanted: Vec<(usize, usize)> = self
             .stores
@@ -133,8 +133,9 @@ impl Registry {
         if !fits {
             self.clear_moments();
             let fresh = |(slots, size): &(usize, usize)| (0..*slots).map(|_| Buffer::zeroed(*size)).collect();
-            self.moments = wanted.iter().map(fresh).collect();
+            self.moments = wanted.iter().map(fresh).collect::<Result<_>>()?;
         }
+        Ok(())
     }
 
     /// Forgets all moments.

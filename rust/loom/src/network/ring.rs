@@ -1,7 +1,7 @@
 //! What the layers of a mesh have held at its last ticks: rings of buffers that turn instead of being copied.
 
 use crate::tensor::{Buffer, Precision, Shape};
-use crate::{Device, Result};
+use crate::{Device, Result, extents};
 
 /// One thing that is kept for several ticks, one `shape` a row.
 #[derive(Clone, Debug)]
@@ -73,8 +73,8 @@ impl Ring {
         let number = self.members.len();
         let slots = member.slots;
         debug_assert!(self.turns.is_multiple_of(slots));
+        let bytes = extents::bytes("what a layer holds", self.rows, member.shape.len(), self.element)?;
         self.members.push(member);
-        let bytes = self.bytes(number);
         #[cfg(feature = "gpu")]
         if let Some(memory) = &mut self.on_device {
             let slot = |_| memory.gpu.storage("what a layer held at a tick", bytes as u64);
@@ -83,7 +83,7 @@ impl Ring {
             (0..slots).for_each(|age| self.clear(number, age));
             return Ok(number);
         }
-        self.buffers.push((0..slots).map(|_| Buffer::zeroed(bytes)).collect());
+        self.buffers.push((0..slots).map(|_| Buffer::zeroed(bytes)).collect::<Result<_>>()?);
         Ok(number)
     }
 
@@ -161,7 +161,7 @@ impl Ring {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device) where it is on a GPU that was lost.
     pub(crate) fn download(&self, member: usize, age: usize) -> Result<Buffer> {
-        let mut content = Buffer::zeroed(self.bytes(member));
+        let mut content = Buffer::zeroed(self.bytes(member))?;
         #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
             let allocation = &memory.allocations[member][self.slot(member, age)];

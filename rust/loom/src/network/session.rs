@@ -5,7 +5,7 @@ use super::{Carried, Mode, Network, SessionExtent};
 use crate::cpu::{Access, Real, StepValues};
 use crate::program::{Phase, Run};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 
 /// The most steps that go through the network at once; longer inputs are cut. Powers of two, so
 /// that any length is made of few programs.
@@ -77,7 +77,7 @@ impl Session {
         if !self.device.is_same(&network.device) {
             return Err(Error::State("the network has moved to another device; begin a new session".into()));
         }
-        self.carried.reset();
+        self.carried.reset()?;
         self.position = 0;
         self.epoch = network.registry.epoch();
         self.runs.clear();
@@ -117,7 +117,7 @@ impl Session {
                 input.rows()
             )));
         }
-        if self.position + steps > self.capacity {
+        if steps > self.capacity - self.position {
             return Err(Error::State(format!(
                 "{steps} more steps after {} are more than the session's capacity of {}; begin one with a \
                  larger capacity",
@@ -133,7 +133,7 @@ impl Session {
         let steps = self.check(network, &input)?;
         network.note_pass();
         let width = input.elements().len() / self.rows / steps;
-        let mut all = vec![T::ZERO; input.elements().len()];
+        let mut all = extents::zeros(input.elements().len())?;
         input.copy_to(&mut all);
         let mut output: Vec<T> = Vec::new();
         let mut shape = Vec::new();
@@ -167,7 +167,11 @@ impl Session {
                 if !self.sequences {
                     shape.insert(0, 0);
                 }
-                output = vec![T::ZERO; if shape[0] == 0 { made.len() } else { made.len() / count * steps }];
+                output = extents::zeros(if shape[0] == 0 {
+                    made.len()
+                } else {
+                    extents::elements("the output", steps, made.len() / count)?
+                })?;
             }
             if shape[0] == 0 {
                 output.copy_from_slice(made);

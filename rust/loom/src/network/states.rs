@@ -5,7 +5,7 @@ use crate::cpu::Real;
 use crate::layers::{CarriedSpec, StateSpec};
 use crate::program::LayerPath;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
-use crate::{Device, Error, Result};
+use crate::{Device, Error, Result, extents};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One thing that a layer keeps: saved with the network, moved by no optimizer.
@@ -17,9 +17,9 @@ pub(crate) struct State {
 
 impl State {
     /// As the layer wants it to start.
-    pub(crate) fn new(spec: StateSpec, precision: Precision) -> Self {
-        let content = filled(precision, spec.shape.len(), spec.initial);
-        Self { spec, content }
+    pub(crate) fn new(spec: StateSpec, precision: Precision) -> Result<Self> {
+        let content = filled(precision, spec.shape.len(), spec.initial)?;
+        Ok(Self { spec, content })
     }
 
     /// The content with its extents.
@@ -61,16 +61,18 @@ fn copy_into(buffer: &mut Buffer, values: &TensorView<'_>) {
 
 fn shaped(shape: Vec<usize>, content: &Buffer, precision: Precision) -> Result<Tensor> {
     match precision {
-        Precision::Float32 | Precision::Mixed => Tensor::new(shape, content.as_slice::<f32>().to_vec()),
-        Precision::Float64 => Tensor::new(shape, content.as_slice::<f64>().to_vec()),
+        Precision::Float32 | Precision::Mixed => {
+            Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
+        }
+        Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
     }
 }
 
-fn filled(precision: Precision, len: usize, value: f64) -> Buffer {
-    fn of<T: Real>(len: usize, value: f64) -> Buffer {
-        let mut buffer = Buffer::of::<T>(len);
+fn filled(precision: Precision, len: usize, value: f64) -> Result<Buffer> {
+    fn of<T: Real>(len: usize, value: f64) -> Result<Buffer> {
+        let mut buffer = Buffer::of::<T>(len)?;
         buffer.as_mut_slice::<T>().fill(T::from_f64(value));
-        buffer
+        Ok(buffer)
     }
     match precision {
         Precision::Float32 | Precision::Mixed => of::<f32>(len, value),
@@ -119,6 +121,10 @@ impl Carried {
         precision: Precision,
         device: &Device,
     ) -> Result<Self> {
+        for CarriedSpec { name, shape, .. } in places.iter().map(|place| &place.spec) {
+            extents::check(format_args!("\"{name}\", carried from call to call,"), shape)?;
+            extents::elements(format_args!("\"{name}\", carried from call to call"), rows, shape.len())?;
+        }
         let mut carried = Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             precision,
@@ -136,7 +142,7 @@ impl Carried {
             carried.on_device = Some(DeviceMemory { gpu: gpu.clone(), allocations });
         }
         let _ = device;
-        carried.reset();
+        carried.reset()?;
         Ok(carried)
     }
 
@@ -157,11 +163,16 @@ impl Carried {
     }
 
     /// Forgets everything.
-    pub(crate) fn reset(&mut self) {
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where there is no room for it.
+    pub(crate) fn reset(&mut self) -> Result<()> {
         let fresh = |place: &CarriedPlace| {
             filled(self.precision, place.spec.shape.len() * self.rows, place.spec.initial)
         };
-        self.restore(self.places.iter().map(fresh).collect());
+        let contents = self.places.iter().map(fresh).collect::<Result<_>>()?;
+        self.restore(contents);
+        Ok(())
     }
 
     /// A copy of everything.
@@ -172,7 +183,7 @@ impl Carried {
         #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
             let read = |(place, allocation): (&CarriedPlace, _)| {
-                let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size());
+                let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size())?;
                 crate::gpu::read_back(&memory.gpu, allocation, content.bytes_mut())?;
                 Ok(content)
             };

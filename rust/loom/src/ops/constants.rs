@@ -2,6 +2,7 @@
 
 use crate::cpu::Real;
 use crate::tensor::Precision;
+use crate::{Result, extents};
 
 /// A table of numbers in both precisions.
 #[derive(Debug)]
@@ -12,8 +13,19 @@ pub struct Constants {
 
 impl Constants {
     /// These numbers.
-    pub fn new(numbers: Vec<f64>) -> Self {
-        Self { float32: numbers.iter().map(|x| *x as f32).collect(), float64: numbers }
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::Memory`](crate::Error::Memory) for more of them than
+    /// there may be, or than there is memory for.
+    pub fn new(what: &str, extents: [usize; 2], numbers: impl Iterator<Item = f64>) -> Result<Self> {
+        extents::check(what, &extents)?;
+        let count = extents::product(&extents);
+        let (mut float32, mut float64) = (extents::room(count)?, extents::room(count)?);
+        for number in numbers {
+            float32.push(number as f32);
+            float64.push(number);
+        }
+        Ok(Self { float32, float64 })
     }
 
     /// All of them, in the precision of `T`.

@@ -1,5 +1,7 @@
 //! The extents of a window that slides over signals, images and volumes.
 
+use crate::extents::MOST_REACH;
+
 /// Extents along depth, height and width. Images have a depth of 1, signals a height of 1, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
@@ -27,6 +29,21 @@ impl Geometry {
         padding: [0; 3],
         dilation: [1; 3],
     };
+
+    /// Extents of the input with the border that windows reach into. `None` where one of them, or a number of the
+    /// window, is beyond [`MOST_REACH`], and arithmetic with it could wrap.
+    pub(crate) fn bordered(&self) -> Option<[usize; 3]> {
+        let Self { input, output, kernel, stride, padding, dilation } = *self;
+        let numbers = [input, output, kernel, stride, padding, dilation];
+        if numbers.as_flattened().iter().any(|number| *number > MOST_REACH) {
+            return None;
+        }
+        let bordered = [0, 1, 2].map(|axis| {
+            let last = (output[axis].max(1) - 1) * stride[axis] + (kernel[axis].max(1) - 1) * dilation[axis];
+            (last + 1).max(padding[axis] + input[axis])
+        });
+        bordered.iter().all(|extent| *extent <= MOST_REACH).then_some(bordered)
+    }
 
     /// Elements of a channel of the input and of the output.
     pub fn volumes(&self) -> (usize, usize) {

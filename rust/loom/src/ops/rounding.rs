@@ -48,7 +48,7 @@ pub(super) fn with_operand<T: Real, R>(
     let mut buffer = operand.memory().take();
     if buffer.len_bytes() < size_of_val(elements) {
         drop(std::mem::take(&mut buffer));
-        buffer = Buffer::of::<T>(elements.len());
+        buffer = Buffer::working::<T>(elements.len());
     }
     let rounded = &mut buffer.as_mut_slice::<T>()[..elements.len()];
     let isa = cpu.isa();

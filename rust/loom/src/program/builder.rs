@@ -7,6 +7,7 @@ use super::{
 use crate::dtype::DType;
 use crate::ops::{Direction, Loss, Op, Sum};
 use crate::tensor::{Precision, Shape};
+use crate::{Result, extents};
 use std::collections::{HashMap, HashSet};
 
 /// Lowering target: layers and trainers push operations, the builder keeps track
@@ -405,7 +406,16 @@ impl Builder {
     }
 
     /// Rewrites, plans buffers and closes the program.
-    pub fn finish(mut self, capacity: usize, rewrites: &Rewrites) -> Program {
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::Error::Shape) and [`Error::Memory`](crate::Error::Memory) for a value that is too
+    /// large, by itself or for `capacity` rows: what the program's kernels compute with has passed here.
+    pub fn finish(mut self, capacity: usize, rewrites: &Rewrites) -> Result<Program> {
+        for info in &self.values {
+            extents::check(format_args!("\"{}\"", info.label), &info.shape)?;
+            let rows = if info.per_row { capacity } else { 1 };
+            extents::elements(format_args!("\"{}\"", info.label), rows, info.shape.len())?;
+        }
         // Last in the list as well, so that what they read is still there.
         self.steps.append(&mut self.commits);
         let mut program = Program {
@@ -418,6 +428,6 @@ impl Builder {
         };
         rewrite::apply(&mut program, rewrites);
         plan::assign_buffers(&mut program);
-        program
+        Ok(program)
     }
 }

@@ -1,6 +1,7 @@
 //! The transient memory of one execution of a program.
 
 use super::{Kind, Place, Program, Value};
+use crate::Result;
 use crate::cpu::Real;
 use crate::tensor::Buffer;
 use std::sync::Arc;
@@ -26,9 +27,12 @@ pub struct Run {
 
 impl Run {
     /// Memory for this program at its full capacity, on the CPU.
-    pub fn new(program: Arc<Program>) -> Self {
-        let buffers = program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect();
-        Self {
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) where the system has too little.
+    pub fn new(program: Arc<Program>) -> Result<Self> {
+        let buffers = program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect::<Result<_>>()?;
+        Ok(Self {
             program,
             buffers,
             rows: 0,
@@ -37,7 +41,7 @@ impl Run {
             device_memory: None,
             #[cfg(feature = "gpu")]
             written: Vec::new(),
-        }
+        })
     }
 
     /// The program this run is of.
@@ -134,7 +138,7 @@ mod on_gpu {
             let buffer = self.buffer_of(value);
             let bytes = self.program.buffers[buffer];
             if self.buffers[buffer].len_bytes() < bytes {
-                self.buffers[buffer] = Buffer::zeroed(bytes);
+                self.buffers[buffer] = Buffer::working::<u8>(bytes);
             }
             buffer
         }

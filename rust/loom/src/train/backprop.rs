@@ -614,8 +614,8 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         network.came_without_state = false;
     }
     network.history = None;
-    network.registry.prepare_gradients(element);
-    network.registry.prepare_moments(slots, element);
+    network.registry.prepare_gradients(element)?;
+    network.registry.prepare_moments(slots, element)?;
     let Some(watch) = config.watched() else { return Ok(()) };
     let trained: Vec<usize> = network.trained_stores().map(|(store, _)| store).collect();
     let registry = &network.registry;
@@ -643,6 +643,11 @@ pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Exa
     let classes = examples.target.are_classes_for(&config.loss, output)?;
     let finite = config.on_nonfinite == OnNonFinite::Raise;
     examples.check(network.input_shape(), output, classes, finite)?;
+    // An epoch's order is kept as numbers of 32 bits.
+    if u32::try_from(examples.rows()).is_err() {
+        let rows = examples.rows();
+        return Err(Error::Value(format!("{rows} rows are more than an epoch holds, which is {}", u32::MAX)));
+    }
     network.check_indices(&examples.input)?;
     let options =
         LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };

@@ -61,7 +61,7 @@ fn first_activation<T: Real>(
     let mut b = Builder::new(network.precision());
     let apart = network.registry.carried.is_none();
     network.lower_forward(&mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
-    let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())))?;
+    let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())?))?;
     run.rows = failed.rows;
     if let (Some(to), Some(from)) = (run.program().ports().input, failed.program().ports().input) {
         run.write::<T>(to).copy_from_slice(failed.read::<T>(from));

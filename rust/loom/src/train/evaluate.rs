@@ -76,7 +76,7 @@ impl Evaluator {
         let rows = examples.rows();
         let mut start = 0;
         while start < rows {
-            let end = rows.min(start + batch_size.max(1));
+            let end = rows.min(start.saturating_add(batch_size.max(1)));
             self.batch::<T>(network, &examples.slice_rows(start..end))?;
             start = end;
         }
@@ -144,7 +144,7 @@ impl Evaluator {
         let lowered =
             network.lower_forward(&mut b, Mode { training: false, pin_layers: false, ..Mode::default() })?;
         let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, weighted, false)?;
-        let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)))?;
+        let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)?))?;
         Ok((run, op, classes, weighted))
     }
 

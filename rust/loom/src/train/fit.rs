@@ -236,7 +236,7 @@ impl Epoch {
 
     /// Steps of a whole training.
     pub fn total_steps(&self, config: &TrainingConfig) -> u64 {
-        self.steps() * config.epochs
+        self.steps().saturating_mul(config.epochs)
     }
 
     /// Draws the order of epoch `number`.

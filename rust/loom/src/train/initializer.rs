@@ -2,7 +2,7 @@
 
 use crate::error::unknown;
 use crate::random::Stream;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -262,10 +262,10 @@ impl Initializer {
             }
             Self::Uniform { low, high } => uniform(stream, low, high, out),
             Self::TruncatedNormal { std } => truncated_normal(stream, std, out),
-            Self::Orthogonal { gain } => orthogonal(stream, gain, (rows, columns), 1, out),
+            Self::Orthogonal { gain } => orthogonal(stream, gain, (rows, columns), 1, out)?,
             Self::OrthogonalBlocks { gain, blocks } => {
                 check_blocks(columns, blocks)?;
-                orthogonal(stream, gain, (rows, columns), blocks, out);
+                orthogonal(stream, gain, (rows, columns), blocks, out)?;
             }
             Self::ConstantBlock { value, block, blocks } => {
                 check_blocks(columns, blocks)?;
@@ -319,10 +319,10 @@ fn check_blocks(columns: usize, blocks: usize) -> Result<()> {
 
 /// The orthonormal factor of a matrix of normal draws, its signs such that R has a
 /// positive diagonal, which makes it uniformly distributed; one for each block of columns.
-fn orthogonal(stream: &Stream, gain: f64, (rows, columns): (usize, usize), blocks: usize, out: &mut [f64]) {
+fn orthogonal(stream: &Stream, gain: f64, (rows, columns): (usize, usize), blocks: usize, out: &mut [f64]) -> Result<()> {
     let width = columns / blocks;
     let (tall, wide) = (rows.max(width), rows.min(width));
-    let mut factors = vec![0.0; tall * wide * blocks];
+    let mut factors = extents::zeros(tall * wide * blocks)?;
     stream.fill_normal(&mut factors);
     for (block, factor) in factors.chunks_exact_mut((tall * wide).max(1)).enumerate() {
         orthonormalize(tall, wide, factor);
@@ -333,6 +333,7 @@ fn orthogonal(stream: &Stream, gain: f64, (rows, columns): (usize, usize), block
             }
         }
     }
+    Ok(())
 }
 
 /// Replaces a row-major matrix of `rows` x `columns`, rows >= columns, by the Q of its QR

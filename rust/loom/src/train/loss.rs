@@ -7,7 +7,7 @@ use crate::layers::class_extents;
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Loss, LossFunction, Operation};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -194,14 +194,14 @@ fn run<T: Real>(
     let class_targets = target.are_classes_for(&loss, &shape)?;
     let op = loss_op(loss.0, &shape, class_targets, weight.is_some(), options, true)?;
     target.check_rows(rows, &shape, class_targets)?;
-    let mut elements = vec![T::ZERO; rows * shape.len()];
+    let mut elements = extents::zeros::<T>(output.elements().len())?;
     output.copy_to(&mut elements);
     let mut real_target = Vec::new();
     let mut labels: &[i32] = &[];
     match (class_targets, target) {
         (true, Targets::Classes { labels: given, .. }) => labels = given,
         _ => {
-            real_target = vec![T::ZERO; rows * shape.len()];
+            real_target = extents::zeros(output.elements().len())?;
             target.copy_real(None, &mut real_target);
         }
     }
@@ -213,7 +213,7 @@ fn run<T: Real>(
     let loss_divisor = divisor(&op, rows, labels, &weights);
     let values = StepValues { loss_divisor, ..StepValues::default() };
     let mut row_losses = vec![T::ZERO; rows];
-    let mut gradient = vec![T::ZERO; elements.len()];
+    let mut gradient = extents::zeros::<T>(elements.len())?;
     let mut args = Args::new(Cpu::global()?, rows, &values);
     args.set_read(0, &elements);
     if class_targets {

@@ -77,7 +77,7 @@ pub(super) fn compile(
     // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
     let update = network.rewrites.update && !plan.accumulates && matches!(network.device(), Device::Cpu);
     let rewrites = Rewrites { update, ..network.rewrites };
-    Ok((b.finish(plan.capacity, &rewrites), op))
+    Ok((b.finish(plan.capacity, &rewrites)?, op))
 }
 
 /// Lowers everything that comes after the loss in backpropagation.

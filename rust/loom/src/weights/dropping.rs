@@ -32,13 +32,13 @@ impl WeightStore {
             return Err(misfit());
         }
         let kept = &mut self.kept[index];
-        *kept = Buffer::zeroed(info.len() * self.precision.size());
+        *kept = Buffer::zeroed(info.len() * self.precision.size())?;
         match (self.precision, values.elements()) {
             (Precision::Float32 | Precision::Mixed, Elements::Float32(values)) => {
-                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values));
+                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values)?);
             }
             (Precision::Float64, Elements::Float64(values)) => {
-                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values));
+                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values)?);
             }
             _ => return Err(misfit()),
         }
@@ -75,7 +75,7 @@ impl WeightStore {
         self.refresh(Cpu::global()?)?;
         let keep = |index: usize| match self.versions[index] {
             Some(_) => Ok(Buffer::default()),
-            None => self.float_bytes(Some(index)).map(Buffer::from_slice),
+            None => self.float_bytes(Some(index)).and_then(Buffer::from_slice),
         };
         self.kept = (0..self.parameters.len()).map(keep).collect::<Result<_>>()?;
         self.master = None;
@@ -101,7 +101,7 @@ impl WeightStore {
                     .into(),
             ));
         }
-        let mut master = Buffer::zeroed(self.len * self.precision.size());
+        let mut master = Buffer::zeroed(self.len * self.precision.size())?;
         for index in 0..self.parameters.len() {
             match self.precision {
                 Precision::Float32 | Precision::Mixed => self.unpack_part::<f32>(index, &mut master)?,

@@ -1,6 +1,7 @@
 //! How parameters are laid out inside and outside.
 
 use crate::tensor::Shape;
+use crate::{Result, extents};
 
 /// How a parameter is stored and how the outside sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +66,12 @@ impl Layout {
     }
 
     /// Elements in storage order, put into the outside's order.
-    pub fn to_outside<T: Copy>(&self, stored: &[T]) -> Vec<T> {
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) where there is no memory for them.
+    pub fn to_outside<T: Copy>(&self, stored: &[T]) -> Result<Vec<T>> {
         match self {
-            Layout::Plain(_) | Layout::Table(_) => stored.to_vec(),
+            Layout::Plain(_) | Layout::Table(_) => extents::copied(stored),
             Layout::InputMajor(_) => {
                 let (rows, columns) = self.storage_matrix();
                 transpose(stored, rows, columns)
@@ -76,9 +80,12 @@ impl Layout {
     }
 
     /// Elements in the outside's order, put into storage order.
-    pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Vec<T> {
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) where there is no memory for them.
+    pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Result<Vec<T>> {
         match self {
-            Layout::Plain(_) | Layout::Table(_) => outside.to_vec(),
+            Layout::Plain(_) | Layout::Table(_) => extents::copied(outside),
             Layout::InputMajor(_) => {
                 let (rows, columns) = self.storage_matrix();
                 transpose(outside, columns, rows)
@@ -88,6 +95,8 @@ impl Layout {
 }
 
 /// A (rows, columns) matrix as (columns, rows).
-fn transpose<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Vec<T> {
-    (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
+fn transpose<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Result<Vec<T>> {
+    let mut turned = extents::room(matrix.len())?;
+    turned.extend((0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])));
+    Ok(turned)
 }

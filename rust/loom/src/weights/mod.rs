@@ -15,7 +15,7 @@ pub use versions::{Choice, VersionInfo};
 use crate::cpu::Real;
 use crate::dtype::{DType, Packing};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::borrow::Cow;
 use versions::{Sources, Version};
 
@@ -90,7 +90,7 @@ impl WeightStore {
     /// [`Error::Shape`] for a parameter without elements.
     pub fn new<T: Real>(parameters: &[(impl Into<Cow<'static, str>> + Clone, Layout, bool)]) -> Result<Self> {
         let mut store = Self::described(T::PRECISION, parameters)?;
-        store.master = Some(Buffer::of::<T>(store.len));
+        store.master = Some(Buffer::of::<T>(store.len)?);
         Ok(store)
     }
 
@@ -215,8 +215,9 @@ impl WeightStore {
     pub fn set_storage(&mut self, index: usize, values: &[f64]) -> Result<()> {
         match self.precision {
             Precision::Float32 | Precision::Mixed => {
-                let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
-                self.write_part(index, &values)
+                let mut single = extents::room(values.len())?;
+                single.extend(values.iter().map(|value| *value as f32));
+                self.write_part::<f32>(index, &single)
             }
             Precision::Float64 => self.write_part(index, values),
         }
@@ -274,9 +275,9 @@ impl WeightStore {
 
     fn set_in<T: Real>(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
         let layout = &self.parameters[index].layout;
-        let mut outside = vec![T::ZERO; values.elements().len()];
+        let mut outside = extents::zeros::<T>(values.elements().len())?;
         values.copy_to(&mut outside);
-        let stored = layout.to_storage(&outside);
+        let stored = layout.to_storage(&outside)?;
         self.write_part(index, &stored)
     }
 
@@ -288,10 +289,10 @@ impl WeightStore {
         let layout = &self.parameters[index].layout;
         match self.precision {
             Precision::Float32 | Precision::Mixed => {
-                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?))
+                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?)?)
             }
             Precision::Float64 => {
-                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f64>(index)?))
+                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f64>(index)?)?)
             }
         }
     }

@@ -197,14 +197,14 @@ proptest! {
     fn the_outside_layout_is_kept(out in 1usize..7, rest in 1usize..9, seed in 0u32..99) {
         let layout = Layout::input_major([out, rest]);
         let values: Vec<f32> = (0..out * rest).map(|i| (i as u32 * 7 + seed) as f32).collect();
-        let stored = layout.to_storage(&values);
+        let stored = layout.to_storage(&values).unwrap();
         // Element (o, i) of the outside stands at (i, o) in storage.
         for o in 0..out {
             for i in 0..rest {
                 prop_assert_eq!(stored[i * out + o], values[o * rest + i]);
             }
         }
-        prop_assert_eq!(layout.to_outside(&stored), values);
+        prop_assert_eq!(layout.to_outside(&stored).unwrap(), values);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::cpu::{Cpu, Isa, Real};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
 use crate::random::{Stream, Use, path_within};
 use crate::tensor::{Buffer, Precision, Tensor};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 
 /// The packed form of one parameter.
 #[derive(Clone, Debug)]
@@ -20,11 +20,11 @@ pub(super) struct Version {
 }
 
 impl Version {
-    fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Self {
+    fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Result<Self> {
         let own = info.packing(dtype);
         let packing = own.with(recipe.granularity.unwrap_or(own.granularity));
-        let scales = Buffer::of::<f32>(packing.scale_words());
-        Self { packing, recipe, bytes: Buffer::zeroed(packing.bytes()), scales, epoch: None }
+        let scales = Buffer::of::<f32>(packing.scale_words())?;
+        Ok(Self { packing, recipe, bytes: Buffer::zeroed(packing.bytes())?, scales, epoch: None })
     }
 
     fn is(&self, dtype: DType, recipe: Recipe) -> bool {
@@ -98,14 +98,14 @@ impl WeightStore {
         let (shape, layout) = (info.layout.outside_shape(), &info.layout);
         match self.precision {
             Precision::Float32 | Precision::Mixed => {
-                let mut stored = vec![0.0f32; info.len()];
+                let mut stored = extents::zeros::<f32>(info.len())?;
                 packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored))
+                Tensor::new(shape, layout.to_outside(&stored)?)
             }
             Precision::Float64 => {
-                let mut stored = vec![0.0f64; info.len()];
+                let mut stored = extents::zeros::<f64>(info.len())?;
                 packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored))
+                Tensor::new(shape, layout.to_outside(&stored)?)
             }
         }
     }
@@ -159,7 +159,7 @@ impl WeightStore {
                 Some(known) => known.clone(),
                 None => {
                     self.check_master()?;
-                    let mut version = Version::empty(&self.parameters[index], dtype, recipe);
+                    let mut version = Version::empty(&self.parameters[index], dtype, recipe)?;
                     self.make(None, index, &mut version)?;
                     version
                 }
@@ -188,7 +188,8 @@ impl WeightStore {
         let rule = self.rule(&version.recipe, index);
         let (bytes, scales) = (version.bytes.bytes_mut(), version.scales.as_mut_slice());
         let name = &self.parameters[index].name;
-        dtype::encode_as(&version.packing, &rule, cpu, name, self.part::<T>(index)?, bytes, scales)
+        let master = self.part::<T>(index)?;
+        extents::caught(|| dtype::encode_as(&version.packing, &rule, cpu, name, master, bytes, scales))
     }
 
     /// What encoding a parameter goes by. Draws are keyed by how often the optimizer has moved the master, so
@@ -293,7 +294,7 @@ impl WeightStore {
         (packed, scales): (&[u8], &[f32]),
     ) -> Result<()> {
         let info = &self.parameters[index];
-        let mut version = Version::empty(info, dtype, recipe.into().checked(dtype)?);
+        let mut version = Version::empty(info, dtype, recipe.into().checked(dtype)?)?;
         let own_scales = version.scales.as_mut_slice::<f32>();
         if version.bytes.len_bytes() != packed.len() || own_scales.len() != scales.len() {
             return Err(Error::Serialization(format!(

@@ -170,7 +170,7 @@ impl<'a, T: Element> Block<'a, T> {
         let right_len = if packed { deepest * packed_columns } else { 0 };
         let mut scratch = SCRATCH.take();
         if scratch.len_bytes() < (left_len + right_len) * size_of::<T>() {
-            scratch = Buffer::of::<T>(left_len + right_len);
+            scratch = Buffer::working::<T>(left_len + right_len);
         }
         let (left, right) = scratch.as_mut_slice::<T>()[..left_len + right_len].split_at_mut(left_len);
 

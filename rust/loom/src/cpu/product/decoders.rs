@@ -27,7 +27,7 @@ impl<'a> Bfloat16Panels<'a> {
     /// # Panics
     /// If `data` does not hold k times n elements.
     pub fn new(data: &'a [bf16], k: usize, n: usize) -> Self {
-        assert_eq!(data.len(), k * n, "B does not hold {k} x {n} elements");
+        assert_eq!(data.len(), k.saturating_mul(n), "B does not hold {k} x {n} elements");
         Self { data, depth: k, lanes: n }
     }
 }
@@ -49,7 +49,7 @@ impl<'a, T> Int8Panels<'a, T> {
     /// # Panics
     /// If `data` does not hold k times n elements, or `scale` not n.
     pub fn new(data: &'a [i8], scale: &'a [T], k: usize, n: usize) -> Self {
-        assert_eq!(data.len(), k * n, "B does not hold {k} x {n} elements");
+        assert_eq!(data.len(), k.saturating_mul(n), "B does not hold {k} x {n} elements");
         assert_eq!(scale.len(), n, "there is not one scale for each of {n} columns");
         Self { data, scale, depth: k }
     }

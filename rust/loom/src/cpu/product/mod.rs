@@ -74,7 +74,7 @@ impl<'a, T> Output<'a, T> {
     /// # Panics
     /// If `data` does not hold m times n elements.
     pub fn new(data: &'a mut [T], m: usize, n: usize) -> Self {
-        assert_eq!(data.len(), m * n, "C does not hold {m} x {n} elements");
+        assert_eq!(data.len(), m.saturating_mul(n), "C does not hold {m} x {n} elements");
         Self::strided(data, m, n, n)
     }
 
@@ -84,7 +84,7 @@ impl<'a, T> Output<'a, T> {
     /// If rows overlap, or the last lies beyond the end of `data`.
     pub fn strided(data: &'a mut [T], m: usize, n: usize, row_stride: usize) -> Self {
         assert!(row_stride >= n || m <= 1, "rows of {n} elements overlap at a distance of {row_stride}");
-        let end = if m == 0 { 0 } else { (m - 1) * row_stride + n };
+        let end = if m == 0 { 0 } else { (m - 1).saturating_mul(row_stride).saturating_add(n) };
         assert!(end <= data.len(), "C[{m}, {n}] does not fit {} elements", data.len());
         Self { data: data.as_mut_ptr(), rows: m, columns: n, row_stride, _borrow: PhantomData }
     }

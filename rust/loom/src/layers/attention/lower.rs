@@ -29,6 +29,13 @@ struct Extents {
     head_dim: usize,
 }
 
+impl Extents {
+    /// Features of the keys, and of the values.
+    fn answering(&self) -> usize {
+        self.key_value_heads.saturating_mul(self.head_dim)
+    }
+}
+
 /// Added to the mean square of a head where queries and keys are normalised.
 const EPSILON: f64 = 1e-6;
 
@@ -144,7 +151,7 @@ impl MultiHeadAttention {
     /// Query, key, value and output.
     fn projections(&self, e: &Extents) -> [Projection; 4] {
         let bias = self.bias;
-        let (asking, answering) = (e.heads * e.head_dim, e.key_value_heads * e.head_dim);
+        let (asking, answering) = (e.heads.saturating_mul(e.head_dim), e.answering());
         let of = |name, inputs, outputs| Projection { name, inputs, outputs, bias };
         [
             of("query", e.width, asking),
@@ -154,20 +161,23 @@ impl MultiHeadAttention {
         ]
     }
 
-    fn op(&self, e: &Extents, padding: bool) -> Attention {
+    /// `room` is how many steps there are for keys in a session.
+    fn op(&self, e: &Extents, room: usize, padding: bool) -> Attention {
         let fixed = self.mask.as_ref().map(|mask| {
             Arc::new(FixedMask::new(mask.len(), mask[0].len(), |query, key| mask[query][key] != 0))
         });
         let heads = (e.heads, e.key_value_heads);
         let op = Attention::new((e.time, e.context_time), heads, e.head_dim);
-        Attention { causal: self.causal, window: self.window, fixed, padding, ..op }
+        // A window wider than all there is sees all there is.
+        let window = self.window.map(|window| window.min(e.time.max(e.context_time).max(room)));
+        Attention { causal: self.causal, window, fixed, padding, ..op }
     }
 
     /// The rotation of the queries.
-    fn rotation(&self, e: &Extents, places: usize) -> Option<Rotary> {
-        let rotary = self.rotary?;
+    fn rotation(&self, e: &Extents, places: usize) -> Result<Option<Rotary>> {
+        let Some(rotary) = self.rotary else { return Ok(None) };
         let shape = (e.time, e.heads, e.head_dim);
-        Some(Rotary::new(shape, rotary.base, rotary.scaling, rotary.layout, places))
+        Rotary::new(shape, rotary.base, rotary.scaling, rotary.layout, places).map(Some)
     }
 
     /// Which steps are padding, as far as attention to one's own sequence is concerned.
@@ -218,7 +228,7 @@ impl Layer for MultiHeadAttention {
         }
         let cache = |name: &'static str| CarriedSpec {
             name: name.into(),
-            shape: Shape::from([length, e.key_value_heads * e.head_dim]),
+            shape: Shape::from([length, e.answering()]),
             initial: 0.0,
             in_training: false,
         };
@@ -261,16 +271,16 @@ impl Layer for MultiHeadAttention {
                 mask[0].len()
             )));
         }
-        if let Some(mut rotation) = self.rotation(&e, room) {
+        if let Some(mut rotation) = self.rotation(&e, room)? {
             rotation.positioned = cx.session;
             let (shape, other) = (b.shape(q).clone(), b.shape(k).clone());
             q = b.apply(rotation.clone(), &[q], "q", shape);
             k = b.apply(rotation.of_heads(e.key_value_heads), &[k], "k", other);
         }
         let padding = self.padding(cx)?;
-        let mut op = self.op(&e, padding.is_some());
+        let mut op = self.op(&e, room, padding.is_some());
         if let Some((keys, values)) = caches {
-            let features = e.key_value_heads * e.head_dim;
+            let features = e.answering();
             let append = CacheAppend { time: e.time, capacity: room, features };
             cx.carry(b, append.clone(), &[k], keys);
             cx.carry(b, append, &[v], values);
@@ -306,13 +316,13 @@ impl Layer for MultiHeadAttention {
             return Err(Error::Internal("a product lost its gradient".into()));
         };
         let padding = self.padding(cx)?;
-        let op = Attention { direction: Direction::InputGradient, ..self.op(&e, padding.is_some()) };
+        let op = Attention { direction: Direction::InputGradient, ..self.op(&e, e.time, padding.is_some()) };
         let reads = [QUERIES, KEYS, VALUES, GATHERED, LOGARITHMS].map(|place| saved[place]);
         let reads: Vec<Value> = reads.into_iter().chain([dy]).chain(padding).collect();
         let results = [("dq", QUERIES), ("dk", KEYS), ("dv", VALUES)]
             .map(|(label, place)| (label, b.shape(saved[place]).clone()));
         let [mut dq, mut dk, dv] = b.apply_several(op, &reads, results);
-        if let Some(rotation) = self.rotation(&e, e.time) {
+        if let Some(rotation) = self.rotation(&e, e.time)? {
             let (shape, other) = (b.shape(dq).clone(), b.shape(dk).clone());
             dq = b.apply(rotation.inverse(), &[dq], "dq", shape);
             dk = b.apply(rotation.inverse().of_heads(e.key_value_heads), &[dk], "dk", other);

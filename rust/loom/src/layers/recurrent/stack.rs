@@ -5,6 +5,7 @@ use super::{
 };
 use crate::layers::shape_error;
 use crate::ops::{self, BiasAdd, BiasGradient, Direction, Dropout, Product, Recurrent, Slice};
+use crate::extents;
 use crate::program::{Builder, CellValues, Value};
 use crate::weights::Layout;
 
@@ -46,8 +47,12 @@ impl Stack {
         if self.units == 0 {
             return Err(Error::Value("units must be at least 1".into()));
         }
-        if self.layers == 0 {
-            return Err(Error::Value("layers must be at least 1".into()));
+        if self.layers == 0 || self.layers > extents::MOST_PARTS {
+            return Err(Error::Value(format!(
+                "layers must be from 1 to {}, got {}",
+                extents::MOST_PARTS,
+                self.layers
+            )));
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return Err(Error::Value(format!(
@@ -70,17 +75,17 @@ impl Stack {
 
     /// Elements of the pre-activations of one direction.
     fn gates(&self) -> usize {
-        self.cell.gates() * self.units
+        self.units.saturating_mul(self.cell.gates())
     }
 
     /// Numbers of one layer's state.
     fn state_len(&self) -> usize {
-        self.directions * self.cell.states() * self.units
+        self.units.saturating_mul(self.directions * self.cell.states())
     }
 
     /// Features that layer `layer` of the stack reads.
     fn width(&self, layer: usize, features: usize) -> usize {
-        if layer == 0 { features } else { self.directions * self.units }
+        if layer == 0 { features } else { self.units.saturating_mul(self.directions) }
     }
 
     pub fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
@@ -95,11 +100,11 @@ impl Stack {
             return Err(shape_error(self.kind, "at least one step and one feature", &inputs[0]));
         }
         if let Some(context) = inputs.get(1)
-            && context.len() != self.layers * self.state_len()
+            && context.len() != self.state_len().saturating_mul(self.layers)
         {
             let expected = format!(
                 "a context of {} numbers ({} layers x {} directions x {} states x {} units)",
-                self.layers * self.state_len(),
+                self.state_len().saturating_mul(self.layers),
                 self.layers,
                 self.directions,
                 self.cell.states(),
@@ -111,7 +116,7 @@ impl Stack {
     }
 
     fn output_of(&self, sequences: bool, time: usize) -> Shape {
-        let width = self.directions * self.units;
+        let width = self.units.saturating_mul(self.directions);
         if sequences { Shape::from([time, width]) } else { Shape::from([width]) }
     }
 

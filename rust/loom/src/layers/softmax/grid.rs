@@ -57,8 +57,9 @@ impl Layer for GridSoftmax {
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
         let Self { rows, columns } = self;
-        if input.last() != Some(&(rows * columns)) {
-            let expected = format!("(..., {}), {rows} rows of {columns}", rows * columns);
+        let all = rows.saturating_mul(*columns);
+        if input.last() != Some(&all) {
+            let expected = format!("(..., {all}), {rows} rows of {columns}");
             return Err(shape_error("GridSoftmax", &expected, input));
         }
         Ok(input.clone())

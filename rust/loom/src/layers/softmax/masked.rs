@@ -154,7 +154,7 @@ mod tests {
         let mask = b.input("mask", Shape::from(steps), Kind::Real);
         let cx = Context { mask: Some(mask), ..Context::default() };
         layer.forward(&mut b, &cx, &[x])?;
-        let program = b.finish(1, &Default::default());
+        let program = b.finish(1, &Default::default()).unwrap();
         match &program.steps()[0].op {
             ops::Op::MaskedSoftmax(op) => Ok(op.time),
             op => panic!("{op}"),

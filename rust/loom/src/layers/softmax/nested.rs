@@ -50,11 +50,16 @@ pub struct MixtureSoftmax {
     pub components: usize,
 }
 
+/// The most softmaxes that one shares out: each is an entry of a list.
+const MOST: usize = 1 << 24;
+
 impl Configured for HierarchicalSoftmax {
     fn validate(&self) -> Result<()> {
         let groups = self.groups;
         match &self.leaves {
-            _ if groups == 0 => Err(Error::Value("groups must be at least 1".into())),
+            _ if groups == 0 || groups > MOST => {
+                Err(Error::Value(format!("groups must be from 1 to {MOST}, got {groups}")))
+            }
             Leaves::All(leaves) if *leaves == 0 || leaves % groups != 0 => {
                 Err(Error::Value(format!("leaves must be a multiple of {groups} groups, got {leaves}")))
             }
@@ -101,8 +106,8 @@ impl Configured for AdaptiveSoftmax {
 
 impl Configured for MixtureSoftmax {
     fn validate(&self) -> Result<()> {
-        if self.components == 0 {
-            return Err(Error::Value("components must be at least 1".into()));
+        if self.components == 0 || self.components > MOST {
+            return Err(Error::Value(format!("components must be from 1 to {MOST}, got {}", self.components)));
         }
         Ok(())
     }
@@ -171,6 +176,10 @@ impl Nested for HierarchicalSoftmax {
 
     fn parts(&self, logits: usize) -> std::result::Result<NestedSoftmax, String> {
         let leaves = match &self.leaves {
+            Leaves::All(leaves) if self.groups.saturating_add(*leaves) != logits => {
+                let (groups, inputs) = (self.groups, self.groups.saturating_add(*leaves));
+                return Err(format!("(..., {inputs}), {groups} groups and {leaves} leaves"));
+            }
             Leaves::All(leaves) => vec![leaves / self.groups; self.groups],
             Leaves::Each(leaves) => leaves.clone(),
         };

@@ -108,7 +108,7 @@ impl Attention {
         let first = self.window.map_or(0, |window| (place + 1).saturating_sub(window));
         let last = match (self.causal, self.window) {
             (true, _) => place + 1,
-            (false, Some(window)) => place + window,
+            (false, Some(window)) => place.saturating_add(window),
             (false, None) => present,
         };
         first.min(present)..last.min(present)

@@ -6,7 +6,7 @@ use super::sweep::tasks_worth;
 use super::tiles::{Correlation, Interleave, channel_tile, even, tap_tile};
 use super::window::{Axis, Fill, Frame, Stack, Sweep};
 use crate::cpu::{Cpu, Isa, LANES, Real};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::ops::Range;
 
 /// The most elements of a band of inputs, and of its output gradients: parts of the second-level cache.
@@ -127,7 +127,7 @@ pub(super) fn run<T: Real>(
     let most = tap_tile::<T>(cpu.isa());
     let tile = even(if paired { area } else { terms }, most);
     let parts = if paired { op.outputs.div_ceil(LANES) } else { op.groups * terms.div_ceil(tile) };
-    let work = images * stack.axis.destination * rows * axes[1].destination * op.weights();
+    let work = extents::product(&[images, stack.axis.destination, rows, axes[1].destination, op.weights()]);
     let worth = tasks_worth(work, cpu.pool().threads());
     let shares = worth.div_ceil(chunks).min(parts);
 

@@ -18,7 +18,7 @@ use super::geometry::{Geometry, extents_text};
 use super::rounding::{self, with_operand};
 use super::{Direction, Operation, pointwise::Activation};
 use crate::cpu::{Args, Cpu, Real, View};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::fmt;
 use window::Sweep;
 
@@ -119,6 +119,8 @@ impl Convolution {
                 "{self}: extents must be positive and groups divide the channels"
             )));
         }
+        let [depth, height, width] = self.geometry.bordered().unwrap_or([usize::MAX; 3]);
+        extents::check(format_args!("{self}: an input with its border"), &[self.inputs, depth, height, width])?;
         let expected = [
             rows * self.inputs * self.geometry.volumes().0,
             self.weights(),

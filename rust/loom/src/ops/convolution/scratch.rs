@@ -26,7 +26,7 @@ pub(super) fn lend<T: Pod, R>(
     if buffer.len_bytes() < len * size_of::<T>() {
         // The old one goes first, so that both are never there together.
         drop(std::mem::take(&mut buffer));
-        buffer = Buffer::of::<T>(len);
+        buffer = Buffer::working::<T>(len);
     }
     let result = body(&mut buffer.as_mut_slice::<T>()[..len]);
     memory.set(buffer);

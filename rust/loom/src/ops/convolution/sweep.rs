@@ -10,7 +10,7 @@ use super::weights::{Made, Placed};
 use super::window::{Axis, Fill, Frame, Stack, Sweep, classes};
 use crate::cpu::{Cpu, Isa, LANES, Real};
 use crate::ops::pointwise::Activation;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use std::ops::Range;
 
 /// The most elements of the source that a task copies at once: a part of the second-level cache.
@@ -142,7 +142,8 @@ pub(super) fn run<T: Real>(
     let blocks = images.div_ceil(block);
     let classes = stack.axis.classes * axes[0].classes * axes[1].classes;
     let volume = stack.axis.destination * axes[0].destination * axes[1].destination;
-    let work = images * op.groups * terms * destinations / classes * volume;
+    let all = extents::product(&[images, op.groups, terms, destinations]);
+    let work = (all / classes).saturating_mul(volume);
     let worth = tasks_worth(work, cpu.pool().threads());
     let planes = stack.axis.pixels(0);
     let cuts = if bare { 1 } else { worth.div_ceil(blocks * planes) };

@@ -36,6 +36,11 @@ pub struct NestedSoftmax {
 }
 
 impl NestedSoftmax {
+    /// Classes of all parts.
+    fn leaves(&self) -> usize {
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
+    }
+
     /// Logits of the head.
     fn head(&self) -> usize {
         self.shortlist + self.parts.len()
@@ -43,14 +48,14 @@ impl NestedSoftmax {
 
     /// Extent of x.
     pub fn inputs(&self) -> usize {
-        self.head() + self.parts.iter().sum::<usize>()
+        self.head().saturating_add(self.leaves())
     }
 
     /// Extent of y.
     pub fn outputs(&self) -> usize {
         match self.shared {
             true => self.parts.first().copied().unwrap_or(0),
-            false => self.shortlist + self.parts.iter().sum::<usize>(),
+            false => self.shortlist.saturating_add(self.leaves()),
         }
     }
 

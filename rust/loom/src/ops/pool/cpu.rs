@@ -11,6 +11,7 @@ use crate::{Error, Result};
 impl Operation for Pool {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let geometry = self.geometry;
+        debug_assert!(geometry.bordered().is_some(), "{self}: places beyond what kernels count");
         let (input, output) = geometry.volumes();
         let (isa, pool) = (args.cpu.isa(), args.cpu.pool());
         let count = rows_per_task(input.max(output), PASS);

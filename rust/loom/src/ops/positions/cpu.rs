@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn waves_are_those_of_the_paper() {
-        let op = Positions::sinusoidal(3, 4, 10_000.0, 3);
+        let op = Positions::sinusoidal(3, 4, 10_000.0, 3).unwrap();
         let y = Setting::new(1, &[&[0.0f64; 12]], &[12]).result(&op);
         let expected: Vec<f64> = (0..3)
             .flat_map(|p| {

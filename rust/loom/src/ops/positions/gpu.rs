@@ -53,7 +53,7 @@ mod tests {
             op.positioned = true;
             check(op, &setting);
             check(
-                Positions::sinusoidal(time, width, 10_000.0, places),
+                Positions::sinusoidal(time, width, 10_000.0, places).unwrap(),
                 &Setting::new(rows, &[&x], &[x.len()]),
             );
             let mut setting = Setting::new(rows, &[&x], &[table.len()]);

@@ -6,6 +6,7 @@ mod gpu;
 
 use super::Direction;
 use super::constants::Constants;
+use crate::Result;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,13 +42,16 @@ impl Positions {
 
     /// Adds waves (Vaswani et al. 2017): element 2 i at place p is sin(p base^(-2 i / width)), element
     /// 2 i + 1 the cosine.
-    pub fn sinusoidal(time: usize, width: usize, base: f64, places: usize) -> Self {
+    ///
+    /// # Errors
+    /// As [`extents::check`](crate::extents::check), and where there is no memory for the waves.
+    pub fn sinusoidal(time: usize, width: usize, base: f64, places: usize) -> Result<Self> {
         let wave = |i: usize| {
             let angle = (i / width) as f64 * libm::pow(base, -((i % width / 2 * 2) as f64) / width as f64);
             if (i % width).is_multiple_of(2) { libm::sin(angle) } else { libm::cos(angle) }
         };
-        let table = Constants::new((0..places * width).map(wave).collect());
-        Self { fixed: Some(Arc::new(table)), ..Self::learned(Direction::Forward, time, width, places) }
+        let table = Constants::new("waves", [places, width], (0..places.saturating_mul(width)).map(wave))?;
+        Ok(Self { fixed: Some(Arc::new(table)), ..Self::learned(Direction::Forward, time, width, places) })
     }
 }
 

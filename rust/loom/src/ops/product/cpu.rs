@@ -72,7 +72,7 @@ pub(in crate::ops) fn with_decoded<T: Real, R>(
     // Taken out for the duration, so that a product inside may decode on its own.
     let mut buffer = DECODED.take();
     if buffer.len_bytes() < len * size_of::<T>() {
-        buffer = Buffer::of::<T>(len);
+        buffer = Buffer::working::<T>(len);
     }
     let elements = &mut buffer.as_mut_slice::<T>()[..len];
     packing.decode(isa, weight.bytes, weight.scales, elements);

@@ -45,7 +45,7 @@ impl ProductUpdate {
             // Taken out for the duration; the product has scratch memory of its own.
             let mut buffer = ROWS.take();
             if buffer.len_bytes() < part.len() * size_of::<T>() {
-                buffer = Buffer::of::<T>(part.len());
+                buffer = Buffer::working::<T>(part.len());
             }
             let dw = &mut buffer.as_mut_slice::<T>()[..part.len()];
             // Column `first` of x and the next ones are the rows of its transpose.

@@ -25,7 +25,7 @@ thread_local! {
 /// Elements, from memory that a thread keeps for the purpose.
 fn elements<T: Real>(buffer: &mut Buffer, len: usize) -> &mut [T] {
     if buffer.len_bytes() < len * size_of::<T>() {
-        *buffer = Buffer::of::<T>(len);
+        *buffer = Buffer::working::<T>(len);
     }
     &mut buffer.as_mut_slice::<T>()[..len]
 }

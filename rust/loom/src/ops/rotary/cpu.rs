@@ -89,7 +89,7 @@ mod tests {
         ) {
             let head_dim = 2 * pairs;
             let layout = if half { PairLayout::HalfSplit } else { PairLayout::Interleaved };
-            let mut op = Rotary::new((time, heads, head_dim), base, scaling, layout, 40);
+            let mut op = Rotary::new((time, heads, head_dim), base, scaling, layout, 40).unwrap();
             op.positioned = position > 0;
             let x = numbers::<f64>(1, rows * time * heads * head_dim);
             let mut setting = Setting::new(rows, &[&x], &[x.len()]);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn the_first_place_is_left_as_it_is() {
         let x = numbers::<f32>(2, 12);
-        let op = Rotary::new((1, 2, 6), 10_000.0, 1.0, PairLayout::Interleaved, 1);
+        let op = Rotary::new((1, 2, 6), 10_000.0, 1.0, PairLayout::Interleaved, 1).unwrap();
         assert_bits(
             &Setting::new(1, &[&x], &[12]).result(&op),
             &x.iter().map(|x| x + 0.0).collect::<Vec<_>>(),
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn long_sequences_are_cut_into_tasks() {
         let x = numbers::<f32>(3, 2 * 700 * 32);
-        let op = Rotary::new((700, 1, 32), 10_000.0, 1.0, PairLayout::HalfSplit, 700);
+        let op = Rotary::new((700, 1, 32), 10_000.0, 1.0, PairLayout::HalfSplit, 700).unwrap();
         let y = Setting::new(2, &[&x], &[x.len()]).result(&op);
         let alone = Setting::new(1, &[&x[700 * 32..]], &[x.len() / 2]).result(&op);
         assert_bits(&y[700 * 32..], &alone);

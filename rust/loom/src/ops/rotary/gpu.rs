@@ -42,7 +42,7 @@ mod tests {
         for layout in [PairLayout::Interleaved, PairLayout::HalfSplit] {
             for (rows, time, heads, head_dim) in [(1, 1, 1, 2), (2, 37, 3, 10)] {
                 let x: Vec<f32> = numbers(1, rows * time * heads * head_dim);
-                let mut op = Rotary::new((time, heads, head_dim), 10_000.0, 2.0, layout, 100);
+                let mut op = Rotary::new((time, heads, head_dim), 10_000.0, 2.0, layout, 100).unwrap();
                 let mut setting = Setting::new(rows, &[&x], &[x.len()]);
                 check(op.clone(), &setting);
                 check(op.inverse(), &setting);

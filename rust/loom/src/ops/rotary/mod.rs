@@ -6,6 +6,7 @@ mod gpu;
 
 use super::Direction;
 use super::constants::Constants;
+use crate::{Result, extents};
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,15 +56,15 @@ impl Rotary {
         scaling: f64,
         layout: PairLayout,
         places: usize,
-    ) -> Self {
+    ) -> Result<Self> {
         let pairs = head_dim / 2;
-        let rates: Vec<f64> =
-            (0..pairs).map(|pair| libm::pow(base, -2.0 * pair as f64 / head_dim as f64) / scaling).collect();
+        let mut rates = extents::room(pairs)?;
+        rates.extend((0..pairs).map(|pair| libm::pow(base, -2.0 * pair as f64 / head_dim as f64) / scaling));
         let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
         let numbers =
             (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
-        let table = Arc::new(Constants::new(numbers.collect()));
-        Self {
+        let table = Arc::new(Constants::new("rotations", [places, 2 * pairs], numbers)?);
+        Ok(Self {
             direction: Direction::Forward,
             time,
             heads,
@@ -72,7 +73,7 @@ impl Rotary {
             positioned: false,
             table,
             places,
-        }
+        })
     }
 
     /// The same rotation the other way.

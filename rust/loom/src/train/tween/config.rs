@@ -1,7 +1,7 @@
 //! How a network learns by targets, as plain data.
 
 use crate::train::{DepthScale, Optimizer, TrainingConfig, Watch};
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 
 /// Where a layer's target comes from.
@@ -133,8 +133,9 @@ impl TweenConfig {
     /// [`Error::Value`] naming the setting, what it must be and what it is.
     pub fn validate(&self) -> Result<()> {
         for (name, value) in [("local_steps", self.local_steps), ("feedback steps", self.feedback.steps)] {
-            if value == 0 {
-                return Err(Error::Value(format!("{name} must be at least 1, got 0")));
+            if value == 0 || value > extents::MOST_PARTS {
+                let most = extents::MOST_PARTS;
+                return Err(Error::Value(format!("{name} must be from 1 to {most}, got {value}")));
             }
         }
         let above_zero = [("target_rate", self.target_rate), ("activation_clamp", self.activation_clamp)];

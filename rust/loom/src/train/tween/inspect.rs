@@ -26,12 +26,12 @@ impl Network {
             Precision::Float64 => {
                 let flat =
                     moment.map_or(vec![0.0; info.len()], |moment| moment.as_slice::<f64>()[part].to_vec());
-                Tensor::new(shape, info.layout.to_outside(&flat))
+                Tensor::new(shape, info.layout.to_outside(&flat)?)
             }
             _ => {
                 let flat =
                     moment.map_or(vec![0.0; info.len()], |moment| moment.as_slice::<f32>()[part].to_vec());
-                Tensor::new(shape, info.layout.to_outside(&flat))
+                Tensor::new(shape, info.layout.to_outside(&flat)?)
             }
         }
     }

@@ -65,7 +65,7 @@ impl Network {
         let fits =
             held.len() == specs.len() && held.iter().zip(&specs).all(|(held, spec)| held.spec == *spec);
         if fresh || !fits {
-            self.keep_for_training(specs);
+            self.keep_for_training(specs)?;
             self.set_measure(&places, Header::RateFactor, 1.0);
         }
         self.registry.watch = Some(places);
@@ -73,11 +73,14 @@ impl Network {
     }
 
     /// Makes room for what a training keeps, in place of what one before has kept.
-    pub(crate) fn keep_for_training(&mut self, specs: Vec<StateSpec>) {
+    pub(crate) fn keep_for_training(&mut self, specs: Vec<StateSpec>) -> Result<()> {
         let precision = self.precision;
         self.registry.states.truncate(self.kept_by_layers());
-        self.registry.states.extend(specs.into_iter().map(|spec| State::new(spec, precision)));
+        let fresh: Vec<State> =
+            specs.into_iter().map(|spec| State::new(spec, precision)).collect::<Result<_>>()?;
+        self.registry.states.extend(fresh);
         self.registry.forget_device_states();
+        Ok(())
     }
 
     /// How many of what the registry keeps belong to layers; what trainings keep comes after them.

@@ -163,7 +163,7 @@ impl Scratch {
         let (panel, sums) = (DEPTH.div_ceil(route.per()) * COLUMNS, rows * COLUMNS);
         let words = panel + 2 * sums;
         if self.0.len_bytes() < words * size_of::<i32>() {
-            self.0 = Buffer::of::<i32>(words);
+            self.0 = Buffer::working::<i32>(words);
         }
         let (panel, rest) = self.0.as_mut_slice::<i32>()[..words].split_at_mut(panel);
         let (sums, results) = rest.split_at_mut(sums);

@@ -38,7 +38,7 @@ impl<'a> QuantizedRows<'a> {
         // Each row's scale stands before its codes, so that both are written by the same task.
         let bytes = rows * (stride + 64);
         if memory.len_bytes() < bytes {
-            *memory = Buffer::zeroed(bytes);
+            *memory = Buffer::working::<u8>(bytes);
         }
         let memory = &mut memory.bytes_mut()[..bytes];
         cpu.pool().for_each_chunk(memory, stride + 64, |row, memory| {
@@ -62,7 +62,7 @@ impl<'a> QuantizedRows<'a> {
         let width = route.code_bytes();
         let stride = (depth * width + BEYOND).next_multiple_of(64) + 64;
         if memory.len_bytes() < rows * stride {
-            *memory = Buffer::zeroed(rows * stride);
+            *memory = Buffer::working::<u8>(rows * stride);
         }
         let memory = &mut memory.bytes_mut()[..rows * stride];
         for (row, memory) in memory.chunks_exact_mut(stride).enumerate() {
@@ -90,7 +90,7 @@ impl<'a> QuantizedRows<'a> {
         let width = route.code_bytes();
         let own = (depth * width + BEYOND).next_multiple_of(64) + 64;
         if memory.len_bytes() < rows * own {
-            *memory = Buffer::zeroed(rows * own);
+            *memory = Buffer::working::<u8>(rows * own);
         }
         let memory = &mut memory.bytes_mut()[..rows * own];
         for (row, memory) in memory.chunks_exact_mut(own).enumerate() {

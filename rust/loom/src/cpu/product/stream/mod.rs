@@ -337,7 +337,7 @@ impl<'a> Streamed<'a> {
 /// So many floats of a buffer that only grows.
 fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
     if buffer.len_bytes() < floats * size_of::<f32>() {
-        *buffer = Buffer::of::<f32>(floats);
+        *buffer = Buffer::working::<f32>(floats);
     }
     &mut buffer.as_mut_slice::<f32>()[..floats]
 }

@@ -47,7 +47,7 @@ thread_local! {
 fn with_scratch<T: Real>(elements: usize, then: impl FnOnce(&mut [T])) {
     let mut scratch = SCRATCH.take();
     if scratch.len_bytes() < elements * size_of::<T>() {
-        scratch = Buffer::of::<T>(elements);
+        scratch = Buffer::working::<T>(elements);
     }
     then(&mut scratch.as_mut_slice::<T>()[..elements]);
     SCRATCH.set(scratch);
