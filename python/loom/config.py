@@ -50,8 +50,11 @@ class TrainingConfig(Plain):
             come from an iterable keep their order.
         verbose: Whether progress is shown.
         track_perf: Whether the duration of every step is recorded.
-        on_nonfinite: What a loss or gradient that is not finite does: "raise"
-            stops with an error, "skip" leaves that step out. In mixed precision on a
+        on_nonfinite: What becomes of a step whose loss or gradient is not finite, or
+            that would leave anything so, be it a weight, an optimizer's moment, a
+            layer's state, or a weight beyond what its packed type holds: "raise"
+            stops with an error, "skip" leaves the step out, and either way all is as
+            it was before it. In mixed precision on a
             GPU it is left out in any case while the loss scale may be the reason.
         validation_split: The share of the samples, the last ones, held out for
             validation, where none is given.

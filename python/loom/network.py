@@ -501,6 +501,8 @@ class Network(Morphing, ManualLoop):
 
         Raises:
             FileError: The file cannot be written.
+            NonFiniteError: A weight or a layer's state is infinite or NaN, which
+                `loom.load` would refuse; an older file stays as it is.
         """
         training = flag("save", "optimizer", optimizer)
         if training and self._take_notes is not None:

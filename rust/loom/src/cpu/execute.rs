@@ -217,7 +217,8 @@ fn stored_buffer<'a>(place: Place, access: &'a mut Access<'_>) -> Result<&'a mut
     }
 }
 
-fn resolve<'a, T: Real>(
+/// An operand's bytes, wherever they are.
+pub(crate) fn resolve<'a, T: Real>(
     program: &Program,
     value: Value,
     run: &'a Run,

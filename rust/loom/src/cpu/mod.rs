@@ -13,6 +13,7 @@ pub mod simd;
 
 pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
 pub use context::Cpu;
+pub(crate) use execute::resolve;
 pub use execute::{Access, Part, PartOwner, execute};
 pub use float_control::FloatControl;
 pub use isa::{Isa, Level};

@@ -255,6 +255,37 @@ impl DType {
         self.row().kind == Kind::Block
     }
 
+    /// The largest magnitude that can be packed.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn most_held(self) -> f32 {
+        const ELEMENTS: usize = 32;
+        let packing = Packing::new(self, ELEMENTS, 1);
+        let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
+        let mut holds = |bits: u32| {
+            let most = f32::from_bits(bits);
+            // Both signs, for types that are packed by their range.
+            let data: Vec<f32> = (0..ELEMENTS).map(|i| if i % 2 == 0 { most } else { -most }).collect();
+            packing.encode_by(&Rule::default(), None, &data, &mut bytes, &mut scales).is_ok()
+        };
+        let (mut held, mut refused) = (0, f32::INFINITY.to_bits());
+        while refused - held > 1 {
+            let middle = held + (refused - held) / 2;
+            if holds(middle) { held = middle } else { refused = middle }
+        }
+        f32::from_bits(held)
+    }
+
+    /// A magnitude up to which any numbers can be packed: all but the largest of what the type holds.
+    pub(crate) fn surely_held(self) -> f64 {
+        match self {
+            DType::Float16 => 65504.0,
+            // Scales of blocks may be in binary16.
+            _ if self.is_block_format() => 65504.0,
+            // Scales are in single precision, and a range is twice as wide as its numbers are large.
+            _ => f64::from(f32::MAX) / 16.0,
+        }
+    }
+
     /// The granularity that is asked for, or the type's own.
     ///
     /// # Errors

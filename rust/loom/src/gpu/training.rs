@@ -107,6 +107,9 @@ pub(crate) struct Outcome {
     pub left_out: bool,
     /// Whether it was left out for the sake of the loss scale, which was halved; no error.
     pub overflowed: bool,
+    /// What a look ahead at its updates has found, where it was left out for that: of a result of
+    /// [`Foresight`](crate::ops::Foresight).
+    pub refused: Option<u32>,
     /// Whether it exploded, and so was left out.
     pub exploded: bool,
     /// Whether the update before it was taken back for that.
@@ -201,7 +204,7 @@ pub(crate) fn train_frame(
         };
         let stored = Stored { registry, carried: registry.carried.as_ref() };
         let mut list = |phases| memory.dispatches(program, stored, &mut mirror, rows, true, phases);
-        let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::Update..=Phase::Commit)?);
+        let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));
     }
@@ -234,7 +237,8 @@ pub(crate) fn train_frame(
         norm: f32::from_bits(words[1]),
         left_out: words[2] != 0,
         overflowed: words[2] == 2,
-        exploded: words[2] >= 3,
+        refused: (words[2] % 8 == 5).then_some(words[2] / 8),
+        exploded: words[2] == 3 || words[2] == 4,
         taken_back: words[2] == 4,
         scale: f32::from_bits(words[3]),
     });
@@ -279,6 +283,25 @@ fn record_verdict(
                 None => "1.0".into(),
             },
         )
+        .section(
+            "FORESEEN",
+            match ports.foreseen {
+                Some(_) => format!(
+                    "@group(0) @binding({}) var<storage, read> foreseen: array<f32>;",
+                    4 + usize::from(measures.is_some())
+                ),
+                None => String::new(),
+            },
+        )
+        // Where the measures judge steps, they have been told.
+        .section(
+            "REFUSED",
+            match ports.foreseen {
+                Some(_) if measures.is_none() => "u32(foreseen[0])",
+                Some(_) => "u32(foreseen[0]) * 0u",
+                None => "0u",
+            },
+        )
         .kernel("verdict");
     let mut operands = vec![
         Bind::Read(losses),
@@ -287,6 +310,9 @@ fn record_verdict(
         Bind::Write(outcomes.clone()),
     ];
     operands.extend(measures.cloned().map(Bind::Read));
+    if let Some(foreseen) = ports.foreseen {
+        operands.push(Bind::Read(memory.value(program, foreseen, rows)?));
+    }
     recorder.dispatch(&kernel, &operands, &[rows as u32, u32::from(halts)], 1)
 }
 

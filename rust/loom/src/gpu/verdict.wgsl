@@ -6,6 +6,7 @@
 @group(0) @binding(2) var<storage, read_write> control: Control;
 @group(0) @binding(3) var<storage, read_write> outcomes: array<vec4<u32>>;
 #{MEASURES}
+#{FORESEEN}
 
 struct Constants {
     step: u32,
@@ -45,7 +46,9 @@ fn main(@builtin(local_invocation_index) thread: u32) {
         if JUDGED {
             finite = true;
         }
-        let left_out = !finite || control.halted != 0u || action != 1.0;
+        // What the updates would make of finite gradients is no fault of the scale.
+        let refused = #{REFUSED};
+        let left_out = !finite || refused != 0u || control.halted != 0u || action != 1.0;
         control.goes_back = select(0u, 1u, action == 2.0);
         var overflowed = false;
         if SCALED && control.halted == 0u {
@@ -54,7 +57,7 @@ fn main(@builtin(local_invocation_index) thread: u32) {
                 control.scale *= 0.5;
                 control.good_steps = 0u;
             }
-            if finite {
+            if finite && refused == 0u {
                 control.good_steps += 1u;
                 if control.good_steps >= GROWTH_STEPS {
                     control.good_steps = 0u;
@@ -68,11 +71,14 @@ fn main(@builtin(local_invocation_index) thread: u32) {
         }
         // The update before is none any more.
         control.skipped += control.goes_back;
-        if !finite && !overflowed && constants.halts != 0u && control.halted == 0u {
+        if (!finite || refused != 0u) && !overflowed && constants.halts != 0u && control.halted == 0u {
             control.halted = 1u;
             control.halted_step = constants.step;
         }
         var what = select(select(0u, 1u, left_out), 2u, overflowed);
+        if refused != 0u && finite && (control.halted == 0u || control.halted_step == constants.step) {
+            what = 8u * refused + 5u;
+        }
         if action != 1.0 {
             what = 3u + control.goes_back;
         }

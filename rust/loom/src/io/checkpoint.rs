@@ -71,7 +71,8 @@ impl Network {
     /// Saves the network: to a temporary file, synced and renamed, so that an older file survives a failure.
     ///
     /// # Errors
-    /// [`Error::Io`] where the system refuses; whatever [`build`](Network::build) refuses.
+    /// [`Error::Io`] where the system refuses; [`Error::NonFinite`] naming what is infinite or NaN, which
+    /// [`load`](Network::load) would refuse; whatever [`build`](Network::build) refuses.
     pub fn save(&mut self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
         let bytes = self.to_bytes(options)?;
         atomic::write(path.as_ref(), &bytes)
@@ -95,7 +96,7 @@ impl Network {
     /// The bytes that [`save`](Network::save) writes.
     ///
     /// # Errors
-    /// Whatever [`build`](Network::build) refuses.
+    /// [`Error::NonFinite`] as [`save`](Network::save); whatever [`build`](Network::build) refuses.
     pub fn to_bytes(&mut self, options: SaveOptions) -> Result<Vec<u8>> {
         self.bytes_with(options, None)
     }
@@ -104,6 +105,7 @@ impl Network {
     pub(crate) fn bytes_with(&mut self, options: SaveOptions, extra: Option<Extra>) -> Result<Vec<u8>> {
         self.build()?;
         self.synchronize()?;
+        self.check_content()?;
         let mut entries: Vec<(String, Entry)> = Vec::new();
         for placed in self.layers() {
             for number in placed.states.clone() {
@@ -131,7 +133,10 @@ impl Network {
             ("loom.config".into(), self.to_json()?),
         ]);
         if options.optimizer {
-            let state = serde_json::to_string(&self.optimizer_state).map_err(unwritable)?;
+            // JSON knows no infinity; the mean of an epoch that has come to it is lost in any case.
+            let loss_sum = self.optimizer_state.loss_sum.clamp(f64::MIN, f64::MAX);
+            let state = OptimizerState { loss_sum, ..self.optimizer_state.clone() };
+            let state = serde_json::to_string(&state).map_err(unwritable)?;
             metadata.insert("loom.training".into(), state);
             let watched = self.collect_training(&mut entries)?;
             metadata.insert("loom.watched".into(), serde_json::to_string(&watched).map_err(unwritable)?);
@@ -273,6 +278,7 @@ impl Network {
             network.restore_moments(&tensors, state)?;
             network.restore_notes(&tensors, &metadata)?;
         }
+        network.check_content().map_err(damaged)?;
         Ok(network)
     }
 
@@ -379,6 +385,7 @@ impl Network {
             }
         }
         self.restore_feedback_moments(tensors)?;
+        self.registry.reach.clear();
         self.optimizer_state = state;
         Ok(())
     }

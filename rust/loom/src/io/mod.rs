@@ -3,6 +3,7 @@
 mod atomic;
 mod calibrated;
 mod checkpoint;
+mod content;
 mod extra;
 mod watched;
 

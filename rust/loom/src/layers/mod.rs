@@ -12,6 +12,8 @@ mod context;
 mod convolution;
 mod convolution_transpose;
 mod dense;
+#[cfg(test)]
+mod diverging;
 mod dropout;
 mod embedding;
 mod feedback;

@@ -5,8 +5,9 @@ use super::gradients::scale_of;
 use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
 use crate::cpu::{Access, Cpu, Part, PartOwner, StepValues, execute};
 use crate::network::{Network, Registry};
-use crate::program::{Phase, Program, Run};
+use crate::program::{LayerPath, Phase, Program, Run};
 use crate::tensor::Precision;
+use crate::train::{Fault, StateCopies, odd_state};
 use crate::{Device, Error, Result};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -205,14 +206,25 @@ impl Mesh {
             Compiled::Whole(run) => {
                 /// Ticks of one frame.
                 const MOST_TICKS: usize = 256;
-                let last = if run.program().commits_states() { Phase::Commit } else { Phase::Forward };
+                let last = if run.program().commits_states() { Phase::States } else { Phase::Forward };
                 let mut left = count;
                 while left > 0 {
                     let part = left.min(MOST_TICKS);
                     let ticks: Vec<crate::gpu::FrameTick> = (self.tick + 1..=self.tick + part as u64)
                         .map(|tick| crate::gpu::FrameTick { clock: tick, values: self.values(network, tick) })
                         .collect();
-                    run_frame(run, self.rows, network, Phase::Forward..=last, &ticks)?;
+                    let (rows, phases) = (self.rows, Phase::Forward..=last);
+                    if last == Phase::States {
+                        // None of these ticks counts where one has made something infinite.
+                        let program = run.program().clone();
+                        let work = |network: &mut Network| run_frame(run, rows, network, phases, &ticks);
+                        if let Some((path, what)) = network.keep_on_device(&program, work)? {
+                            let layer = network.describe_at(path.as_ref());
+                            return Err(Fault { layer, what }.error_of_call());
+                        }
+                    } else {
+                        run_frame(run, rows, network, phases, &ticks)?;
+                    }
                     self.count_ticks(part);
                     left -= part;
                 }
@@ -235,8 +247,11 @@ impl Mesh {
             }
         }
         self.run_units(registry, units, &(Phase::Forward..=Phase::Forward), &values)?;
-        for unit in units.iter_mut().filter(|unit| unit.commits) {
-            unit.run.execute(Access::Exclusive(registry), Phase::Commit..=Phase::Commit, &values)?;
+        let mut copies = std::mem::take(&mut registry.copies);
+        let fault = take_on_states(registry, units, &mut copies, &values);
+        network.registry.copies = copies;
+        if let Some((path, what)) = fault? {
+            return Err(Fault { layer: network.describe_at(path.as_ref()), what }.error_of_call());
         }
         self.count_ticks(1);
         Ok(())
@@ -444,4 +459,25 @@ fn run_frame(
         }
         None => Err(Error::Internal("a mesh's program is not on its device".into())),
     }
+}
+
+/// Has what the layers of all units keep take on a tick's; where anything of it is not finite, all is put
+/// back, and what it was is told.
+fn take_on_states(
+    registry: &mut Registry,
+    units: &mut [Unit],
+    copies: &mut StateCopies,
+    values: &StepValues,
+) -> Result<Option<(Option<LayerPath>, String)>> {
+    copies.clear();
+    for unit in units.iter_mut().filter(|unit| unit.commits) {
+        let program = unit.run.program().clone();
+        copies.add(registry, &program);
+        unit.run.execute(Access::Exclusive(registry), Phase::States..=Phase::States, values)?;
+        if let Some(odd) = odd_state(registry, &program) {
+            copies.put_back(registry);
+            return Ok(Some(odd));
+        }
+    }
+    Ok(None)
 }

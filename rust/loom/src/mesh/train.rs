@@ -10,8 +10,8 @@ use crate::ops::measure::{Action, LinkBudget};
 use crate::program::{Builder, Kind, Phase, Rewrites, Run};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
-    LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update, loss_and_gradient,
-    lower_clip, lower_updates, prepare_state,
+    Fault, LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update,
+    loss_and_gradient, lower_clip, lower_foresight, lower_updates, prepare_state,
 };
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -263,11 +263,18 @@ impl Stepper {
         if !norm.is_finite() && !recovers {
             return self.leave_out(network, "the gradient norm");
         }
-        let action = if recovers { network.judged_action()? } else { Action::Apply };
-        let last = if action == Action::Apply { Phase::Commit } else { Phase::Update };
-        run.execute(Access::Exclusive(&mut network.registry), Phase::Update..=last, &values)?;
-        if action == Action::Apply {
-            self.step_again(network, mesh, &values, batch_rows)?;
+        let mut action = if recovers { network.judged_action()? } else { Action::Apply };
+        let fault = match action {
+            Action::Apply => self.land(network, mesh, &values, batch_rows)?,
+            _ => None,
+        };
+        if let Some(fault) = &fault {
+            let rule = self.config.training.watched().and_then(|watch| watch.explosion);
+            let Some(rule) = rule else { return self.refuse(network, fault) };
+            action = network.judge_again(&rule)?;
+        }
+        if let Some(run) = self.update.as_mut().filter(|_| action != Action::Apply) {
+            run.execute(Access::Exclusive(&mut network.registry), Phase::Update..=Phase::Update, &values)?;
         }
         network.zero_gradients();
         let exploded = action != Action::Apply;
@@ -285,6 +292,42 @@ impl Stepper {
             let kept = network.kept_measures()?;
             network.measures.note(watch, loss, &kept, exploded);
         }
+        Ok(())
+    }
+
+    /// Takes all local steps of an update, or none.
+    fn land(
+        &mut self,
+        network: &mut Network,
+        mesh: &mut Mesh,
+        values: &StepValues,
+        batch_rows: u64,
+    ) -> Result<Option<Fault>> {
+        let Some(mut run) = self.update.take() else {
+            return Err(Error::Internal("a stepper lost its update".into()));
+        };
+        let program = run.program().clone();
+        let landed = match self.local_steps() {
+            1 => network.land(&mut run, values),
+            _ => network.land_carefully(&program, |network| {
+                let access = Access::Exclusive(&mut network.registry);
+                run.execute(access, Phase::Update..=Phase::Commit, values)?;
+                self.step_again(network, mesh, values, batch_rows)
+            }),
+        };
+        self.update = Some(run);
+        landed
+    }
+
+    /// Leaves an update out that could not land, or says why.
+    fn refuse(&mut self, network: &mut Network, fault: &Fault) -> Result<()> {
+        network.zero_gradients();
+        let step = network.optimizer_state.step;
+        if self.config.training.on_nonfinite == OnNonFinite::Raise {
+            return Err(fault.error(step));
+        }
+        network.optimizer_state.step += 1;
+        self.result.skipped_updates += 1;
         Ok(())
     }
 
@@ -347,6 +390,9 @@ impl Stepper {
             only,
             ..Updates::new(&rule)
         };
+        if number == 0 {
+            lower_foresight(network, &mut b, &updates)?;
+        }
         lower_updates(network, &mut b, &updates)?;
         network.device().run(Arc::new(b.finish(1, &Rewrites::default())?))
     }

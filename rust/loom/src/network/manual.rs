@@ -5,7 +5,9 @@ use super::{Mode, Network};
 use crate::cpu::{Access, Real, StepValues};
 use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
-use crate::train::{Optimizer, count_update, lower_clip, lower_scale, lower_update};
+use crate::train::{
+    Optimizer, Updates, count_update, lower_clip, lower_foresight, lower_scale, lower_update,
+};
 use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -118,13 +120,13 @@ impl Network {
         let values = self.manual_values();
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        // Running statistics see every training pass, as elsewhere.
+        if let Some(fault) = self.take_on_states(&mut run, &values)? {
+            return Err(fault.error_of_call());
+        }
         let pass = self.note_pass();
         if training {
             self.optimizer_state.forwards += 1;
-        }
-        if run.program().commits_states() {
-            // Running statistics see every training pass, as elsewhere.
-            run.execute(Access::Exclusive(&mut self.registry), Phase::Commit..=Phase::Commit, &values)?;
         }
         // Whatever may be looked at until the next pass.
         let ports = run.program().ports();
@@ -289,8 +291,8 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Value`] for a rate that is negative or not finite, [`Error::State`] without
-    /// gradients or where a master was dropped, [`Error::NonFinite`] for such gradients where the loss
-    /// scale is at its lowest.
+    /// gradients or where a master was dropped, [`Error::NonFinite`] where anything would become infinite
+    /// or NaN: weights, moments and packed versions are then as before, and the gradients are still there.
     pub fn apply_gradients(&mut self, rate: f64) -> Result<()> {
         if !(rate.is_finite() && rate >= 0.0) {
             return Err(Error::Value(format!("the learning rate must be finite and at least 0, got {rate}")));
@@ -312,9 +314,15 @@ impl Network {
         let optimizer = self.optimizer_state.optimizer.clone();
         self.registry.prepare_moments(optimizer.slots().len(), self.precision.size())?;
         let values = StepValues { rate, ..self.manual_values() };
-        self.run_trainer_steps(Phase::Update..=Phase::Commit, &values, |network, b| {
-            lower_update(network, b, &optimizer)
-        })?;
+        let mut b = Builder::new(self.precision);
+        lower_foresight(self, &mut b, &Updates::new(&optimizer))?;
+        lower_update(self, &mut b, &optimizer)?;
+        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())))?;
+        run.rows = 1;
+        run.execute(Access::Exclusive(&mut self.registry), Phase::Verdict..=Phase::Verdict, &values)?;
+        if let Some(fault) = self.land(&mut run, &values)? {
+            return Err(fault.error_of_update());
+        }
         self.registry.gradients_zeroed = true;
         count_update(self);
         Ok(())

@@ -34,6 +34,7 @@ pub(crate) use numerics::{Chosen, LayerNumerics};
 pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
 pub(crate) use predict::{check_finite, check_rows};
+pub(crate) use registry::StatesBefore;
 pub use registry::Registry;
 pub(crate) use ring::{Member, Ring};
 pub use session::Session;

@@ -7,7 +7,7 @@ use crate::Device;
 use crate::Result;
 use crate::program::ParameterRef;
 use crate::tensor::Buffer;
-use crate::train::{FeedbackKind, FeedbackMap, WatchPlaces};
+use crate::train::{FeedbackKind, FeedbackMap, KnownReach, StateCopies, WatchPlaces};
 use crate::weights::WeightStore;
 use std::borrow::Cow;
 
@@ -38,6 +38,10 @@ pub struct Registry {
     pub(crate) carried: Option<Carried>,
     /// What a mesh has held at its last ticks, while one of its programs runs.
     pub(crate) ring: Option<Ring>,
+    /// Bounds of masters and moments, of the stores whose last update has left such.
+    pub(crate) reach: Vec<Option<KnownReach>>,
+    /// What layers kept and carried before the newest step.
+    pub(crate) copies: StateCopies,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
     /// The copies on a GPU, where the network is on one.
@@ -134,6 +138,7 @@ impl Registry {
             self.clear_moments();
             let fresh = |(slots, size): &(usize, usize)| (0..*slots).map(|_| Buffer::zeroed(*size)).collect();
             self.moments = wanted.iter().map(fresh).collect::<Result<_>>()?;
+            self.reach.clear();
         }
         Ok(())
     }
@@ -141,6 +146,7 @@ impl Registry {
     /// Forgets all moments.
     pub(crate) fn clear_moments(&mut self) {
         self.moments.clear();
+        self.reach.clear();
         self.forget_device_moments();
     }
 }
@@ -152,7 +158,7 @@ impl Registry {
 
     fn forget_device_gradients(&mut self) {}
 
-    fn forget_device_moments(&mut self) {}
+    pub(crate) fn forget_device_moments(&mut self) {}
 
     pub(crate) fn forget_device_states(&mut self) {}
 
@@ -216,7 +222,8 @@ mod mirrored {
             }
         }
 
-        pub(super) fn forget_device_moments(&mut self) {
+        /// The host has changed moments.
+        pub(crate) fn forget_device_moments(&mut self) {
             if let Some(mirror) = self.mirror_mut() {
                 mirror.forget_moments();
             }

@@ -146,6 +146,11 @@ impl Carried {
         Ok(carried)
     }
 
+    /// The name of what is carried under this number.
+    pub(crate) fn name(&self, number: usize) -> Option<&str> {
+        self.places.get(number).map(|place| &*place.spec.name)
+    }
+
     /// A number that no other memory has.
     #[cfg(feature = "gpu")]
     pub(crate) fn id(&self) -> u64 {

@@ -16,6 +16,7 @@ pub mod distance;
 pub mod dropout;
 pub mod encode;
 pub mod entmax;
+pub mod foresee;
 pub mod gate;
 pub mod gather;
 mod geometry;
@@ -62,6 +63,7 @@ pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use entmax::Entmax;
+pub use foresee::{Foresee, Foresight};
 pub use gate::Gate;
 pub use gather::Gather;
 pub use geometry::Geometry;
@@ -214,6 +216,8 @@ operations!(
     ScaleGradient,
     ClampGradient,
     Update,
+    Foresee,
+    Foresight,
     Encode,
     Decode,
     Custom,

@@ -82,6 +82,11 @@ impl Builder {
         self.at = path;
     }
 
+    /// What is to be written once the step has been found good.
+    pub(crate) fn commits(&self) -> &[Step] {
+        &self.commits
+    }
+
     /// The steps so far.
     pub(crate) fn steps(&self) -> &[Step] {
         &self.steps
@@ -227,7 +232,7 @@ impl Builder {
             reads: reads.to_vec(),
             writes: writes.to_vec(),
             write: Write::Set,
-            phase: Phase::Commit,
+            phase: Phase::States,
             at: self.at.clone(),
         };
         self.commits.push(step);
@@ -345,6 +350,20 @@ impl Builder {
     ) -> Value {
         let out = self.temporary(label, shape, false, Kind::Real);
         self.push(op.into(), reads, vec![out], Write::Set);
+        out
+    }
+
+    /// [`apply_fixed`](Self::apply_fixed) of an operation that writes a given value, too.
+    pub fn apply_fixed_beside(
+        &mut self,
+        op: impl Into<Op>,
+        reads: &[Value],
+        label: &'static str,
+        shape: Shape,
+        beside: Option<Value>,
+    ) -> Value {
+        let out = self.temporary(label, shape, false, Kind::Real);
+        self.push(op.into(), reads, std::iter::once(out).chain(beside).collect(), Write::Set);
         out
     }
 

@@ -125,6 +125,8 @@ pub enum Phase {
     Exchange,
     /// Norms, clipping factors, permission to update.
     Verdict,
+    /// What layers keep and carry takes on what the step has made of it.
+    States,
     /// Optimizers write the masters.
     Update,
     /// Versions are encoded anew.
@@ -244,6 +246,10 @@ pub struct Ports {
     pub input_gradient: Option<Value>,
     /// The global norm of the gradients.
     pub gradient_norm: Option<Value>,
+    /// What a look ahead at all that the step is about to write has found, on devices that look ahead.
+    pub foreseen: Option<Value>,
+    /// What it has looked at, in order: the layer and where it stands.
+    pub foresight: Vec<(Option<LayerPath>, Place)>,
     /// The memory of the measures, where every layer is measured.
     pub measures: Option<Value>,
     /// Whether the step is judged by them.
@@ -328,7 +334,7 @@ impl Program {
         let kept = |value: &Value| {
             matches!(self.value(self.owner(*value)).place, Place::State(_) | Place::Carried(_))
         };
-        self.steps.iter().any(|step| step.phase == Phase::Commit && step.writes.iter().any(kept))
+        self.steps.iter().any(|step| step.phase == Phase::States && step.writes.iter().any(kept))
     }
 
     /// Follows aliases to the value that owns the memory.

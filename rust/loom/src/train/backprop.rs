@@ -1,6 +1,9 @@
 //! Backpropagation: forward, loss, backward, clip, update, step after step.
 
 use super::data::gather;
+use super::landing::Fault;
+#[cfg(feature = "gpu")]
+use super::landing::repeats;
 use super::loss::{LossConfig, LossOptions, loss_op};
 use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState, Truth};
@@ -265,7 +268,7 @@ impl Trainer {
         values.batch_rows = batches.iter().map(|(_, rows)| rows.len() as u64).sum();
         self.prepare_carried(network, batches.iter().map(|(_, rows)| rows.len()))?;
         #[cfg(feature = "gpu")]
-        if batches.len() == 1 && self.run.device_memory().is_some() {
+        if batches.len() == 1 && self.run.device_memory().is_some() && !repeats(self.run.program()) {
             self.earlier.clear();
             return self.step_on_gpu(network, values, total);
         }
@@ -295,9 +298,12 @@ impl Trainer {
             }
             let access = Access::Exclusive(&mut network.registry);
             self.run.execute(access, Phase::Backward..=Phase::Exchange, &values)?;
-            if commits && number + 1 < batches.len() {
-                let access = Access::Exclusive(&mut network.registry);
-                self.run.execute(access, Phase::Commit..=Phase::Commit, &values)?;
+            if commits
+                && number + 1 < batches.len()
+                && let Some(fault) = network.take_on_states(&mut self.run, &values)?
+            {
+                network.registry.restore_states(before);
+                return self.refused(network, report, &values, &fault);
             }
             values.gradients_zeroed = false;
             values.row_offset += rows.len() as u64;
@@ -315,7 +321,10 @@ impl Trainer {
                 return self.non_finite::<T>(network, report, &values);
             }
         }
-        self.update(network, &values, &mut report)?;
+        if let Some(fault) = self.update(network, &values, &mut report)? {
+            network.registry.restore_states(before);
+            return self.refused(network, report, &values, &fault);
+        }
         if report.exploded {
             network.registry.restore_states(before);
         }
@@ -342,27 +351,32 @@ impl Trainer {
         self.run.program().ports().recovers
     }
 
-    /// Runs the updates, and all that follows a good step; counts it.
+    /// Runs the updates, and all that follows a good step; counts it. Returns what kept it from landing,
+    /// unless that counts as an explosion, which is taken back.
     pub(super) fn update(
         &mut self,
         network: &mut Network,
         values: &StepValues,
         report: &mut StepReport,
-    ) -> Result<()> {
-        let action = match self.recovers() {
+    ) -> Result<Option<Fault>> {
+        let mut action = match self.recovers() {
             true => network.judged_action()?,
             false => Action::Apply,
         };
-        let last = if action == Action::Apply { Phase::Commit } else { Phase::Update };
-        let access = Access::Exclusive(&mut network.registry);
-        self.run.execute(access, Phase::Update..=last, values)?;
         if action == Action::Apply {
-            count_update(network);
-        } else {
-            note_explosion(network, report, action == Action::RollBack);
-            network.synchronize_after_rollback()?;
+            let Some(fault) = network.land(&mut self.run, values)? else {
+                count_update(network);
+                return Ok(None);
+            };
+            let rule = self.config.watched().and_then(|watch| watch.explosion);
+            let Some(rule) = rule.filter(|_| self.recovers()) else { return Ok(Some(fault)) };
+            action = network.judge_again(&rule)?;
         }
-        Ok(())
+        let access = Access::Exclusive(&mut network.registry);
+        self.run.execute(access, Phase::Update..=Phase::Update, values)?;
+        note_explosion(network, report, action == Action::RollBack);
+        network.synchronize_after_rollback()?;
+        Ok(None)
     }
 
     /// Takes note of the newest figures of every layer, where they are measured.

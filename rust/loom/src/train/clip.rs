@@ -5,6 +5,8 @@ use crate::Result;
 use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
 use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
+#[cfg(feature = "gpu")]
+use crate::ops::{Foresee, Foresight, Op, foresee::Foreseen};
 use crate::program::{Builder, ParameterRef, Phase, Place, Value};
 use crate::tensor::Shape;
 use crate::weights::WeightStore;
@@ -103,7 +105,7 @@ impl<'a> Updates<'a> {
 
 /// [`lower_update`] with all there is to say about it.
 pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Updates<'_>) -> Result<()> {
-    let Updates { optimizer, depth_scale, watching, repeat, only } = *updates;
+    let Updates { watching, repeat, only, .. } = *updates;
     let count = network.layers().count();
     for (number, placed) in network.layers().enumerate() {
         if only.is_some_and(|layers| !layers[number]) {
@@ -114,15 +116,7 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
         weights.check_master()?;
         b.set_layer(Some(placed.path.clone()));
         b.set_phase(Phase::Update);
-        let mut update = Update {
-            rate_factor: placed.rate_factor * depth_scale.factor(number, count),
-            repeat,
-            offsets: weights.parameters().iter().map(|p| p.offset).collect(),
-            ..Update::new(optimizer.clone(), weights.len())
-        };
-        update.exempt = exempt_parts(optimizer, weights, &placed.layer.parameters(&placed.input_shapes()));
-        let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
-        update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
+        let update = update_of(network, updates, (number, count), placed, store);
         lower_store_update(b, store, update, watching, Some(number));
         if weights.is_packed() {
             // Later passes of this step read the version already.
@@ -133,6 +127,116 @@ pub(crate) fn lower_updates(network: &Network, b: &mut Builder, updates: &Update
         }
     }
     b.set_layer(None);
+    Ok(())
+}
+
+/// The update of a layer's own store.
+fn update_of(
+    network: &Network,
+    updates: &Updates<'_>,
+    (number, count): (usize, usize),
+    placed: &PlacedLayer,
+    store: usize,
+) -> Update {
+    let weights = &network.registry.stores[store];
+    let mut update = Update {
+        rate_factor: placed.rate_factor * updates.depth_scale.factor(number, count),
+        repeat: updates.repeat,
+        offsets: weights.parameters().iter().map(|p| p.offset).collect(),
+        ..Update::new(updates.optimizer.clone(), weights.len())
+    };
+    let specs = placed.layer.parameters(&placed.input_shapes());
+    update.exempt = exempt_parts(updates.optimizer, weights, &specs);
+    let frozen = weights.parameters().iter().filter(|p| placed.frozen.iter().any(|name| *name == p.name));
+    update.frozen = frozen.map(|p| p.offset..p.offset + p.len()).collect();
+    update
+}
+
+/// What a step is about to move, for a look ahead at it: the store, its update, and the layer that it
+/// belongs to if to any.
+pub(super) type Moved = (usize, Update, Option<usize>);
+
+/// All that [`lower_updates`] moves.
+pub(super) fn moved_by(network: &Network, updates: &Updates<'_>) -> Vec<Moved> {
+    let count = network.layers().count();
+    let layers = network.layers().enumerate();
+    let trained = layers.filter_map(|(number, placed)| {
+        let store = placed.store.filter(|_| placed.trainable && !placed.is_tied())?;
+        Some((store, update_of(network, updates, (number, count), placed, store), Some(number)))
+    });
+    trained.collect()
+}
+
+/// Lowers a look ahead at everything that [`lower_updates`] and the states of layers are about to write, on
+/// devices that take back nothing.
+pub(crate) fn lower_foresight(network: &Network, b: &mut Builder, updates: &Updates<'_>) -> Result<()> {
+    lower_look(network, b, moved_by(network, updates), updates.watching)
+}
+
+/// [`lower_foresight`] at these updates.
+#[cfg(not(feature = "gpu"))]
+pub(super) fn lower_look(
+    _network: &Network,
+    _b: &mut Builder,
+    _moved: Vec<Moved>,
+    _watching: Option<&Watching<'_>>,
+) -> Result<()> {
+    Ok(())
+}
+
+/// [`lower_foresight`] at these updates.
+#[cfg(feature = "gpu")]
+pub(super) fn lower_look(
+    network: &Network,
+    b: &mut Builder,
+    moved: Vec<Moved>,
+    watching: Option<&Watching<'_>>,
+) -> Result<()> {
+    if matches!(network.device(), Device::Cpu) || moved.iter().any(|(_, update, _)| update.repeat[1] > 1) {
+        return Ok(());
+    }
+    let mut looks: Vec<Value> = Vec::new();
+    let one = || Shape::from(1);
+    b.set_phase(Phase::Verdict);
+    for (store, mut update, layer) in moved {
+        let weights = &network.registry.stores[store];
+        weights.check_master()?;
+        let len = weights.len();
+        let whole = Place::Master(ParameterRef { store, parameter: None });
+        let mut reads = vec![gradient(b, store, len), b.stored("master", Shape::from(len), whole)];
+        for slot in 0..update.optimizer.slots().len() {
+            reads.push(b.stored("moment", Shape::from(len), Place::Moment { store, slot }));
+        }
+        if let Some((watched, memory)) = watching.and_then(|watching| watching.decision(b, layer)) {
+            update.watched = Some(watched);
+            reads.push(memory);
+        }
+        let what = Foreseen::Update(Box::new(update), weights.held());
+        looks.push(b.apply_fixed(Foresee { what }, &reads, "look", one()));
+        b.ports.foresight.push((None, whole));
+    }
+    for commit in b.commits().to_vec() {
+        let Some(written) = commit.writes.first() else { continue };
+        let (what, reads) = match &commit.op {
+            Op::RunningAverage(average) => {
+                (Foreseen::Average(average.clone()), vec![commit.reads[0], *written])
+            }
+            _ => (Foreseen::Values, vec![commit.reads[0]]),
+        };
+        b.ports.foresight.push((commit.at.clone(), b.info(*written).place));
+        looks.push(b.apply_fixed(Foresee { what }, &reads, "look", one()));
+    }
+    let mut before = 0;
+    let groups = looks.chunks(Foresight::MOST);
+    let last = groups.len().saturating_sub(1);
+    for (number, group) in groups.enumerate() {
+        let reads: Vec<Value> = group.iter().copied().chain(b.ports.foreseen).collect();
+        let judged = watching.filter(|_| number == last && b.ports.recovers).and_then(|w| w.judged_again(b));
+        let (judged, memory) = judged.unzip();
+        let op = Foresight { count: group.len(), before, judged };
+        b.ports.foreseen = Some(b.apply_fixed_beside(op, &reads, "foreseen", one(), memory));
+        before += group.len();
+    }
     Ok(())
 }
 

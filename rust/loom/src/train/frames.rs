@@ -54,6 +54,7 @@ mod on_gpu {
     use crate::tensor::{Elements, TensorView};
     use crate::train::backprop::{count_update, left_out, note_explosion, step_values};
     use crate::train::data::{Targets, gather};
+    use crate::train::landing::{Fault, repeats};
     use crate::train::metrics::Truth;
     use crate::train::{Rows, count_step};
     use std::borrow::Cow;
@@ -139,11 +140,19 @@ mod on_gpu {
             if judged {
                 return Ok(report);
             }
+            if let Some(fault) = self.refusal(network, &outcome) {
+                return self.refused(network, report, &values, &fault);
+            }
             if outcome.left_out {
                 return self.non_finite_at(network, report, &values);
             }
             count_update(network);
             Ok(report)
+        }
+
+        /// What kept a step from landing, where a look ahead at its updates has found something.
+        fn refusal(&self, network: &Network, outcome: &Outcome) -> Option<Fault> {
+            network.foreseen_fault(self.run.program(), f64::from(outcome.refused?))
         }
 
         fn report(&self, outcome: &Outcome, values: &StepValues, total: f64, rows: usize) -> StepReport {
@@ -240,7 +249,7 @@ mod on_gpu {
             let first = self.next_rows(network);
             trainer.shuffled = self.is_shuffled();
             trainer.fit_plan(network, &[(examples, Rows::At(first))])?;
-            if !trainer.make_resident(&gpu, examples)? {
+            if repeats(trainer.run.program()) || !trainer.make_resident(&gpu, examples)? {
                 return Ok(false);
             }
             let output = network.output_shape().len();
@@ -302,7 +311,9 @@ mod on_gpu {
                     reports.push(report);
                     continue;
                 }
-                if outcome.overflowed {
+                if let Some(fault) = trainer.refusal(network, outcome) {
+                    report = trainer.refused(network, report, &step.values, &fault)?;
+                } else if outcome.overflowed {
                     report = trainer.non_finite_at(network, report, &step.values)?;
                 } else if outcome.left_out {
                     trainer.reproduce(network, examples, batch, &step.values)?;

@@ -2,7 +2,7 @@
 
 use super::TrainingConfig;
 use super::backprop::Plan;
-use super::clip::{Updates, lower_clip, lower_updates};
+use super::clip::{Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
@@ -127,5 +127,6 @@ fn lower_backprop(
         watching: watching.as_ref(),
         ..Updates::new(&config.optimizer)
     };
+    lower_foresight(network, b, &updates)?;
     lower_updates(network, b, &updates)
 }

@@ -9,6 +9,9 @@ mod evaluate;
 mod fit;
 mod frames;
 mod initializer;
+mod landing;
+#[cfg(test)]
+pub(crate) mod landing_tests;
 mod loss;
 mod loss_scale;
 mod lower;
@@ -35,6 +38,7 @@ pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 pub use watch::{LayerMeasures, MeasureHistory, Measures, Watch};
 
 pub(crate) use backprop::{count_update, prepare_state};
-pub(crate) use clip::{Updates, lower_clip, lower_scale, lower_update, lower_updates};
+pub(crate) use clip::{Updates, lower_clip, lower_foresight, lower_scale, lower_update, lower_updates};
+pub(crate) use landing::{Fault, KnownReach, StateCopies, odd_state};
 pub(crate) use tween::{FeedbackKind, FeedbackMap, KeptStep};
 pub(crate) use watch::{WatchPlaces, Watching};

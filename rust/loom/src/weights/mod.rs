@@ -153,6 +153,14 @@ impl WeightStore {
         self.epoch
     }
 
+    /// Numbers what is there anew, by an epoch after all others: versions stay as current as they were.
+    pub(crate) fn renumber(&mut self, epoch: u64) {
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        for version in self.versions.iter_mut().flatten().filter(|version| version.epoch == Some(before)) {
+            version.epoch = Some(epoch);
+        }
+    }
+
     /// Refuses a store whose master was dropped.
     ///
     /// # Errors

@@ -277,6 +277,24 @@ impl WeightStore {
         }
     }
 
+    /// Where each parameter stands in the flat master, and the largest magnitude that its version holds.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn held(&self) -> Vec<crate::ops::foresee::HeldParameter> {
+        let parameters = self.parameters.iter().zip(&self.versions);
+        let held = parameters.map(|(info, version)| crate::ops::foresee::HeldParameter {
+            first: info.offset,
+            end: info.offset + info.len(),
+            most: version.as_ref().map_or(f32::MAX, |version| version.packing.dtype.most_held()),
+        });
+        held.collect()
+    }
+
+    /// A magnitude up to which weights are surely held by every type that they are packed as.
+    pub(crate) fn most_packed(&self) -> f64 {
+        let versions = self.versions.iter().flatten();
+        versions.map(|version| version.packing.dtype.surely_held()).fold(f64::INFINITY, f64::min)
+    }
+
     /// How a parameter's version is packed; `None` where the forward pass reads the master.
     pub(crate) fn packing_of(&self, index: usize) -> Option<Packing> {
         self.versions.get(index)?.as_ref().map(|version| version.packing)

@@ -158,7 +158,13 @@ impl Judge {
             !finite || (grown && applied)
         });
         let (factor, judged) = (get(memory, Header::RateFactor), get(memory, Header::Judged));
+        let had_snapshot = get(memory, Header::HasSnapshot);
+        let had_previous = get(memory, Header::HasPrevious);
         let mut set = |what, value: f64| memory[MeasureMemory::header(what)] = T::from_f64(value);
+        set(Header::RateBefore, factor);
+        set(Header::GapBefore, previous);
+        set(Header::HadPrevious, had_previous);
+        set(Header::HadSnapshot, had_snapshot);
         set(Header::MeanGap, mean);
         set(Header::Growth, growth);
         set(Header::Judged, judged + 1.0);

@@ -114,6 +114,11 @@ fn main(@builtin(local_invocation_index) thread: u32) {
     if known {
         growth = mean / previous;
     }
+    // For a step that is judged again.
+    memory[RATE_BEFORE] = memory[RATE_FACTOR];
+    memory[GAP_BEFORE] = previous;
+    memory[HAD_PREVIOUS] = memory[HAS_PREVIOUS];
+    memory[HAD_SNAPSHOT] = memory[HAS_SNAPSHOT];
     memory[MEAN_GAP] = mean;
     memory[GROWTH] = growth;
     memory[JUDGED] += 1.0;

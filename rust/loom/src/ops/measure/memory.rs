@@ -37,6 +37,14 @@ pub enum Header {
     Applied,
     /// How many steps were judged.
     Judged,
+    /// The rate factor before the newest judgement, for a step that is judged again.
+    RateBefore,
+    /// The mean gap of the last calm step before it.
+    GapBefore,
+    /// 1 where there was a calm step before it.
+    HadPrevious,
+    /// 1 where there was something to go back to before it.
+    HadSnapshot,
 }
 
 /// What updates are to do.

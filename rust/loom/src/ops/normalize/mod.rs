@@ -161,7 +161,7 @@ pub struct RunningAverage {
 
 impl RunningAverage {
     /// What the value is multiplied by.
-    fn share(&self, rows: usize) -> f64 {
+    pub(in crate::ops) fn share(&self, rows: usize) -> f64 {
         let count = self.unbiased.map_or(0, |inner| inner * rows) as f64;
         self.momentum * if count > 1.0 { count / (count - 1.0) } else { 1.0 }
     }

@@ -75,7 +75,7 @@ impl Update {
     }
 
     /// One bit a weight, set in these parts.
-    fn mask_of(&self, parts: &[Range<usize>]) -> Vec<u32> {
+    pub(in crate::ops) fn mask_of(&self, parts: &[Range<usize>]) -> Vec<u32> {
         let mut mask = vec![0; self.len.div_ceil(MASKED)];
         for index in parts.iter().cloned().flatten().filter(|index| *index < self.len) {
             mask[index / MASKED] |= 1 << (index % MASKED);

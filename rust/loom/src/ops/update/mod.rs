@@ -3,8 +3,10 @@
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod reach;
 
 pub(super) use cpu::Slots;
+pub(crate) use reach::{Reach, largest};
 #[cfg(test)]
 mod tests;
 
@@ -55,16 +57,16 @@ pub struct Watched {
 
 /// What one update is to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Decision {
+pub(crate) struct Decision {
     /// What becomes of master and moments.
-    pub(super) action: Action,
+    pub(crate) action: Action,
     /// What the rate is multiplied by; `None` where the layer's gate is shut.
-    pub(super) factor: Option<f64>,
+    pub(crate) factor: Option<f64>,
 }
 
 impl Watched {
     /// What the memory of the measures says.
-    pub(super) fn decide<T: Real>(&self, memory: &[T]) -> Decision {
+    pub(crate) fn decide<T: Real>(&self, memory: &[T]) -> Decision {
         let get = |place: usize| memory[place].to_f64();
         let factor = get(MeasureMemory::header(Header::RateFactor));
         let gate = self.layer.map_or(1.0, |layer| get(self.memory.figure(layer, LayerFigure::Gate)));

@@ -8,8 +8,10 @@ use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
 use crate::train::backprop::Plan;
-use crate::train::clip::{Updates, exempt_parts, lower_clip, lower_scale, lower_store_update, lower_updates};
-use crate::train::{TrainingConfig, Watching};
+use crate::train::clip::{
+    Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates, moved_by,
+};
+use crate::train::{FeedbackMap, TrainingConfig, Watching};
 use crate::{Error, Result};
 
 /// What a step learns.
@@ -102,6 +104,22 @@ pub(in crate::train) fn lower(
     let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
     lower_clip(network, b, clips, scaled)?;
     watching.judge(b)?;
+    let mut moved = Vec::new();
+    if turn != Turn::Forward && tween.mode.has_feedback() {
+        moved.extend(
+            feedback_updates(&lowering, 0).into_iter().map(|(store, update, _)| (store, update, None)),
+        );
+    }
+    if turn != Turn::Feedback {
+        let rule = tween.rule();
+        let updates = Updates {
+            depth_scale: tween.depth_scale,
+            repeat: [0, tween.local_steps as u32],
+            ..Updates::new(&rule)
+        };
+        moved.extend(moved_by(network, &updates));
+    }
+    lower_look(network, b, moved, Some(&watching))?;
     if turn != Turn::Forward && tween.mode.has_feedback() {
         for number in 0..tween.feedback.steps {
             b.set_phase(Phase::Update);
@@ -194,14 +212,13 @@ fn lower_targets(
     Ok(())
 }
 
-/// The updates of one step of all feedback maps.
-fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &Watching<'_>, number: u32) {
+/// The updates of one step of all feedback maps, each with its store and its layer.
+fn feedback_updates(lowering: &Lowering<'_>, number: u32) -> Vec<(usize, Update, usize)> {
     let feedback = &lowering.config.feedback;
-    for map in &lowering.network.registry.feedback {
+    let update = |map: &FeedbackMap| {
         let store = &lowering.network.registry.stores[map.store];
         let placed = lowering.placed[map.of];
         let output: Vec<_> = placed.output_shape.iter().cloned().collect();
-        b.set_layer(Some(placed.path.clone()));
         let update = Update {
             rate: Some(feedback.rate),
             repeat: [number, feedback.steps as u32],
@@ -209,7 +226,15 @@ fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &W
             exempt: exempt_parts(&feedback.optimizer, store, &map.layer.parameters(&output)),
             ..Update::new(feedback.optimizer.clone(), store.len())
         };
-        lower_store_update(b, map.store, update, Some(watching), None);
+        (map.store, update, map.of)
+    };
+    lowering.network.registry.feedback.iter().map(update).collect()
+}
+
+fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &Watching<'_>, number: u32) {
+    for (store, update, layer) in feedback_updates(lowering, number) {
+        b.set_layer(Some(lowering.placed[layer].path.clone()));
+        lower_store_update(b, store, update, Some(watching), None);
     }
     b.set_layer(None);
 }

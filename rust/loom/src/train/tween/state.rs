@@ -263,9 +263,17 @@ impl TweenState {
                 Precision::Float64 => self.trainer.non_finite::<f64>(network, report, &values).map(|_| false),
             };
         }
-        self.trainer.update(network, &self.values, &mut self.report)?;
+        let was_exploded = self.report.exploded;
+        let refused = self.trainer.update(network, &self.values, &mut self.report)?;
+        if let Some(fault) = refused {
+            self.report = self.trainer.refused(network, self.report, &self.values, &fault)?;
+        }
+        if self.report.exploded && !was_exploded {
+            let kept = network.kept_measures()?;
+            network.measures.note_late_explosion(&kept);
+        }
         count_step(network, &self.report);
-        Ok(!self.report.exploded)
+        Ok(!self.report.skipped)
     }
 
     /// All four calls. Returns the loss.

@@ -84,6 +84,19 @@ impl Measures {
         history.records.extend_from_slice(kept);
     }
 
+    /// The newest step, taken for calm, has exploded after all: by what its update would have made.
+    pub(crate) fn note_late_explosion(&mut self, kept: &[f64]) {
+        let Some(step) = self.steps.checked_sub(1) else { return };
+        self.exploded.push(step);
+        self.newest.clear();
+        self.newest.extend_from_slice(kept);
+        if self.history.steps.last() == Some(&step) {
+            let start = self.history.records.len().saturating_sub(kept.len());
+            self.history.records.truncate(start);
+            self.history.records.extend_from_slice(kept);
+        }
+    }
+
     /// A number of the header in the newest step; 0 before any.
     pub fn header(&self, what: Header) -> f64 {
         self.newest.get(MeasureMemory::header(what)).copied().unwrap_or(0.0)

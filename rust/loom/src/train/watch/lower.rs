@@ -3,7 +3,7 @@
 use super::{Watch, WatchPlaces};
 use crate::network::{Lowered, Network};
 use crate::ops::combination::Term;
-use crate::ops::measure::{Entry, Measured};
+use crate::ops::measure::{Entry, ExplosionRule, MeasureMemory, Measured};
 use crate::ops::update::Watched;
 use crate::ops::{Collect, Judge, Measure};
 use crate::program::{Builder, LayerPath, Phase, Value};
@@ -204,6 +204,19 @@ impl<'a> Watching<'a> {
         b.ports.judges = forward;
         b.ports.recovers = forward && self.watch.explosion.is_some();
         Ok(())
+    }
+
+    /// What an update has to follow, for a look ahead at it, with the memory that says so.
+    pub(crate) fn decision(&self, b: &mut Builder, layer: Option<usize>) -> Option<(Watched, Value)> {
+        let follows = self.watch.explosion.is_some() || self.gated;
+        let watched =
+            Watched { memory: self.places.memory, layer: layer.filter(|_| self.gated), keeps: false };
+        follows.then(|| (watched, self.places.measures(b)))
+    }
+
+    /// By what a step is judged again that cannot land, and the memory that says so.
+    pub(crate) fn judged_again(&self, b: &mut Builder) -> Option<((MeasureMemory, ExplosionRule), Value)> {
+        Some(((self.places.memory, self.watch.explosion?), self.places.measures(b)))
     }
 
     /// What the update of a store of `len` weights has to follow, if anything, with what it reads and

@@ -4,7 +4,7 @@
 use crate::layers::StateSpec;
 use crate::network::{Network, State};
 use crate::ops::Update;
-use crate::ops::measure::{Action, Header, MeasureMemory};
+use crate::ops::measure::{Action, ExplosionRule, Header, MeasureMemory};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::train::Optimizer;
@@ -101,6 +101,29 @@ impl Network {
     pub(crate) fn judged_action(&mut self) -> Result<Action> {
         let kept = self.kept_measures()?;
         Ok(Action::from_code(kept[MeasureMemory::header(Header::Action)]))
+    }
+
+    /// Judges a step to have exploded that was found calm, for what its update would have made.
+    pub(crate) fn judge_again(&mut self, rule: &ExplosionRule) -> Result<Action> {
+        self.synchronize()?;
+        let places = self.registry.watch.clone();
+        let places = places.ok_or_else(|| Error::Internal("nothing was judged".into()))?;
+        let kept = self.kept_measures()?;
+        let get = |what| kept[MeasureMemory::header(what)];
+        let action = if get(Header::HadSnapshot) != 0.0 { Action::RollBack } else { Action::Hold };
+        for (what, value) in [
+            (Header::Action, action.code()),
+            (Header::RateFactor, get(Header::RateBefore) * rule.recovery_rate),
+            (Header::PreviousGap, get(Header::GapBefore)),
+            (Header::HasPrevious, get(Header::HadPrevious)),
+            (Header::HasSnapshot, get(Header::HadSnapshot)),
+            (Header::Explosions, get(Header::Explosions) + 1.0),
+            (Header::Applied, 0.0),
+        ] {
+            self.set_measure(&places, what, value);
+        }
+        self.registry.forget_device_states();
+        Ok(action)
     }
 
     /// Makes versions follow masters that went back to their copies.
