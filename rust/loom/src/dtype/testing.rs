@@ -36,7 +36,7 @@ pub(crate) fn sample_with<T: Real>(
 ) -> Sample {
     let granularity = dtype.granularity(granularity).unwrap();
     let packing = Packing::new(dtype, data.len() / channels, channels).with(granularity);
-    let mut bytes = Buffer::zeroed(packing.bytes());
+    let mut bytes = Buffer::zeroed(packing.bytes()).unwrap();
     let mut scales = vec![0.0; packing.scale_words()];
     encode_as(&packing, rule, None, "weight", data, bytes.bytes_mut(), &mut scales).unwrap();
     Sample { packing, bytes, scales }

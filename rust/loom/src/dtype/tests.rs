@@ -357,7 +357,7 @@ fn means_are_summed_in_sixteen_lanes() {
 fn what_cannot_be_held_is_refused_by_name() {
     for dtype in DType::all() {
         let packing = Packing::new(dtype, 2, 2);
-        let mut bytes = Buffer::zeroed(packing.bytes());
+        let mut bytes = Buffer::zeroed(packing.bytes()).unwrap();
         let mut scales = vec![0.0; packing.scale_words()];
         for bad in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let data = [1.0, 2.0, 1e30, bad];

@@ -204,7 +204,7 @@ fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()
 fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Result<Vec<Vec<u32>>> {
     let mode = Mode { training: true, ..Mode::default() };
     let key = ProgramKey { mode, capacity: rows, backward: true };
-    let mut run = Run::new(Arc::new(network.compile(&key)?));
+    let mut run = Run::new(Arc::new(network.compile(&key)?))?;
     run.rows = rows;
     network.reset_states();
     network.prepare_carried(rows)?;

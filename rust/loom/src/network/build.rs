@@ -1,7 +1,7 @@
 //! Shape inference and initial weights.
 
 use super::lower::no_context;
-use super::{Combine, Network, PlacedLayer, State, at_layer};
+use super::{Combine, Link, Network, PlacedLayer, State, at_layer};
 use crate::cpu::Cpu;
 use crate::layers::{ParameterSpec, output_of};
 use crate::program::LayerPath;

@@ -317,7 +317,7 @@ impl Network {
         let mut b = Builder::new(self.precision);
         lower_foresight(self, &mut b, &Updates::new(&optimizer))?;
         lower_update(self, &mut b, &optimizer)?;
-        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())))?;
+        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
         run.rows = 1;
         run.execute(Access::Exclusive(&mut self.registry), Phase::Verdict..=Phase::Verdict, &values)?;
         if let Some(fault) = self.land(&mut run, &values)? {

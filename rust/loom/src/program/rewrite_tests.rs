@@ -274,7 +274,7 @@ fn program(seed: u64, network: &Network, rewrites: &Rewrites) -> (Program, Vec<V
     let output = made[made.len() - 1];
     b.pin(output);
     let pinned: Vec<Value> = made.into_iter().filter(|value| b.info(*value).pinned).collect();
-    (b.finish(1, rewrites), pinned)
+    (b.finish(1, rewrites).unwrap(), pinned)
 }
 
 /// Everything that a program leaves behind, as bits, and how many steps it has.
@@ -282,7 +282,7 @@ fn left_behind(seed: u64, rewrites: &Rewrites) -> Result<(Vec<u32>, usize, Progr
     let mut network = network(seed.is_multiple_of(3))?;
     let (program, pinned) = program(seed, &network, rewrites);
     let steps = program.steps().len();
-    let mut run = Run::new(Arc::new(program.clone()));
+    let mut run = Run::new(Arc::new(program.clone()))?;
     run.rows = 1;
     if let Some(port) = program.ports().input {
         run.write::<f32>(port).copy_from_slice(&[0.3, -0.7, 0.9, -0.2]);
