@@ -8,6 +8,10 @@ use crate::cpu::Real;
 
 /// The scale and the zero point of a range.
 fn fit_of<T: Real>(low: T, high: T, limit: f64) -> Option<Fit> {
+    if low == high {
+        // Zeros alone.
+        return Some(Fit { scale: 1.0, zero: 0 });
+    }
     let span = high - low;
     let scale = if span.is_finite() {
         span / T::constant(limit)
@@ -17,13 +21,10 @@ fn fit_of<T: Real>(low: T, high: T, limit: f64) -> Option<Fit> {
         (high * half - low * half) / T::constant(limit * 0.5)
     };
     let exact = scale.to_f64();
-    let mut scale = scale.to_f32();
+    let mut scale = scale.to_f32().max(f32::MIN_POSITIVE);
     if limit > 65535.0 && f64::from(scale) < exact {
         // Rounded down, the greatest number would saturate, further off than a code.
         scale = scale.next_up();
-    }
-    if scale == 0.0 {
-        return Some(Fit { scale: 1.0, zero: 0 });
     }
     // Numbers on either side of zero take no more codes than the larger side needs, and none of them
     // decodes to infinity.

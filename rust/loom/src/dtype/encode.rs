@@ -202,11 +202,19 @@ impl<T: Real, C: Coding> Kernel<T> for Find<'_, T, C> {
         if C::STATISTIC == Statistic::Mean && fine {
             let elements = T::from_usize(self.at.data.len() / self.at.columns);
             self.sums(T::ONE, first);
-            if first.iter().all(|sum| sum.is_finite()) {
-                first.iter_mut().for_each(|sum| *sum /= elements);
-            } else {
-                self.sums(T::constant(SHRINK), first);
-                first.iter_mut().for_each(|sum| *sum = *sum / elements / T::constant(SHRINK));
+            let mut shrunk = [T::ZERO; COLUMNS];
+            if first.iter().any(|sum| !sum.is_finite()) {
+                self.sums(T::constant(SHRINK), &mut shrunk[..count]);
+            }
+            for (sum, shrunk) in first.iter_mut().zip(shrunk) {
+                if !sum.is_finite() {
+                    // Rounding may have brought the mean above all of the numbers.
+                    let mean = shrunk / elements / T::constant(SHRINK);
+                    *sum = if mean.is_finite() { mean } else { T::from_f64(f64::from(f32::MAX)) };
+                } else if *sum > T::ZERO {
+                    // A mean that is too small for a number is not that of zeros.
+                    *sum = (*sum / elements).max(T::MIN_POSITIVE);
+                }
             }
         }
         let numbers = first.iter().zip(second.iter());

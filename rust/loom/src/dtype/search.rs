@@ -119,8 +119,8 @@ impl<T: Real, C: Coding> Search<'_, T, C> {
         }
         for ((fit, above), below) in fits.iter_mut().zip(above).zip(below) {
             let scale = (above / below) as f32;
-            if scale > 0.0 && scale.is_finite() {
-                fit.scale = scale;
+            if above > 0.0 && scale.is_finite() {
+                fit.scale = scale.max(f32::MIN_POSITIVE);
             }
         }
     }

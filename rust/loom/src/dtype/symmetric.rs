@@ -6,13 +6,13 @@ use super::fours::{self, Fours};
 use crate::cpu::Real;
 use crate::tensor::Precision;
 
-/// The scale that maps the magnitude `largest` to the code or value `limit`; 1 where it is zero or too
-/// small for any scale, `None` where no scale will do.
+/// The scale that maps the magnitude `largest` to the code or value `limit`, the smallest normal number where
+/// it would be less; 1 where the magnitude is zero, `None` where no scale will do.
 pub(super) fn scale_of<T: Real>(largest: T, limit: f64) -> Option<Fit> {
-    let scale = (largest / T::constant(limit)).to_f32();
-    if scale == 0.0 {
+    if largest == T::ZERO {
         return Some(Fit { scale: 1.0, zero: 0 });
     }
+    let scale = (largest / T::constant(limit)).to_f32().max(f32::MIN_POSITIVE);
     // The quotient may have been rounded up so far that the largest code would decode to infinity.
     let limit = limit as f32;
     let next = if scale.is_finite() { scale.next_down() } else { scale };
@@ -204,7 +204,7 @@ impl Coding for Int64 {
 }
 
 /// 1 or -1 times the mean magnitude; zero counts as 1. Zeros alone have the scale 0, as there is no code
-/// for zero.
+/// for zero, and other groups no scale below the normal numbers.
 pub(super) struct Binary;
 
 impl Coding for Binary {
@@ -214,7 +214,7 @@ impl Coding for Binary {
     const WORDS: usize = 1;
 
     fn fit<T: Real>(first: T, _: T) -> Option<Fit> {
-        let scale = first.to_f32();
+        let scale = if first == T::ZERO { 0.0 } else { first.to_f32().max(f32::MIN_POSITIVE) };
         scale.is_finite().then_some(Fit { scale, zero: 0 })
     }
 

@@ -2,6 +2,7 @@
 
 use super::{DType, Granularity, Packing, Rule, encode_as};
 use crate::cpu::{Isa, Real};
+use crate::random::{Stream, Use};
 use crate::tensor::Buffer;
 
 /// A packed parameter with how it is packed.
@@ -52,4 +53,29 @@ impl Sample {
         self.packing.decode(Isa::portable(), self.bytes(), &self.scales, &mut out);
         out
     }
+}
+
+/// Columns of zeros, of one number alone, too small for a normal scale, of all magnitudes at once, and of any one
+/// magnitude, up to beyond what binary32 holds.
+pub(crate) fn awkward(seed: u64, rows: usize, channels: usize) -> Vec<f64> {
+    let (mut data, mut draws) = (vec![0.0; rows * channels], vec![0.0; (rows + 1) * channels]);
+    Stream::new(seed, 0, 0, Use::Initialize).fill_normal(&mut data);
+    Stream::new(seed, 1, 0, Use::Initialize).fill_normal(&mut draws);
+    draws.iter_mut().for_each(|draw| *draw = (draw.abs() * 1e3).fract());
+    for (index, value) in data.iter_mut().enumerate() {
+        let (row, column) = (index / channels, index % channels);
+        let of_column = draws[rows * channels + column];
+        let part = (of_column * 1e3).fract();
+        *value *= match (of_column * 5.0) as usize {
+            0 => 0.0,
+            1 if row != 0 => 0.0,
+            1 | 2 => 10f64.powf(-45.0 + 10.0 * part),
+            3 => 10f64.powf(-38.0 + 76.0 * draws[index]),
+            _ => 10f64.powf(-40.0 + 79.0 * part),
+        };
+        if part < 0.2 {
+            *value = value.abs();
+        }
+    }
+    data
 }

@@ -3,7 +3,7 @@
 mod golden;
 mod recipes;
 
-use super::testing::{Sample, sample, sample_by};
+use super::testing::{Sample, awkward, sample, sample_by};
 use super::*;
 use crate::random::{Stream, Use};
 use crate::tensor::Buffer;
@@ -283,8 +283,9 @@ fn extremes_stay_finite() {
     for dtype in DType::all() {
         for case in cases {
             let huge = case[0].abs() > 1e30;
-            // Scales below the normal numbers have few bits.
+            // Scales are not below the normal numbers, and the codes of a binary weight are no less than they.
             let slack = if huge { 1.01 } else { 1.5 };
+            let least = if huge { 0.0 } else { f32::MIN_POSITIVE };
             if huge && matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Q4_0 | DType::Q8_0) {
                 continue;
             }
@@ -292,7 +293,7 @@ fn extremes_stay_finite() {
             let largest = case.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
             for (x, found) in case.iter().zip(&found) {
                 assert!(
-                    found.is_finite() && found.abs() <= largest * slack,
+                    found.is_finite() && found.abs() <= (largest * slack).max(least),
                     "{dtype}: {x:e} became {found:e}"
                 );
             }
@@ -304,6 +305,64 @@ fn extremes_stay_finite() {
                 .encode::<f32>(None, &[], &mut [], &mut vec![0.0; Packing::new(dtype, 0, 3).scale_words()])
                 .is_ok()
         );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn awkward_groups_have_normal_scales_and_codes_that_stay(
+        rows in 1usize..40, channels in 1usize..12, seed: u64,
+    ) {
+        let double = awkward(seed, rows, channels);
+        for dtype in DType::all() {
+            let limit = match dtype {
+                DType::Float16 | DType::Q4_0 | DType::Q8_0 => 6e4,
+                DType::BFloat16 => 3e38,
+                _ => f64::from(f32::MAX),
+            };
+            let double: Vec<f64> = double.iter().map(|value| value.clamp(-limit, limit)).collect();
+            let data = single(&double);
+            for granularity in granularities(dtype) {
+                let first = sample_by(dtype, granularity, &data, channels);
+                let words = first.packing.group_words();
+                for (number, scale) in first.scales.iter().step_by(words.max(1)).enumerate() {
+                    let zeros = (0..data.len())
+                        .filter(|index| group(&first.packing, *index) == number)
+                        .all(|index| data[index] == 0.0);
+                    let fits = match (zeros, dtype) {
+                        (true, DType::Binary) => *scale == 0.0,
+                        (true, _) => *scale == 1.0,
+                        (false, _) => scale.is_normal() && *scale > 0.0,
+                    };
+                    prop_assert!(fits, "{} with {:?}: scale {:e}", dtype, granularity, scale);
+                }
+                if !dtype.is_block_format() {
+                    let mut again = vec![0u8; first.packing.bytes()];
+                    first.packing.encode_held(&first.decoded::<f32>(), &mut again, &first.scales);
+                    prop_assert_eq!(again, first.bytes(), "{} with {:?} of {:?}", dtype, granularity, data);
+                }
+                for isa in Isa::available() {
+                    let cpu = Cpu::with_threads(isa, 2).unwrap();
+                    let mut bytes = vec![0; first.bytes().len()];
+                    let mut scales = vec![0.0; first.scales.len()];
+                    first.packing.encode(Some(&cpu), &data, &mut bytes, &mut scales).unwrap();
+                    prop_assert!(bytes == first.bytes(), "{} on {:?}", dtype, isa);
+                }
+            }
+        }
+    }
+}
+
+/// A column whose sum is infinite leaves the means of its neighbours alone.
+#[test]
+fn means_of_huge_numbers_are_finite_and_of_small_ones_beside_them_right() {
+    for dtype in [DType::Ternary, DType::Binary] {
+        let data: Vec<f32> = (0..64).flat_map(|_| [f32::MAX, 1e-30, 3e38]).collect();
+        let scales = sample(dtype, &data, 3).scales;
+        assert_eq!(scales[1], sample(dtype, &[1e-30f32; 64], 1).scales[0]);
+        assert!((scales[0] / f32::MAX - 1.0).abs() < 1e-5 && (scales[2] / 3e38 - 1.0).abs() < 1e-5);
     }
 }
 

@@ -105,7 +105,7 @@ fn bytes(recorder: &mut Recorder<'_>, version: &VersionOperands) -> Result<()> {
 mod tests {
     use super::*;
     use crate::dtype::Packing;
-    use crate::dtype::testing::sample;
+    use crate::dtype::testing::{awkward, sample};
     use crate::gpu::testing::{encoded, gpu};
     use crate::ops::testing::numbers;
     use proptest::prelude::*;
@@ -151,6 +151,42 @@ mod tests {
                 if dtype != DType::Float16 || exponent < 4 {
                     same(dtype, &data, channels);
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(crate::gpu::testing::cases(48))]
+
+        /// Zeros, single numbers, subnormal ones, all magnitudes together, and the largest there are.
+        #[test]
+        fn awkward_groups(rows in 1..40usize, channels in 1..24usize, seed: u64) {
+            let data = awkward(seed, rows, channels);
+            for dtype in types() {
+                let limit = match dtype {
+                    DType::Float16 => 6e4,
+                    DType::BFloat16 => 3e38,
+                    _ => f64::from(f32::MAX),
+                };
+                let data: Vec<f32> = data.iter().map(|x| x.clamp(-limit, limit) as f32).collect();
+                same(dtype, &data, channels);
+            }
+        }
+    }
+
+    /// Ranges and means whose sums are infinite, and largest codes that would decode to infinity.
+    #[test]
+    fn the_largest_numbers() {
+        let max = f32::MAX;
+        let down = max.next_down();
+        let rows = [
+            [max, -max, max, 0.0, max, -1.0, down, 3e38, max / 2.0],
+            [-max, -max, 0.0, -max, max / 3.0, -max, -down, 2e38, -max],
+            [1.0, -max, 3e38, -max, -max / 255.0, -max, max, 1e-30, max / 15.0],
+        ];
+        for data in [rows.concat(), rows.concat().repeat(40)] {
+            for dtype in types().filter(|dtype| !matches!(dtype, DType::Float16 | DType::BFloat16)) {
+                same(dtype, &data, 9);
             }
         }
     }

@@ -39,9 +39,8 @@ fn scale_of(magnitude: u32) -> u32 {
     }
     // The leading bit of a normal mantissa counts as one exponent more.
     let bits = (u32(exponent - 1) << 23u) + mantissa;
-    // All zero, or too small for any scale: decodes to zeros. Or so large that the largest code would
-    // decode to infinity.
-    return min(select(bits, 0x3f800000u, bits == 0u), LARGEST_SCALE);
+    // Not below the normal numbers, and not so large that the largest code would decode to infinity.
+    return clamp(bits, 0x00800000u, LARGEST_SCALE);
 }
 
 // The code of a weight, in the lowest eight bits: its quotient by the scale rounded to a float, and then
