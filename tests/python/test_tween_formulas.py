@@ -166,9 +166,7 @@ def test_below_a_softmax_layer_too_every_step_is_the_formulas(
 
 @pytest.mark.parametrize("preset", [TweenConfig.tween, TweenConfig.target_prop])
 @pytest.mark.parametrize("mode", MODES)
-def test_below_a_softmax_layer_on_a_gpu_every_step_is_the_formulas(
-    mode: str, preset: Any, gpu: str
-) -> None:
+def test_below_a_softmax_layer_on_a_gpu_every_step_is_the_formulas(mode: str, preset: Any, gpu: str) -> None:
     check_below_a_softmax(preset(mode=mode, base_rate=0.02, feedback_rate=0.0), "nll", "float32", gpu)
 
 

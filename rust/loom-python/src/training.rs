@@ -24,8 +24,8 @@ pub fn parse(config: &str) -> PyResult<TrainingConfig> {
 /// The learning rate of one step by a schedule's JSON.
 #[pyfunction]
 pub fn schedule_rate(schedule: &str, base: f64, step: u64, total: u64) -> PyResult<f64> {
-    let schedule: engine::Schedule =
-        serde_json::from_str(schedule).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+    let schedule: engine::Schedule = serde_json::from_str(schedule)
+        .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
     schedule.validate().map_err(PyError::from)?;
     Ok(schedule.rate(base, step, total))
 }

@@ -141,7 +141,7 @@ impl Gpu {
         self.max_binding.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Submits after every dispatch instead of once a frame: slower, with the same bits, for
+    /// Submits after every dispatch instead of after many: slower, with the same bits, for
     /// finding out which dispatch a driver fails on.
     pub fn cut_every_dispatch(&self, cut: bool) {
         self.cut.store(cut, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The command frame: dispatches in one pass, one submit; statistics; reading back.
+//! The command frame: dispatches in order, submitted in parts while the rest is recorded; statistics; reading back.
 
 use super::Gpu;
 use super::memory::{Memory, Operand, Stored};

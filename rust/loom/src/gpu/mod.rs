@@ -1,4 +1,4 @@
-//! Runs programs on a GPU through wgpu: Vulkan, Metal or DX12, one command frame a training step.
+//! Runs programs on a GPU through wgpu: Vulkan, Metal or DX12, in command frames of one step or of many.
 //!
 //! ```text
 //! adapter     which GPUs there are
@@ -7,7 +7,7 @@
 //! recorder    how an operation becomes dispatches
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
-//! frame       dispatches in one pass and one submit; reading back
+//! frame       dispatches in order, submitted in ever longer parts while the rest is recorded; reading back
 //! timer       how long frames and kernels take on the device
 //! product     matrix products, as generators of WGSL
 //! training    many training steps in one frame

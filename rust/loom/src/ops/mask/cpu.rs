@@ -21,7 +21,8 @@ impl Operation for KeepSteps {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {
         let (mask, x) = (args.read::<T>(0), args.read::<T>(1));
         let y = args.write::<T>(0);
-        for ((real, x), y) in mask.iter().zip(x.chunks_exact(self.width)).zip(y.chunks_exact_mut(self.width)) {
+        for ((real, x), y) in mask.iter().zip(x.chunks_exact(self.width)).zip(y.chunks_exact_mut(self.width))
+        {
             if *real == T::ZERO { y.fill(T::ZERO) } else { y.copy_from_slice(x) }
         }
         Ok(())
