@@ -60,6 +60,25 @@ def test_padding_gives_zeros_on_a_gpu(name: str, gpu: str) -> None:
     check_zeros(LAYERS[name], gpu)
 
 
+def check_cross(device: str) -> None:
+    """What asks is padded; what is looked at is another sequence, and whole."""
+    net = loom.Network(input_shape=(TIME, WIDTH), grid=(1, 1, 2), seed=3)
+    net[0, 0, 0].add(nn.Permute((0, 1)))
+    net[0, 0, 1].add(nn.Masked([nn.MultiHeadAttention(2, cross=True)]))
+    net.link((0, 0, 0), (0, 0, 1), combine="context")
+    x, real = padded()
+    output = net.to(device).predict(x)
+    assert (output[~real] == 0).all() and (output[real] != 0).all()
+
+
+def test_padding_gives_zeros_where_another_sequence_is_looked_at() -> None:
+    check_cross("cpu")
+
+
+def test_padding_gives_zeros_where_another_sequence_is_looked_at_on_a_gpu(gpu: str) -> None:
+    check_cross(gpu)
+
+
 @pytest.mark.parametrize("name", ["attention", "causal attention"])
 def test_real_steps_are_those_of_the_shorter_sequence(name: str) -> None:
     x, real = padded(1)

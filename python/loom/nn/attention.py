@@ -67,6 +67,8 @@ class MultiHeadAttention(Layer):
     in one: its `in_proj_weight` is `query_weight`, `key_weight` and
     `value_weight` one below the other, its `in_proj_bias` likewise, and its
     `out_proj` is the output. Memory grows with the time, not with its square.
+    Inside `Masked` steps of padding neither look nor are looked at, and their
+    output is zeros.
 
     Args:
         heads: Heads of the queries.
