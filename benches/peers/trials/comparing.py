@@ -32,6 +32,7 @@ _TRAINED_TOLERANCE = 1e-8
 _FLOAT32_TOLERANCE = 2e-5
 # What one rounding moves is shown by moving everything that much more, and dividing again.
 _MOVED = {torch.float64: 1e-12, torch.float32: 1e-6}
+_AS_SINGLE = 5.0
 _ALLOWED = {torch.float64: 0.3, torch.float32: 10.0}
 
 Values = dict[str, NDArray[Any]]
@@ -96,9 +97,9 @@ class Trial:
         """What the network makes of one sample."""
         return self.net.output_shape
 
-    def reference(self, moved: float = 0.0) -> Reference:
+    def reference(self, moved: float = 0.0, dtype: torch.dtype = torch.float64) -> Reference:
         """Returns the network in PyTorch, with all numbers moved by at most this share of themselves."""
-        return Reference(self.drawn, self.state, moved)
+        return Reference(self.drawn, self.state, moved, dtype)
 
     def check(
         self,
@@ -108,6 +109,7 @@ class Trial:
         tolerance: float,
         precision: torch.dtype = torch.float64,
         extra: set[str] | None = None,
+        single: Callable[[], Values] | None = None,
     ) -> None:
         """Compares arrays by name.
 
@@ -118,6 +120,7 @@ class Trial:
             tolerance: What they may differ by, relative to the largest of all of them.
             precision: loom's.
             extra: What else they depend on.
+            single: Returns PyTorch's own in float32.
         """
         exact = theirs(0.0)
         if set(ours) != set(exact):
@@ -132,6 +135,12 @@ class Trial:
             largest = float(np.abs(exact[name]).max()) if exact[name].size else 0.0
             differences[name] = own * max(largest, TINY) / max(scale, TINY)
         for name, difference in differences.items():
+            if difference > tolerance and single is not None:
+                # Where PyTorch's own float32 is as far away, the formula is what loses digits.
+                lost = float(np.abs(single()[name] - exact[name]).max()) / max(scale, TINY)
+                if difference <= _AS_SINGLE * lost:
+                    self.findings.ill.setdefault(quantity, []).append(self.number)
+                    continue
             if difference > tolerance and not self._is_ill(
                 name, quantity, difference, exact, theirs, precision, scale
             ):
@@ -374,8 +383,9 @@ class Trial:
                 for _ in range(repeats):
                     y = reference.forward(reference.tensor(self.x), training=True)
                     mean_loss(fused(self.aim), y, self.target, self.weight).backward()
+                norm = update.clip()
                 if self.course.gradient_clip is not None:
-                    found.append(update.clip())
+                    found.append(norm)
                 update.step(rate[step])
             return _values(reference), {"norms": np.array(found)}
 
@@ -440,8 +450,8 @@ class Trial:
             raise Difference("a float32 network gives another type")
 
         @cache
-        def theirs(moved: float) -> tuple[Values, Values]:
-            reference = self.reference(moved)
+        def theirs(moved: float, dtype: torch.dtype = torch.float64) -> tuple[Values, Values]:
+            reference = self.reference(moved, dtype)
             with torch.no_grad():
                 first = reference.forward(reference.tensor(self.x), training=False)
             x = reference.tensor(self.x)
@@ -458,8 +468,22 @@ class Trial:
             made["input"] = into_input
         outputs = {"predict": predicted, "forward": output}
         single = torch.float32
-        self.check("float32 output", outputs, lambda m: theirs(m)[0], _FLOAT32_TOLERANCE, single)
-        self.check("float32 grad", made, lambda m: theirs(m)[1], 10 * _FLOAT32_TOLERANCE, single)
+        self.check(
+            "float32 output",
+            outputs,
+            lambda m: theirs(m)[0],
+            _FLOAT32_TOLERANCE,
+            single,
+            single=lambda: theirs(0.0, single)[0],
+        )
+        self.check(
+            "float32 grad",
+            made,
+            lambda m: theirs(m)[1],
+            10 * _FLOAT32_TOLERANCE,
+            single,
+            single=lambda: theirs(0.0, single)[1],
+        )
 
 
 def _all(config: object) -> list[dict[str, Any]]:

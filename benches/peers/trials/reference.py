@@ -103,19 +103,29 @@ class Reference:
         drawn: The network.
         state: Its parameters and states, as `Network.state_dict` gives them.
         moved: The share of itself that every number is moved by at most, to see what rounding does.
+        dtype: In what is computed.
     """
 
-    def __init__(self, drawn: Drawn, state: Mapping[str, Any], moved: float = 0.0) -> None:
+    def __init__(
+        self,
+        drawn: Drawn,
+        state: Mapping[str, Any],
+        moved: float = 0.0,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
         enter_all()
         self.drawn = drawn
         self.moved = moved
+        self.dtype = dtype
         self._random = np.random.default_rng(7)
         kept = ("running_mean", "running_var")
         self.states = {
-            name: torch.tensor(values) for name, values in state.items() if name.rsplit(".", 1)[-1] in kept
+            name: torch.tensor(values, dtype=dtype)
+            for name, values in state.items()
+            if name.rsplit(".", 1)[-1] in kept
         }
         self.values = {
-            name: torch.tensor(self._nearby(values), requires_grad=True)
+            name: torch.tensor(self._nearby(values), dtype=dtype, requires_grad=True)
             for name, values in state.items()
             if name not in self.states
         }
@@ -128,7 +138,17 @@ class Reference:
             return torch.tensor(x, dtype=torch.int64)
         # Padding is recognised by its value, so it stays.
         padding = np.equal(x, np.nan if self.drawn.padded is None else self.drawn.padded)
-        return torch.tensor(np.where(padding, x, self._nearby(x)), requires_grad=True)
+        return torch.tensor(np.where(padding, x, self._nearby(x)), dtype=self.dtype, requires_grad=True)
+
+    def disturb_gradients(self) -> None:
+        """Moves gradients by what rounding may leave of those that should be zero."""
+        if not self.moved:
+            return
+        found = [value.grad for value in self.values.values() if value.grad is not None]
+        largest = max((float(gradient.abs().max()) for gradient in found), default=0.0)
+        for gradient in found:
+            noise = torch.tensor(self._random.uniform(-1, 1, tuple(gradient.shape)))
+            gradient.add_(self.moved * largest * noise)
 
     def _nearby(self, values: NDArray[Any]) -> NDArray[Any]:
         if not self.moved:

@@ -203,6 +203,7 @@ class Update:
 
     def clip(self) -> float:
         """Clamps elements, then scales all gradients together; returns the norm between the two."""
+        self.reference.disturb_gradients()
         course = self.course
         trained = [
             value
