@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,13 @@ Config = dict[str, Any]
 Shape = tuple[int, ...]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What the reference refuses."""
 
 
 def limit_memory() -> None:
     """Lets the process have little more memory than it has now."""
-    with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
@@ -82,13 +82,13 @@ def several(draw: random.Random, axes: int, one: Callable[[random.Random], int] 
 
 def within(what: int, most: int = MOST_ELEMENTS) -> int:
     if what > most:
-        raise Refused
+        raise RefusedError
     return what
 
 
 def check_shape(shape: Shape) -> Shape:
     if not shape or 0 in shape:
-        raise Refused
+        raise RefusedError
     within(prod(shape))
     return shape
 
@@ -99,24 +99,24 @@ def check_shape(shape: Shape) -> Shape:
 def windows(config: Config, shape: Shape, axes: int, transposed: bool) -> Shape:
     """Extents of what a window makes, and whether it is within the limits."""
     if len(shape) != axes + 1:
-        raise Refused
+        raise RefusedError
     pool = "pool_size" in config
-    kernel = config["pool_size" if pool else "kernel_size"]
-    stride = config.get("stride", kernel if pool else [1] * axes)
-    padding = config.get("padding", [0] * axes)
-    dilation = config.get("dilation", [1] * axes)
-    added = config.get("output_padding", [0] * axes)
+    kernel: list[int] = config["pool_size" if pool else "kernel_size"]
+    stride: list[int] = config.get("stride", kernel if pool else [1] * axes)
+    padding: Any = config.get("padding", [0] * axes)
+    dilation: list[int] = config.get("dilation", [1] * axes)
+    added: list[int] = config.get("output_padding", [0] * axes)
     numbers = [*kernel, *stride, *dilation, *added, *(padding if isinstance(padding, list) else ())]
     if min(kernel + stride + dilation) < 1 or max(numbers) > MOST_REACH or max(shape[1:]) > MOST_REACH:
-        raise Refused
+        raise RefusedError
     if pool and any(2 * pad > size for pad, size in zip(padding, kernel, strict=True)):
-        raise Refused
+        raise RefusedError
     if transposed and any(
         extra >= max(step, distance) for extra, step, distance in zip(added, stride, dilation, strict=True)
     ):
-        raise Refused
+        raise RefusedError
     if transposed and padding == "same" and any(added):
-        raise Refused
+        raise RefusedError
     made, bordered = [], []
     for axis, extent in enumerate(shape[1:]):
         reach = dilation[axis] * (kernel[axis] - 1) + 1
@@ -131,9 +131,9 @@ def windows(config: Config, shape: Shape, axes: int, transposed: bool) -> Shape:
             before = max(0, (out - 1) * step + reach - extent) // 2 if padding == "same" else pad
             inner, windows_end = extent, (out - 1) * step + reach
         if out < 1:
-            raise Refused
+            raise RefusedError
         made.append(out)
-        within(max(out, max(windows_end, inner + before)), MOST_REACH)
+        within(max(out, windows_end, inner + before), MOST_REACH)
         bordered.append(max(windows_end, inner + before))
     channels = shape[0] if pool or not transposed else config["filters"]
     within(channels * prod(bordered))
@@ -141,7 +141,7 @@ def windows(config: Config, shape: Shape, axes: int, transposed: bool) -> Shape:
         return (shape[0], *made)
     filters, groups = config["filters"], config.get("groups", 1)
     if filters < 1 or groups < 1 or filters % groups or shape[0] % groups:
-        raise Refused
+        raise RefusedError
     within(filters * (shape[0] // groups if not transposed else 1) * prod(kernel))
     if transposed:
         within(shape[0] * (filters // groups) * prod(kernel))
@@ -202,10 +202,10 @@ def reshape(draw: random.Random) -> tuple[Config, Shape]:
 def reference_of_reshape(config: Config, shape: Shape) -> Shape:
     extents: list[int] = config["shape"]
     if extents.count(-1) > 1 or any(extent < 1 and extent != -1 for extent in extents):
-        raise Refused
+        raise RefusedError
     known = prod(extent for extent in extents if extent > 0)
     if prod(shape) % known or (-1 not in extents and known != prod(shape)):
-        raise Refused
+        raise RefusedError
     return check_shape(tuple(prod(shape) // known if extent == -1 else extent for extent in extents))
 
 
@@ -279,15 +279,14 @@ def reference_of_parallel(config: Config, shape: Shape) -> Shape:
 
 def nested(draw: random.Random) -> tuple[Config, Shape]:
     one, other = number(draw), number(draw)
-    config, logits = draw.choice(
-        [
-            ({"type": "grid_softmax", "rows": one, "columns": other}, one * other),
-            ({"type": "hierarchical_softmax", "groups": one, "leaves": other}, one + other),
-            ({"type": "hierarchical_softmax", "groups": 2, "leaves": [one, other]}, 2 + one + other),
-            ({"type": "adaptive_softmax", "cutoffs": sorted({one, other})}, one + other + 9),
-            ({"type": "mixture_softmax", "components": one}, one * (1 + other)),
-        ]
-    )
+    choices: list[tuple[Config, int]] = [
+        ({"type": "grid_softmax", "rows": one, "columns": other}, one * other),
+        ({"type": "hierarchical_softmax", "groups": one, "leaves": other}, one + other),
+        ({"type": "hierarchical_softmax", "groups": 2, "leaves": [one, other]}, 2 + one + other),
+        ({"type": "adaptive_softmax", "cutoffs": sorted({one, other})}, one + other + 9),
+        ({"type": "mixture_softmax", "components": one}, one * (1 + other)),
+    ]
+    config, logits = draw.choice(choices)
     last = draw.choice([logits, logits % (1 << 64), number(draw)])
     return config, (*shape_of(draw, draw.randint(1, 2))[1:], last)
 
@@ -303,7 +302,9 @@ def reference_of_nested(config: Config, shape: Shape) -> Shape:
     return (*shape[:-1], last - config["groups"])
 
 
-def plain(kind: str, **numbers: Callable[[random.Random], Any]) -> Callable[[random.Random], tuple[Config, Shape]]:
+def plain(
+    kind: str, **numbers: Callable[[random.Random], Any]
+) -> Callable[[random.Random], tuple[Config, Shape]]:
     def make(draw: random.Random) -> tuple[Config, Shape]:
         config: Config = {"type": kind, **{name: value(draw) for name, value in numbers.items()}}
         return config, shape_of(draw, draw.randint(1, 4))
@@ -317,12 +318,12 @@ Reference = Callable[[Config, Shape], Shape]
 # Each kind: what makes one, what its output is, and whether the reference knows all that is refused.
 KINDS: list[tuple[Maker, Reference, bool]] = [
     *(
-        (lambda draw, axes=axes, back=back: convolution(draw, axes, back), reference_of_windows, True)  # type: ignore[misc]
+        (lambda draw, axes=axes, back=back: convolution(draw, axes, back), reference_of_windows, True)
         for axes in (1, 2, 3)
         for back in (False, True)
     ),
     *(
-        (lambda draw, axes=axes, kind=kind: pool(draw, axes, kind), reference_of_windows, True)  # type: ignore[misc]
+        (lambda draw, axes=axes, kind=kind: pool(draw, axes, kind), reference_of_windows, True)
         for axes in (1, 2, 3)
         for kind in ("max", "avg")
     ),
@@ -348,7 +349,11 @@ KINDS: list[tuple[Maker, Reference, bool]] = [
     (plain("group_norm", groups=number), same, False),
     (plain("batch_norm"), same, False),
     (plain("flatten"), lambda _, shape: (prod(shape),), False),
-    (plain("permute", axes=lambda draw: draw.choice([[1, 0], [2, 0, 1], [number(draw), 0]])), lambda config, shape: tuple(shape[axis] for axis in config["axes"]), False),
+    (
+        plain("permute", axes=lambda draw: draw.choice([[1, 0], [2, 0, 1], [number(draw), 0]])),
+        lambda config, shape: tuple(shape[axis] for axis in config["axes"]),
+        False,
+    ),
     (plain("softmax"), same, False),
     (plain("masked_softmax", axis=lambda draw: draw.choice([0, -1])), same, False),
     (plain("sparsemax"), same, False),
@@ -357,7 +362,7 @@ KINDS: list[tuple[Maker, Reference, bool]] = [
     (plain("dropout", rate=lambda draw: 0.3), same, False),
     (plain("global_max_pool2d"), lambda _, shape: shape[:1], False),
     (plain("global_avg_pool3d"), lambda _, shape: shape[:1], False),
-]  # fmt: skip
+]
 
 
 def wrapped(draw: random.Random, config: Config) -> Config:
@@ -411,7 +416,7 @@ def try_one(draw: random.Random) -> str | None:
     told = f"{way.__name__} {json.dumps(inside)} of {shape}"
     try:
         expected: Shape | None = reference(config, check_shape(shape))
-    except (Refused, IndexError, ZeroDivisionError):
+    except (RefusedError, IndexError, ZeroDivisionError):
         expected = None
     try:
         net = way(inside, shape)
@@ -424,7 +429,7 @@ def try_one(draw: random.Random) -> str | None:
         return f"{told}: {error}" if expected and complete and not lacks else None
     except loom.LoomError as error:
         return f"{told}: {error}, expected {expected}" if expected and complete else None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what else there is, is what is looked for
         return f"{told}: {type(error).__name__}: {error}"
     if complete and expected is None:
         return f"{told}: is {found}, but cannot be"
@@ -443,7 +448,7 @@ def run(draw: random.Random, net: loom.Network, told: str, shape: Shape, output:
         return None if y.shape == (rows, *output) else f"{told}: predicted {y.shape}"
     except loom.LoomError as error:
         return f"{told}: {error}" if isinstance(error, loom.InternalError) else None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what else there is, is what is looked for
         return f"{told}: {type(error).__name__}: {error}"
 
 
@@ -452,11 +457,13 @@ def main(seed: int, count: int) -> int:
     limit_memory()
     wrong = 0
     for number_of_network in range(count):
-        print(f"\r{number_of_network}", end="", file=sys.stderr, flush=True)
+        sys.stderr.write(f"\r{number_of_network}")
+        sys.stderr.flush()
         problem = try_one(random.Random(seed * 1_000_003 + number_of_network))
         if problem is not None:
             wrong += 1
-            print(f"{seed}/{number_of_network}: {problem}", flush=True)
+            sys.stdout.write(f"{seed}/{number_of_network}: {problem}\n")
+            sys.stdout.flush()
     return 1 if wrong else 0
 
 

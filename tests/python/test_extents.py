@@ -46,7 +46,12 @@ def alone(code: str) -> str:
     path = os.pathsep.join([str(HERE), *sys.path])
     command = [sys.executable, "-c", PRELUDE + code]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, check=False, timeout=120
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr[-2000:]}"
     return done.stdout
@@ -113,7 +118,7 @@ net = loom.Sequential([nn.Dense(2)], input_shape=3)
 data = (np.ones((5, 3), np.float32), np.ones((5, 2), np.float32))
 class Stop(loom.Callback):
     def on_train_batch_end(self, batch, logs=None): raise StopIteration
-config = loom.TrainingConfig(loss="mse", epochs=2**63, batch_size=1, schedule=schedules.Linear(), learning_rate=0.1,
+config = loom.TrainingConfig(loss="mse", epochs=2**63, batch_size=1, schedule=schedules.Linear(),
                              verbose=False)
 try:
     loom.train(net, data, config, callbacks=[Stop()])
@@ -175,7 +180,9 @@ def test_strides_beyond_the_input_change_nothing() -> None:
     x = np.random.default_rng(0).normal(size=(2, 2, 6, 7)).astype(np.float32)
     outputs = []
     for stride in (9, 1 << 20, (1 << 31) - 1):
-        net = loom.Sequential([nn.Conv2D(3, kernel_size=4, padding=1, stride=stride)], input_shape=(2, 6, 7), seed=3)
+        net = loom.Sequential(
+            [nn.Conv2D(3, kernel_size=4, padding=1, stride=stride)], input_shape=(2, 6, 7), seed=3
+        )
         y = net.forward(x)
         outputs.append((np.asarray(y), net.backward(np.ones((2, 3, 1, 1), np.float32))))
     for y, dx in outputs[1:]:

@@ -179,7 +179,9 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_an_error_that_says_how_much() {
         let far = 1 << 60;
-        for error in [zeros::<f64>(far).unwrap_err(), room::<f64>(far).unwrap_err(), room::<f64>(1 << 61).unwrap_err()] {
+        for error in
+            [zeros::<f64>(far).unwrap_err(), room::<f64>(far).unwrap_err(), room::<f64>(1 << 61).unwrap_err()]
+        {
             assert!(matches!(&error, Error::Memory(message) if message.contains("GiB")), "{error}");
         }
     }

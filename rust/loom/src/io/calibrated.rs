@@ -29,7 +29,9 @@ impl Network {
                 let saved = saved.filter(|saved| saved.dtype() == Dtype::F64);
                 saved.map(|saved| Buffer::from_slice(saved.data())).transpose()
             };
-            let (Some(figures), Some(mean_squares)) = (read("range")?, read("mean_squares")?) else { continue };
+            let (Some(figures), Some(mean_squares)) = (read("range")?, read("mean_squares")?) else {
+                continue;
+            };
             let [largest, percent, percentile] = *figures.as_slice::<f64>() else {
                 return Err(Error::Serialization(format!("\"{}@range\" is damaged", placed.path)));
             };

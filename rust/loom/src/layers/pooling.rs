@@ -201,7 +201,11 @@ impl Pooling {
         let geometry = window.over(name, channels, whole)?;
         // The places of maxima are kept as whole numbers of 32 bits.
         if kind == PoolKind::Max && geometry.volumes().0 > extents::MOST_REACH {
-            return Err(shape_error(name, &format!("at most {} elements a channel", extents::MOST_REACH), input));
+            return Err(shape_error(
+                name,
+                &format!("at most {} elements a channel", extents::MOST_REACH),
+                input,
+            ));
         }
         let output = join::<N>(channels, geometry.output);
         Ok(Self {

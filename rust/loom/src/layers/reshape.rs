@@ -53,7 +53,8 @@ impl Layer for Reshape {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
-        let given: Vec<usize> = self.shape.iter().filter_map(|extent| usize::try_from(*extent).ok()).collect();
+        let given: Vec<usize> =
+            self.shape.iter().filter_map(|extent| usize::try_from(*extent).ok()).collect();
         let known = extents::product(&given);
         let open = if known > 0 && input.len().is_multiple_of(known) { input.len() / known } else { 0 };
         let extents: Vec<usize> =

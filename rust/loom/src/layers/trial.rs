@@ -104,7 +104,8 @@ impl Trial {
         b.set_phase(Phase::Backward);
         let made = lower(&*self.layer, &mut b, &cx, x, &forward, above)?;
         made.iter().for_each(|value| b.pin(*value));
-        let mut run = network.device.run(Arc::new(b.finish(self.rows, &Rewrites::default()).unwrap())).unwrap();
+        let mut run =
+            network.device.run(Arc::new(b.finish(self.rows, &Rewrites::default()).unwrap())).unwrap();
         run.rows = self.rows;
         let given = [Some((x, &self.x)), Some((above, &self.above)), mask.zip(self.mask.as_ref())];
         for (value, numbers) in given.into_iter().flatten() {

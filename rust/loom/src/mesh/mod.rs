@@ -323,7 +323,9 @@ impl Mesh {
         let shape = [&[self.rows], &ring.shape(output_of(layer))[..]].concat();
         let content = ring.download(output_of(layer), age)?;
         match network.precision() {
-            Precision::Float32 | Precision::Mixed => Tensor::new(shape, extents::copied(content.as_slice::<f32>())?),
+            Precision::Float32 | Precision::Mixed => {
+                Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
+            }
             Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
         }
     }

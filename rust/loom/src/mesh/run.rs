@@ -38,7 +38,13 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    fn new(program: Program, parts: Vec<PartOwner>, work: usize, layers: &[usize], rows: usize) -> Result<Self> {
+    fn new(
+        program: Program,
+        parts: Vec<PartOwner>,
+        work: usize,
+        layers: &[usize],
+        rows: usize,
+    ) -> Result<Self> {
         let commits = program.commits_states();
         let mut run = Run::new(Arc::new(program))?;
         run.rows = rows;

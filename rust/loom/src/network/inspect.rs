@@ -431,13 +431,19 @@ impl Network {
         let zeroed = self.registry.gradients_zeroed || self.registry.gradients.is_empty();
         match self.precision {
             Precision::Float32 | Precision::Mixed => {
-                let flat =
-                    if zeroed { extents::zeros(info.len())? } else { self.gradient_part::<f32>(store, index)? };
+                let flat = if zeroed {
+                    extents::zeros(info.len())?
+                } else {
+                    self.gradient_part::<f32>(store, index)?
+                };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat)?)
             }
             Precision::Float64 => {
-                let flat =
-                    if zeroed { extents::zeros(info.len())? } else { self.gradient_part::<f64>(store, index)? };
+                let flat = if zeroed {
+                    extents::zeros(info.len())?
+                } else {
+                    self.gradient_part::<f64>(store, index)?
+                };
                 Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat)?)
             }
         }

@@ -319,7 +319,13 @@ fn check_blocks(columns: usize, blocks: usize) -> Result<()> {
 
 /// The orthonormal factor of a matrix of normal draws, its signs such that R has a
 /// positive diagonal, which makes it uniformly distributed; one for each block of columns.
-fn orthogonal(stream: &Stream, gain: f64, (rows, columns): (usize, usize), blocks: usize, out: &mut [f64]) -> Result<()> {
+fn orthogonal(
+    stream: &Stream,
+    gain: f64,
+    (rows, columns): (usize, usize),
+    blocks: usize,
+    out: &mut [f64],
+) -> Result<()> {
     let width = columns / blocks;
     let (tall, wide) = (rows.max(width), rows.min(width));
     let mut factors = extents::zeros(tall * wide * blocks)?;

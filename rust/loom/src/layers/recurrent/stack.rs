@@ -3,9 +3,9 @@
 use super::{
     CarriedSpec, Cell, Context, Error, Forward, InitialState, Initializer, ParameterSpec, Result, Shape, Want,
 };
+use crate::extents;
 use crate::layers::shape_error;
 use crate::ops::{self, BiasAdd, BiasGradient, Direction, Dropout, Product, Recurrent, Slice};
-use crate::extents;
 use crate::program::{Builder, CellValues, Value};
 use crate::weights::Layout;
 

@@ -107,7 +107,10 @@ impl Configured for AdaptiveSoftmax {
 impl Configured for MixtureSoftmax {
     fn validate(&self) -> Result<()> {
         if self.components == 0 || self.components > MOST {
-            return Err(Error::Value(format!("components must be from 1 to {MOST}, got {}", self.components)));
+            return Err(Error::Value(format!(
+                "components must be from 1 to {MOST}, got {}",
+                self.components
+            )));
         }
         Ok(())
     }

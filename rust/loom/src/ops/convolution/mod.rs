@@ -120,7 +120,10 @@ impl Convolution {
             )));
         }
         let [depth, height, width] = self.geometry.bordered().unwrap_or([usize::MAX; 3]);
-        extents::check(format_args!("{self}: an input with its border"), &[self.inputs, depth, height, width])?;
+        extents::check(
+            format_args!("{self}: an input with its border"),
+            &[self.inputs, depth, height, width],
+        )?;
         let expected = [
             rows * self.inputs * self.geometry.volumes().0,
             self.weights(),
