@@ -53,6 +53,14 @@ class Cell:
         self._network._add(self.at, layers)
         return self
 
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they leave the cell; builds the network.
+
+        Those of its last layer's output, or, without layers, of what arrives there, links included.
+        """
+        return tuple(self._network._native.cell_output_shape(self.at))
+
     def __len__(self) -> int:
         """Returns how many layers the cell holds."""
         return self._network._native.cell_len(self.at)

@@ -28,10 +28,10 @@ class Mesh:
     """A network that is clocked.
 
     At a tick every layer reads what its source (the layer before it in its cell, the cell before,
-    a link's source) held after the tick before; all fire at once. The input stays until it is
-    changed. A signal needs as many ticks as there are layers on its path, and what a layer reads
-    before anything has arrived is zeros. Links may point back, also to their own cell: that is how
-    a mesh remembers.
+    a link's source) held after the tick before; all fire at once. A cell without layers takes no
+    tick: it hands on what arrives there. The input stays until it is changed. A signal needs as
+    many ticks as there are layers on its path, and what a layer reads before anything has arrived
+    is zeros. Links may point back, also to their own cell: that is how a mesh remembers.
 
     The network stays the caller's: its parameters can be read and set, its gradients clipped and
     applied. It must stay on its device, and keep its layers and links.
@@ -154,7 +154,7 @@ class Mesh:
             self._native.tick(part)
 
     def output(self, cell: Sequence[int] | None = None, age: int = 0) -> RealArray:
-        """Returns what a cell's last layer holds.
+        """Returns what a cell hands on: what its last layer holds, or what arrives where there is none.
 
         Args:
             cell: (depth, row, column), or (row, column) where the depth is 1; the last cell where None.
@@ -165,14 +165,13 @@ class Mesh:
 
         Raises:
             CellIndexError: There is no such cell.
-            StateError: It has no layer.
             InvalidValueError: That long ago is not kept.
         """
         at, layer = self._locate((-1, -1, -1) if cell is None else cell)
         return self._native.output(at, layer, whole("Mesh.output", "age", age, least=0))
 
     def __getitem__(self, index: tuple[int, ...]) -> RealArray:
-        """Returns what a cell, [z, y, x], or a layer, [z, y, x, layer], holds now."""
+        """Returns what a cell, [z, y, x], hands on, or a layer, [z, y, x, layer], holds now."""
         return self.output(index)
 
     def reset(self) -> None:
@@ -189,7 +188,7 @@ class Mesh:
         `Network.clip_gradients` and `apply_gradients` come next.
 
         Args:
-            gradients: For each cell the gradient of the loss with respect to what it holds now, of
+            gradients: For each cell the gradient of the loss with respect to its output now, of
                 the same shape; or a list of them, one for each of the newest ticks, the newest
                 last, with None where there is none. An array by itself is for the last cell.
 

@@ -267,8 +267,9 @@ class Network(Morphing, ManualLoop):
     ) -> Self:
         """Hands a cell's output to a later cell, beside what flows there anyway: a skip across the grid.
 
-        Several links into one cell are taken in the order in which they were made. A link that
-        points back is for clock mode only: the network then cannot run as a feed-forward one.
+        Several links into one cell are taken in the order in which they were made. A cell without
+        layers hands on what has arrived; behind the last layer that is the network's output. A link
+        that points back is for clock mode only: the network then cannot run as a feed-forward one.
 
         Args:
             source: The cell whose output is handed over: (depth, row, column), or (row, column)
@@ -316,7 +317,7 @@ class Network(Morphing, ManualLoop):
             The session.
 
         Raises:
-            StateError: A layer needs whole sequences.
+            StateError: A layer or a link needs whole sequences.
             ShapeError: The network's input has no time axis.
         """
         from loom.session import Session

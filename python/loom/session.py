@@ -27,7 +27,7 @@ class Session:
         rows: Sequences side by side.
 
     Raises:
-        StateError: A layer needs whole sequences.
+        StateError: A layer or a link needs whole sequences.
         ShapeError: The network's input has no time axis.
         ConfigError: A setting is out of range.
 

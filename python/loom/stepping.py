@@ -80,7 +80,7 @@ class Stepper:
             None. The mesh stays where it is.
         ticks: Ticks for each sample.
         update_every: Samples between two updates, with targets or without.
-        output: The cell that is compared with targets; the last one that has a layer where None.
+        output: The cell whose output is compared with targets; the last one where None.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening: every layer has a target at every tick; its rule, depth
@@ -92,8 +92,8 @@ class Stepper:
     Raises:
         ConfigError: A setting is out of range.
         InvalidValueError: The window is shorter than the ticks between two updates, the output cell
-            ends in a softmax that the loss computes itself, or the tween mode is one of the
-            difference modes, whose feedback maps know no ticks.
+            ends in a softmax that the loss computes itself or hands on the input alone, or the tween
+            mode is one of the difference modes, whose feedback maps know no ticks.
         StateError: The mesh is not in training mode, or targets are layerwise and there are links.
 
     Examples:
@@ -214,7 +214,7 @@ def train_stepping(
         config: As in `Stepper`, as all that follows.
         ticks: Ticks for each sample.
         update_every: Samples between two updates.
-        output: The cell that is compared with targets; the last one where None.
+        output: The cell whose output is compared with targets; the last one where None.
         total_updates: How many updates there will be, for schedules that span the run.
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening, with targets at every tick.

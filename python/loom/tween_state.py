@@ -249,7 +249,8 @@ class TweenState(Measures):
 
         The last layer's gap compares it with what the output means: probabilities, where the loss
         takes logits. So does, in every mode, that of the layer below a last softmax which is one
-        with the loss: its target is the real one, too.
+        with the loss: its target is the real one, too. Where links arrive behind the last layer, its
+        target is like the others'. Layers below one that reads indices keep what they made.
         """
         return self._called("backward_targets", "backward").targets()
 

@@ -210,6 +210,91 @@ def test_a_softmax_before_a_link_keeps_its_jacobian() -> None:
     assert before == pytest.approx(expected.mean(), rel=1e-5)
 
 
+def linked_behind(combine: str) -> loom.Network:
+    """A link that arrives in an empty cell behind the last layer, and one more empty cell behind that."""
+    net = loom.Network(input_shape=3, grid=(1, 4), precision="float64", seed=3)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net[0, 1].add(nn.Dense(4))
+    return net.link((0, 0), (0, 2), combine)
+
+
+@pytest.mark.parametrize(("combine", "shape"), [("concat", (8,)), ("add", (4,))])
+def test_links_behind_the_last_layer_make_the_output(combine: str, shape: tuple[int, ...]) -> None:
+    net = linked_behind(combine)
+    assert net.output_shape == shape
+    x = RNG.normal(size=(6, 3))
+    first = np.tanh(x @ net[0, 0, 0, 0].weight.T)
+    second = first @ net[0, 0, 1, 0].weight.T
+    expected = np.concatenate([second, first], axis=1) if combine == "concat" else second + first
+    np.testing.assert_allclose(net.predict(x), expected, rtol=1e-12)
+    np.testing.assert_allclose(net.predict(x, batch_size=2), expected, rtol=1e-12)
+    y = RNG.normal(size=(6, *shape))
+    result = net.fit((x, y), loom.TrainingConfig(epochs=60, learning_rate=0.05, verbose=False))
+    assert result.loss_history[0] == pytest.approx(((expected - y) ** 2).mean(), rel=1e-9)
+    assert result.final_loss < 0.8 * result.loss_history[0]
+
+
+def test_the_network_s_input_may_be_linked_to_its_output() -> None:
+    net = loom.Network(input_shape=3, grid=(1, 3), precision="float64")
+    net[0, 1].add(nn.Dense(2))
+    net.link((0, 0), (0, 2), combine="concat").link((0, 1), (0, 2), combine="concat")
+    x = RNG.normal(size=(5, 3))
+    made = x @ net[0, 0, 1, 0].weight.T
+    np.testing.assert_allclose(net.predict(x), np.concatenate([made, x, made], axis=1), rtol=1e-12)
+    net.forward(x)
+    weights = RNG.normal(size=(5, 7))
+    expected = weights[:, 2:5] + (weights[:, :2] + weights[:, 5:]) @ net[0, 0, 1, 0].weight
+    np.testing.assert_allclose(net.backward(weights), expected, rtol=1e-12)
+
+
+def test_a_link_after_building_changes_the_output_s_shape() -> None:
+    net = loom.Network(input_shape=3, grid=(1, 3))
+    net[0, 0].add(nn.Dense(4))
+    net[0, 1].add(nn.Dense(2))
+    assert net.output_shape == (2,)
+    assert net.link((0, 0), (0, 2), combine="concat").output_shape == (6,)
+    with pytest.raises(loom.InvalidValueError, match="no layer"):
+        loom.Network(input_shape=3, grid=(1, 2)).link((0, 0), (0, 1)).build()
+
+
+def test_a_context_that_nothing_reads_is_refused() -> None:
+    net = loom.Network(input_shape=(4, 3), grid=(1, 3))
+    net[0, 0].add(nn.Dense(3))
+    net[0, 1].add(nn.Dense(3))
+    for target in ((0, 1), (0, 2)):
+        with pytest.raises(loom.InvalidValueError, match="second input"):
+            loom.Network.from_json(net.to_json()).link((0, 0), target, combine="context").build()
+
+
+def test_indices_are_not_added() -> None:
+    net = loom.Network(input_shape=4, grid=(1, 2))
+    net[0, 1].add(nn.Embedding(5, 2))
+    # The last index twice is none.
+    with pytest.raises(loom.InvalidValueError, match="whole numbers"):
+        loom.Network.from_json(net.to_json()).link((0, 0), (0, 1)).build()
+    net.link((0, 0), (0, 1), combine="concat")
+    x = np.array([[4, 0, 1, 2]])
+    np.testing.assert_array_equal(net.predict(x)[0], net[0, 0, 1, 0].weight[[4, 0, 1, 2, 4, 0, 1, 2]])
+
+
+def test_sessions_pass_links_step_by_step() -> None:
+    net = loom.Network(input_shape=(5, 3), grid=(1, 3), precision="float64")
+    net[0, 0].add(nn.GRU(4, return_sequences=True))
+    net[0, 1].add(nn.Dense(2))
+    other = loom.Network.from_json(net.to_json())
+    net.link((0, 0), (0, 2), combine="concat")
+    x = RNG.normal(size=(2, 5, 3))
+    session = net.session(5, rows=2)
+    parts = [session(part) for part in (x[:, :3], x[:, 3:])]
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), net.predict(x), rtol=1e-12)
+    # One sequence behind the other: what comes first is not known before the end.
+    other[0, 1].add(nn.Dense(4))
+    other.link((0, 0), (0, 2), combine="concat", axis=0)
+    assert other.predict(x).shape == (2, 10, 4)
+    with pytest.raises(loom.StateError, match="one behind the other"):
+        other.session(5)
+
+
 @dataclass(frozen=True)
 class Block(nn.Composed, name="test_block"):
     """A block of this module's own."""

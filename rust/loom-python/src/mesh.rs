@@ -123,14 +123,9 @@ impl Mesh {
         let guard = lock(&self.engine)?;
         let network = self.network.get().read()?;
         let (mesh, network) = (&*guard, &*network);
-        let tensor = detached(py, move || {
-            let layer = match layer {
-                Some(layer) => layer,
-                // The mesh says what is wrong with a cell without layers.
-                None if network.cell_len(cell)? == 0 => return mesh.output(network, cell),
-                None => network.cell_len(cell)? - 1,
-            };
-            mesh.layer_output(network, cell, layer, age)
+        let tensor = detached(py, move || match layer {
+            Some(layer) => mesh.layer_output(network, cell, layer, age),
+            None => mesh.cell_output(network, cell, age),
         })?;
         to_numpy(py, tensor)
     }

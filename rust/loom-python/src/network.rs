@@ -121,6 +121,13 @@ impl Network {
         self.look_built(py, |engine| Ok(engine.output_shape().to_vec()))
     }
 
+    /// One sample's extents as they leave a cell; builds the network.
+    fn cell_output_shape(&self, py: Python<'_>, cell: [usize; 3]) -> PyResult<Vec<usize>> {
+        self.look_built(py, move |engine| {
+            Ok(engine.cell_output_shape(cell)?.map(|shape| shape.to_vec()).unwrap_or_default())
+        })
+    }
+
     /// A layer's input and output extents; builds the network.
     fn layer_shapes(&self, py: Python<'_>, at: At) -> PyResult<(Vec<usize>, Vec<usize>)> {
         let (cell, layer) = split(at);

@@ -160,7 +160,7 @@ impl Network {
         py: Python<'_>,
         work: impl FnOnce(&Engine) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
-        let built = self.read()?.layers().all(|placed| placed.output_shape().is_some());
+        let built = self.read()?.is_built();
         if !built {
             self.change(py, Engine::build)?;
         }

@@ -26,7 +26,8 @@ pub struct SteppingConfig {
     pub ticks: usize,
     /// Samples, with targets or without, between two updates.
     pub update_every: usize,
-    /// The cell whose output is compared with the targets; the last one that has a layer unless given.
+    /// The cell whose output is compared with the targets; the last one unless given. One without layers hands
+    /// on what arrives there.
     pub output: Option<Coordinates>,
     /// Updates of the whole run, for schedules that end.
     pub total_updates: u64,
@@ -72,7 +73,7 @@ impl SteppingConfig {
 pub struct Sample<'a> {
     /// One row for each of the mesh's.
     pub input: TensorView<'a>,
-    /// What the output cell is to hold after the sample's ticks; nothing is learned from without one.
+    /// What the output cell is to hand on after the sample's ticks; nothing is learned from without one.
     pub target: Option<Targets<'a>>,
 }
 

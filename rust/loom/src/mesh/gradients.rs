@@ -1,26 +1,27 @@
 //! Gradients back through the window.
 
+use super::cells::Shares;
 use super::targets::Learning;
-use super::{Mesh, check_like, content, lost_ring};
+use super::{Mesh, check_like, lost_ring};
 use crate::cpu::Real;
 use crate::network::{Coordinates, Member, Network};
-use crate::tensor::{Precision, Tensor, TensorView};
+use crate::tensor::{Buffer, Precision, Tensor, TensorView};
 use crate::train::Watch;
 use crate::{Error, Result};
 
-/// The gradient of a loss with respect to what a cell held.
+/// The gradient of a loss with respect to what a cell handed on.
 #[derive(Clone, Debug)]
 pub struct Given<'a> {
-    /// The cell; it has a layer.
+    /// The cell; where it has no layer, the gradient goes to whatever arrived there.
     pub cell: Coordinates,
     /// How many ticks ago; 0 is the newest.
     pub age: usize,
-    /// Of the shape of what the cell held.
+    /// Of the shape of what the cell handed on.
     pub gradient: TensorView<'a>,
 }
 
 impl<'a> Given<'a> {
-    /// For what a cell holds now.
+    /// For what a cell hands on now.
     pub fn newest(cell: Coordinates, gradient: TensorView<'a>) -> Self {
         Self { cell, age: 0, gradient }
     }
@@ -33,7 +34,7 @@ pub(super) fn scale_of(network: &Network) -> f64 {
 
 impl Mesh {
     /// Adds to the gradients of all parameters those of a loss whose gradients with respect to what cells
-    /// held at the newest ticks are given, going back through the window; returns the gradient with respect
+    /// handed on at the newest ticks are given, going back through the window; returns the gradient with respect
     /// to the network's input at each tick that it went through, (ticks, rows, ...), the oldest first.
     ///
     /// Summed over ticks that is the gradient of an input that was held all through them. It is zero where
@@ -52,8 +53,8 @@ impl Mesh {
         self.check(network)?;
         self.check_trains()?;
         for given in gradients {
-            let layer = self.last_layer(network, given.cell)?;
-            check_like(&given.gradient, &self.wiring.shapes[layer], "gradient")?;
+            let shape = self.wiring.shape_of(self.read_of(network, given.cell)?)?;
+            check_like(&given.gradient, &shape, "gradient")?;
             self.check_row_count(&given.gradient, "gradient")?;
             if given.age >= self.reach {
                 return Err(Error::Value(format!(
@@ -66,14 +67,13 @@ impl Mesh {
         if gradients.is_empty() {
             return Err(Error::Value("no gradient is given".into()));
         }
-        self.forget_given();
         for (number, given) in gradients.iter().enumerate() {
             if gradients[..number].iter().any(|other| (other.cell, other.age) == (given.cell, given.age)) {
-                self.forget_given();
                 return Err(Error::Value("two gradients are given for one cell and tick".into()));
             }
-            self.give(network, given)?;
         }
+        self.forget_given();
+        let direct = self.give(network, gradients)?;
         self.measure(network, None);
         self.learn_by(None);
         self.ask_for_input(true)?;
@@ -85,8 +85,8 @@ impl Mesh {
         let count = self.go_back(network, self.rows as u64)?;
         network.scale_gradients(1.0 / scale)?;
         match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.input_gradient::<f32>(count, scale),
-            Precision::Float64 => self.input_gradient::<f64>(count, scale),
+            Precision::Float32 | Precision::Mixed => self.input_gradient::<f32>(count, scale, &direct),
+            Precision::Float64 => self.input_gradient::<f64>(count, scale, &direct),
         }
     }
 
@@ -104,8 +104,14 @@ impl Mesh {
         Ok(())
     }
 
-    /// What has come to the network's input at each of these newest ticks, the oldest first.
-    fn input_gradient<T: Real>(&self, count: usize, scale: f64) -> Result<Tensor> {
+    /// What has come to the network's input at each of these newest ticks, the oldest first; some by age
+    /// `direct` from cells that handed it on.
+    fn input_gradient<T: Real>(
+        &self,
+        count: usize,
+        scale: f64,
+        direct: &[(usize, Buffer)],
+    ) -> Result<Tensor> {
         let Some(ring) = &self.ring else { return Err(lost_ring()) };
         let each = self.rows * self.input_shape.len();
         let mut elements = vec![T::ZERO; count * each];
@@ -117,6 +123,10 @@ impl Mesh {
         }
         if scale != 1.0 {
             elements.iter_mut().for_each(|x| *x *= T::from_f64(1.0 / scale));
+        }
+        for (age, gradient) in direct {
+            let sum = elements.chunks_mut(each.max(1)).rev().nth(*age).into_iter().flatten();
+            sum.zip(gradient.as_slice::<T>()).for_each(|(sum, x)| *sum += *x);
         }
         Tensor::new([&[count, self.rows], &self.input_shape[..]].concat(), elements)
     }
@@ -142,25 +152,34 @@ impl Mesh {
         Ok(())
     }
 
-    /// Lays a gradient ready, scaled where losses are; it has been checked.
-    pub(super) fn give(&mut self, network: &Network, given: &Given<'_>) -> Result<()> {
-        let layer = self.last_layer(network, given.cell)?;
-        let member = match self.given.get(&layer) {
-            Some(member) => *member,
-            None => self.take_gradients_of(layer)?,
+    /// Lays gradients ready, scaled where losses are; they have been checked. Returns what of them goes
+    /// straight to the network's input, by age.
+    pub(super) fn give(
+        &mut self,
+        network: &Network,
+        gradients: &[Given<'_>],
+    ) -> Result<Vec<(usize, Buffer)>> {
+        let Shares { layers, input } = match network.precision() {
+            Precision::Float32 | Precision::Mixed => self.shares::<f32>(network, gradients)?,
+            Precision::Float64 => self.shares::<f64>(network, gradients)?,
         };
-        let mut content = content(network.precision(), &given.gradient)?;
-        if network.scales_loss() {
-            let scale = scale_of(network) as f32;
-            content.as_mut_slice::<f32>().iter_mut().for_each(|x| *x *= scale);
+        for ((layer, age), mut content) in layers {
+            let member = match self.given.get(&layer) {
+                Some(member) => *member,
+                None => self.take_gradients_of(layer)?,
+            };
+            if network.scales_loss() {
+                let scale = scale_of(network) as f32;
+                content.as_mut_slice::<f32>().iter_mut().for_each(|x| *x *= scale);
+            }
+            let tick = self.tick - age as u64;
+            let turns = self.turns as u64;
+            // What was laid there a whole turn ago and never used is gone.
+            self.given_ticks.retain(|(held, at)| *held != layer || at % turns != tick % turns);
+            self.given_ticks.insert((layer, tick));
+            self.ring_mut()?.upload(member, age, content.bytes());
         }
-        let (age, tick) = (given.age, self.tick - given.age as u64);
-        let turns = self.turns as u64;
-        // What was laid there a whole turn ago and never used is gone.
-        self.given_ticks.retain(|(held, at)| *held != layer || at % turns != tick % turns);
-        self.given_ticks.insert((layer, tick));
-        self.ring_mut()?.upload(member, age, content.bytes());
-        Ok(())
+        Ok(input)
     }
 
     /// Makes room for gradients of a layer's output that are given.

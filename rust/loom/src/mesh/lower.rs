@@ -2,10 +2,9 @@
 
 use super::wiring::{Read, Wiring};
 use crate::layers::{Context, Forward, Want};
-use crate::network::{Link, Network, PlacedLayer, at_layer};
+use crate::network::{Network, PlacedLayer, at_layer};
 use crate::ops::{Combination, Sum, Term};
 use crate::program::{Builder, Phase, Program, Value};
-use crate::tensor::Shape;
 use crate::train::{Watch, Watching};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -216,23 +215,13 @@ impl<'a> Tick<'a> {
                 let (to_input, to_linked) = match gradient {
                     None => (None, None),
                     Some(gradient) => {
-                        let shapes = (self.shape(input)?, self.shape(linked)?);
+                        let shapes = (self.wiring.shape_of(input)?, self.wiring.shape_of(linked)?);
                         let (to_input, to_linked) = link.lower_backward(b, &shapes.0, &shapes.1, gradient)?;
                         (Some(to_input), to_linked)
                     }
                 };
                 self.send(b, input, to_input, sending)?;
                 self.send(b, linked, to_linked, sending)
-            }
-        }
-    }
-
-    fn shape(&self, read: &Read) -> Result<Shape> {
-        match read {
-            Read::Input => Ok(self.network.input_shape().clone()),
-            Read::Layer(layer) => Ok(self.wiring.shapes[*layer].clone()),
-            Read::Arrived { link, input, linked } => {
-                Link::combined_shape(link, &self.shape(input)?, &self.shape(linked)?)
             }
         }
     }

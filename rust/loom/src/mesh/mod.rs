@@ -3,7 +3,7 @@
 //! At a tick each layer reads what its source (the layer before it in its cell, the cell before, a link's
 //! source) held after the tick before, so that layers may be run in any order, and all at once. The input
 //! stays until it is changed; a signal needs as many ticks as there are layers on its path, and what a layer
-//! reads before anything has arrived is zeros. What every layer held at the last ticks is kept in rings of
+//! reads before anything has arrived is zeros. A cell without layers takes no tick: it hands on what arrives. What every layer held at the last ticks is kept in rings of
 //! buffers that turn and are never copied; gradients go back through them, tick by tick, as truncated
 //! backpropagation through time (Williams and Peng 1990).
 //!
@@ -25,6 +25,7 @@
 //! # Ok::<(), loom::Error>(())
 //! ```
 
+mod cells;
 mod config;
 mod gradients;
 mod lower;
@@ -44,7 +45,7 @@ use crate::program::Program;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::train::{Watch, WatchPlaces};
 use crate::{Device, Error, Result, extents};
-use lower::{HELD_INPUT, output_of};
+use lower::{HELD_INPUT, INPUT, output_of};
 use run::Compiled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -236,6 +237,7 @@ impl Mesh {
         if let Some(ring) = &mut self.ring {
             ring.clock = 0;
             ring.clear(HELD_INPUT, 0);
+            (0..self.turns).for_each(|age| ring.clear(INPUT, age));
             for layer in 0..self.wiring.shapes.len() {
                 (0..self.turns).for_each(|age| ring.clear(output_of(layer), age));
             }
@@ -273,14 +275,12 @@ impl Mesh {
         outcome
     }
 
-    /// What a cell's last layer holds now.
+    /// What a cell hands on now: [`cell_output`](Self::cell_output) of age 0.
     ///
     /// # Errors
-    /// [`Error::Index`] for a cell that is not there, [`Error::State`] for one without layers;
-    /// [`Error::Device`] where a GPU was lost.
+    /// [`Error::Index`] for a cell that is not there; [`Error::Device`] where a GPU was lost.
     pub fn output(&self, network: &Network, cell: Coordinates) -> Result<Tensor> {
-        let layer = self.last_layer(network, cell)?;
-        self.held(network, layer, 0)
+        self.cell_output(network, cell, 0)
     }
 
     /// What a layer, by its place in its cell, held `age` ticks ago; 0 is now.
@@ -313,12 +313,7 @@ impl Mesh {
 
     fn held(&self, network: &Network, layer: usize, age: usize) -> Result<Tensor> {
         self.check_device(network)?;
-        if age > self.window {
-            return Err(Error::Value(format!(
-                "what layers held {age} ticks ago is not kept; the window is {}",
-                self.window
-            )));
-        }
+        self.check_age(age)?;
         let Some(ring) = &self.ring else { return Err(lost_ring()) };
         let shape = [&[self.rows], &ring.shape(output_of(layer))[..]].concat();
         let content = ring.download(output_of(layer), age)?;
@@ -330,12 +325,15 @@ impl Mesh {
         }
     }
 
-    /// The number of a cell's last layer.
-    fn last_layer(&self, network: &Network, cell: Coordinates) -> Result<usize> {
-        let number = network.cell_index(cell)?;
-        self.wiring.last.get(number).copied().flatten().ok_or_else(|| {
-            Error::State(format!("cell {} has no layer, and so holds nothing", Shape::from(cell)))
-        })
+    /// Refuses an age that is not kept.
+    fn check_age(&self, age: usize) -> Result<()> {
+        match age <= self.window {
+            true => Ok(()),
+            false => Err(Error::Value(format!(
+                "what layers held {age} ticks ago is not kept; the window is {}",
+                self.window
+            ))),
+        }
     }
 
     fn ring_mut(&mut self) -> Result<&mut Ring> {
@@ -389,7 +387,8 @@ impl Mesh {
             return Ok(());
         }
         let wiring = Wiring::new(network)?;
-        if wiring.shapes != self.wiring.shapes || wiring.edges.len() != self.wiring.edges.len() {
+        let same = wiring.inputs == self.wiring.inputs && wiring.cells == self.wiring.cells;
+        if wiring.shapes != self.wiring.shapes || !same {
             return Err(Error::State(
                 "the network's layers or links have changed since the mesh was made; make a new mesh".into(),
             ));

@@ -185,9 +185,9 @@ impl Mesh {
         }
     }
 
-    /// Whether inputs of past ticks are kept for going backwards.
+    /// Whether inputs of past ticks are kept: for going backwards, and where a cell hands them on.
     pub(super) fn keeps_input(&self) -> bool {
-        self.training && self.window > 0
+        (self.training && self.window > 0) || self.wiring.hands_on_input()
     }
 
     /// Runs the next `count` ticks; the registry holds the ring.

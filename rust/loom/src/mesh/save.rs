@@ -124,9 +124,9 @@ impl Mesh {
     /// What is saved: its name, its member in the ring, and its age.
     fn kept(&self) -> Vec<(String, usize, usize)> {
         let mut kept = vec![("mesh.input".to_string(), HELD_INPUT, 0)];
-        if self.window > 0 {
-            kept.extend((0..self.window).map(|age| (format!("mesh.input.{age}"), INPUT, age)));
-        }
+        // Of the oldest tick of a window layers are read, but compute nothing again.
+        let inputs = self.window + usize::from(self.wiring.hands_on_input());
+        kept.extend((0..inputs).map(|age| (format!("mesh.input.{age}"), INPUT, age)));
         // What came before the window is read no more; without one, the newest tick is all there is.
         for layer in 0..self.wiring.shapes.len() {
             kept.extend((0..=self.window).map(|age| (format!("mesh.{layer}.{age}"), output_of(layer), age)));

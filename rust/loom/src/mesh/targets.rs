@@ -24,13 +24,13 @@ pub(super) struct Learning {
     mode: TargetMode,
     watch: Watch,
     clamp: f64,
-    /// The output's last layer, by number.
-    output: usize,
+    /// The output's last layer, by number; none where links arrive behind it.
+    output: Option<usize>,
 }
 
 impl Learning {
     /// What a tween config needs, if targets are to be kept for it; the last layer of the output by number.
-    pub(super) fn of(tween: &TweenConfig, output: usize) -> Option<Self> {
+    pub(super) fn of(tween: &TweenConfig, output: Option<usize>) -> Option<Self> {
         (tween.local_steps > 1 || tween.mode == TargetMode::Layerwise).then(|| Self {
             mode: tween.mode,
             watch: tween.watch.clone(),
@@ -46,7 +46,7 @@ impl Learning {
 
     /// Whether a layer's own loss knows no derivatives.
     fn is_linear(&self, layer: usize) -> bool {
-        self.is_layerwise() && layer != self.output
+        self.is_layerwise() && Some(layer) != self.output
     }
 }
 
@@ -74,7 +74,7 @@ impl Tick<'_> {
             let shape = &self.wiring.shapes[layer];
             let held = b.ring("held", shape.clone(), output_of(layer), 0);
             match self.given.get(&layer) {
-                Some(given) if layer == learning.output => {
+                Some(given) if Some(layer) == learning.output => {
                     let gradient = b.ring("given", shape.clone(), *given, 0);
                     self.keep_target(&mut b, &learning.watch, (held, gradient), member);
                 }
@@ -91,7 +91,7 @@ impl Tick<'_> {
         b.suppress_commits(true);
         let Again { placed, context, inputs, forward } = self.again(&mut b, layer)?;
         b.set_phase(Phase::Backward);
-        let from = if layer == learning.output { aims } else { self.targets[layer] };
+        let from = if Some(layer) == learning.output { aims } else { self.targets[layer] };
         let target = b.ring("target", self.wiring.shapes[layer].clone(), from, 0);
         let own = placed
             .layer()
@@ -130,7 +130,7 @@ impl Tick<'_> {
             let target = b.ring("target", shape.clone(), member, 0);
             watching.tick_target(&mut b, layer, [again.inputs[0], held], target);
             let gradient = match self.given.get(&layer) {
-                Some(given) if layer == learning.output => b.ring("given", shape, *given, 0),
+                Some(given) if Some(layer) == learning.output => b.ring("given", shape, *given, 0),
                 _ => {
                     let op = self.away(1.0);
                     b.apply(op, &[held, target], "local gradient", shape)
@@ -211,8 +211,9 @@ impl Mesh {
             let number = self.ring_mut()?.add(member)?;
             self.targets.push(number);
         }
-        let output = learning.output;
-        if learning.is_layerwise() && self.aims.is_none_or(|(layer, _)| layer != output) {
+        if let Some(output) = learning.output.filter(|_| learning.is_layerwise())
+            && self.aims.is_none_or(|(layer, _)| layer != output)
+        {
             let member = Member { shape: self.wiring.shapes[output].clone(), slots: self.turns };
             self.aims = Some((output, self.ring_mut()?.add(member)?));
         }
@@ -258,7 +259,7 @@ impl Mesh {
     /// Makes layerwise targets for all that what is given reaches, measures them, and contributes every
     /// layer's first step.
     pub(super) fn teach_layerwise(&mut self, network: &mut Network, batch_rows: u64) -> Result<()> {
-        let (Some(learning), Some((_, aims))) = (self.learning.clone(), self.aims) else {
+        let (Some(learning), Some((output, aims))) = (self.learning.clone(), self.aims) else {
             return Err(Error::Internal("layerwise targets were not prepared".into()));
         };
         self.reached = self.reached_ages();
@@ -267,7 +268,7 @@ impl Mesh {
         if lessons.first.is_none() {
             let tick = self.lowering(network);
             lessons.start = Some(self.run_of(network, tick.start(&learning)?)?);
-            for layer in (1..=learning.output).rev() {
+            for layer in (1..=output).rev() {
                 let run = self.run_of(network, tick.pass(&learning, layer, aims)?)?;
                 lessons.passes.push((layer, run));
             }

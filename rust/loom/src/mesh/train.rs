@@ -2,6 +2,7 @@
 
 use super::gradients::scale_of;
 use super::targets::Learning;
+use super::wiring::Read;
 use super::{Given, Mesh, Sample, SteppingConfig, SteppingResult};
 use crate::cpu::{Access, StepValues};
 use crate::layers::class_extents;
@@ -51,8 +52,8 @@ impl Stepper {
     ///
     /// # Errors
     /// Whatever [`SteppingConfig::validate`] refuses; [`Error::Value`] where the mesh's window is shorter than
-    /// the ticks between two updates, or the output cell ends in a softmax that the loss computes itself;
-    /// [`Error::State`] where there is no output cell.
+    /// the ticks between two updates, or the output cell ends in a softmax that the loss computes itself, or
+    /// hands on the network's input alone; [`Error::Index`] where there is no such cell.
     pub fn new(network: &mut Network, mesh: &Mesh, config: &SteppingConfig, resume: bool) -> Result<Self> {
         config.validate()?;
         if !mesh.is_training() {
@@ -69,17 +70,22 @@ impl Stepper {
                 mesh.window()
             )));
         }
-        let output = match config.output {
-            Some(cell) => cell,
-            None => network
-                .layers()
-                .next_back()
-                .and_then(|placed| placed.path().indices().get(..3)?.try_into().ok())
-                .ok_or_else(|| Error::State("the network has no layer".into()))?,
+        let output = config.output.unwrap_or(network.grid().map(|extent| extent - 1));
+        let number = match mesh.read_of(network, output)? {
+            Read::Layer(number) => Some(*number),
+            read if read.reads_layers() => None,
+            _ => {
+                return Err(Error::Value(format!(
+                    "cell {} hands on nothing but the network's input, from which no layer can learn; name \
+                     another cell as the output",
+                    Shape::from(output)
+                )));
+            }
         };
-        let layers = network.cell_len(output)?;
-        let last = network.layer(output, layers.saturating_sub(1))?;
-        if last.layer().absorb_loss(&config.training.loss.0).is_some() {
+        // Where links arrive behind a softmax, the loss is not computed from its input.
+        if let Some(last) = number.and_then(|number| network.layers().nth(number))
+            && last.layer().absorb_loss(&config.training.loss.0).is_some()
+        {
             return Err(Error::Value(format!(
                 "cell {} ends in {}, which {} computes itself; leave the layer out, and hand the output to it \
                  for probabilities",
@@ -90,7 +96,6 @@ impl Stepper {
         }
         prepare_state(network, &config.training, resume)?;
         let revision = network.revision;
-        let number = mesh.last_layer(network, output)?;
         let learning = config.training.tween.as_ref().and_then(|tween| Learning::of(tween, number));
         Ok(Self {
             config: config.clone(),
@@ -197,13 +202,16 @@ impl Stepper {
         mesh.learn_by(self.learning.clone());
         mesh.take_targets()?;
         mesh.ask_for_input(false)?;
-        for waiting in &mut waiting {
-            divide(&mut waiting.gradient, count as f64);
-            let age = (mesh.ticks() - waiting.tick) as usize;
-            let given = Given { cell: self.output, age, gradient: waiting.gradient.view() };
-            mesh.give(network, &given)?;
+        waiting.iter_mut().for_each(|waiting| divide(&mut waiting.gradient, count as f64));
+        let age_of = |tick: u64| (mesh.ticks() - tick) as usize;
+        let mut gradients = Vec::with_capacity(count);
+        for Waiting { tick, gradient, .. } in &waiting {
+            gradients.push(Given { cell: self.output, age: age_of(*tick), gradient: gradient.view() });
+        }
+        mesh.give(network, &gradients)?;
+        for (Given { age, .. }, waiting) in gradients.iter().zip(&waiting) {
             if let Some(aim) = &waiting.aim {
-                mesh.aim(network, age, &aim.view())?;
+                mesh.aim(network, *age, &aim.view())?;
             }
         }
         network.zero_gradients();

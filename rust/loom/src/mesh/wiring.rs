@@ -6,7 +6,7 @@ use crate::tensor::Shape;
 use crate::{Error, Result};
 
 /// What a layer reads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Read {
     /// The network's input.
     Input,
@@ -65,10 +65,12 @@ pub(super) struct Wiring {
     pub(super) input_readers: Vec<usize>,
     /// Layers that must run one after another, since they share parameters; in order.
     pub(super) units: Vec<Vec<usize>>,
-    /// The last layer of each cell, where it has one.
-    pub(super) last: Vec<Option<usize>>,
+    /// What each cell hands on: what its last layer holds, or, where it has no layer, what arrives there.
+    pub(super) cells: Vec<Read>,
     /// Each layer's output's extents.
     pub(super) shapes: Vec<Shape>,
+    /// The extents of the network's input.
+    input_shape: Shape,
 }
 
 impl Wiring {
@@ -90,24 +92,21 @@ impl Wiring {
                 ),
             ));
         }
-        let mut last = Vec::with_capacity(network.cells.len());
-        let mut count = 0;
-        for cell in &network.cells {
-            count += cell.len();
-            last.push((!cell.is_empty()).then(|| count - 1));
-        }
+        let paths = Paths::of(network);
+        let cells = (0..network.cells.len()).map(|cell| paths.output(cell, &[])).collect::<Result<_>>()?;
         let mut wiring = Self {
             inputs: Vec::new(),
             edges: Vec::new(),
             input_readers: Vec::new(),
             units: Vec::new(),
-            last,
+            cells,
             shapes: Vec::new(),
+            input_shape: network.input_shape().clone(),
         };
         for (number, cell) in network.cells.iter().enumerate() {
             let mut read = match cell.is_empty() {
                 true => continue,
-                false => wiring.cell_input(network, number, 0)?,
+                false => paths.input(number, &[])?,
             };
             let context = network.links_to(number)?.into_iter().find(|(_, l)| l.combine == Combine::Context);
             for placed in cell {
@@ -120,7 +119,7 @@ impl Wiring {
                 let mut inputs = vec![std::mem::replace(&mut read, Read::Layer(wiring.inputs.len()))];
                 if placed.layer.takes_context() {
                     let (source, _) = context.ok_or_else(|| at_layer(placed, no_context()))?;
-                    inputs.push(wiring.cell_output(network, source, 0)?);
+                    inputs.push(wiring.cells[source].clone());
                 }
                 wiring.inputs.push(inputs);
                 wiring.shapes.push(placed.output_shape().cloned().unwrap_or_else(|| Shape::from(0)));
@@ -144,31 +143,23 @@ impl Wiring {
         Ok(wiring)
     }
 
-    /// What arrives at a cell; `depth` counts the cells without layers passed so far.
-    fn cell_input(&self, network: &Network, cell: usize, depth: usize) -> Result<Read> {
-        if depth > network.cells.len() {
-            return Err(Error::State(
-                "links lead in a circle that passes no layer; put a layer into one of its cells".into(),
-            ));
-        }
-        let mut read = match cell.checked_sub(1) {
-            Some(before) => self.cell_output(network, before, depth)?,
-            None => Read::Input,
-        };
-        for (source, link) in network.links_to(cell)? {
-            if link.combine != Combine::Context {
-                let linked = self.cell_output(network, source, depth)?.into();
-                read = Read::Arrived { link: link.clone(), input: read.into(), linked };
+    /// Extents of what is read.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where values that meet there do not fit.
+    pub(super) fn shape_of(&self, read: &Read) -> Result<Shape> {
+        match read {
+            Read::Input => Ok(self.input_shape.clone()),
+            Read::Layer(layer) => Ok(self.shapes[*layer].clone()),
+            Read::Arrived { link, input, linked } => {
+                link.combined_shape(&self.shape_of(input)?, &self.shape_of(linked)?)
             }
         }
-        Ok(read)
     }
 
-    fn cell_output(&self, network: &Network, cell: usize, depth: usize) -> Result<Read> {
-        match self.last[cell] {
-            Some(layer) => Ok(Read::Layer(layer)),
-            None => self.cell_input(network, cell, depth + 1),
-        }
+    /// Whether a cell without layers hands on the network's input, alone or with what links bring.
+    pub(super) fn hands_on_input(&self) -> bool {
+        self.cells.iter().any(|read| read.count_inputs() > 0)
     }
 
     /// The edges along which gradients of a layer's output come.
@@ -198,5 +189,49 @@ impl Wiring {
         let placed = network.layers().nth(layer);
         let placed = placed.ok_or_else(|| Error::Internal(format!("there is no layer {layer}")))?;
         Ok(network.context(placed, Mode { training, ..Mode::default() }))
+    }
+}
+
+/// The ways through the cells, of which some have no layer.
+struct Paths<'a> {
+    network: &'a Network,
+    /// The last layer of each cell, where it has one.
+    last: Vec<Option<usize>>,
+}
+
+impl<'a> Paths<'a> {
+    fn of(network: &'a Network) -> Self {
+        let mut count = 0;
+        let last = network.cells.iter().map(|cell| {
+            count += cell.len();
+            (!cell.is_empty()).then(|| count - 1)
+        });
+        Self { network, last: last.collect() }
+    }
+
+    /// What arrives at a cell; `passed` are the cells without layers that it was asked through.
+    fn input(&self, cell: usize, passed: &[usize]) -> Result<Read> {
+        let mut read = match cell.checked_sub(1) {
+            Some(before) => self.output(before, passed)?,
+            None => Read::Input,
+        };
+        for (source, link) in self.network.links_to(cell)? {
+            if link.combine != Combine::Context {
+                let linked = self.output(source, passed)?.into();
+                read = Read::Arrived { link: link.clone(), input: read.into(), linked };
+            }
+        }
+        Ok(read)
+    }
+
+    /// What a cell hands on.
+    fn output(&self, cell: usize, passed: &[usize]) -> Result<Read> {
+        match self.last[cell] {
+            Some(layer) => Ok(Read::Layer(layer)),
+            None if passed.contains(&cell) => Err(Error::State(
+                "links lead in a circle that passes no layer; put a layer into one of its cells".into(),
+            )),
+            None => self.input(cell, &[passed, &[cell]].concat()),
+        }
     }
 }

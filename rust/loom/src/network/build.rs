@@ -17,6 +17,14 @@ struct LayerShapes {
     output: Shape,
 }
 
+/// Extents all over a network.
+struct NetworkShapes {
+    /// In the order data flows.
+    layers: Vec<LayerShapes>,
+    /// Of what each cell hands on.
+    cells: Vec<Shape>,
+}
+
 impl Network {
     /// Infers every shape and makes initial weights for layers that have none yet.
     ///
@@ -39,7 +47,9 @@ impl Network {
         if self.built {
             return Ok(());
         }
-        let shapes = self.infer_shapes()?;
+        let NetworkShapes { layers: shapes, cells: cell_shapes } =
+            self.infer_shapes(self.input_shape.clone())?;
+        self.check_contexts_are_read()?;
         self.check_indices_arrive()?;
         self.synchronize()?;
         let mut stores = Vec::new();
@@ -101,6 +111,7 @@ impl Network {
         let places = self.carried_in_training();
         self.carries = !places.is_empty();
         self.registry.carried = carried.filter(|carried| carried.places() == places);
+        self.cell_shapes = cell_shapes;
         self.built = true;
         self.invalidate();
         self.refresh_versions()
@@ -145,26 +156,27 @@ impl Network {
         self.layers().zip(shapes).map(place).collect()
     }
 
-    /// Input and output extents of every layer, in order.
-    fn infer_shapes(&self) -> Result<Vec<LayerShapes>> {
-        self.infer_shapes_from(self.input_shape.clone())
-    }
-
-    /// Checks that the layers, as they are, fit sequences of another length, and returns the output's
-    /// shape for that.
+    /// Checks that the layers, as they are, fit sequences of another length, and returns the shape of what
+    /// each cell hands on for that.
     ///
     /// # Errors
     /// [`Error::Shape`] naming a layer whose parameters depend on the length.
-    pub(crate) fn infer_shapes_for(&self, steps: usize) -> Result<Shape> {
+    pub(crate) fn infer_shapes_for(&self, steps: usize) -> Result<Vec<Shape>> {
         let mut shape = self.input_shape.to_vec();
         if let Some(first) = shape.first_mut() {
             *first = steps;
         }
-        let mut output = Shape::new(shape.clone());
-        for (placed, shapes) in self.layers().zip(self.infer_shapes_from(Shape::new(shape))?) {
-            output = shapes.output;
+        let found = self.infer_shapes(Shape::new(shape))?;
+        for (placed, shapes) in self.layers().zip(found.layers) {
             if !placed.layer.is_stepwise() {
                 let error = Error::State("it needs whole sequences, so it cannot run in a session".into());
+                return Err(at_layer(placed, error));
+            }
+            if placed.layer.takes_context() {
+                let error = Error::State(
+                    "it reads a second input, of which a session would bring no more than the newest steps"
+                        .into(),
+                );
                 return Err(at_layer(placed, error));
             }
             let specs = placed.layer.parameters(&shapes.inputs);
@@ -178,14 +190,14 @@ impl Network {
                 return Err(at_layer(placed, error));
             }
         }
-        Ok(output)
+        Ok(found.cells)
     }
 
-    /// Input and output extents of every layer for a network input of this shape.
+    /// Extents all over the network for an input of this shape.
     ///
     /// What a link that points back brings is known only once its source is: until then its target is
     /// looked at as if nothing came, again and again until nothing new becomes known.
-    fn infer_shapes_from(&self, input: Shape) -> Result<Vec<LayerShapes>> {
+    fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
         let mut known: Vec<Option<Shape>> = vec![None; self.cells.len()];
         let mut points_back = false;
         for cell in 0..self.cells.len() {
@@ -201,7 +213,7 @@ impl Network {
             }
         }
         let settled = known.clone();
-        let shapes = self.infer_pass(&input, &mut known, true)?;
+        let layers = self.infer_pass(&input, &mut known, true)?;
         if points_back && settled != known {
             return Err(Error::Shape(
                 "the shapes around a link that points back do not settle: each pass through the loop makes \
@@ -210,10 +222,12 @@ impl Network {
                     .into(),
             ));
         }
-        if shapes.is_empty() {
+        if layers.is_empty() {
             return Err(Error::Value("the network has no layer; add one to a cell first".into()));
         }
-        Ok(shapes)
+        let cells: Option<Vec<Shape>> = known.into_iter().collect();
+        let cells = cells.ok_or_else(|| Error::Internal("a cell's shape was not found out".into()))?;
+        Ok(NetworkShapes { layers, cells })
     }
 
     /// Passes through the grid once, with what is known of the cells' outputs, and notes what becomes known.
@@ -243,17 +257,15 @@ impl Network {
                 }
             }
             for placed in cell {
-                let mut inputs = Vec::from_iter(shape.take());
+                let Some(input) = shape.take() else { break };
+                let mut inputs = vec![input];
                 if placed.layer.takes_context() {
                     match &context {
                         Some(context) => inputs.push(context.clone()),
                         None if strict => return Err(at_layer(placed, no_context())),
                         // From behind, and most likely like what comes from before.
-                        None => inputs.extend(inputs.first().cloned()),
+                        None => inputs.push(inputs[0].clone()),
                     }
-                }
-                if inputs.is_empty() {
-                    continue;
                 }
                 let output = output_of(&*placed.layer, &inputs).map_err(|error| at_layer(placed, error));
                 shape = keep(output)?;
@@ -266,17 +278,30 @@ impl Network {
         Ok(shapes)
     }
 
-    /// Refuses a layer that reads whole numbers where others come before it that would change them.
+    /// Refuses a layer that reads whole numbers where layers or links come before it that would change them.
     fn check_indices_arrive(&self) -> Result<()> {
+        // Whether what each cell hands on is made of the input's elements as they are.
+        let mut handed_on: Vec<bool> = Vec::with_capacity(self.cells.len());
         let mut unchanged = true;
-        for placed in self.layers() {
-            if placed.layer.index_limit().is_some() && !unchanged {
-                return Err(at_layer(
-                    placed,
-                    Error::Value("the layer reads whole numbers, so only layers that keep them as they are (flatten, reshape) may come before it".into()),
-                ));
+        for (number, cell) in self.cells.iter().enumerate() {
+            for (source, link) in self.links_to(number)? {
+                unchanged &= match link.combine {
+                    Combine::Add => false,
+                    // What points back comes from behind some layer, most likely.
+                    Combine::Concat => handed_on.get(source).copied().unwrap_or(false),
+                    Combine::Context => true,
+                };
             }
-            unchanged &= placed.layer.keeps_elements();
+            for placed in cell {
+                if placed.layer.index_limit().is_some() && !unchanged {
+                    return Err(at_layer(
+                        placed,
+                        Error::Value("the layer reads whole numbers, so only layers that keep them as they are (flatten, reshape) may come before it, and no link that adds to them".into()),
+                    ));
+                }
+                unchanged &= placed.layer.keeps_elements();
+            }
+            handed_on.push(unchanged);
         }
         Ok(())
     }

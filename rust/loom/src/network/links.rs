@@ -37,7 +37,9 @@ pub struct Link {
 
 impl Network {
     /// Hands the output of a cell to another one, beside what flows there anyway. Several links into one
-    /// cell are taken in the order in which they were made.
+    /// cell are taken in the order in which they were made. Either cell may be without layers: the source then
+    /// hands over what arrives there, the target hands on what it has become; behind the last layer that is
+    /// the network's output.
     ///
     /// A link that points back (to its own cell or an earlier one) is for clock mode only
     /// ([`Mesh`](crate::mesh::Mesh)): the network then cannot run as a feed-forward one.
@@ -96,20 +98,83 @@ impl Network {
         Ok(found)
     }
 
+    /// The last layer, by number, where the network's output is what it makes; `None` where links arrive
+    /// behind it.
+    pub(crate) fn output_layer(&self) -> Option<usize> {
+        let last = self.cells.iter().rposition(|cell| !cell.is_empty())?;
+        let changes = |link: &Link| {
+            link.combine != Combine::Context && self.cell_index(link.target).is_ok_and(|target| target > last)
+        };
+        match self.links.iter().any(changes) {
+            true => None,
+            false => Some(self.layers().count() - 1),
+        }
+    }
+
     /// The loss that equals `loss` after the network, but computed from its last layer's input.
     pub(crate) fn absorb_loss(&self, loss: &LossFunction) -> Option<LossFunction> {
-        let last = self.cells.iter().rposition(|cell| !cell.is_empty())?;
-        // What arrives after the last layer would be left out.
-        let arrives = |link: &Link| self.cell_index(link.target).is_ok_and(|target| target > last);
-        if self.links.iter().any(arrives) {
-            return None;
+        let last = self.output_layer()?;
+        self.layers().nth(last)?.layer.absorb_loss(loss)
+    }
+
+    /// Refuses a context that no layer of its cell reads.
+    pub(crate) fn check_contexts_are_read(&self) -> Result<()> {
+        for link in self.links.iter().filter(|link| link.combine == Combine::Context) {
+            let cell = &self.cells[self.cell_index(link.target)?];
+            if !cell.iter().any(|placed| placed.layer.takes_context()) {
+                return Err(Error::Value(format!(
+                    "{} brings a context, but no layer of cell {} takes a second input; put one there, or use \
+                     combine=\"add\" or \"concat\"",
+                    link.named(),
+                    Shape::from(link.target)
+                )));
+            }
         }
-        self.cells[last].last()?.layer.absorb_loss(loss)
+        Ok(())
+    }
+
+    /// Refuses links that do not bring one step for each step of a sequence; `one` and `two` are what cells hand
+    /// on for sequences of one and two steps.
+    pub(crate) fn check_links_are_stepwise(&self, one: &[Shape], two: &[Shape]) -> Result<()> {
+        let [short, long] = [self.arrivals(1, one)?, self.arrivals(2, two)?];
+        for ((link, one), (_, two)) in short.iter().zip(&long) {
+            let axis = Concat::axis_of(one[0].rank(), link.axis);
+            let grows = |(one, two): (&Shape, &Shape)| one.get(axis) != two.get(axis);
+            if link.combine == Combine::Concat && one.iter().zip(two).any(grows) {
+                return Err(Error::State(format!(
+                    "{} joins sequences one behind the other, so the network cannot run in a session; join them \
+                     along another axis",
+                    link.named()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every link that changes its target's input, with the shapes of that input and of what the link brings,
+    /// for sequences of so many steps, for which `cells` is what cells hand on.
+    fn arrivals(&self, steps: usize, cells: &[Shape]) -> Result<Vec<(&Link, [Shape; 2])>> {
+        let mut shape = self.input_shape.to_vec();
+        if let Some(first) = shape.first_mut() {
+            *first = steps;
+        }
+        let mut shape = Shape::new(shape);
+        let mut found = Vec::new();
+        for (cell, handed_on) in cells.iter().enumerate() {
+            for (source, link) in self.links_to(cell)? {
+                if link.combine != Combine::Context {
+                    let joined = link.combined_shape(&shape, &cells[source])?;
+                    found.push((link, [std::mem::replace(&mut shape, joined), cells[source].clone()]));
+                }
+            }
+            shape = handed_on.clone();
+        }
+        Ok(found)
     }
 }
 
 impl Link {
-    fn named(&self) -> String {
+    pub(crate) fn named(&self) -> String {
         format!("the link from cell {} to cell {}", Shape::from(self.source), Shape::from(self.target))
     }
 

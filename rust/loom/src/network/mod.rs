@@ -105,6 +105,8 @@ pub struct Network {
     pub(crate) registry: Registry,
     pub(crate) programs: Programs,
     pub(crate) built: bool,
+    /// What each cell hands on, in the order of the cells; known once built.
+    pub(crate) cell_shapes: Vec<Shape>,
     /// Whether any layer carries something from batch to batch of training; known once built.
     pub(crate) carries: bool,
     /// The newest pass of the manual loop, kept for `backward` and to be looked at.
@@ -175,6 +177,7 @@ impl Network {
             registry: Registry::default(),
             programs: Programs::default(),
             built: false,
+            cell_shapes: Vec::new(),
             carries: false,
             history: None,
             passes: AtomicU64::new(0),
@@ -280,9 +283,24 @@ impl Network {
         &self.input_shape
     }
 
-    /// Extents of the output, without the batch axis; known once built.
+    /// Extents of the output, without the batch axis: of what the last cell hands on, which links may have
+    /// joined behind the last layer. Known once built.
     pub fn output_shape(&self) -> &Shape {
-        self.layers().filter_map(|layer| layer.output_shape.as_ref()).next_back().unwrap_or(&self.input_shape)
+        self.cell_shapes.last().unwrap_or(&self.input_shape)
+    }
+
+    /// Extents of what a cell hands on, without the batch axis, once built: of its last layer's output, or, where
+    /// it has no layer, of what arrives there.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a cell that is not there.
+    pub fn cell_output_shape(&self, cell: Coordinates) -> Result<Option<&Shape>> {
+        Ok(self.cell_shapes.get(self.cell_index(cell)?))
+    }
+
+    /// Whether shapes are inferred and weights made for all layers and links there are.
+    pub fn is_built(&self) -> bool {
+        self.built
     }
 
     /// Depth, rows and columns of the grid.

@@ -38,15 +38,17 @@ impl Network {
     ///
     /// # Errors
     /// [`Error::Value`] for no rows or no capacity; [`Error::Shape`] where the layers do not work on
-    /// sequences of any length.
+    /// sequences of any length; [`Error::State`] naming a layer or a link that needs whole ones.
     pub fn session(&mut self, rows: usize, capacity: usize) -> Result<Session> {
         self.build()?;
         if rows == 0 || capacity == 0 {
             return Err(Error::Value("a session needs at least one row and one step".into()));
         }
         let [one, two] = [self.infer_shapes_for(1)?, self.infer_shapes_for(2)?];
+        self.check_links_are_stepwise(&one, &two)?;
         // Without a time axis there is one output, that of the last step.
-        let sequences = one.first() == Some(&1) && two.first() == Some(&2);
+        let steps = |cells: &[Shape]| cells.last().and_then(|output| output.first().copied());
+        let sequences = steps(&one) == Some(1) && steps(&two) == Some(2);
         let extent = SessionExtent { steps: 1, capacity };
         let mode = Mode { session: Some(extent), ..Mode::default() };
         let carried = Carried::new(self.carried_places(mode), rows, self.precision, &self.device)?;

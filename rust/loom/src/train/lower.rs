@@ -108,7 +108,8 @@ fn lower_backprop(
             let term = watching.target_term();
             watching.cells(b, network, term);
             let meant = meaning(b, op, absorbed, lowered.output)?;
-            // Where the last layer has absorbed the loss, the one below it means the same.
+            // Where the last layer has absorbed the loss, the one below it means the same; where links arrive
+            // behind the last layer, none does.
             for layer in top..lowered.layers.len() {
                 watching.target(b, lowered, layer, meant);
             }

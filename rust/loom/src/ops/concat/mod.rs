@@ -40,15 +40,21 @@ pub struct Slice {
 }
 
 impl Concat {
-    /// Puts values of these shapes side by side along an axis: unless one is given, the last, or the
-    /// first (the channels) where there are three or more. Returns the joined shape as well.
+    /// The axis along which shapes of a rank are joined: unless one is given, the last, or the first (the
+    /// channels) where there are three or more.
+    pub(crate) fn axis_of(rank: usize, axis: Option<usize>) -> usize {
+        axis.unwrap_or(if rank >= 3 { 0 } else { rank.saturating_sub(1) })
+    }
+
+    /// Puts values of these shapes side by side along an axis ([`axis_of`](Self::axis_of)). Returns the joined
+    /// shape as well.
     ///
     /// # Errors
     /// What does not fit, in words.
     pub fn along(shapes: &[&Shape], axis: Option<usize>) -> Result<(Self, Shape), String> {
         let Some(first) = shapes.first() else { return Err("there is nothing to put together".into()) };
         let rank = first.rank();
-        let axis = axis.unwrap_or(if rank >= 3 { 0 } else { rank.saturating_sub(1) });
+        let axis = Self::axis_of(rank, axis);
         if axis >= rank {
             return Err(format!("shape {first} has no axis {axis}"));
         }

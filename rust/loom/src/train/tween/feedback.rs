@@ -53,9 +53,12 @@ impl TargetMode {
 
 impl Network {
     /// The first layer whose backward pass starts from the loss: the last, or the one below where the
-    /// last has absorbed it.
+    /// last has absorbed it. Where links arrive behind the last layer there is none, and all layers are below.
     pub(crate) fn top_layer(&self, absorbed: bool) -> usize {
-        (self.layers().count() - 1).saturating_sub(usize::from(absorbed))
+        match self.output_layer() {
+            Some(last) => last.saturating_sub(usize::from(absorbed)),
+            None => self.layers().count(),
+        }
     }
 
     /// Makes the feedback maps of all layers that targets pass back through, unless they are there.

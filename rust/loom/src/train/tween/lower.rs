@@ -145,7 +145,6 @@ fn lower_targets(
     targets: &mut [Option<Value>],
 ) -> Result<()> {
     let Lowering { network, config, lowered, top, .. } = lowering;
-    let last = lowered.layers.len() - 1;
     let meant = meaning(b, &loss.op, loss.absorbed, lowered.output)?;
     let pins = !b.ports.layers.is_empty();
     if config.mode == TargetMode::ChainRule {
@@ -201,8 +200,9 @@ fn lower_targets(
                 values.filter_map(|(layer, value)| Some((layer, TargetValue::Value((*value)?)))).collect();
         }
     }
-    // Where the last layer has absorbed the loss, the one below it means the same.
-    for layer in *top..=last {
+    // Where the last layer has absorbed the loss, the one below it means the same; where links arrive behind
+    // the last layer, none does.
+    for layer in *top..lowered.layers.len() {
         watching.target(b, lowered, layer, meant);
         if pins {
             b.ports.targets.push((layer, TargetValue::Value(meant[1])));

@@ -6,7 +6,7 @@ use crate::io::SaveOptions;
 use crate::layers::Feedback;
 use crate::network::{Mode, Network};
 use crate::ops::measure::{Action, Header};
-use crate::program::{Builder, Phase, TargetValue, Value};
+use crate::program::{Builder, Phase, Ports, TargetValue, Value};
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::backprop::{Plan, step_values};
 use crate::train::{
@@ -318,7 +318,8 @@ impl TweenState {
     }
 
     /// The targets of every layer's output in the newest backward pass, the batch axis first; the last, and
-    /// that below a softmax which has absorbed the loss, is what the output's meaning is compared with.
+    /// that below a softmax which has absorbed the loss, is what the output's meaning is compared with, unless
+    /// links arrive behind the last layer. What no target comes back to keeps what it made.
     ///
     /// # Errors
     /// [`Error::State`] before any.
@@ -328,16 +329,15 @@ impl TweenState {
         }
         self.require_targets()?;
         let ports = self.trainer.run.program().ports().clone();
-        let mut targets = ports.targets;
-        targets.sort_by_key(|(layer, _)| *layer);
-        let mut found = Vec::with_capacity(targets.len());
-        for (layer, target) in targets {
-            found.push(match target {
-                TargetValue::Value(value) => self.read(value)?,
-                TargetValue::Gradient(value, term) => {
-                    let (output, gradient) = (self.read(ports.layers[layer].1.output)?, self.read(value)?);
+        let mut found = Vec::with_capacity(ports.layers.len());
+        for (layer, (_, values)) in ports.layers.iter().enumerate() {
+            found.push(match target_of(&ports, layer) {
+                Some(TargetValue::Value(value)) => self.read(value)?,
+                Some(TargetValue::Gradient(value, term)) => {
+                    let (output, gradient) = (self.read(values.output)?, self.read(value)?);
                     moved(output, term.value(&self.values), &gradient)?
                 }
+                None => self.read(values.output)?,
             });
         }
         Ok(found)
@@ -356,21 +356,19 @@ impl TweenState {
         }
         self.require_targets()?;
         let ports = self.trainer.run.program().ports().clone();
-        let mut gradients: Vec<(usize, Value)> = ports
-            .targets
-            .iter()
-            .filter_map(|(layer, target)| match target {
-                TargetValue::Gradient(value, _) => Some((*layer, *value)),
-                TargetValue::Value(_) => None,
-            })
-            .collect();
-        gradients.sort_by_key(|(layer, _)| *layer);
-        // Where the last layer has absorbed the loss, the gradient starts below it.
-        if gradients.len() < ports.layers.len() {
-            gradients.extend(ports.output_gradient.map(|value| (gradients.len(), value)));
+        let mut found = Vec::with_capacity(ports.layers.len());
+        for (layer, (_, values)) in ports.layers.iter().enumerate() {
+            match (target_of(&ports, layer), ports.output_gradient) {
+                (Some(TargetValue::Gradient(gradient, _)), _) => found.push(self.read(gradient)?),
+                // The layer that learns from the loss itself; a softmax behind it is one with the loss.
+                (Some(TargetValue::Value(_)), Some(gradient)) => {
+                    found.push(self.read(gradient)?);
+                    break;
+                }
+                _ => found.push(zeros_like(self.read(values.output)?)),
+            }
         }
-        gradients.dedup_by_key(|(_, value)| *value);
-        gradients.into_iter().map(|(_, value)| self.read(value)).collect()
+        Ok(found)
     }
 
     /// Saves the network with all that learning goes on from, and what the newest step's layers made:
@@ -418,6 +416,18 @@ impl TweenState {
             Precision::Float64 => Tensor::new(shape, run.read::<f64>(value).to_vec()),
         }
     }
+}
+
+fn zeros_like(tensor: Tensor) -> Tensor {
+    match tensor {
+        Tensor::Float32(shape, elements) => Tensor::Float32(shape, vec![0.0; elements.len()]),
+        Tensor::Float64(shape, elements) => Tensor::Float64(shape, vec![0.0; elements.len()]),
+    }
+}
+
+/// A layer's target in a program; `None` where nothing comes back to it, as below a layer that reads indices.
+fn target_of(ports: &Ports, layer: usize) -> Option<TargetValue> {
+    ports.targets.iter().find(|(of, _)| *of == layer).map(|(_, target)| *target)
 }
 
 /// `tensor + factor * by`, element by element.

@@ -15,7 +15,8 @@ pub(super) struct Lowering<'a> {
     pub(super) config: &'a TweenConfig,
     pub(super) lowered: &'a Lowered,
     pub(super) placed: Vec<&'a PlacedLayer>,
-    /// The first layer that learns from the loss itself.
+    /// The first layer that learns from the loss itself; how many layers there are where links arrive behind
+    /// the last, and none does.
     pub(super) top: usize,
     /// Whether gradients of the loss are scaled, and local ones with them.
     pub(super) scaled: bool,
