@@ -48,8 +48,8 @@ fn network(packed: bool) -> Result<Network> {
     if packed {
         network.morph_where(DType::Int8, |placed| placed.path().indices()[3] == 1)?;
     }
-    network.registry.prepare_gradients(4);
-    network.registry.prepare_moments(1, 4);
+    network.registry.prepare_gradients(4).unwrap();
+    network.registry.prepare_moments(1, 4).unwrap();
     Ok(network)
 }
 

@@ -578,13 +578,3 @@ impl Network {
         Some(Fault { layer: self.describe_store(parameter.store), what })
     }
 }
-
-#[cfg(test)]
-impl Network {
-    pub(crate) fn time_look(&mut self, run: &Run) -> Result<bool> {
-        let values = StepValues { rate: 1e-4, ..StepValues::default() };
-        let found = self.is_certain::<f32>(run, &values)?;
-        self.note_reach(run.program());
-        Ok(found)
-    }
-}
