@@ -39,8 +39,10 @@ pub struct OptimizerState {
     /// Batches done in the epoch that was interrupted.
     pub batch: u64,
     /// Sum of losses times their weights in the epoch that was interrupted.
+    #[serde(with = "exact")]
     pub loss_sum: f64,
     /// Sum of those weights.
+    #[serde(with = "exact")]
     pub loss_weight: f64,
     /// Rows that the manual loop has gone back through since gradients were last applied or zeroed: the next
     /// forward pass draws for those that come after them.
@@ -71,5 +73,28 @@ impl OptimizerState {
     pub(crate) fn pass_rows_again(&mut self) {
         self.forwards += u64::from(self.manual_rows > 0);
         self.manual_rows = 0;
+    }
+}
+
+/// Numbers whose every bit counts, as text: what reads numbers in JSON may be off in the last place.
+mod exact {
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(f64),
+        Text(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&value.to_string())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        match Written::deserialize(deserializer)? {
+            Written::Number(value) => Ok(value),
+            Written::Text(text) => text.parse().map_err(de::Error::custom),
+        }
     }
 }
