@@ -6,6 +6,7 @@ use crate::layers::{CarriedSpec, StateSpec};
 use crate::program::LayerPath;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Device, Error, Result, extents};
+#[cfg(feature = "gpu")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One thing that a layer keeps: saved with the network, moved by no optimizer.
@@ -92,6 +93,7 @@ pub(crate) struct CarriedPlace {
 #[derive(Debug)]
 pub struct Carried {
     /// Tells this memory from any other: what was recorded over one is not for another.
+    #[cfg(feature = "gpu")]
     id: u64,
     precision: Precision,
     rows: usize,
@@ -111,6 +113,7 @@ pub(crate) struct DeviceMemory {
     pub(crate) allocations: Vec<crate::gpu::Allocation>,
 }
 
+#[cfg(feature = "gpu")]
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Carried {
@@ -126,6 +129,7 @@ impl Carried {
             extents::elements(format_args!("\"{name}\", carried from call to call"), rows, shape.len())?;
         }
         let mut carried = Self {
+            #[cfg(feature = "gpu")]
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             precision,
             rows,
