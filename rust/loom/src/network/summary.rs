@@ -302,7 +302,7 @@ mod tests {
         network.drop_masters()?;
         let text = network.summary()?;
         assert!(text.contains("15 (dropped)  int8"), "{text}");
-        assert!(text.contains("1 layer_norm  (3,)                    6  float32"), "{text}");
+        assert!(text.contains("1 layer_norm  (3,)                     6  float32"), "{text}");
         assert!(text.contains("21 parameters, 6 trainable"), "{text}");
         network.unpack_where(|_| true)?;
         assert!(network.summary()?.contains("21 parameters, 18 trainable"));
