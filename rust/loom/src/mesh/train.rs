@@ -334,7 +334,7 @@ impl Stepper {
         if self.config.training.on_nonfinite == OnNonFinite::Raise {
             return Err(fault.error(step));
         }
-        network.optimizer_state.step += 1;
+        network.optimizer_state.count_step();
         self.result.skipped_updates += 1;
         Ok(())
     }
