@@ -16,6 +16,9 @@ from networks import quiet
 
 ROWS, TIME, VOCABULARY, WIDTH, STEPS, RATE = 20, 5, 9, 6, 6, 1e-3
 
+# Narrow tables let little through, which is not what is tested.
+pytestmark = pytest.mark.filterwarnings("ignore::loom.BottleneckWarning")
+
 Arrays = dict[str, NDArray[np.float64]]
 
 
