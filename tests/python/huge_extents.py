@@ -452,8 +452,8 @@ def try_one(draw: random.Random) -> str | None:
     if expected is not None and found != expected:
         return f"{told}: is {found}, not {expected}"
     # The largest windows are right, but slow.
-    window = prod(config.get("pool_size", config.get("kernel_size", ())))
-    return run(draw, net, told, shape, found) if window <= SMALL else None
+    window: list[int] = config.get("pool_size", config.get("kernel_size", []))
+    return run(draw, net, told, shape, found) if prod(window) <= SMALL else None
 
 
 def run(draw: random.Random, net: loom.Network, told: str, shape: Shape, output: Shape) -> str | None:
