@@ -146,7 +146,6 @@ mod tests {
     proptest! {
         #[test]
         fn what_passes_has_few_elements_and_what_does_not_has_many(extents in prop::collection::vec(extent(), 0..5)) {
-            // In floating point, which no product here overflows: exact around powers of two.
             let exact = extents.iter().map(|extent| u128::from(*extent as u64).max(1)).try_fold(1u128, u128::checked_mul);
             let few = exact.is_some_and(|exact| exact <= 1 << 40);
             prop_assert_eq!(check("it", &extents).is_ok(), few);
