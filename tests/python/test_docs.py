@@ -121,8 +121,9 @@ def test_the_readme_counts_softmaxes() -> None:
 
 def test_every_layer_has_its_row_in_the_table() -> None:
     table = (README.parent / "docs" / "layers.md").read_text()
-    for layer in loom.layers():
-        name = layer.layer.__name__
+    names = [layer.layer.__name__ for layer in loom.layers()]
+    # Examples and other tests compose layers of their own.
+    for name in filter(loom.nn.__all__.__contains__, names):
         assert re.search(rf"\b{re.sub(r'[123]D$', '', name)}", table), name
 
 
