@@ -513,7 +513,13 @@ def _gradient(leaf: torch.Tensor) -> NDArray[Any]:
 
 
 def _values(reference: Reference) -> Values:
-    return {name: as_numpy(value) for name, value in {**reference.values, **reference.states}.items()}
+    carried = {
+        f"{prefix}state_{suffix}": torch.stack(parts, dim=1)
+        for prefix, states in reference.carried.items()
+        for suffix, parts in states.items()
+    }
+    held = {**reference.values, **reference.states, **carried}
+    return {name: as_numpy(value) for name, value in held.items()}
 
 
 def _kept(net: loom.Network) -> Values:
