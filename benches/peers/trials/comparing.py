@@ -139,7 +139,7 @@ class Trial:
                 # Where PyTorch's own float32 is as far away, the formula is what loses digits.
                 lost = float(np.abs(single()[name] - exact[name]).max()) / max(scale, TINY)
                 if difference <= _AS_SINGLE * lost:
-                    self.findings.ill.setdefault(quantity, []).append(self.number)
+                    self.findings.note_ill(quantity, self.number)
                     continue
             if difference > tolerance and not self._is_ill(
                 name, quantity, difference, exact, theirs, precision, scale
@@ -172,7 +172,7 @@ class Trial:
         )
         if difference > _ALLOWED[precision] * reach:
             return False
-        self.findings.ill.setdefault(quantity, []).append(self.number)
+        self.findings.note_ill(quantity, self.number)
         return True
 
     # What is compared

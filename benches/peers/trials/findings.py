@@ -56,6 +56,12 @@ class Findings:
             if difference >= entry.difference:
                 entry.difference, entry.number = difference, number
 
+    def note_ill(self, quantity: str, number: int) -> None:
+        """Keeps that rounding moves a quantity of this network too far to say anything."""
+        numbers = self.ill.setdefault(quantity, [])
+        if number not in numbers:
+            numbers.append(number)
+
     def merge(self, other: Findings) -> None:
         """Takes over what another process found."""
         for key, theirs in other.worst.items():
