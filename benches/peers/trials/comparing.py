@@ -33,6 +33,8 @@ _FLOAT32_TOLERANCE = 2e-5
 # What one rounding moves is shown by moving everything that much more, and dividing again.
 _MOVED = {torch.float64: 1e-12, torch.float32: 1e-6}
 _AS_SINGLE = 5.0
+# As `TINY`, in float32: what is left of zero where numbers are about 1.
+_TINY_SINGLE = 0.1
 _ALLOWED = {torch.float64: 0.3, torch.float32: 10.0}
 
 Values = dict[str, NDArray[Any]]
@@ -125,19 +127,20 @@ class Trial:
         exact = theirs(0.0)
         if set(ours) != set(exact):
             raise Difference(f"{quantity}: loom has {sorted(ours)}, PyTorch {sorted(exact)}")
-        scale = max((float(np.abs(value).max()) for value in exact.values() if value.size), default=0.0)
+        largest = max((float(np.abs(value).max()) for value in exact.values() if value.size), default=0.0)
+        scale = max(largest, TINY if precision == torch.float64 else _TINY_SINGLE)
         differences: dict[str, float] = {}
         for name, value in ours.items():
             try:
                 own = relative(value, exact[name])
             except Difference as found:
                 raise Difference(f"{quantity} {name}: {found}") from None
-            largest = float(np.abs(exact[name]).max()) if exact[name].size else 0.0
-            differences[name] = own * max(largest, TINY) / max(scale, TINY)
+            among = float(np.abs(exact[name]).max()) if exact[name].size else 0.0
+            differences[name] = own * max(among, TINY) / scale
         for name, difference in differences.items():
             if difference > tolerance and single is not None:
                 # Where PyTorch's own float32 is as far away, the formula is what loses digits.
-                lost = float(np.abs(single()[name] - exact[name]).max()) / max(scale, TINY)
+                lost = float(np.abs(single()[name] - exact[name]).max()) / scale
                 if difference <= _AS_SINGLE * lost:
                     self.findings.note_ill(quantity, self.number)
                     continue
@@ -167,7 +170,7 @@ class Trial:
         """Whether roundings alone move a quantity as far."""
         moved = _MOVED[precision]
         reach = max(
-            float(np.abs(theirs(share)[name] - exact[name]).max()) / max(scale, TINY)
+            float(np.abs(theirs(share)[name] - exact[name]).max()) / scale
             for share in (moved, -moved, 0.37 * moved)
         )
         if difference > _ALLOWED[precision] * reach:
