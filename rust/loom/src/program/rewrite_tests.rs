@@ -308,10 +308,7 @@ fn left_behind(seed: u64, rewrites: &Rewrites) -> Result<(Vec<u32>, usize, Progr
     let registry = &network.registry;
     for store in 0..3 {
         left.extend(
-            registry.stores[store]
-                .float_bytes(None)?
-                .chunks(4)
-                .map(|x| bytemuck::pod_read_unaligned::<f32>(x)),
+            registry.stores[store].float_bytes(None)?.chunks(4).map(bytemuck::pod_read_unaligned::<f32>),
         );
         left.extend(registry.moments[store][0].as_slice::<f32>());
         left.extend(registry.stores[store].decoded(0)?.to_f32());
