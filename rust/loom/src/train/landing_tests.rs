@@ -66,7 +66,7 @@ pub(crate) fn is_usable(network: &mut Network, row: &[f32]) -> Result<()> {
     let mut loaded = Network::from_bytes(&network.to_bytes(SaveOptions { optimizer: true })?)?;
     let found = saved(&mut loaded, true)?;
     // Moments that were never made are zeros once loaded.
-    assert!(saved(network, true)?.iter().all(|(name, bytes)| found.get(name) == Some(bytes)));
+    assert!(saved(network, false)?.iter().all(|(name, bytes)| found.get(name) == Some(bytes)));
     if matches!(network.device(), crate::Device::Cpu) {
         let predict = |network: &Network| -> Result<Vec<u32>> {
             let output = network.predict(tensor_view(&shape, row)?)?;
