@@ -22,25 +22,35 @@ RUST_FILES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name '*.t
 help:
 	@echo 'make demo    train a network on handwritten digits (writes to out/)'
 	@echo 'make test    every test, Rust and Python, with the totals last'
+	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make lint    formatting, lints and types'
 	@echo 'make clean   removes everything that was built'
 
 .PHONY: demo
-demo: $(STAMPS)/native $(STAMPS)/demo
+demo: $(STAMPS)/release $(STAMPS)/demo
 	$(BIN)/python examples/digits.py
 
+# The tests of both languages side by side: each leaves a processor idle now and then.
 .PHONY: test
-test: $(STAMPS)/native $(STAMPS)/dev
+test: $(STAMPS)/development $(STAMPS)/dev
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/*
-	@cargo test 2>&1 | tee $(REPORTS)/cargo.log || touch $(REPORTS)/failed
-	@$(BIN)/python -m pytest --cov --cov-report=term --junitxml=$(REPORTS)/pytest.xml || touch $(REPORTS)/failed
+	@{ $(BIN)/python -m pytest --cov --cov-report=term --junitxml=$(REPORTS)/pytest.xml \
+	    >$(REPORTS)/pytest.log 2>&1 || touch $(REPORTS)/failed; } & \
+	{ cargo test --workspace 2>&1 | tee $(REPORTS)/cargo.log; } || touch $(REPORTS)/failed; \
+	wait
+	@cat $(REPORTS)/pytest.log
 	@$(BIN)/python tools/totals.py $(REPORTS)/cargo.log $(REPORTS)/pytest.xml $(REPORTS)/totals
 	@test ! -e $(REPORTS)/failed
 
+.PHONY: soak
+soak: $(STAMPS)/release $(STAMPS)/dev
+	cargo test --release --workspace -- --ignored
+	LOOM_SOAK=1 $(BIN)/python -m pytest
+
 .PHONY: bench
-bench: $(STAMPS)/native
+bench: $(STAMPS)/release
 	cargo bench
 	$(BIN)/python benches/peers/compare.py
 
@@ -49,7 +59,7 @@ build: $(STAMPS)/maturin
 	$(BIN)/maturin build --release --out dist
 
 .PHONY: lint
-lint: $(STAMPS)/native $(STAMPS)/dev
+lint: $(STAMPS)/development $(STAMPS)/dev
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check
@@ -75,10 +85,21 @@ $(STAMPS)/maturin: $(STAMPS)/venv
 	@touch $@
 
 # loom-nn is installed by then, so this adds what its extra of that name lists.
-$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: pyproject.toml | $(STAMPS)/native
+$(STAMPS)/demo: | $(STAMPS)/release
+$(STAMPS)/dev: | $(STAMPS)/development
+$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: pyproject.toml
 	@$(BIN)/pip install --quiet 'loom-nn[$*]'
 	@touch $@
 
-$(STAMPS)/native: $(RUST_FILES) pyproject.toml README.md $(STAMPS)/maturin | tools
+# The native module is one file, from either profile: as it is shipped, or as tests have it, with checks of
+# overflow and of what kernels rely on, out of the same build of loom-nn as the tests in Rust.
+$(STAMPS)/release $(STAMPS)/development: $(RUST_FILES) pyproject.toml README.md $(STAMPS)/maturin | tools
+
+$(STAMPS)/release:
 	@$(BIN)/maturin develop --release
-	@touch $@
+	@rm -f $(STAMPS)/development && touch $@
+
+$(STAMPS)/development:
+	@cargo build --workspace --lib --tests --examples
+	@$(BIN)/maturin develop
+	@rm -f $(STAMPS)/release && touch $@

@@ -154,9 +154,9 @@ impl<const N: usize> Window<N> {
             )));
         };
         extents::check(format_args!("{name}: an input with its border"), &[channels, depth, height, width])?;
-        for axis in 0..3 {
-            // A window alone goes nowhere, however long its steps are.
-            geometry.stride[axis] = geometry.stride[axis].min(bordered[axis]);
+        // A window alone goes nowhere, however long its steps are.
+        for (stride, bordered) in geometry.stride.iter_mut().zip(bordered) {
+            *stride = (*stride).min(bordered);
         }
         Ok(geometry)
     }

@@ -49,7 +49,6 @@ fn update_is_wrong<T: Real>(
         tried.set_write(number, copy);
     }
     update.run::<T>(&mut tried)?;
-    drop(tried);
     let moving = |place: &usize| !update.frozen.iter().any(|part| part.contains(place));
     let places = held.iter().flat_map(|held| (held.first..held.end).map(|place| (place, held.most)));
     let wrongs = places.filter(|(place, _)| moving(place)).filter_map(|(place, most)| {

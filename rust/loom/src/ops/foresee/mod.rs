@@ -123,7 +123,7 @@ mod tests {
             HeldParameter { first: 0, end: 70, most },
             HeldParameter { first: 128, end: 131, most: f32::MAX },
         ];
-        let op = Update { frozen: vec![3..5], ..Update::new(optimizer.clone(), 192) };
+        let op = Update { frozen: std::iter::once(3..5).collect(), ..Update::new(optimizer.clone(), 192) };
         let slots = optimizer.slots().len();
         let small: Vec<f32> = numbers::<f32>(4, 192).into_iter().map(|x| x * x + 0.05).collect();
         let mut reads = vec![numbers::<f32>(1, 192), numbers::<f32>(2, 192)];

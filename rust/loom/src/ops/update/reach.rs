@@ -166,13 +166,13 @@ impl<T: Real> Kernel<T> for Largest<'_, T> {
                 let x = V::load(&block[number * LANES..(number + 1) * LANES]);
                 *most = x.abs().max(*most);
                 // 0 of what is finite, NaN of everything else; and a NaN stays.
-                *odd = *odd + (x - x);
+                *odd = *odd + x * zero;
             }
         }
         for rest in blocks.remainder().chunks(LANES) {
             let x = V::load_partial(rest);
             most[0] = x.abs().max(most[0]);
-            odd[0] = odd[0] + (x - x);
+            odd[0] = odd[0] + x * zero;
         }
         let most = most[0].max(most[1]).max(most[2].max(most[3])).reduce_max();
         let odd = ((odd[0] + odd[1]) + (odd[2] + odd[3])).reduce_sum();
