@@ -46,8 +46,8 @@ test: $(STAMPS)/development $(STAMPS)/dev
 
 .PHONY: soak
 soak: $(STAMPS)/release $(STAMPS)/dev
-	cargo test --release --workspace -- --ignored
-	LOOM_SOAK=1 $(BIN)/python -m pytest
+	LOOM_RANDOM_NETWORKS=600 cargo test --release --workspace -- --include-ignored
+	LOOM_SOAK=1 LOOM_RANDOM_GRIDS=20 LOOM_EXTENTS=10000 $(BIN)/python -m pytest
 
 .PHONY: bench
 bench: $(STAMPS)/release

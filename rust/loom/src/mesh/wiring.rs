@@ -4,6 +4,11 @@ use crate::layers::Context;
 use crate::network::{Combine, Link, Mode, Network, at_layer, no_context};
 use crate::tensor::Shape;
 use crate::{Error, Result};
+use std::cell::Cell;
+
+/// The most meetings of a cell's input and a link on the ways through cells without layers: each such cell may
+/// double the ways, and a tick goes every one of them.
+const MOST_MEETINGS: usize = 1 << 16;
 
 /// What a layer reads.
 #[derive(Clone, Debug, PartialEq)]
@@ -197,6 +202,8 @@ struct Paths<'a> {
     network: &'a Network,
     /// The last layer of each cell, where it has one.
     last: Vec<Option<usize>>,
+    /// How many meetings there are so far.
+    meetings: Cell<usize>,
 }
 
 impl<'a> Paths<'a> {
@@ -206,7 +213,7 @@ impl<'a> Paths<'a> {
             count += cell.len();
             (!cell.is_empty()).then(|| count - 1)
         });
-        Self { network, last: last.collect() }
+        Self { network, last: last.collect(), meetings: Cell::new(0) }
     }
 
     /// What arrives at a cell; `passed` are the cells without layers that it was asked through.
@@ -217,6 +224,13 @@ impl<'a> Paths<'a> {
         };
         for (source, link) in self.network.links_to(cell)? {
             if link.combine != Combine::Context {
+                self.meetings.set(self.meetings.get() + 1);
+                if self.meetings.get() > MOST_MEETINGS {
+                    return Err(Error::State(format!(
+                        "more than {MOST_MEETINGS} ways lead through cells that hold no layer; put a layer into \
+                         one of them"
+                    )));
+                }
                 let linked = self.output(source, passed)?.into();
                 read = Read::Arrived { link: link.clone(), input: read.into(), linked };
             }

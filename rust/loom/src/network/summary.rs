@@ -243,7 +243,7 @@ fn thousands(number: usize) -> String {
 mod tests {
     use super::*;
     use crate::dtype::DType;
-    use crate::layers::{Dense, Flatten, LayerNorm};
+    use crate::layers::{Dense, Flatten, Gru, InitialState, LayerNorm};
     use crate::network::Link;
 
     #[test]
@@ -269,6 +269,7 @@ mod tests {
         };
         network.add([0, 0, 0], Dense::new(4))?;
         network.add([0, 0, 2], Dense::new(6))?;
+        network.add([0, 0, 3], Gru { initial_state: InitialState::Context, ..Gru::new(12) })?;
         network.link(link(0, 2, Combine::Add, None))?;
         network.link(link(2, 3, Combine::Concat, None))?;
         network.link(link(0, 1, Combine::Concat, Some(0)))?;

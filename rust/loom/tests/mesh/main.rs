@@ -198,6 +198,13 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     circle.add([0, 0, 3], Dense::new(2))?;
     circle.link(link([0, 0, 2], [0, 0, 1], Combine::Add))?;
     assert!(message(Mesh::new(&mut circle, 1, 0).map(drop)).contains("circle"));
+    let mut doubling = Network::new([2], [1, 1, 40])?;
+    doubling.add([0, 0, 39], Dense::new(2))?;
+    for cell in 1..39 {
+        doubling.link(link([0, 0, cell - 1], [0, 0, cell], Combine::Add))?;
+    }
+    doubling.build()?;
+    assert!(message(Mesh::new(&mut doubling, 1, 0).map(drop)).contains("ways lead through cells"));
     let mut growing = Network::new([2], [1, 1, 2])?;
     growing.add([0, 0, 0], LayerNorm::default())?;
     growing.link(link([0, 0, 0], [0, 0, 0], Combine::Concat))?;

@@ -326,7 +326,7 @@ fn weights_start_as_they_should() -> Result<()> {
 fn configs_are_checked() {
     let message = |config: serde_json::Value| from_config(&config).unwrap_err().to_string();
     assert!(message(json!({"type": "lstm", "units": 0})).contains("units must be at least 1"));
-    assert!(message(json!({"type": "gru", "units": 2, "layers": 0})).contains("layers must be at least 1"));
+    assert!(message(json!({"type": "gru", "units": 2, "layers": 0})).contains("layers must be from 1"));
     assert!(message(json!({"type": "rnn", "units": 2, "dropout": 1.0})).contains("below 1"));
     let both = json!({"type": "rnn", "units": 2, "stateful": true, "bidirectional": true});
     assert!(message(both).contains("cannot be stateful"));
