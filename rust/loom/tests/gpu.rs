@@ -490,7 +490,8 @@ fn a_step_is_one_submit() -> Result<()> {
     // One for the step, one for reading back.
     assert_eq!(statistics.submits, 2);
     assert!(statistics.bytes_down <= 64 + 16 * 4, "{statistics:?}");
-    assert!(statistics.dispatches <= 13, "{statistics:?}");
+    // Four of them look ahead, one for each store and one for all, so that the step lands whole or not at all.
+    assert!(statistics.dispatches <= 17, "{statistics:?}");
     // The batch: inputs and labels.
     assert!(statistics.bytes_up <= 16 * 21 * 4 + 256, "{statistics:?}");
     Ok(())
