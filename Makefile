@@ -38,7 +38,7 @@ test: $(STAMPS)/development $(STAMPS)/dev
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/*
 	@{ $(BIN)/python -m pytest --cov --cov-report=term --junitxml=$(REPORTS)/pytest.xml \
 	    >$(REPORTS)/pytest.log 2>&1 || touch $(REPORTS)/failed; } & \
-	{ cargo test --workspace 2>&1 | tee $(REPORTS)/cargo.log; } || touch $(REPORTS)/failed; \
+	{ cargo test --workspace --no-fail-fast 2>&1 | tee $(REPORTS)/cargo.log; } || touch $(REPORTS)/failed; \
 	wait
 	@cat $(REPORTS)/pytest.log
 	@$(BIN)/python tools/totals.py $(REPORTS)/cargo.log $(REPORTS)/pytest.xml $(REPORTS)/totals

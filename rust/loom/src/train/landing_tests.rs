@@ -120,16 +120,19 @@ fn until_refused(network: &mut Network, config: &TrainingConfig, steps: usize) -
     let mut trainer = Trainer::new(network, config, &examples, 1000, false, false)?;
     for _ in 0..steps {
         let before = saved(network, true)?;
+        // Figures of the step that was refused are there to be looked at, and a skipped one is counted.
+        let moved = |network: &mut Network, but: &str| -> Result<Vec<String>> {
+            let after = saved(network, true)?;
+            let names = before.keys().chain(after.keys()).filter(|name| !name.starts_with(but));
+            Ok(names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect())
+        };
         match trainer.step(network, &[(&examples, Rows::First(ROWS))]) {
             Ok(report) if report.skipped && !report.exploded => {
-                let tensors = |all: BTreeMap<String, Vec<u8>>| -> Vec<_> {
-                    all.into_iter().filter(|(name, _)| !name.starts_with("loom.")).collect()
-                };
-                assert!(tensors(saved(network, true)?) == tensors(before), "a skipped step left something");
+                assert_eq!(moved(network, "loom.")?, Vec::<String>::new(), "after a skipped step");
             }
             Ok(_) => assert_eq!(odd(network)?, Vec::<String>::new()),
             Err(error) => {
-                assert!(saved(network, true)? == before, "{error}: something moved");
+                assert_eq!(moved(network, "loom.watched")?, Vec::<String>::new(), "{error}");
                 return Ok(Some(error));
             }
         }
