@@ -24,7 +24,8 @@ pub(crate) fn saved(network: &mut Network, counters: bool) -> Result<BTreeMap<St
     let mut all: BTreeMap<String, Vec<u8>> =
         tensors.tensors().into_iter().map(|(name, tensor)| (name, tensor.data().to_vec())).collect();
     // What was measured of a step that went wrong is there to be looked at.
-    all.retain(|name, _| !name.starts_with("training@measures"));
+    let figures = ["training@measures", "training@losses", "training@newest"];
+    all.retain(|name, _| !figures.iter().any(|figure| name.starts_with(figure)));
     if counters {
         let metadata = header.metadata().clone().unwrap_or_default();
         all.extend(metadata.into_iter().map(|(name, text)| (name, text.into_bytes())));
@@ -285,6 +286,7 @@ fn the_manual_loop_keeps_weights_and_gradients() -> Result<()> {
 
 /// Learning by targets, in every mode, with and without explosions taken back, one local step and several.
 #[test]
+#[ignore = "a soak: make soak"]
 fn targets_that_diverge_are_taken_back() -> Result<()> {
     for device in devices() {
         for mode in [
