@@ -19,12 +19,12 @@ fn by(calibration: Calibration) -> Rule<'static> {
     Rule { calibration, ..Rule::default() }
 }
 
-/// The weighted squared error of each group.
+/// The weighted squared error of each group, decoded in the precision that scales are tried in.
 fn errors(found: &Sample, data: &[f32], importance: &[f32]) -> Vec<f64> {
     let mut errors = vec![0.0; found.packing.groups()];
-    for (index, (value, held)) in data.iter().zip(found.decoded::<f64>()).enumerate() {
+    for (index, (value, held)) in data.iter().zip(found.decoded::<f32>()).enumerate() {
         let weight = importance.get(index / found.packing.channels).map_or(1.0, |weight| f64::from(*weight));
-        errors[group(&found.packing, index)] += (f64::from(*value) - held).powi(2) * weight;
+        errors[group(&found.packing, index)] += (f64::from(*value) - f64::from(held)).powi(2) * weight;
     }
     errors
 }
@@ -47,8 +47,8 @@ proptest! {
                     let least = sample_with(dtype, granularity, &rule, &data, channels);
                     let found = errors(&least, &data, importance).into_iter();
                     for (found, own) in found.zip(errors(&own, &data, importance)) {
-                        // Numbers are decoded in another precision than they were tried in.
-                        prop_assert!(found <= own * (1.0 + 1e-5), "{dtype} {granularity:?}: {found} {own}");
+                        // Sums are in another order than those of the search.
+                        prop_assert!(found <= own * (1.0 + 1e-12), "{dtype} {granularity:?}: {found} {own}");
                     }
                 }
             }
