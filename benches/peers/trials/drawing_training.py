@@ -73,7 +73,10 @@ def class_axis(shape: Shape) -> int:
 def aim(chance: Chance, drawn: Drawn, shape: Shape) -> Aim:
     """Draws a loss that suits what the network gives."""
     last = drawn.layers[-1][1]
-    final = bool(drawn.cells.get(drawn.places[-1]))
+    # Empty cells behind the last layer hand its output on, unless a link brings something there.
+    cell = max(at for at, layers in drawn.cells.items() if layers)
+    behind = drawn.places[drawn.places.index(cell) + 1 :]
+    final = not any(target in behind for _, target, _, _ in drawn.links)
     name = chance.one(
         ["mse", "mae", "huber", "binary_cross_entropy", "cross_entropy", "cross_entropy", "nll"]
     )

@@ -286,7 +286,6 @@ fn the_manual_loop_keeps_weights_and_gradients() -> Result<()> {
 
 /// Learning by targets, in every mode, with and without explosions taken back, one local step and several.
 #[test]
-#[ignore = "a soak: make soak"]
 fn targets_that_diverge_are_taken_back() -> Result<()> {
     for device in devices() {
         for mode in [
