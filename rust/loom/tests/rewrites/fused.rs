@@ -192,13 +192,22 @@ fn fused_programs_agree_with_unfused_ones_on_a_gpu() -> Result<()> {
     if !crate::has_gpu() {
         return Ok(());
     }
-    for seed in 0..how_many(4) {
+    let (count, mut compared) = (how_many(4), 0);
+    for seed in 0..count {
         let seen = |rewrites: Rewrites, device: &str| -> Result<Vec<f64>> {
             let mut case = Case::new(seed, rewrites, Some(Precision::Float32), &|_| true)?;
             case.drawn.network.to(device)?;
             case.gradients()
         };
-        let expected = seen(Rewrites::none(), "gpu")?;
+        let expected = outcome(seen(Rewrites::none(), "gpu"));
+        let Ok(expected) = expected else {
+            // What cannot be trained so is refused alike, whatever is fused and wherever.
+            for device in ["gpu", "cpu"] {
+                assert_eq!(outcome(seen(Rewrites::default(), device)), expected, "case {seed} on {device}");
+            }
+            continue;
+        };
+        compared += 1;
         let largest = expected.iter().fold(1e-3f64, |largest, x| largest.max(x.abs()));
         for (rewrites, device) in [(Rewrites::default(), "gpu"), (Rewrites::default(), "cpu")] {
             let found = seen(rewrites, device)?;
@@ -209,5 +218,6 @@ fn fused_programs_agree_with_unfused_ones_on_a_gpu() -> Result<()> {
             }
         }
     }
+    assert!(compared * 4 > count * 3, "{compared} of {count}");
     Ok(())
 }
