@@ -116,6 +116,7 @@ import json, sys
 import numpy as np
 import loom
 from loom import nn
+from loom.engine import engine_of
 
 random = np.random.default_rng(0)
 x, y = random.normal(size=(2000, 64)), random.integers(0, 10, 2000)
@@ -132,12 +133,12 @@ net = network()
 settings = dict(loss="cross_entropy", verbose=False, seed=3)
 result = loom.train(net, (x, y), loom.TrainingConfig(epochs=1_000_000, **settings), callbacks=[Announce()])
 epochs = len(result.loss_history)
-state = net._native.training_state()
+state = engine_of(net).native.training_state()
 # What was learned is what a run of as many steps learns.
 again = network()
 class Stop(loom.Callback):
     def on_batch_end(self, batch, logs=None):
-        if (self.network._native.training_state()["step"]) == state["step"]:
+        if engine_of(self.network).native.training_state()["step"] == state["step"]:
             raise loom.StopTraining
 loom.train(again, (x, y), loom.TrainingConfig(epochs=1_000_000, **settings), callbacks=[Stop()])
 same = all(np.array_equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values()))

@@ -10,7 +10,8 @@ import pytest
 
 import loom
 from loom import _native, activations, initializers, losses, nn, schedules
-from loom._feed import engine_config
+from loom.engine import engine_of
+from loom.training.settings import engine_config
 from networks import blobs, mlp, quiet, weights
 from test_config import OPTIMIZERS, SCHEDULES
 from test_nn import EXAMPLES
@@ -66,7 +67,7 @@ def test_layers_run_and_are_described_alike(layer: nn.Layer) -> None:
     assert net.predict(x).shape == (3, *net.output_shape)
     output = net.forward(x)
     assert net.backward(np.ones_like(output)).shape == x.shape
-    described = json.loads(net._native.config())["cells"][0]["layers"][-1]
+    described = json.loads(engine_of(net).native.config())["cells"][0]["layers"][-1]
     assert nn.layer_from_config(described) == layer
 
 
@@ -166,7 +167,7 @@ def test_every_setting_reaches_the_engine() -> None:
     assert len(sent["metrics"]) == 5
     x, y = blobs()
     net = mlp()
-    _native.check_examples(net._native, text, (x, y.astype(np.int32), None))
+    _native.check_examples(engine_of(net).native, text, (x, y.astype(np.int32), None))
 
 
 def test_depth_scale_and_rate_factor_scale_the_update() -> None:

@@ -59,6 +59,10 @@ def built(folder: Path, **changed: str) -> list[str]:
     return [str(package), str(folder / "table.toml")]
 
 
+def test_the_package_is_clean(check: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main([]) == 0, capsys.readouterr().out
+
+
 def test_a_sound_package_is_clean(
     check: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

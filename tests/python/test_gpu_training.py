@@ -17,6 +17,7 @@ import pytest
 
 import loom
 from loom import nn, optimizers, schedules
+from loom.engine import engine_of
 from networks import Arrays, blobs, cnn, mlp, quiet, stripes, weights
 
 OPTIMIZERS: dict[str, optimizers.Optimizer] = {
@@ -246,7 +247,7 @@ def test_a_run_that_diverges_in_a_frame_keeps_the_last_good_weights(gpu: str) ->
         with pytest.raises(loom.NonFiniteError, match="lower the learning rate"):
             loom.train(net, (x, x), config, callbacks=callbacks)
         assert np.isfinite(np.frombuffer(weights(net), np.float32)).all()
-        left.append((weights(net), net._native.training_state()["step"]))
+        left.append((weights(net), engine_of(net).native.training_state()["step"]))
     assert left[0] == left[1]
 
 
@@ -458,6 +459,7 @@ import json, sys
 import numpy as np
 import loom
 from loom import nn
+from loom.engine import engine_of
 
 random = np.random.default_rng(0)
 x, y = random.normal(size=(4000, 32)).astype(np.float32), random.integers(0, 4, 4000)
@@ -470,11 +472,11 @@ class Announce(loom.Callback):
 net = loom.Sequential([nn.Dense(32, activation="relu"), nn.Dense(4)], input_shape=32).to("gpu")
 config = loom.TrainingConfig(epochs=1_000_000, batch_size=100, loss="cross_entropy", verbose=False)
 result = loom.train(net, (x, y), config, callbacks=[Announce()])
-state = net._native.training_state()
+state = engine_of(net).native.training_state()
 same = loom.Sequential([nn.Dense(32, activation="relu"), nn.Dense(4)], input_shape=32).to("gpu")
 class Stop(loom.Callback):
     def on_batch_end(self, batch, logs=None):
-        if self.network._native.training_state()["step"] == state["step"]:
+        if engine_of(self.network).native.training_state()["step"] == state["step"]:
             raise loom.StopTraining
 loom.train(same, (x, y), config, callbacks=[Stop()])
 equal = all(np.array_equal(a, b) for a, b in zip(net.state_dict().values(), same.state_dict().values()))

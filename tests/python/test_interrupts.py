@@ -18,6 +18,7 @@ import pytest
 import loom
 from loom import nn
 from loom._interrupts import Interrupts
+from loom.engine import engine_of
 from networks import blobs, mlp, quiet
 
 PACKAGE = str(Path(loom.__file__).parent)
@@ -65,7 +66,7 @@ class Run:
     def check(self) -> None:
         """What holds after every run, however it has ended."""
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        state = self.net._native.training_state()
+        state = engine_of(self.net).native.training_state()
         assert self.history.epoch == list(range(state["epoch"]))
         assert {len(series) for series in self.history.history.values()} <= {state["epoch"]}
         assert np.isfinite(self.net.predict(blobs(2)[0])).all()
@@ -127,6 +128,7 @@ import json, os, random, signal, sys, threading, time
 import numpy as np
 import loom
 from loom import nn
+from loom.engine import engine_of
 
 wanted = int(sys.argv[1])
 rng = np.random.default_rng(0)
@@ -160,7 +162,7 @@ while hits < wanted and rounds < 50 * wanted:
         hits += result is None
     thread.join()
     handlers += signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    lost += history.epoch != list(range(net._native.training_state()["epoch"]))
+    lost += history.epoch != list(range(engine_of(net).native.training_state()["epoch"]))
     try:
         started = time.perf_counter()
         loom.train(net, (x, y), config, (x, y), callbacks=[hook, history])

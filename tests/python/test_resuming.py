@@ -18,6 +18,7 @@ import pytest
 
 import loom
 from loom import nn
+from loom.engine import engine_of
 from networks import blobs, mlp, quiet, weights
 
 
@@ -188,7 +189,7 @@ def scripted(*values: float) -> tuple[Falls, dict[str, Any]]:
     def score(outputs: Any, targets: Any) -> float:
         net: Any = script.network
         # In validation the epoch has ended.
-        return script.values[max(net._native.training_state()["epoch"] - 1, 0)]
+        return script.values[max(engine_of(net).native.training_state()["epoch"] - 1, 0)]
 
     return script, {"metrics": [score]}
 

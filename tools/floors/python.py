@@ -67,6 +67,7 @@ def read_imports(package: Path) -> dict[str, tuple[Import, ...]]:
         named = (
             Import(_nearest(name, known), node.lineno)
             for node in ast.walk(tree)
+            if isinstance(node, (ast.stmt, ast.expr))
             for name in _named(node, home)
             if name.partition(".")[0] == package.name
         )
