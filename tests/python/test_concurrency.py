@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +14,7 @@ import pytest
 
 import loom
 from networks import blobs, cnn, mlp, quiet, weights
+from programs import answer_when_interrupted
 
 
 @pytest.mark.parametrize("make", [mlp, cnn])
@@ -152,14 +151,7 @@ print(json.dumps({
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_keeps_the_network_and_returns_what_was_learned() -> None:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "go\n"
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    found = json.loads(output)
+    found = answer_when_interrupted(PROGRAM, seconds=0.2)
     assert found.pop("epochs") >= 2
     assert found == {
         "interrupted": True,

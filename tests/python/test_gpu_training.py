@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +14,7 @@ import loom
 from loom import nn, optimizers, schedules
 from loom.engine import engine_of
 from networks import Arrays, blobs, cnn, mlp, quiet, stripes, weights
+from programs import answer, answer_when_interrupted
 
 OPTIMIZERS: dict[str, optimizers.Optimizer] = {
     "sgd": optimizers.SGD(),
@@ -435,23 +431,11 @@ print(json.dumps([result.loss_history, digest, net.predict(x).sum().item()]))
 """
 
 
-def run(**settings: str) -> Any:
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **settings},
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout)
-
-
 def test_checked_kernels_and_other_processes_give_the_same_bits(gpu: str) -> None:
     assert gpu
-    expected = run()
-    assert run() == expected
-    assert run(LOOM_GPU_CHECKED="1") == expected
+    expected = answer(PROGRAM)
+    assert answer(PROGRAM) == expected
+    assert answer(PROGRAM, LOOM_GPU_CHECKED="1") == expected
 
 
 INTERRUPTED = """
@@ -486,11 +470,4 @@ print(json.dumps([result.stop_reason, net.device, equal]))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_keeps_what_was_learned(gpu: str) -> None:
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "go\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
-    assert json.loads(output) == ["interrupted", gpu, True]
+    assert answer_when_interrupted(INTERRUPTED, seconds=0.3) == ["interrupted", gpu, True]
