@@ -120,3 +120,22 @@ def test_a_module_without_a_floor_and_a_floor_without_a_module_are_found(
     found = capsys.readouterr().out
     assert "cellar stands on no floor" in found
     assert 'bedroom of floor "rooms" is not there' in found
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("def look(stove):\n    return stove._fire", False),
+        ("def look(house):\n    house.stove()._fire = 1", False),
+        ("class Stove:\n    def light(self, other):\n        self._fire = other._fire", True),
+        ("class Lit:\n    _fire: int\ndef look(stove):\n    return stove._fire", True),
+        ("class Stove(Oven):\n    def look(self):\n        return self._fire", True),
+        ("import sys\ndef look():\n    return sys._getframe(), look.__doc__", True),
+    ],
+    ids=["read", "set", "own class", "declared", "inherited", "a module's"],
+)
+def test_a_private_attribute_of_another_file_is_found(
+    check: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, allowed: bool
+) -> None:
+    assert check.main(built(tmp_path, bedroom=text)) == (0 if allowed else 1)
+    assert ("_fire is another file's" in capsys.readouterr().out) is not allowed

@@ -1,10 +1,13 @@
-"""Checks that the modules of python/loom import downwards only, and never in circles.
+"""Checks that the modules of python/loom import downwards only, never in circles, and keep to themselves.
 
 The floors stand in python.toml beside this file, from top to bottom. A module may import
 from its own folder and from the floors below; nothing from above, and nothing from its
 neighbours on the same floor. Every import counts: those inside functions, which only put the
 circle off until the function is called, and those under TYPE_CHECKING, too, since a module
 whose annotations name what is above cannot be read, typed or moved without it.
+
+What begins with an underscore is for the file that it is defined in: no other reaches for it in an
+object.
 
 Usage: python.py [PACKAGE [TABLE]]. Prints what is wrong; exits with 1 if anything is.
 """
@@ -169,6 +172,48 @@ def _reached(start: str, imports: Imports) -> set[str]:
     return reached
 
 
+def foreign_privates(package: Path) -> list[str]:
+    """Says where a file reaches for a private attribute that it does not define itself.
+
+    Args:
+        package: The package's folder.
+
+    Returns:
+        A line for each.
+    """
+    found: list[str] = []
+    for file in sorted(package.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"), str(file))))
+        own = {name for node in nodes for name in _defined(node)}
+        named = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        known = {"self", "cls", *(alias.asname or alias.name for alias in named)}
+        where = _dotted(package, file)
+        found += [
+            f"{where}, line {node.lineno}: {ast.unparse(node)} is another file's"
+            for node in nodes
+            if isinstance(node, ast.Attribute)
+            and _is_private(node.attr)
+            and node.attr not in own
+            and not (isinstance(node.value, ast.Name) and node.value.id in known)
+        ]
+    return found
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Yields the names of attributes that a definition or an assignment makes."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        if isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
+            yield node.attr
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
+
+
 def main(arguments: list[str]) -> int:
     """Prints what is wrong with the imports of a package."""
     package = Path(arguments[0]) if arguments else HERE.parents[1] / "python" / "loom"
@@ -176,6 +221,7 @@ def main(arguments: list[str]) -> int:
     imports = read_imports(package)
     lines = wrong_imports(imports, read_floors(table))
     lines += [f"a circle of imports: {', '.join(circle)}" for circle in circles(imports)]
+    lines += foreign_privates(package)
     for line in lines:
         print(line)
     print(f"{len(imports)} modules, {sum(map(len, imports.values()))} imports, {len(lines)} wrong")

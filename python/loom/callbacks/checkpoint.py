@@ -76,7 +76,7 @@ class ModelCheckpoint(Callback):
         if not self._resumed:
             self.best = math.nan
 
-    def _judge(self, epoch: int, logs: Logs | None = None) -> None:
+    def judge(self, epoch: int, logs: Logs | None = None) -> None:
         """Finds out where the epoch is to be saved, if it is, before anything is saved."""
         self._judged, self._due = epoch, None
         if self.save_best_only:
@@ -89,7 +89,7 @@ class ModelCheckpoint(Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Saves, if it is time to."""
         if self._judged != epoch:
-            self._judge(epoch, logs)
+            self.judge(epoch, logs)
         self._judged = None
         if self._due is not None:
             self.network.save(self._due, optimizer=self.optimizer)

@@ -118,7 +118,7 @@ class CallbackList:
             return self.callbacks
         others = [callback for callback in self.callbacks if not isinstance(callback, ModelCheckpoint)]
         for checkpoint in checkpoints:
-            checkpoint._judge(*arguments)
+            checkpoint.judge(*arguments)
         return [*others, *checkpoints]
 
     def _stop(self, message: str) -> None:

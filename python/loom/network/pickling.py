@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from loom import _native
 from loom.architecture import NetworkConfig
 from loom.engine import Engine
 from loom.metrics import Metric
-from loom.training.record import TrainingRecord, record_of
+from loom.training.record import HasRecord, TrainingRecord, record_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from loom.training.config import TrainingConfig
 
 __all__ = ["OWN_ATTRIBUTES", "reduced"]
@@ -51,11 +53,21 @@ def _slots_of(network: object) -> dict[str, Any]:
     return {name: getattr(network, name) for name in names if hasattr(network, name)}
 
 
-def _begin(kind: type[Any], config: NetworkConfig) -> Any:  # noqa: ANN401 - a network of that class
+class _Restored(HasRecord, Protocol):
+    """What is asked of the class of a network that is made again."""
+
+    @classmethod
+    def _wrap(cls, native: _native.Network) -> Self: ...
+
+
+RestoredT = TypeVar("RestoredT", bound=_Restored)
+
+
+def _begin(kind: type[RestoredT], config: NetworkConfig) -> RestoredT:
     return kind._wrap(_native.Network(json.dumps(config.to_config())))
 
 
-def _restore(kind: type[Any], data: bytes, judged_by: TrainingConfig | None) -> Any:  # noqa: ANN401 - as above
+def _restore(kind: type[RestoredT], data: bytes, judged_by: TrainingConfig | None) -> RestoredT:
     network = kind._wrap(_native.Network.from_bytes(data))
     record_of(network).judged_by = judged_by
     return network
