@@ -9,12 +9,11 @@ from loom._settings.checks import items, real, whole
 from loom._typing import ArrayLike
 from loom.engine import Engine
 from loom.errors import ConfigError, DTypeError
-from loom.network.layers import LayerHandle
 
-__all__ = ["Morphing", "Where"]
+__all__ = ["Chosen", "Morphing"]
 
-Where: TypeAlias = "Callable[[LayerHandle], object] | None"
-"""Which layers, as a function of the layer; all where None."""
+Chosen: TypeAlias = "Callable[[], list[tuple[int, int, int, int]] | None]"
+"""Gives the places of the layers that are meant; None for all. Called once the settings are checked."""
 
 
 class Morphing:
@@ -24,20 +23,15 @@ class Morphing:
 
     Args:
         engine: The network's engine.
-        layers: Gives every layer, in the order data flows.
     """
 
-    def __init__(self, engine: Engine, layers: Callable[[], list[LayerHandle]]) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._layers = layers
-
-    def _chosen(self, where: Where) -> list[tuple[int, int, int, int]] | None:
-        return None if where is None else [layer.at for layer in self._layers() if where(layer)]
 
     def morph(
         self,
         dtype: str,
-        where: Where,
+        chosen: Chosen,
         granularity: str | None,
         calibration: str,
         rounding: str,
@@ -56,10 +50,10 @@ class Morphing:
         if activations is not None and not isinstance(activations, str):
             raise ConfigError(f'activations is "int8", or None for float, got {activations!r}')
         names = None if parameters is None else _names(parameters)
-        chosen = self._chosen(where)
+        layers = chosen()
         self._engine.begin_change()
         recipe = (granularity, calibration, rounding)
-        self._engine.native.morph(dtype, chosen, recipe, activations, names)
+        self._engine.native.morph(dtype, layers, recipe, activations, names)
 
     def calibrate(self, x: ArrayLike, percentile: float, batch_size: int) -> None:
         """Measures what every layer is given to read, in inference over samples of the data."""
@@ -74,11 +68,11 @@ class Morphing:
         self._engine.begin_change()
         self._engine.native.drop_masters()
 
-    def unpack(self, where: Where) -> None:
+    def unpack(self, chosen: Chosen) -> None:
         """Makes masters again of packed weights after `drop_master`."""
-        chosen = self._chosen(where)
+        layers = chosen()
         self._engine.begin_change()
-        self._engine.native.unpack(chosen)
+        self._engine.native.unpack(layers)
 
 
 def _names(parameters: object) -> list[str]:

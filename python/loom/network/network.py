@@ -24,7 +24,7 @@ from loom.network.cells import Cell, place_in_cell
 from loom.network.inference import Inference
 from loom.network.layers import LayerHandle
 from loom.network.manual_loop import ManualLoop
-from loom.network.morphing import Morphing
+from loom.network.morphing import Chosen, Morphing
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
 from loom.network.session import Session
 from loom.network.state_dict import StateDict
@@ -90,7 +90,7 @@ class Network:
         self._record = TrainingRecord()
         self._inference = Inference(engine)
         self._loop = ManualLoop(engine)
-        self._morphing = Morphing(engine, lambda: self.layers)
+        self._morphing = Morphing(engine)
         self._state = StateDict(engine)
 
     @classmethod
@@ -433,7 +433,9 @@ class Network:
             >>> {name: stored.dtype for name, stored in net[0, 0, 0, 0].weights.stored.items()}
             {'weight': 'int4', 'bias': 'int8'}
         """
-        self._morphing.morph(dtype, where, granularity, calibration, rounding, activations, parameters)
+        self._morphing.morph(
+            dtype, self._chosen(where), granularity, calibration, rounding, activations, parameters
+        )
         return self
 
     def calibrate(self, x: ArrayLike, percentile: float = 99.9, batch_size: int = 256) -> Self:
@@ -499,8 +501,14 @@ class Network:
             >>> net.drop_master().unpack()[0, 0, 0, 0].weights.dropped
             False
         """
-        self._morphing.unpack(where)
+        self._morphing.unpack(self._chosen(where))
         return self
+
+    def _chosen(self, where: Callable[[LayerHandle], object] | None) -> Chosen:
+        def places() -> list[tuple[int, int, int, int]] | None:
+            return None if where is None else [layer.at for layer in self.layers if where(layer)]
+
+        return places
 
     # Inference
 
