@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -69,6 +70,25 @@ def test_layers_run_and_are_described_alike(layer: nn.Layer) -> None:
     assert net.backward(np.ones_like(output)).shape == x.shape
     described = json.loads(engine_of(net).native.config())["cells"][0]["layers"][-1]
     assert nn.layer_from_config(described) == layer
+
+
+@pytest.mark.parametrize("layer", [layer for layer, _ in EXAMPLES], ids=repr)
+def test_settings_that_are_left_out_are_the_engine_s_own_defaults(layer: nn.Layer) -> None:
+    def described(config: dict[str, Any]) -> object:
+        net = loom.Network(input_shape=input_shape(layer))
+        engine_of(net).native.add((0, 0, 0), [json.dumps(config)])
+        return json.loads(engine_of(net).native.config())
+
+    fields = dataclasses.fields(cast(Any, layer))
+    unset = (dataclasses.MISSING, dataclasses.MISSING)
+    needed = [field.name for field in fields if (field.default, field.default_factory) == unset]
+    usual = type(layer)(**{name: getattr(layer, name) for name in needed}).to_config()
+    # What the package takes from other settings, as a pool's stride from its size.
+    derived = [field.name for field in fields if field.default is None and usual[field.name] is not None]
+    full = layer.to_config()
+    stated = {"type", *needed, *derived}
+    brief = {name: value for name, value in full.items() if name in stated or usual[name] != value}
+    assert described(brief) == described(full)
 
 
 @pytest.mark.parametrize("name", activations.names())
