@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -90,7 +90,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many run at once")
     parser.add_argument("--only", nargs="+", default=None, help="these scripts alone")
     options = parser.parse_args()
-    rows, same, seconds = Counter[str](), Counter[str](), Counter[str]()
+    rows, same = Counter[str](), Counter[str]()
+    seconds: defaultdict[str, float] = defaultdict(float)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(options.jobs) as pool:
         running = {}

@@ -21,10 +21,10 @@ import dataclasses
 from collections import deque
 from typing import Protocol
 
-import common
 import numpy as np
 from numpy.typing import NDArray
 
+import common
 import loom
 from loom import nn
 
@@ -97,7 +97,7 @@ class Net:
 
     def choose(self, x: NDArray[np.float32]) -> NDArray[np.int64]:
         """Returns the action of the largest output."""
-        return np.argmax(self.net.predict(x), axis=1)
+        return np.asarray(self.net.predict(x).argmax(axis=1), np.int64)
 
     def label(self, action: int) -> NDArray[np.generic]:
         """Returns an action as the loss takes it."""

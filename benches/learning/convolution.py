@@ -8,8 +8,9 @@ frozen as they were drawn: what the last layer alone can do.
 
 from __future__ import annotations
 
-import common
+from typing import Any
 
+import common
 import loom
 from loom import nn
 
@@ -33,9 +34,9 @@ def network(seed: int) -> loom.Network:
     )
 
 
-def tween(**overrides: object) -> loom.TweenConfig:
+def tween(**overrides: Any) -> loom.TweenConfig:  # noqa: ANN401 - the settings' own types
     """Returns how the feedback maps and the targets go."""
-    settings = {
+    settings: dict[str, Any] = {
         "mode": "difference_reconstruction",
         "depth_scale": "none",
         "optimizer": loom.Adam(),

@@ -9,11 +9,11 @@ of the gradient, the gap and the update of the first, the middle and the last hi
 
 from __future__ import annotations
 
-import common
 import numpy as np
-from chase import TWEENS
 
+import common
 import loom
+from chase import TWEENS
 from loom import nn
 
 DEPTHS = (5, 50)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 
 import common
-
 import loom
 from loom import nn
 

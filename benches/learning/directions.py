@@ -8,10 +8,10 @@ of each layer's update with the gradient of the loss, over one batch of 1,000 im
 
 from __future__ import annotations
 
-import common
 import numpy as np
 from numpy.typing import NDArray
 
+import common
 import loom
 from loom import nn
 

@@ -14,7 +14,6 @@ import itertools
 import time
 
 import common
-
 import loom
 from loom import nn
 

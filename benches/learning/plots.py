@@ -13,6 +13,8 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
 from common import RESULTS, interval
 
 PLOTS = Path(__file__).parents[2] / "docs" / "learning"
@@ -87,7 +89,7 @@ def streams() -> None:
     save(figure, "streams")
 
 
-def save(figure: plt.Figure, name: str) -> None:
+def save(figure: Figure, name: str) -> None:
     """Writes a drawing, the same bytes every time."""
     PLOTS.mkdir(exist_ok=True)
     mpl.rcParams["svg.hashsalt"] = name

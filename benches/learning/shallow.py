@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import common
 import numpy as np
-from chase import FROZEN, TWEENS
 
+import common
 import loom
+from chase import FROZEN, TWEENS
 from loom import nn
 
 DEPTHS = (1, 2, 3)

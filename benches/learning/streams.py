@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import common
 import numpy as np
-from chase import CLOCKED, FROZEN, ONE_TICK, TRAINERS, UNWATCHED, tween, watched
 from numpy.typing import NDArray
 
+import common
 import loom
+from chase import CLOCKED, FROZEN, ONE_TICK, TRAINERS, UNWATCHED, tween, watched
 from loom import nn
 
 TASKS, SAMPLES = 10, 5000

@@ -14,233 +14,108 @@ from typing import TYPE_CHECKING
 
 import numpy as _numpy  # noqa: F401 - the native module needs it
 
-from loom._native import __version__
-from loom.errors import (
-    CellIndexError,
-    ConfigError,
-    DataError,
-    DeviceError,
-    DTypeError,
-    FileError,
-    InternalError,
-    InvalidValueError,
-    LoomError,
-    MissingExtraError,
-    NonFiniteError,
-    OutOfMemoryError,
-    SerializationError,
-    ShapeError,
-    StateError,
-)
+from loom._native import __version__ as __version__
+from loom._public import HOMES as _HOMES
+
+# The engine raises these, whatever else is loaded.
+from loom.errors import CellIndexError as CellIndexError
+from loom.errors import ConfigError as ConfigError
+from loom.errors import DataError as DataError
+from loom.errors import DeviceError as DeviceError
+from loom.errors import DTypeError as DTypeError
+from loom.errors import FileError as FileError
+from loom.errors import InternalError as InternalError
+from loom.errors import InvalidValueError as InvalidValueError
+from loom.errors import LoomError as LoomError
+from loom.errors import MissingExtraError as MissingExtraError
+from loom.errors import NonFiniteError as NonFiniteError
+from loom.errors import OutOfMemoryError as OutOfMemoryError
+from loom.errors import SerializationError as SerializationError
+from loom.errors import ShapeError as ShapeError
+from loom.errors import StateError as StateError
 
 if TYPE_CHECKING:
-    from loom import (
-        callbacks,
-        datasets,
-        initializers,
-        losses,
-        metrics,
-        nn,
-        observers,
-        optimizers,
-        plot,
-        schedules,
-    )
-    from loom.architecture import CellConfig, LinkConfig, NetworkConfig
-    from loom.callbacks import (
-        Callback,
-        CSVLogger,
-        EarlyStopping,
-        History,
-        LambdaCallback,
-        ModelCheckpoint,
-        StopTraining,
-    )
-    from loom.catalogue import LayerKind, NumericType, dtypes, layers
-    from loom.config import TrainingConfig
-    from loom.data import TrainingBatch
-    from loom.device import (
-        Device,
-        DeviceList,
-        FrameStatistics,
-        devices,
-        frame_statistics,
-        init_gpu,
-        release_gpu,
-        reset_frame_statistics,
-        time_frames,
-    )
-    from loom.evaluation import evaluate
-    from loom.measuring import BottleneckWarning, MeasureHistory, Measures, Observe
-    from loom.mesh import Mesh
-    from loom.network import Network, Sequential, load
-    from loom.optimizers import SGD, Adam, AdamW, RMSprop
-    from loom.result import TrainingResult
-    from loom.session import Session
-    from loom.stepping import Stepper, SteppingResult, train_stepping
-    from loom.trainer import Trainer
-    from loom.training import train
-    from loom.tween_report import LayerReport, TweenReport
-    from loom.tween_state import TweenState
-    from loom.tween_trainer import TweenTrainer
-    from loom.tweening import TweenConfig
+    # The one list of the other public names; tools/public_names.py makes the table of it by which they
+    # are found when they are first used.
+    from loom import callbacks as callbacks
+    from loom import datasets as datasets
+    from loom import initializers as initializers
+    from loom import losses as losses
+    from loom import metrics as metrics
+    from loom import nn as nn
+    from loom import observers as observers
+    from loom import optimizers as optimizers
+    from loom import plot as plot
+    from loom import schedules as schedules
+    from loom.architecture import CellConfig as CellConfig
+    from loom.architecture import LinkConfig as LinkConfig
+    from loom.architecture import NetworkConfig as NetworkConfig
+    from loom.callbacks import Callback as Callback
+    from loom.callbacks import CSVLogger as CSVLogger
+    from loom.callbacks import EarlyStopping as EarlyStopping
+    from loom.callbacks import History as History
+    from loom.callbacks import LambdaCallback as LambdaCallback
+    from loom.callbacks import ModelCheckpoint as ModelCheckpoint
+    from loom.callbacks import StopTraining as StopTraining
+    from loom.catalogue import LayerKind as LayerKind
+    from loom.catalogue import NumericType as NumericType
+    from loom.catalogue import dtypes as dtypes
+    from loom.catalogue import layers as layers
+    from loom.data import TrainingBatch as TrainingBatch
+    from loom.device import Device as Device
+    from loom.device import DeviceList as DeviceList
+    from loom.device import FrameStatistics as FrameStatistics
+    from loom.device import devices as devices
+    from loom.device import frame_statistics as frame_statistics
+    from loom.device import init_gpu as init_gpu
+    from loom.device import release_gpu as release_gpu
+    from loom.device import reset_frame_statistics as reset_frame_statistics
+    from loom.device import time_frames as time_frames
+    from loom.measuring import BottleneckWarning as BottleneckWarning
+    from loom.measuring import MeasureHistory as MeasureHistory
+    from loom.measuring import Measures as Measures
+    from loom.measuring import Observe as Observe
+    from loom.measuring.report import LayerReport as LayerReport
+    from loom.measuring.report import TweenReport as TweenReport
+    from loom.mesh import Mesh as Mesh
+    from loom.mesh.stepping import Stepper as Stepper
+    from loom.mesh.stepping import SteppingResult as SteppingResult
+    from loom.mesh.stepping import train_stepping as train_stepping
+    from loom.network import Network as Network
+    from loom.network import Sequential as Sequential
+    from loom.network import load as load
+    from loom.network.session import Session as Session
+    from loom.optimizers import SGD as SGD
+    from loom.optimizers import Adam as Adam
+    from loom.optimizers import AdamW as AdamW
+    from loom.optimizers import RMSprop as RMSprop
+    from loom.trainer import Trainer as Trainer
+    from loom.training import train as train
+    from loom.training.config import TrainingConfig as TrainingConfig
+    from loom.training.evaluation import evaluate as evaluate
+    from loom.training.result import TrainingResult as TrainingResult
+    from loom.tweening import TweenConfig as TweenConfig
+    from loom.tweening.state import TweenState as TweenState
+    from loom.tweening.trainer import TweenTrainer as TweenTrainer
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "BottleneckWarning",
-    "CSVLogger",
-    "Callback",
-    "CellConfig",
-    "CellIndexError",
-    "ConfigError",
-    "DTypeError",
-    "DataError",
-    "Device",
-    "DeviceError",
-    "DeviceList",
-    "EarlyStopping",
-    "FileError",
-    "FrameStatistics",
-    "History",
-    "InternalError",
-    "InvalidValueError",
-    "LambdaCallback",
-    "LayerKind",
-    "LayerReport",
-    "LinkConfig",
-    "LoomError",
-    "MeasureHistory",
-    "Measures",
-    "Mesh",
-    "MissingExtraError",
-    "ModelCheckpoint",
-    "Network",
-    "NetworkConfig",
-    "NonFiniteError",
-    "NumericType",
-    "Observe",
-    "OutOfMemoryError",
-    "RMSprop",
-    "Sequential",
-    "SerializationError",
-    "Session",
-    "ShapeError",
-    "StateError",
-    "Stepper",
-    "SteppingResult",
-    "StopTraining",
-    "Trainer",
-    "TrainingBatch",
-    "TrainingConfig",
-    "TrainingResult",
-    "TweenConfig",
-    "TweenReport",
-    "TweenState",
-    "TweenTrainer",
-    "__version__",
-    "callbacks",
-    "datasets",
-    "devices",
-    "dtypes",
-    "evaluate",
-    "frame_statistics",
-    "init_gpu",
-    "initializers",
-    "layers",
-    "load",
-    "losses",
-    "metrics",
-    "nn",
-    "observers",
-    "optimizers",
-    "plot",
-    "release_gpu",
-    "reset_frame_statistics",
-    "schedules",
-    "time_frames",
-    "train",
-    "train_stepping",
-]
+if not TYPE_CHECKING:
+    # Type checkers take the names from the imports, and so find one that is misspelled.
+    __all__ = list(_HOMES)
 
-_MODULES = frozenset(
-    {
-        "callbacks",
-        "datasets",
-        "initializers",
-        "losses",
-        "metrics",
-        "nn",
-        "observers",
-        "optimizers",
-        "plot",
-        "schedules",
-    }
-)
-_HOMES = {
-    "Adam": "optimizers",
-    "AdamW": "optimizers",
-    "BottleneckWarning": "measuring",
-    "CSVLogger": "callbacks",
-    "Callback": "callbacks",
-    "CellConfig": "architecture",
-    "Device": "device",
-    "DeviceList": "device",
-    "EarlyStopping": "callbacks",
-    "FrameStatistics": "device",
-    "History": "callbacks",
-    "LambdaCallback": "callbacks",
-    "LayerReport": "tween_report",
-    "MeasureHistory": "measuring",
-    "Measures": "measuring",
-    "Mesh": "mesh",
-    "ModelCheckpoint": "callbacks",
-    "Network": "network",
-    "NetworkConfig": "architecture",
-    "NumericType": "catalogue",
-    "Observe": "measuring",
-    "RMSprop": "optimizers",
-    "SGD": "optimizers",
-    "Sequential": "network",
-    "Stepper": "stepping",
-    "SteppingResult": "stepping",
-    "StopTraining": "callbacks",
-    "Trainer": "trainer",
-    "TrainingBatch": "data",
-    "TrainingConfig": "config",
-    "TrainingResult": "result",
-    "TweenConfig": "tweening",
-    "TweenReport": "tween_report",
-    "TweenState": "tween_state",
-    "TweenTrainer": "tween_trainer",
-    "devices": "device",
-    "dtypes": "catalogue",
-    "evaluate": "evaluation",
-    "frame_statistics": "device",
-    "init_gpu": "device",
-    "load": "network",
-    "release_gpu": "device",
-    "reset_frame_statistics": "device",
-    "time_frames": "device",
-    "LayerKind": "catalogue",
-    "LinkConfig": "architecture",
-    "Session": "session",
-    "layers": "catalogue",
-    "train": "training",
-    "train_stepping": "stepping",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"loom.{name}")
-    if name in _HOMES:
-        value = getattr(import_module(f"loom.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name, "loom" if _is_module(name) else None)
+        if home is None:
+            raise AttributeError(f"module 'loom' has no attribute '{name}'")
+        value = import_module(f"loom.{name}") if home == "loom" else getattr(import_module(home), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'loom' has no attribute '{name}'")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+def _is_module(name: str) -> bool:
+    """Whether there is a public module of this name, such as `loom.handles`."""
+    from importlib.util import find_spec
+
+    return not name.startswith("_") and find_spec(f"loom.{name}") is not None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loom import nn
-from loom._checks import choice, flag, items, real, whole
-from loom._config import Plain
+from loom._settings.checks import choice, flag, items, real, whole
+from loom._settings.encoding import Plain
 from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape, coordinates
 from loom.nn.composite import as_layer

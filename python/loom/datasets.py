@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._checks import real, whole
+from loom._settings.checks import real, whole
 from loom._typing import LabelArray
 from loom.errors import FileError, SerializationError
 from loom.extras import require

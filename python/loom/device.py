@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from loom import _native
-from loom._checks import choice
-from loom._suggest import unknown
+from loom._settings.checks import choice
+from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
 __all__ = [

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import SupportsIndex, TypeAlias, cast
 
-from loom._checks import items, whole
+from loom._settings.checks import items, whole
 from loom.errors import CellIndexError, ConfigError
 
 __all__ = ["CellIndex", "Coordinate", "Extents", "as_grid", "as_shape", "coordinates", "locate"]

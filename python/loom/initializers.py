@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from loom._checks import real
-from loom._config import Named, NamedFamily
+from loom._settings.checks import real
+from loom._settings.encoding import Named, NamedFamily
 from loom.errors import ConfigError
 
 __all__ = [

@@ -18,10 +18,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loom import _native
-from loom._checks import flag, real, whole
-from loom._config import Named, NamedFamily
+from loom._settings.checks import flag, real, whole
+from loom._settings.encoding import Named, NamedFamily
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
+from loom.data import as_target
 from loom.errors import ConfigError, DataError, ShapeError
 
 __all__ = [
@@ -253,8 +254,6 @@ def _evaluate(
     label_smoothing: float = 0.0,
     class_weight: ClassWeight | None = None,
 ) -> tuple[float, RealArray]:
-    from loom.data import as_target
-
     given = as_numpy(output, what="output")
     precision: Precision = "float64" if given.dtype == np.float64 else "float32"
     scores = as_real_array(given, precision, what="output")

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loom._checks import whole
-from loom._config import Named, NamedFamily
+from loom._settings.checks import whole
+from loom._settings.encoding import Named, NamedFamily
 from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
 from loom.errors import DataError, ShapeError

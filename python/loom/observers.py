@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeAlias
 
-from loom._checks import whole
+from loom._settings.checks import whole
 
 __all__ = ["Console", "LayerActivation", "Observer", "Recorder"]
 
@@ -125,7 +125,7 @@ class Recorder:
         Raises:
             ConfigError: There is no such layer or statistic.
         """
-        from loom._suggest import unknown
+        from loom._settings.suggestions import unknown
 
         statistics = ("mean", "std", "min", "max", "norm", "zeros", "nonfinite")
         if statistic not in statistics:

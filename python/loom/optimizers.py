@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from loom._checks import flag, real
-from loom._config import Tagged, TaggedFamily
-from loom._suggest import unknown
+from loom._settings.checks import flag, real
+from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "OptimizerLike", "RMSprop", "resolve"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from loom.callbacks import History
     from loom.network import Network
-    from loom.result import TrainingResult
+    from loom.training.result import TrainingResult
 
 __all__ = ["predictions", "training_curves", "tween"]
 

@@ -1,67 +1,7 @@
-"""What a training run gives back."""
+"""The public path of what a training run gives back; see `loom.training.result`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from loom.training.result import StopReason, TrainingResult
 
 __all__ = ["StopReason", "TrainingResult"]
-
-StopReason: TypeAlias = Literal["finished", "stopped", "interrupted"]
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """The course of a training run.
-
-    Args:
-        loss_history: The sample-weighted mean loss of each epoch.
-        epoch_times: The seconds that each epoch took, validation included.
-        total_time: The seconds that the whole run took.
-        throughput: Samples learned from per second, over the whole run.
-        metrics: For each metric, its value at each epoch. Those of validation
-            begin with "val_", the validation loss is "val_loss"; where
-            `validation_frequency` left an epoch out, it holds nan.
-        step_times: The seconds that each step took, with `track_perf`.
-        skipped_steps: How many steps were left out because they were not finite, or exploded.
-        explosions: How many steps exploded, in learning by targets and where it was observed.
-        device: Where the run took place: "cpu", "gpu:0".
-        stop_reason: Why it ended: "finished" after all epochs, "stopped" by a
-            callback, "interrupted" by Ctrl-C.
-        message: What the callback that stopped it said.
-    """
-
-    loss_history: list[float]
-    epoch_times: list[float]
-    total_time: float
-    throughput: float
-    metrics: dict[str, list[float]] = field(default_factory=dict)
-    step_times: list[float] = field(default_factory=list)
-    skipped_steps: int = 0
-    explosions: int = 0
-    device: str = "cpu"
-    stop_reason: StopReason = "finished"
-    message: str = ""
-
-    @property
-    def final_loss(self) -> float:
-        """The last epoch's loss; nan where no epoch was completed."""
-        return self.loss_history[-1] if self.loss_history else float("nan")
-
-    @property
-    def best_loss(self) -> float:
-        """The lowest epoch loss; nan where no epoch was completed."""
-        return min(self.loss_history, default=float("nan"))
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the run."""
-        return self.stop_reason == "interrupted"
-
-    def __repr__(self) -> str:
-        """Returns one line: epochs, final losses and metrics, time."""
-        last = "".join(f", {name} {values[-1]:.4g}" for name, values in self.metrics.items() if values)
-        return (
-            f"TrainingResult({len(self.loss_history)} epochs, loss {self.final_loss:.4g}{last}, "
-            f"{self.total_time:.2f} s on {self.device}, {self.stop_reason})"
-        )

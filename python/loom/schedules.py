@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from loom import _native
-from loom._checks import real, whole
-from loom._config import Tagged, TaggedFamily
-from loom._suggest import unknown
+from loom._settings.checks import real, whole
+from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
 __all__ = [

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from loom import _native
-from loom._checks import whole
-from loom._feed import Form, engine_config
+from loom._settings.checks import whole
 from loom._typing import ArrayLike
-from loom.config import TrainingConfig
 from loom.data import TrainingBatch
+from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
-from loom.measuring import Observe, resolve_observe
-
-if TYPE_CHECKING:
-    from loom.network import Network
+from loom.measuring import Observe
+from loom.measuring.settings import resolve_observe
+from loom.network import Network
+from loom.training.config import TrainingConfig
+from loom.training.feed import Form
+from loom.training.record import record_of
+from loom.training.settings import engine_config
 
 __all__ = ["Trainer"]
 
@@ -59,9 +59,10 @@ class Trainer:
         self.config = TrainingConfig() if config is None else config
         if not isinstance(self.config, TrainingConfig):
             raise ConfigError(f"config must be a loom.TrainingConfig, got {self.config!r}")
-        self._form = Form.of(network, self.config)
-        network._check_idle("a trainer")
-        network._place_for_training(self.config.device)
+        engine = engine_of(network)
+        self._form = Form.of(engine, self.config)
+        engine.check_idle("a trainer")
+        engine.place_for_training(self.config.device)
         self._settings = engine_config(self.config, self._form.output_shape, observe=resolve_observe(observe))
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
         self._resume = resume
@@ -85,19 +86,19 @@ class Trainer:
             NonFiniteError: The loss or a gradient is not finite; nothing has changed.
             StateError: The network is being trained by `loom.train`.
         """
-        network = self.network
-        network._check_idle("a step")
+        engine = engine_of(self.network)
+        engine.check_idle("a step")
         examples = self._form.examples(TrainingBatch(x, y, weight))
         classes = examples[1].dtype.kind == "i"
-        if self._trainer is None or self._revision != network._revision:
-            _native.check_examples(network._native, self._settings, examples)
+        if self._trainer is None or self._revision != engine.revision:
+            _native.check_examples(engine.native, self._settings, examples)
             self._trainer = _native.Trainer(
-                network._native, self._settings, examples, self._total, self._resume, False
+                engine.native, self._settings, examples, self._total, self._resume, False
             )
             self._resume = True
-            self._revision = network._revision
+            self._revision = engine.revision
             self._classes = classes
-            network._judged_by = self.config
+            record_of(self.network).judged_by = self.config
         if classes != self._classes:
             raise DataError("some batches have class indices as targets and others rows; give one kind only")
         report = self._trainer.step([examples])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +14,7 @@ import pytest
 
 import loom
 from networks import blobs, cnn, mlp, quiet, weights
+from programs import answer_when_interrupted
 
 
 @pytest.mark.parametrize("make", [mlp, cnn])
@@ -116,6 +115,7 @@ import json, sys
 import numpy as np
 import loom
 from loom import nn
+from loom.engine import engine_of
 
 random = np.random.default_rng(0)
 x, y = random.normal(size=(2000, 64)), random.integers(0, 10, 2000)
@@ -132,12 +132,12 @@ net = network()
 settings = dict(loss="cross_entropy", verbose=False, seed=3)
 result = loom.train(net, (x, y), loom.TrainingConfig(epochs=1_000_000, **settings), callbacks=[Announce()])
 epochs = len(result.loss_history)
-state = net._native.training_state()
+state = engine_of(net).native.training_state()
 # What was learned is what a run of as many steps learns.
 again = network()
 class Stop(loom.Callback):
     def on_batch_end(self, batch, logs=None):
-        if (self.network._native.training_state()["step"]) == state["step"]:
+        if engine_of(self.network).native.training_state()["step"] == state["step"]:
             raise loom.StopTraining
 loom.train(again, (x, y), loom.TrainingConfig(epochs=1_000_000, **settings), callbacks=[Stop()])
 same = all(np.array_equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values()))
@@ -151,14 +151,7 @@ print(json.dumps({
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_keeps_the_network_and_returns_what_was_learned() -> None:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "go\n"
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    found = json.loads(output)
+    found = answer_when_interrupted(PROGRAM, seconds=0.2)
     assert found.pop("epochs") >= 2
     assert found == {
         "interrupted": True,

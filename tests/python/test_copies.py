@@ -12,7 +12,7 @@ import pytest
 
 import loom
 from loom import nn
-from loom._base import OWN_ATTRIBUTES
+from loom.network.pickling import OWN_ATTRIBUTES
 from networks import blobs, mlp, quiet, weights
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from programs import answer, run
 
 PROGRAM = """
 import hashlib, json
@@ -52,19 +50,9 @@ print(json.dumps(found))
 """
 
 
-def run(**settings: str) -> dict[str, object]:
-    environment = {**os.environ, **settings}
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    found: dict[str, object] = json.loads(finished.stdout)
-    return found
-
-
 @pytest.fixture(scope="module")
 def reference() -> dict[str, object]:
-    found = run()
+    found: dict[str, object] = answer(PROGRAM)
     found.pop("machine")
     return found
 
@@ -85,7 +73,7 @@ INSTRUCTION_SETS = {
 
 @pytest.mark.parametrize("isa", [isa for isa, needed in INSTRUCTION_SETS.items() if needed <= flags()])
 def test_every_instruction_set_gives_the_same_bits(reference: dict[str, object], isa: str) -> None:
-    found = run(LOOM_ISA=isa)
+    found = answer(PROGRAM, LOOM_ISA=isa)
     used = found.pop("machine")
     assert isinstance(used, list)
     assert used[0] == isa
@@ -94,7 +82,7 @@ def test_every_instruction_set_gives_the_same_bits(reference: dict[str, object],
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_any_number_of_threads_gives_the_same_bits(reference: dict[str, object], threads: int) -> None:
-    found = run(LOOM_NUM_THREADS=str(threads))
+    found = answer(PROGRAM, LOOM_NUM_THREADS=str(threads))
     used = found.pop("machine")
     assert isinstance(used, list)
     assert used[1] == threads
@@ -102,7 +90,7 @@ def test_any_number_of_threads_gives_the_same_bits(reference: dict[str, object],
 
 
 def test_a_second_run_gives_the_same_bits(reference: dict[str, object]) -> None:
-    found = run()
+    found = answer(PROGRAM)
     found.pop("machine")
     assert found == reference
 
@@ -113,13 +101,7 @@ def test_a_second_run_gives_the_same_bits(reference: dict[str, object]) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, str], message: str) -> None:
     program = "import loom; loom.Sequential([loom.nn.Dense(1)], 1).predict([[1.0]])"
-    finished = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **settings},
-        check=False,
-    )
+    finished = run(program, **settings)
     assert finished.returncode == 1
     assert message in finished.stderr.splitlines()[-1]
     assert "loom.errors" in finished.stderr.splitlines()[-1]

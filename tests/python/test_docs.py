@@ -37,6 +37,14 @@ def test_code_in_pages_runs(page: Path) -> None:
         exec(compile(block, str(page), "exec"), names)
 
 
+def test_the_readme_counts_what_there_is() -> None:
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.*) \|$", README.read_text(), re.MULTILINE))
+    assert rows["weight types"].split(", ") == [entry.name for entry in loom.dtypes()]
+    softmaxes = [name for name in loom.nn.__all__ if name.endswith(("Softmax", "Sparsemax", "Entmax"))]
+    assert len(softmaxes) == 9
+    assert "Softmax and eight of its kin" in rows["layers"]
+
+
 def readme_blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import loom
 from loom import _native, activations, initializers, losses, nn, schedules
-from loom._feed import engine_config
+from loom.engine import engine_of
+from loom.training.settings import engine_config
 from networks import blobs, mlp, quiet, weights
 from test_config import OPTIMIZERS, SCHEDULES
 from test_nn import EXAMPLES
@@ -66,8 +68,27 @@ def test_layers_run_and_are_described_alike(layer: nn.Layer) -> None:
     assert net.predict(x).shape == (3, *net.output_shape)
     output = net.forward(x)
     assert net.backward(np.ones_like(output)).shape == x.shape
-    described = json.loads(net._native.config())["cells"][0]["layers"][-1]
+    described = json.loads(engine_of(net).native.config())["cells"][0]["layers"][-1]
     assert nn.layer_from_config(described) == layer
+
+
+@pytest.mark.parametrize("layer", [layer for layer, _ in EXAMPLES], ids=repr)
+def test_settings_that_are_left_out_are_the_engine_s_own_defaults(layer: nn.Layer) -> None:
+    def described(config: dict[str, Any]) -> object:
+        net = loom.Network(input_shape=input_shape(layer))
+        engine_of(net).native.add((0, 0, 0), [json.dumps(config)])
+        return json.loads(engine_of(net).native.config())
+
+    fields = dataclasses.fields(cast(Any, layer))
+    unset = (dataclasses.MISSING, dataclasses.MISSING)
+    needed = [field.name for field in fields if (field.default, field.default_factory) == unset]
+    usual = type(layer)(**{name: getattr(layer, name) for name in needed}).to_config()
+    # What the package takes from other settings, as a pool's stride from its size.
+    derived = [field.name for field in fields if field.default is None and usual[field.name] is not None]
+    full = layer.to_config()
+    stated = {"type", *needed, *derived}
+    brief = {name: value for name, value in full.items() if name in stated or usual[name] != value}
+    assert described(brief) == described(full)
 
 
 @pytest.mark.parametrize("name", activations.names())
@@ -166,7 +187,7 @@ def test_every_setting_reaches_the_engine() -> None:
     assert len(sent["metrics"]) == 5
     x, y = blobs()
     net = mlp()
-    _native.check_examples(net._native, text, (x, y.astype(np.int32), None))
+    _native.check_examples(engine_of(net).native, text, (x, y.astype(np.int32), None))
 
 
 def test_depth_scale_and_rate_factor_scale_the_update() -> None:

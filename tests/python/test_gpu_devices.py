@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -15,13 +13,7 @@ import pytest
 import loom
 from loom.device import Device, DeviceList, FrameStatistics
 from networks import blobs, mlp, quiet, weights
-
-
-def run(program: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **settings}
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False
-    )
+from programs import run
 
 
 def hardware() -> bool:

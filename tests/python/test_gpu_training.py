@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +12,9 @@ import pytest
 
 import loom
 from loom import nn, optimizers, schedules
+from loom.engine import engine_of
 from networks import Arrays, blobs, cnn, mlp, quiet, stripes, weights
+from programs import answer, answer_when_interrupted
 
 OPTIMIZERS: dict[str, optimizers.Optimizer] = {
     "sgd": optimizers.SGD(),
@@ -246,7 +243,7 @@ def test_a_run_that_diverges_in_a_frame_keeps_the_last_good_weights(gpu: str) ->
         with pytest.raises(loom.NonFiniteError, match="lower the learning rate"):
             loom.train(net, (x, x), config, callbacks=callbacks)
         assert np.isfinite(np.frombuffer(weights(net), np.float32)).all()
-        left.append((weights(net), net._native.training_state()["step"]))
+        left.append((weights(net), engine_of(net).native.training_state()["step"]))
     assert left[0] == left[1]
 
 
@@ -434,23 +431,11 @@ print(json.dumps([result.loss_history, digest, net.predict(x).sum().item()]))
 """
 
 
-def run(**settings: str) -> Any:
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **settings},
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout)
-
-
 def test_checked_kernels_and_other_processes_give_the_same_bits(gpu: str) -> None:
     assert gpu
-    expected = run()
-    assert run() == expected
-    assert run(LOOM_GPU_CHECKED="1") == expected
+    expected = answer(PROGRAM)
+    assert answer(PROGRAM) == expected
+    assert answer(PROGRAM, LOOM_GPU_CHECKED="1") == expected
 
 
 INTERRUPTED = """
@@ -458,6 +443,7 @@ import json, sys
 import numpy as np
 import loom
 from loom import nn
+from loom.engine import engine_of
 
 random = np.random.default_rng(0)
 x, y = random.normal(size=(4000, 32)).astype(np.float32), random.integers(0, 4, 4000)
@@ -470,11 +456,11 @@ class Announce(loom.Callback):
 net = loom.Sequential([nn.Dense(32, activation="relu"), nn.Dense(4)], input_shape=32).to("gpu")
 config = loom.TrainingConfig(epochs=1_000_000, batch_size=100, loss="cross_entropy", verbose=False)
 result = loom.train(net, (x, y), config, callbacks=[Announce()])
-state = net._native.training_state()
+state = engine_of(net).native.training_state()
 same = loom.Sequential([nn.Dense(32, activation="relu"), nn.Dense(4)], input_shape=32).to("gpu")
 class Stop(loom.Callback):
     def on_batch_end(self, batch, logs=None):
-        if self.network._native.training_state()["step"] == state["step"]:
+        if engine_of(self.network).native.training_state()["step"] == state["step"]:
             raise loom.StopTraining
 loom.train(same, (x, y), config, callbacks=[Stop()])
 equal = all(np.array_equal(a, b) for a, b in zip(net.state_dict().values(), same.state_dict().values()))
@@ -484,11 +470,4 @@ print(json.dumps([result.stop_reason, net.device, equal]))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_keeps_what_was_learned(gpu: str) -> None:
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "go\n"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
-    assert json.loads(output) == ["interrupted", gpu, True]
+    assert answer_when_interrupted(INTERRUPTED, seconds=0.3) == ["interrupted", gpu, True]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +16,9 @@ import pytest
 import loom
 from loom import nn
 from loom._interrupts import Interrupts
+from loom.engine import engine_of
 from networks import blobs, mlp, quiet
+from programs import answer
 
 PACKAGE = str(Path(loom.__file__).parent)
 
@@ -65,7 +65,7 @@ class Run:
     def check(self) -> None:
         """What holds after every run, however it has ended."""
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        state = self.net._native.training_state()
+        state = engine_of(self.net).native.training_state()
         assert self.history.epoch == list(range(state["epoch"]))
         assert {len(series) for series in self.history.history.values()} <= {state["epoch"]}
         assert np.isfinite(self.net.predict(blobs(2)[0])).all()
@@ -127,6 +127,7 @@ import json, os, random, signal, sys, threading, time
 import numpy as np
 import loom
 from loom import nn
+from loom.engine import engine_of
 
 wanted = int(sys.argv[1])
 rng = np.random.default_rng(0)
@@ -160,7 +161,7 @@ while hits < wanted and rounds < 50 * wanted:
         hits += result is None
     thread.join()
     handlers += signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    lost += history.epoch != list(range(net._native.training_state()["epoch"]))
+    lost += history.epoch != list(range(engine_of(net).native.training_state()["epoch"]))
     try:
         started = time.perf_counter()
         loom.train(net, (x, y), config, (x, y), callbacks=[hook, history])
@@ -175,10 +176,7 @@ print(json.dumps({"hits": hits, "wedged": wedged, "handlers": handlers, "lost": 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_signals_at_any_time_leave_a_network_that_trains(seed: int) -> None:
     hits = 2000 if os.environ.get("LOOM_SOAK") == "1" else 30
-    command = [sys.executable, "-c", PROGRAM, str(hits), str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"hits": hits, "wedged": 0, "handlers": 0, "lost": 0}
+    assert answer(PROGRAM, hits, seed) == {"hits": hits, "wedged": 0, "handlers": 0, "lost": 0}
 
 
 # The handler

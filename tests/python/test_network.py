@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import json
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -476,3 +478,22 @@ def test_types_are_those_that_parameters_are_held_in(capsys: pytest.CaptureFixtu
     # What stays float of layers with nothing packed can still be trained.
     assert f"{trainable} parameters, {positions.weight.size} trainable" in shown
     assert shown.count("(dropped)") == 3
+
+
+def test_a_network_is_freed_with_its_last_reference() -> None:
+    net = mlp()
+    x, y = blobs()
+    loom.train(net, (x, y), loom.TrainingConfig(loss="cross_entropy", verbose=False, metrics=["accuracy"]))
+    net.observe(lambda activations: None).predict(x)
+    net.forward(x)
+    net.morph("int8", where=lambda layer: layer.kind == "dense")
+    assert net.measures.steps == 0
+    freed = weakref.ref(net)
+    # Weights, on a GPU above all, are not to wait for the collector of circles.
+    gc.collect()
+    gc.disable()
+    try:
+        del net
+        assert freed() is None
+    finally:
+        gc.enable()

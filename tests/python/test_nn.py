@@ -336,7 +336,7 @@ def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
         (lambda: nn.Dense(2.5), "got 2.5"),
         (lambda: nn.Dense(True), "units must be a positive whole number, got True"),
         (lambda: nn.Dense(3, activation="rellu"), 'unknown activation "rellu"; did you mean "relu"\\?'),
-        (lambda: nn.Dense(3, activation="xyzzy"), "Known: elu, gelu"),
+        (lambda: nn.Dense(3, activation="xyzzy"), 'unknown activation "xyzzy"\\. Known: elu, gelu'),
         (lambda: nn.Dense(3, bias="yes"), "bias must be True or False"),
         (lambda: nn.Dense(3, weight_initializer="xavier"), 'did you mean "xavier_'),
         (lambda: nn.Dense(3, activation={"relu": {"slope": 1}}), '"relu" has no settings'),

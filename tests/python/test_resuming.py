@@ -18,7 +18,9 @@ import pytest
 
 import loom
 from loom import nn
+from loom.engine import engine_of
 from networks import blobs, mlp, quiet, weights
+from programs import answer, run
 
 
 def recurrent(seed: int = 2) -> loom.Network:
@@ -188,7 +190,7 @@ def scripted(*values: float) -> tuple[Falls, dict[str, Any]]:
     def score(outputs: Any, targets: Any) -> float:
         net: Any = script.network
         # In validation the epoch has ended.
-        return script.values[max(net._native.training_state()["epoch"] - 1, 0)]
+        return script.values[max(engine_of(net).native.training_state()["epoch"] - 1, 0)]
 
     return script, {"metrics": [score]}
 
@@ -355,18 +357,16 @@ def test_the_same_network_is_the_same_bytes(tmp_path: Path) -> None:
     assert pickle.dumps(pickle.loads(pickled)) == pickled
     assert pickle.dumps(copy.deepcopy(net)) == pickled
     code = (
-        "import hashlib, pickle, sys\n"
+        "import hashlib, json, pickle, sys\n"
         "net = pickle.loads(open(sys.argv[1], 'rb').read())\n"
         "net.save(sys.argv[2], optimizer=True)\n"
-        "print(hashlib.sha256(pickle.dumps(net)).hexdigest())\n"
+        "print(json.dumps(hashlib.sha256(pickle.dumps(net)).hexdigest()))\n"
     )
     (tmp_path / "net.pickle").write_bytes(pickled)
     digests = set()
     for number in range(2):
         target = tmp_path / f"elsewhere{number}.loom"
-        command = [sys.executable, "-c", code, str(tmp_path / "net.pickle"), str(target)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        digests.add(done.stdout.strip())
+        digests.add(answer(code, tmp_path / "net.pickle", target))
         assert target.read_bytes() == (tmp_path / "0.loom").read_bytes()
     assert digests == {hashlib.sha256(pickled).hexdigest()}
 
@@ -423,8 +423,7 @@ print(json.dumps({"history": history.history, "epochs": history.epoch, "message"
 def test_a_run_that_was_killed_goes_on_as_if_it_never_was(tmp_path: Path, epoch: int) -> None:
     def program(folder: str, mode: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / folder).mkdir(exist_ok=True)
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / folder), mode]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return run(PROGRAM, tmp_path / folder, mode)
 
     whole = program("whole", "whole")
     assert whole.returncode == 0, whole.stderr

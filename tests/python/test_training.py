@@ -12,6 +12,7 @@ import pytest
 
 import loom
 from loom import TrainingBatch, nn, schedules
+from loom.engine import engine_of
 from networks import blobs, cnn, mlp, quiet, stripes, weights
 
 
@@ -395,7 +396,7 @@ def test_stopping_in_the_middle_of_an_epoch() -> None:
     net = mlp()
     result = loom.train(net, blobs(), quiet(epochs=2), callbacks=[loom.LambdaCallback(on_batch_end=stop)])
     assert (result.stop_reason, result.message, result.loss_history) == ("stopped", "enough", [])
-    assert net._native.training_state()["batch"] == 3
+    assert engine_of(net).native.training_state()["batch"] == 3
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loom._config import Tagged, TaggedFamily
+from loom._settings.encoding import Tagged, TaggedFamily
 
 __all__ = ["FAMILY", "Layer", "layer_from_config"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom import initializers
-from loom._checks import choice, flag, items, real, whole
-from loom._config import Plain
+from loom._settings.checks import choice, flag, items, real, whole
+from loom._settings.encoding import Plain
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer

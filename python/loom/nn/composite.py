@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, cast
 
-from loom._checks import choice, items, real, whole
-from loom._config import encode
+from loom._settings.checks import choice, items, real, whole
+from loom._settings.encoding import encode
 from loom._typing import JSON
 from loom.activations import ActivationFunction
 from loom.errors import ConfigError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from loom import activations, initializers
-from loom._checks import ExtentsLike, extents, flag, whole
+from loom._settings.checks import ExtentsLike, extents, flag, whole
 from loom.activations import ActivationLike
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loom import initializers
-from loom._checks import flag, whole
+from loom._settings.checks import flag, whole
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loom._checks import flag, real, whole
+from loom._settings.checks import flag, real, whole
 from loom.nn._layer import FAMILY, Layer
 
 __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from loom._checks import ExtentsLike, extents, flag
+from loom._settings.checks import ExtentsLike, extents, flag
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from loom import initializers
-from loom._checks import choice, flag, real, whole
+from loom._settings.checks import choice, flag, real, whole
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer

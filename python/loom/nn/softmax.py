@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loom._checks import flag, items, real, whole
+from loom._settings.checks import flag, items, real, whole
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 

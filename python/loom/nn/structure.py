@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loom._checks import items, real, whole
+from loom._settings.checks import items, real, whole
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 

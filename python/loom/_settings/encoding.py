@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from loom._suggest import unknown
+from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsFloat, SupportsIndex, TypeAlias, cast
 
-from loom._suggest import unknown
+from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
 ExtentsLike: TypeAlias = "int | Sequence[int]"

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
-from loom import _native, losses, metrics
+from loom import _native, losses
 from loom._typing import Precision
-from loom.config import TrainingConfig
 from loom.convert import as_input, as_real_array
 from loom.data import ArraySource, BatchSource, TrainingBatch, as_target
+from loom.engine import Engine
 from loom.errors import ConfigError, DataError
-from loom.measuring import Observe, watch_settings
 from loom.schedules import Schedule, Warmup
-from loom.tweening import TweenConfig, tween_settings
+from loom.training.config import TrainingConfig
 
-if TYPE_CHECKING:
-    from loom._base import NetworkBase
-
-__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form", "base_rate", "engine_config"]
+__all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form"]
 
 Examples: TypeAlias = "tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]"
 _UNLIMITED = 1 << 62
@@ -45,12 +40,12 @@ class Form:
     indices: bool = False
 
     @classmethod
-    def of(cls, network: NetworkBase, config: TrainingConfig) -> Form:
+    def of(cls, engine: Engine, config: TrainingConfig) -> Form:
         """Returns the form that a network's examples have under a loss; builds the network."""
-        network.build()
-        shape = tuple(network._native.output_shape())
+        engine.build()
+        shape = tuple(engine.native.output_shape())
         classification = losses.is_classification(config.loss)
-        return cls(shape, classification, network._precision, network._reads_indices)
+        return cls(shape, classification, engine.precision, engine.reads_indices)
 
     def examples(self, batch: TrainingBatch) -> Examples:
         """Converts samples, targets and weights to what the engine takes, once."""
@@ -215,55 +210,6 @@ def _copied(examples: Examples) -> Examples:
     """Returns examples that nobody else writes to."""
     x, y, weight = examples
     return x.copy(), y.copy(), None if weight is None else weight.copy()
-
-
-def engine_config(
-    config: TrainingConfig,
-    output_shape: tuple[int, ...],
-    *,
-    observe: Observe | None = None,
-    tween: TweenConfig | None = None,
-) -> str:
-    """Returns the settings that the engine follows, as JSON.
-
-    Splitting, validating and stopping early are done here in Python, and so are
-    metrics that the engine does not know.
-
-    Args:
-        config: How the training goes.
-        output_shape: One sample's output.
-        observe: What backpropagation measures; nothing where None.
-        tween: How it learns by targets; by backpropagation where None.
-
-    Returns:
-        The engine's configuration.
-    """
-    known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
-    encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
-    elsewhere = {"device", "verbose", "early_stopping", "validation_frequency"}
-    settings = {name: value for name, value in encoded.items() if name not in elsewhere}
-    weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
-    engine: dict[str, object] = {
-        **settings,
-        "learning_rate": base_rate(config, tween),
-        "validation_split": 0.0,
-        "class_weight": weights,
-    }
-    if observe is not None:
-        engine["watch"] = watch_settings(observe)
-    if tween is not None:
-        engine["tween"] = tween_settings(tween)
-    return json.dumps(engine)
-
-
-def base_rate(config: TrainingConfig, tween: TweenConfig | None) -> float:
-    """Returns the learning rate before the schedule.
-
-    Args:
-        config: How the training goes; the rate it gives counts first.
-        tween: How it learns by targets; by backpropagation where None.
-    """
-    return config.rate if tween is None or config.learning_rate is not None else tween.base_rate
 
 
 def _spans_the_run(schedule: Schedule) -> bool:

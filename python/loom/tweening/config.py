@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loom import optimizers
-from loom._checks import choice, real, whole
-from loom._config import Plain, encode
+from loom._settings.checks import choice, real, whole
+from loom._settings.encoding import Plain, encode
 from loom._typing import JSON
 from loom.errors import ConfigError
-from loom.measuring import check_measuring, watch_settings
+from loom.measuring.settings import check_measuring, watch_settings
 from loom.optimizers import SGD, OptimizerLike
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["TweenConfig"]
+__all__ = ["TweenConfig", "check_tween"]
 
 _MODES = ("chain_rule", "layerwise", "difference", "difference_reconstruction")
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
@@ -157,22 +157,41 @@ class TweenConfig(Plain):
         """
         return cls.from_config({"link_budget": "alignment", "depth_scale": "geometric", **overrides})
 
+    def engine_settings(self) -> dict[str, JSON]:
+        """Returns the settings as the engine takes them, the base rate aside."""
+        own = (
+            "mode",
+            "local_steps",
+            "momentum",
+            "optimizer",
+            "depth_scale",
+            "target_rate",
+            "activation_clamp",
+        )
+        return {
+            **{name: encode(getattr(self, name)) for name in own},
+            "feedback": {
+                "optimizer": encode(self.feedback_optimizer),
+                "rate": self.feedback_rate,
+                "noise": self.feedback_noise,
+                "steps": self.feedback_steps,
+                "alternate": self.feedback_schedule == "alternate",
+            },
+            "watch": watch_settings(self),
+        }
 
-def tween_settings(config: TweenConfig) -> dict[str, JSON]:
-    """Returns the settings as the engine takes them, the base rate aside.
+
+def check_tween(config: TweenConfig | None) -> TweenConfig:
+    """Returns the settings of learning by targets, the defaults where None.
 
     Args:
         config: The settings.
+
+    Raises:
+        ConfigError: It is something else.
     """
-    own = ("mode", "local_steps", "momentum", "optimizer", "depth_scale", "target_rate", "activation_clamp")
-    return {
-        **{name: encode(getattr(config, name)) for name in own},
-        "feedback": {
-            "optimizer": encode(config.feedback_optimizer),
-            "rate": config.feedback_rate,
-            "noise": config.feedback_noise,
-            "steps": config.feedback_steps,
-            "alternate": config.feedback_schedule == "alternate",
-        },
-        "watch": watch_settings(config),
-    }
+    if config is None:
+        return TweenConfig()
+    if not isinstance(config, TweenConfig):
+        raise ConfigError(f"config must be a loom.TweenConfig, got {config!r}")
+    return config

@@ -1,4 +1,4 @@
-"""Training: the engine's loop in slices of time, with callbacks and progress between them."""
+"""The training loop: the engine's own, in slices of time, with callbacks and progress between them."""
 
 from __future__ import annotations
 
@@ -7,101 +7,36 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, metrics
-from loom._feed import ArrayFeed, BatchFeed, Feed, Form, engine_config
 from loom._interrupts import Interrupts
-from loom._notes import read_notes, write_notes
 from loom.callbacks import Callback, CallbackList, EarlyStopping
-from loom.config import TrainingConfig
 from loom.data import ArraySource, Data, as_source, split
+from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
-from loom.evaluation import Evaluation, in_order
-from loom.measuring import BottleneckWarning, Observe, resolve_observe
-from loom.progress import reporter
-from loom.result import StopReason, TrainingResult
-from loom.tween_report import bottleneck_message
-from loom.tween_state import report as report_on
-from loom.tweening import TweenConfig
+from loom.measuring import BottleneckWarning, Measures, Observe
+from loom.measuring.report import bottleneck_message, report
+from loom.training.config import TrainingConfig
+from loom.training.evaluation import Evaluation, in_order
+from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
+from loom.training.notes import read_notes, write_notes
+from loom.training.progress import reporter
+from loom.training.record import record_of
+from loom.training.result import StopReason, TrainingResult
+from loom.training.settings import TargetRule, engine_config
+from loom.training.trainable import TrainableNetwork
 
-if TYPE_CHECKING:
-    from loom.network import Network
-
-__all__ = ["run_training", "train"]
+__all__ = ["run_training"]
 
 _SLICE_SECONDS = 0.05
 
 
-def train(
-    network: Network,
-    data: Data,
-    config: TrainingConfig | None = None,
-    validation: Data | None = None,
-    callbacks: Iterable[Callback] = (),
-    resume: bool = False,
-    observe: bool | Observe = False,
-) -> TrainingResult:
-    """Trains a network by backpropagation.
-
-    The network moves to the config's device and stays there. With "auto" that is where
-    `Network.to`, or an earlier config that named a device, has placed it; otherwise the
-    first GPU that is hardware, or the CPU where there is none. The result and the
-    progress say which.
-
-    Ctrl-C ends the run after the step: the network keeps what it has learned, and the
-    result says so. It never leaves a step, an epoch's end or loom's own callbacks half done.
-
-    Args:
-        network: The network; it learns in place.
-        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either,
-            which is iterated once for every epoch.
-        config: How the training goes; the defaults where None.
-        validation: Data that is measured but not learned from.
-        callbacks: What else runs. With a batch hook, Python is called after every step.
-        resume: Goes on where the network's last training stopped, in the middle of an
-            epoch if need be, bit for bit as if it never had; `epochs` then counts those
-            that are done, and callbacks go on where they were. Metrics of an epoch that was
-            broken off are of the rest of it; its loss is of all. A network that was never
-            trained begins; one from a file without training state is refused.
-        observe: True, or a `loom.Observe`, measures every layer at every step, and can take
-            explosions back; see `Network.measures`.
-
-    Returns:
-        The course of the run.
-
-    Raises:
-        ConfigError: A setting does not fit the network or the data.
-        DataError: The data is empty, of unequal length, or of no known form.
-        ShapeError: It does not fit the network.
-        DeviceError: The config names a GPU that is not there, or the GPU failed; the weights
-            are then those that were last brought back from it.
-        NonFiniteError: It holds NaN or infinity, or a loss or gradient became so; the
-            weights are then those from before that step.
-        StateError: The network is training already; or it is to resume, and was loaded from a
-            file that was saved without `optimizer=True`.
-
-    Warns:
-        BottleneckWarning: The training was observed, and layers' link budgets were below 0.5 on
-            average.
-
-    Examples:
-        >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=2)
-        >>> config = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
-        >>> result = loom.train(net, (np.eye(2), np.array([0, 1])), config)
-        >>> len(result.loss_history)
-        3
-    """
-    settings = TrainingConfig() if config is None else config
-    watch = resolve_observe(observe)
-    return run_training(network, data, settings, validation, callbacks, resume, observe=watch)
-
-
 def run_training(
-    network: Network,
+    network: TrainableNetwork,
     data: Data,
     config: TrainingConfig,
     validation: Data | None,
@@ -109,7 +44,7 @@ def run_training(
     resume: bool,
     *,
     observe: Observe | None = None,
-    tween: TweenConfig | None = None,
+    tween: TargetRule | None = None,
 ) -> TrainingResult:
     """Trains a network, by backpropagation or by targets.
 
@@ -128,7 +63,7 @@ def run_training(
     """
     if not isinstance(config, TrainingConfig):
         raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
-    with Interrupts() as interrupts, network._claim():
+    with Interrupts() as interrupts, engine_of(network).claim():
         run = _Run(network, data, config, validation, callbacks, resume, observe, tween, interrupts)
         result = run.result()
     if interrupts.came_late() and result.stop_reason == "finished":
@@ -141,34 +76,37 @@ class _Run:
 
     def __init__(
         self,
-        network: Network,
+        network: TrainableNetwork,
         data: Data,
         config: TrainingConfig,
         validation: Data | None,
         callbacks: Iterable[Callback],
         resume: bool,
         observe: Observe | None,
-        tween: TweenConfig | None,
+        tween: TargetRule | None,
         interrupts: Interrupts,
     ) -> None:
         self.network = network
+        self.engine = engine_of(network)
+        self.record = record_of(network)
         self.config = config
         self.interrupts = interrupts
-        self.form = Form.of(network, config)
+        self.form = Form.of(self.engine, config)
         self.settings = engine_config(config, self.form.output_shape, observe=observe, tween=tween)
+        self.measures = Measures(network)
         self.watched = observe is not None or tween is not None
         self.metrics = metrics.resolve_all(config.metrics)
         self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
         with interrupts.open:
             self.feed, self.validation = self._data(data, validation)
-        _native.check_examples(network._native, self.settings, self.feed.first)
+        _native.check_examples(self.engine.native, self.settings, self.feed.first)
         self.total_steps = self.feed.total_steps(config)
-        network._place_for_training(config.device)
+        self.engine.place_for_training(config.device)
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
             listed = [self.progress, stopping, *callbacks]
-        state = network._native.training_state()
+        state = self.engine.native.training_state()
         self.resumed = resume and any(state[count] for count in ("epoch", "batch", "step", "updates"))
         params = {
             "epochs": config.epochs,
@@ -176,7 +114,7 @@ class _Run:
             "batch_size": config.batch_size,
             "metrics": [metrics.name_of(metric) for metric in self.metrics],
             "verbose": config.verbose,
-            "device": network.device,
+            "device": self.engine.placement.device,
             "resumed": self.resumed,
         }
         with interrupts.open:
@@ -212,10 +150,10 @@ class _Run:
         return feed, measured
 
     def _trainer(self, resume: bool) -> _native.Trainer:
-        self.revision = self.network._revision
-        self.observed = bool(self.network._observers)
+        self.revision = self.engine.revision
+        self.observed = self.engine.observation.active
         trainer = _native.Trainer(
-            self.network._native, self.settings, self.feed.first, self.total_steps, resume, self.observed
+            self.engine.native, self.settings, self.feed.first, self.total_steps, resume, self.observed
         )
         if self.functions:
             trainer.keep_outputs()
@@ -223,12 +161,11 @@ class _Run:
 
     def result(self) -> TrainingResult:
         """Runs, and says how it went."""
-        network = self.network
-        network._judged_by = replace(self.config, early_stopping=None)
+        self.record.judged_by = replace(self.config, early_stopping=None)
         started = time.perf_counter()
         if self.resumed:
-            self.hooks.load_states(read_notes(network._native))
-        network._take_notes = self._take_notes
+            self.hooks.load_states(read_notes(self.engine.native))
+        self.record.take_notes = self._take_notes
         try:
             try:
                 stops = self.hooks.run("on_train_begin", {})
@@ -242,10 +179,10 @@ class _Run:
                     self.hooks.run("on_train_end", self._logs())
                 finally:
                     self._take_notes()
-            network._native.synchronize()
+            self.engine.native.synchronize()
         finally:
-            network._take_notes = None
-            network._revision += 1
+            self.record.take_notes = None
+            self.engine.note_change()
         if self.hooks.stop_requested and self.stop_reason == "finished":
             self.stop_reason = "stopped"
         seconds = time.perf_counter() - started
@@ -260,7 +197,7 @@ class _Run:
             metrics=self.history,
             step_times=self.step_times,
             skipped_steps=self.skipped,
-            device=network.device,
+            device=self.engine.placement.device,
             stop_reason=self.stop_reason,
             explosions=self.exploded,
             message=self.hooks.message,
@@ -268,19 +205,19 @@ class _Run:
 
     def _take_notes(self) -> None:
         """Keeps the callbacks' states with the network's training state."""
-        write_notes(self.network._native, self.hooks.states())
+        write_notes(self.engine.native, self.hooks.states())
 
     def _warn_of_bottlenecks(self) -> None:
-        kept = bool(len(self.network.measures.history))
+        kept = bool(len(self.measures.history))
         budgets = np.mean(self.budgets, axis=0) if self.budgets and not kept else None
-        found = report_on(self.network, self.settings, budgets).bottlenecks
+        found = report(self.network, self.settings, budgets).bottlenecks
         if found:
             # Of whoever called `train` or `fit`.
             warnings.warn(bottleneck_message(found), BottleneckWarning, stacklevel=5)
 
     def _live_measures(self, rate: float) -> dict[str, float]:
         """Returns what is shown of the measures while the network learns."""
-        newest = _native.measures(self.network._native) if self.watched else {"steps": 0}
+        newest = _native.measures(self.engine.native) if self.watched else {"steps": 0}
         if not newest["steps"]:
             return {}
         return {
@@ -293,7 +230,7 @@ class _Run:
         return {name: values[-1] for name, values in self.history.items() if values}
 
     def _epochs(self) -> None:
-        state = self.network._native.training_state()
+        state = self.engine.native.training_state()
         done = state["batch"]
         for epoch in range(state["epoch"], self.config.epochs):
             if self.hooks.run("on_epoch_begin", epoch, {}):
@@ -338,7 +275,7 @@ class _Run:
                 seen += [(outputs, self.form.targets(targets)) for outputs, targets in newest]
             if self.observed:
                 with self.interrupts.open:
-                    self.network._tell_observers(self.trainer.layer_statistics())
+                    self.engine.observation.tell(self.trainer.layer_statistics())
             if wants_batches:
                 loss = report.loss_sum / report.weight if report.weight else math.nan
                 hooks.run("on_train_batch_end", done - 1, {"loss": loss})
@@ -358,7 +295,7 @@ class _Run:
 
     def _follow_changes(self) -> bool:
         """Prepares anew, without losing anything, after a callback has changed the layers."""
-        if self.revision == self.network._revision:
+        if self.revision == self.engine.revision:
             return False
         self.trainer = self._trainer(resume=True)
         return True
@@ -371,8 +308,8 @@ class _Run:
         What was learned is recorded, and the callbacks hear of it, even if measuring is cut short.
         """
         loss, known = self.trainer.end_epoch()
-        if self.watched and self.network.measures.steps:
-            self.budgets.append(self.network.measures.link_budgets)
+        if self.watched and self.measures.steps:
+            self.budgets.append(self.measures.link_budgets)
         names = ["loss", *(metrics.name_of(metric) for metric in self.metrics)]
         logs = {"loss": loss}
         interrupted: KeyboardInterrupt | None = None

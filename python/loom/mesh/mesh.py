@@ -7,17 +7,18 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loom import _native
-from loom._checks import flag, whole
+from loom._settings.checks import flag, whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.device import check_device
+from loom.engine import engine_of
 from loom.errors import ConfigError
 from loom.grid import Coordinate, locate
+from loom.network import Network
+from loom.network.network import from_native
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from loom.network import Network
 
 __all__ = ["Gradients", "Mesh"]
 
@@ -65,12 +66,14 @@ class Mesh:
             whole("Mesh", "rows", rows, least=1),
             whole("Mesh", "window", window, least=0),
         )
-        network._check_idle("a mesh")
-        network.build()
-        self._adopt(network, _native.Mesh(network._native, *checked))
+        engine = engine_of(network)
+        engine.check_idle("a mesh")
+        engine.build()
+        self._adopt(network, _native.Mesh(engine.native, *checked))
 
     def _adopt(self, network: Network, native: _native.Mesh) -> None:
         self._network = network
+        self._engine = engine_of(network)
         self._native = native
 
     # What it is
@@ -134,8 +137,8 @@ class Mesh:
             NonFiniteError: They hold NaN or infinity.
             StateError: The network has changed since the mesh was made.
         """
-        self._network._check_idle("a mesh")
-        self._native.set_input(self._network._as_input(x))
+        self._engine.check_idle("a mesh")
+        self._native.set_input(self._engine.as_input(x))
 
     def tick(self, count: int = 1) -> None:
         """Lets every layer fire.
@@ -148,7 +151,7 @@ class Mesh:
             DeviceError: The GPU failed.
         """
         count = whole("Mesh.tick", "count", count, least=0)
-        self._network._check_idle("a mesh")
+        self._engine.check_idle("a mesh")
         # One call a slice, so that Ctrl-C is heard between them.
         for part in _slices(count):
             self._native.tick(part)
@@ -220,7 +223,7 @@ class Mesh:
             >>> float(mesh.output()[0, 0]) < before
             True
         """
-        self._network._check_idle("a mesh")
+        self._engine.check_idle("a mesh")
         given = gradients if isinstance(gradients, Mapping) else {(-1, -1, -1): gradients}
         return self._native.backward(
             [part for cell, value in given.items() for part in self._given(cell, value)]
@@ -238,7 +241,7 @@ class Mesh:
         parts: Sequence[ArrayLike | None] = value if several else [value]  # type: ignore[assignment]
         for age, part in enumerate(reversed(parts)):
             if part is not None:
-                yield at, age, as_real_array(part, self._network._precision, what="gradient")
+                yield at, age, as_real_array(part, self._engine.precision, what="gradient")
 
     def clip_gradients(self, max_norm: float) -> float:
         """Scales the gradients down where their norm exceeds a limit; see `Network.clip_gradients`."""
@@ -262,7 +265,7 @@ class Mesh:
         Raises:
             FileError: The file cannot be written.
         """
-        self._network._check_idle("saving a mesh")
+        self._engine.check_idle("saving a mesh")
         self._native.save(path, flag("Mesh.save", "optimizer", optimizer))
 
     @classmethod
@@ -294,11 +297,9 @@ class Mesh:
             >>> loaded.ticks, bool((loaded.output() == mesh.output()).all())
             (2, True)
         """
-        from loom.network import Network
-
         where = check_device("Mesh.load", device)
         network, native = _native.Mesh.load(path)
-        wrapped = Network._wrap(network)
+        wrapped = from_native(network)
         if where != "cpu":
             data = native.to_bytes(True)
             wrapped.to(where)
@@ -308,9 +309,9 @@ class Mesh:
         return mesh
 
     def _locate(self, index: Sequence[int]) -> tuple[Coordinate, int | None]:
-        at, layer = locate(self._network._grid, tuple(index))
+        at, layer = locate(self._engine.grid, tuple(index))
         if layer is not None and layer < 0:
-            layer += self._network._native.cell_len(at)
+            layer += self._engine.native.cell_len(at)
         return at, layer
 
     def __repr__(self) -> str:
@@ -318,6 +319,11 @@ class Mesh:
         rows, window, ticks, _, training = self._native.state()
         mode = "training" if training else "inference"
         return f"Mesh(rows={rows}, window={window}, ticks={ticks}, {mode}, {self._network.device})"
+
+
+def native_mesh(mesh: Mesh) -> _native.Mesh:
+    """Returns the native half of a mesh."""
+    return mesh._native
 
 
 _MOST_TICKS = 4096

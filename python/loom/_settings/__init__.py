@@ -1,0 +1,1 @@
+"""How settings are checked, named in errors, and written as JSON."""

@@ -1,0 +1,131 @@
+"""Running several callbacks as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+from loom._interrupts import Interrupts
+from loom.callbacks.base import Callback, StopTraining, TrainedNetwork
+from loom.callbacks.checkpoint import ModelCheckpoint
+from loom.callbacks.functions import LambdaCallback
+from loom.errors import ConfigError
+
+__all__ = ["CallbackList"]
+
+
+class CallbackList:
+    """Runs several callbacks as one, in order.
+
+    Args:
+        callbacks: The callbacks.
+        network: What is being trained.
+        params: How the training goes.
+        interrupts: Who holds Ctrl-C back; code that is not loom's may always be interrupted.
+    """
+
+    _BATCH_HOOKS: ClassVar = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+
+    def __init__(
+        self,
+        callbacks: Iterable[Callback],
+        network: TrainedNetwork,
+        params: Mapping[str, Any],
+        interrupts: Interrupts | None = None,
+    ) -> None:
+        self.callbacks = list(callbacks)
+        self._open: AbstractContextManager[object] = nullcontext() if interrupts is None else interrupts.open
+        self.stop_requested = False
+        self.message = ""
+        for callback in self.callbacks:
+            if not isinstance(callback, Callback):
+                raise ConfigError(f"callbacks must derive from loom.Callback, got {callback!r}")
+            callback.stop_training = False
+            callback.set_params(params)
+            callback.set_model(network)
+
+    @property
+    def wants_batches(self) -> bool:
+        """Whether any callback has a batch hook; if none has, none need be called."""
+        return any(
+            getattr(getattr(callback, hook), "__func__", None) is not getattr(Callback, hook)
+            for callback in self.callbacks
+            for hook in self._BATCH_HOOKS
+        )
+
+    @property
+    def may_change_data(self) -> bool:
+        """Whether any callback runs code that is not loom's, and could change arrays in place."""
+        return not all(map(_is_ours, self.callbacks))
+
+    def states(self) -> list[tuple[str, dict[str, Any]]]:
+        """Returns the key and the state of every callback."""
+        return [(callback.state_key, callback.state_dict()) for callback in self.callbacks]
+
+    def load_states(self, states: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Gives every callback the state that another of its key has left.
+
+        Args:
+            states: What `states` has returned; those that nobody asks for are left.
+        """
+        left = list(states)
+        for callback in self.callbacks:
+            key = callback.state_key
+            found = next((item for item in left if item[0] == key), None)
+            if found is not None:
+                left.remove(found)
+                callback.load_state_dict(found[1])
+
+    def run(self, hook: str, *arguments: object) -> bool:
+        """Calls one hook of every callback.
+
+        Args:
+            hook: The hook's name.
+            *arguments: What it is given.
+
+        Returns:
+            Whether training should stop.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C came while one of them ran; the others have run, too.
+        """
+        callbacks = self.callbacks
+        if hook == "on_epoch_end":
+            callbacks = self._checkpoints_last(*arguments)
+        interrupted: KeyboardInterrupt | None = None
+        for callback in callbacks:
+            try:
+                if _is_ours(callback):
+                    getattr(callback, hook)(*arguments)
+                else:
+                    with self._open:
+                        getattr(callback, hook)(*arguments)
+            except StopTraining as stop:
+                self._stop(str(stop) or f"{type(callback).__name__} stopped training")
+            except KeyboardInterrupt as interrupt:
+                interrupted = interrupt
+            if callback.stop_training:
+                self._stop(f"{type(callback).__name__} stopped training")
+        if interrupted is not None:
+            raise interrupted
+        return self.stop_requested
+
+    def _checkpoints_last(self, *arguments: Any) -> list[Callback]:  # noqa: ANN401 - a hook's arguments
+        """Returns the callbacks in an order in which what one saves holds the newest state of all."""
+        checkpoints = [callback for callback in self.callbacks if isinstance(callback, ModelCheckpoint)]
+        if not checkpoints:
+            return self.callbacks
+        others = [callback for callback in self.callbacks if not isinstance(callback, ModelCheckpoint)]
+        for checkpoint in checkpoints:
+            checkpoint.judge(*arguments)
+        return [*others, *checkpoints]
+
+    def _stop(self, message: str) -> None:
+        if not self.stop_requested:
+            self.stop_requested = True
+            self.message = message
+
+
+def _is_ours(callback: Callback) -> bool:
+    return not isinstance(callback, LambdaCallback) and type(callback).__module__.partition(".")[0] == "loom"

@@ -1,0 +1,242 @@
+"""The engine of a network: the native one, what Python knows of it, and who may use it now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock, get_ident
+from typing import Any, Protocol
+
+from loom import _native, nn
+from loom._typing import ArrayLike, Precision, RealArray
+from loom.architecture import LinkConfig, NetworkConfig, as_layer
+from loom.convert import as_input, real_dtype
+from loom.engine.observation import Observation
+from loom.engine.placement import Placement
+from loom.errors import StateError
+from loom.grid import Coordinate, Extents, coordinates
+from loom.observers import Observer
+
+__all__ = ["Engine", "HasEngine", "engine_of"]
+
+
+class Engine:
+    """The native network, and what Python keeps beside it.
+
+    Args:
+        native: The native network.
+        config: What it was made from; asked of the native network where None.
+    """
+
+    def __init__(self, native: _native.Network, config: NetworkConfig | None = None) -> None:
+        self.native = native
+        self._config = config
+        described = self.config
+        self.grid: Extents = _triple(described.grid)
+        self.input_shape = _extents(described.input_shape)
+        self.precision: Precision = _precision(described.precision)
+        self.dtype = real_dtype(self.precision)
+        self.observation = Observation()
+        self.placement = Placement(native)
+        self.reads_indices = False
+        """Whether the network reads whole numbers; known once built."""
+        self.direct = False
+        """Whether arrays of the right dtype may go straight to the native network."""
+        self.revision = 0
+        """Grows with whatever a compiled training program depends on."""
+        self._building = Lock()
+        self._built = False
+
+    # What it is
+
+    @property
+    def config(self) -> NetworkConfig:
+        """The network without its weights."""
+        if self._config is None:
+            self._config = NetworkConfig.from_config(json.loads(self.native.config()))
+        return self._config
+
+    def layer_config(self, at: Coordinate, place: int) -> nn.Layer:
+        """Returns the configuration of a layer.
+
+        Args:
+            at: Its cell.
+            place: Its place in the cell.
+
+        Raises:
+            StateError: The cell has no layers any more.
+        """
+        for cell in self.config.cells:
+            described: Any = cell
+            if tuple(described.at) == at:
+                layer: nn.Layer = described.layers[place]
+                return layer
+        raise StateError(f"cell {at} has no layers any more")
+
+    def layer_places(self) -> list[tuple[Coordinate, int]]:
+        """Returns the cell of every layer and its place there, in the order data flows."""
+        return [(at, place) for at in coordinates(self.grid) for place in range(self.native.cell_len(at))]
+
+    def layer_paths(self) -> tuple[str, ...]:
+        """Returns the name of every layer in a state dict, "z.y.x.l", in the order data flows."""
+        return tuple(".".join(map(str, (*at, place))) for at, place in self.layer_places())
+
+    def layer_kinds(self) -> tuple[str, ...]:
+        """Returns the type of every layer, such as "dense", in the order data flows."""
+        return tuple(self.layer_config(at, place).kind for at, place in self.layer_places())
+
+    # Who may use it now
+
+    @property
+    def trained_by(self) -> int | None:
+        """The thread that trains the network."""
+        return self.native.trained_by()
+
+    def claim(self) -> _native.Claim:
+        """Returns what marks the network as training by this thread, while it is entered."""
+        # While it trains, predict looks first.
+        self.direct = False
+        return self.native.claim(get_ident())
+
+    def check_thread(self) -> None:
+        """Refuses whatever another thread asks while this one trains.
+
+        Raises:
+            StateError: The network is training in another thread.
+        """
+        if self.trained_by not in {None, get_ident()}:
+            raise StateError("the network is training in another thread; wait for that to end")
+
+    def check_idle(self, what: str) -> None:
+        """Refuses what would get in the way of training.
+
+        Args:
+            what: What is not possible now, for the message.
+
+        Raises:
+            StateError: The network is training.
+        """
+        self.check_thread()
+        if self.trained_by is not None:
+            raise StateError(f"{what} is not possible while loom.train trains the network")
+
+    # Changing
+
+    def note_change(self) -> None:
+        """Notes that something has changed which training programs depend on."""
+        self.revision += 1
+
+    def begin_change(self) -> None:
+        """Notes that settings or weights of layers are about to change.
+
+        Raises:
+            StateError: The network is training in another thread.
+        """
+        self.check_thread()
+        self._config = None
+        self.note_change()
+
+    def add(self, at: Coordinate, layers: Iterable[nn.Layer | Mapping[str, Any]]) -> None:
+        """Adds layers at the end of a cell; all of them or, after an error, none."""
+        self.check_idle("adding layers")
+        described = [json.dumps(as_layer(layer).to_config()) for layer in layers]
+        self.native.add(at, described)
+        self._rearranged()
+
+    def link(self, link: LinkConfig) -> None:
+        """Hands a cell's output to another cell."""
+        self.native.link(json.dumps(link.to_config()))
+        self._rearranged()
+
+    def _rearranged(self) -> None:
+        self._built = False
+        self.direct = False
+        self._config = None
+        self.note_change()
+
+    def build(self) -> None:
+        """Infers every shape and draws initial weights, unless that was done.
+
+        Raises:
+            ShapeError: Layers do not fit together.
+        """
+        self.check_thread()
+        with self._building:
+            if not self._built:
+                self.native.build()
+                self.reads_indices = self.native.index_limit() is not None
+                self._built = True
+        # Numbers that are to be whole are looked at before they go to the engine.
+        self.direct = self.trained_by is None and not self.observation.active and not self.reads_indices
+
+    def move(self, device: str) -> None:
+        """Moves the network to a device; see `Placement.move`."""
+        self.placement.move(device)
+        # A GPU that was lost and opened anew has the same name.
+        self.note_change()
+
+    def place_for_training(self, device: str) -> None:
+        """Moves the network where training wants it; with "auto" one that was placed already stays."""
+        if not self.placement.stays_for(device):
+            self.move(device)
+
+    def observe(self, observer: Observer) -> None:
+        """Shows forward passes to an observer from now on; see `Observation.add`."""
+        self.observation.add(observer)
+        self.direct = False
+        self.note_change()
+
+    def unobserve(self, observer: Observer | None) -> None:
+        """Takes observers away; see `Observation.remove`."""
+        self.observation.remove(observer)
+        self.note_change()
+
+    def set_optimizer(self, optimizer: str) -> None:
+        """Chooses the rule that gradients are applied by.
+
+        Args:
+            optimizer: The optimizer as JSON.
+        """
+        self.native.set_optimizer(optimizer)
+        self.note_change()
+
+    # Data
+
+    def as_input(self, x: ArrayLike) -> RealArray:
+        """Converts what is to go into the network; builds it.
+
+        Raises:
+            DTypeError: It is no array of real numbers, or the network reads whole numbers and
+                these are not of an integer type.
+        """
+        self.build()
+        return as_input(x, self.precision, indices=self.reads_indices)
+
+
+class HasEngine(Protocol):
+    """What `engine_of` takes: a network, or a place in one."""
+
+    @property
+    def _engine(self) -> Engine: ...
+
+
+def engine_of(owner: HasEngine) -> Engine:
+    """Returns the engine of a network, or of the network that a cell or layer is in.
+
+    Args:
+        owner: The network, cell or layer.
+    """
+    return owner._engine
+
+
+def _triple(extents: Sequence[int]) -> Extents:
+    depth, rows, columns = extents
+    return depth, rows, columns
+
+
+def _precision(name: str) -> Precision:
+    return "float64" if name == "float64" else "mixed" if name == "mixed" else "float32"
+
+
+def _extents(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)

@@ -1,0 +1,61 @@
+"""Who is shown each layer's activations after a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from loom.engine.statistics import layer_activations
+from loom.errors import ConfigError, StateError
+from loom.observers import Observer
+
+__all__ = ["Observation"]
+
+
+class Observation:
+    """A network's observers, and how many forward passes they have seen."""
+
+    def __init__(self) -> None:
+        self._observers: list[Observer] = []
+        self._passes = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anybody observes."""
+        return bool(self._observers)
+
+    def add(self, observer: Observer) -> None:
+        """Shows forward passes to an observer from now on; the first one's are counted from 0.
+
+        Raises:
+            ConfigError: The observer cannot be called.
+        """
+        if not callable(observer):
+            raise ConfigError(f"an observer is called with each layer's statistics, got {observer!r}")
+        if not self._observers:
+            self._passes = 0
+        self._observers.append(observer)
+
+    def remove(self, observer: Observer | None) -> None:
+        """Takes an observer away, or all of them where None.
+
+        Raises:
+            StateError: The observer is not observing.
+        """
+        if observer is None:
+            self._observers.clear()
+        elif observer in self._observers:
+            self._observers.remove(observer)
+        else:
+            raise StateError(f"{observer!r} does not observe this network")
+
+    def tell(self, figures: Iterable[Mapping[str, Any]]) -> None:
+        """Shows a forward pass to every observer.
+
+        Args:
+            figures: What the engine found about each layer.
+        """
+        activations = layer_activations(self._passes, figures)
+        self._passes += 1
+        for observer in tuple(self._observers):
+            observer(activations)

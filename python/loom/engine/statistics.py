@@ -1,0 +1,77 @@
+"""Figures about layers, as the engine gathers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loom.observers import LayerActivation
+
+__all__ = ["LayerGradient", "layer_activations", "layer_gradients"]
+
+
+@dataclass(frozen=True)
+class LayerGradient:
+    """The gradient of one layer, over all its parameters.
+
+    Args:
+        cell: The layer's cell: depth, row, column.
+        layer: Its place in the cell.
+        kind: Its type, such as "dense".
+        min: The smallest element.
+        max: The largest element.
+        mean: The mean of all elements.
+        norm: The L2 norm of all elements.
+        vanishing: Whether the norm is below 1e-7.
+        exploding: Whether the norm is above 1e3, or not finite.
+    """
+
+    cell: tuple[int, int, int]
+    layer: int
+    kind: str
+    min: float
+    max: float
+    mean: float
+    norm: float
+    vanishing: bool
+    exploding: bool
+
+    @property
+    def path(self) -> str:
+        """The layer's name in a state dict: "z.y.x.l"."""
+        return ".".join(map(str, (*self.cell, self.layer)))
+
+
+def layer_gradients(figures: Iterable[Mapping[str, Any]]) -> list[LayerGradient]:
+    """Names what the engine found about gradients."""
+    return [LayerGradient(**_place(layer), **_without_place(layer)) for layer in figures]
+
+
+def layer_activations(forward: int, figures: Iterable[Mapping[str, Any]]) -> list[LayerActivation]:
+    """Names what the engine found about one forward pass."""
+    return [
+        LayerActivation(
+            forward=forward,
+            kind=layer["kind"],
+            shape=(layer["rows"], *layer["shape"]),
+            mean=layer["mean"],
+            std=layer["std"],
+            min=layer["min"],
+            max=layer["max"],
+            norm=layer["norm"],
+            zeros=layer["zeros"],
+            nonfinite=layer["non_finite"],
+            **_place(layer),
+        )
+        for layer in figures
+    ]
+
+
+def _place(layer: Mapping[str, Any]) -> dict[str, Any]:
+    depth, row, column, place = layer["at"]
+    return {"cell": (depth, row, column), "layer": place}
+
+
+def _without_place(layer: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in layer.items() if name != "at"}

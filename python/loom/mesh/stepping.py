@@ -1,0 +1,285 @@
+"""Learning from a stream of samples while a mesh is clocked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from loom import _native
+from loom._interrupts import Interrupts
+from loom._settings.checks import whole
+from loom._typing import ArrayLike
+from loom.data import as_target
+from loom.engine import engine_of
+from loom.errors import ConfigError, DataError
+from loom.grid import locate
+from loom.losses import is_classification
+from loom.measuring import Observe
+from loom.measuring.settings import resolve_observe
+from loom.mesh.mesh import Mesh, native_mesh
+from loom.training.config import TrainingConfig
+from loom.training.record import record_of
+from loom.training.settings import engine_config
+from loom.tweening import TweenConfig
+
+__all__ = ["Stepper", "SteppingResult", "train_stepping"]
+
+Stream: TypeAlias = "Iterable[tuple[ArrayLike, ArrayLike | None]]"
+
+_END = object()
+
+
+@dataclass(frozen=True)
+class SteppingResult:
+    """What training on a stream did.
+
+    Args:
+        losses: The loss of every sample that had a target, in order.
+        samples: Samples seen.
+        ticks: Ticks made.
+        updates: Updates made.
+        skipped_updates: Updates left out because something was not finite.
+        explosions: Updates that exploded, each taken back with the one before it.
+        total_time: Seconds from start to end.
+        device: Where it took place.
+        interrupted: Whether Ctrl-C ended it.
+    """
+
+    losses: list[float]
+    samples: int
+    ticks: int
+    updates: int
+    skipped_updates: int = 0
+    explosions: int = 0
+    total_time: float = 0.0
+    device: str = "cpu"
+    interrupted: bool = False
+
+    @property
+    def final_loss(self) -> float:
+        """The last loss; nan where there was none."""
+        return self.losses[-1] if self.losses else float("nan")
+
+    def __repr__(self) -> str:
+        """Returns one line: samples, updates, last loss, time."""
+        return (
+            f"SteppingResult({self.samples} samples, {self.updates} updates, loss {self.final_loss:.4g}, "
+            f"{self.total_time:.2f} s on {self.device})"
+        )
+
+
+class Stepper:
+    """Trains a mesh one sample at a time, for streams that depend on what the mesh has answered.
+
+    Each sample is the input for some ticks; then the output cell is compared with the sample's
+    target, where it has one. Every so many samples the mean gradient of the losses since the last
+    update goes back through the window, and the weights move.
+
+    Args:
+        mesh: The mesh; it is in training mode.
+        config: Loss, optimizer, schedule, learning rate and clipping count; the defaults where
+            None. The mesh stays where it is.
+        ticks: Ticks for each sample.
+        update_every: Samples between two updates, with targets or without.
+        output: The cell whose output is compared with targets; the last one where None.
+        total_updates: How many updates there will be, for schedules that span the run.
+        resume: Goes on with the optimizer's state of the network's last training.
+        tween: Learns by neural tweening: every layer has a target at every tick; its rule, depth
+            scale and measures count, and explosions are taken back. Its mode is "chain_rule", or
+            "layerwise" in a grid without links. With several `local_steps` layers take more of them
+            toward the targets of all ticks that a target has reached.
+        observe: True, or a `loom.Observe`, measures every layer; see `Network.measures`.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        InvalidValueError: The window is shorter than the ticks between two updates, the output cell
+            ends in a softmax that the loss computes itself or hands on the input alone, or the tween
+            mode is one of the difference modes, whose feedback maps know no ticks.
+        StateError: The mesh is not in training mode, or targets are layerwise and there are links.
+
+    Examples:
+        >>> net = loom.Network(input_shape=1, grid=(1, 2))
+        >>> _ = net[0, 0].add(nn.Dense(8, activation="tanh"))
+        >>> _ = net[0, 1].add(nn.Dense(1))
+        >>> _ = net.link((0, 0), (0, 0), combine="concat")
+        >>> mesh = loom.Mesh(net, window=4)
+        >>> stepper = loom.Stepper(mesh, loom.TrainingConfig(learning_rate=0.05))
+        >>> stepper.step(np.ones((1, 1)))
+        >>> losses = [stepper.step(np.ones((1, 1)), np.full((1, 1), 0.5)) for _ in range(100)]
+        >>> losses[-1] < losses[0]
+        True
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        config: TrainingConfig | None = None,
+        *,
+        ticks: int = 1,
+        update_every: int = 1,
+        output: Sequence[int] | None = None,
+        total_updates: int | None = None,
+        resume: bool = False,
+        tween: TweenConfig | None = None,
+        observe: bool | Observe = False,
+    ) -> None:
+        settings = TrainingConfig() if config is None else config
+        if not isinstance(settings, TrainingConfig):
+            raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
+        if not isinstance(mesh, Mesh):
+            raise ConfigError(f"a Stepper trains a loom.Mesh, got {mesh!r}")
+        network = mesh.network
+        engine = engine_of(network)
+        engine.check_idle("a stepper")
+        first = "gpu:0" if settings.device == "gpu" else settings.device
+        if first not in {"auto", network.device}:
+            raise ConfigError(
+                f"the mesh is on {network.device}, the config names {settings.device}; move the network "
+                "before the mesh is made"
+            )
+        if output is None:
+            cell = None
+            self._shape = network.output_shape
+        else:
+            cell, layer = locate(engine.grid, tuple(output))
+            if layer is not None:
+                raise ConfigError(f"output is a cell, (depth, row, column), not a layer; got {output!r}")
+            self._shape = tuple(mesh.output(cell).shape[1:])
+        extents = (
+            whole("Stepper", "ticks", ticks, least=1),
+            whole("Stepper", "update_every", update_every, least=1),
+            1 if total_updates is None else whole("Stepper", "total_updates", total_updates, least=1),
+        )
+        known = replace(settings, metrics=())
+        learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=tween)
+        self.mesh = mesh
+        self.config = settings
+        self._classes = is_classification(settings.loss)
+        self._native = _native.Stepper(native_mesh(mesh), learning, extents, cell, resume)
+        record_of(network).judged_by = settings
+
+    def step(self, x: ArrayLike, y: ArrayLike | None = None) -> float | None:
+        """Shows a sample to the mesh, and learns from its target.
+
+        Args:
+            x: (rows, *input_shape) the input.
+            y: (rows, ...) values, or class indices; None where there is nothing to learn.
+
+        Returns:
+            The loss; None without a target.
+
+        Raises:
+            ShapeError: The sample does not fit the mesh.
+            NonFiniteError: The loss or a gradient is not finite.
+            StateError: The network has changed since the mesh was made, or is training.
+        """
+        engine = engine_of(self.mesh.network)
+        engine.check_idle("a step")
+        sample = engine.as_input(x)
+        target = None
+        if y is not None:
+            target = as_target(y, self._shape, classification=self._classes, precision=engine.precision)
+        return self._native.step(sample, target)
+
+    def update(self) -> None:
+        """Updates by the losses since the last update, before its time; nothing where there are none."""
+        engine_of(self.mesh.network).check_idle("an update")
+        self._native.update()
+
+    @property
+    def result(self) -> SteppingResult:
+        """What training has done so far; it has no total time."""
+        return SteppingResult(**self._native.result(), device=self.mesh.network.device)
+
+
+def train_stepping(
+    mesh: Mesh,
+    stream: Stream,
+    config: TrainingConfig | None = None,
+    *,
+    ticks: int = 1,
+    update_every: int = 1,
+    output: Sequence[int] | None = None,
+    total_updates: int | None = None,
+    resume: bool = False,
+    tween: TweenConfig | None = None,
+    observe: bool | Observe = False,
+) -> SteppingResult:
+    """Trains a mesh on a stream, by truncated backpropagation through time or by tweening.
+
+    Ctrl-C ends the run after the sample: the network keeps what it has learned, and the result says
+    so. What is left at the end makes a last update.
+
+    Args:
+        mesh: The mesh, in training mode.
+        stream: (x, y) pairs, y None where there is nothing to learn.
+        config: As in `Stepper`, as all that follows.
+        ticks: Ticks for each sample.
+        update_every: Samples between two updates.
+        output: The cell whose output is compared with targets; the last one where None.
+        total_updates: How many updates there will be, for schedules that span the run.
+        resume: Goes on with the optimizer's state of the network's last training.
+        tween: Learns by neural tweening, with targets at every tick.
+        observe: Measures every layer.
+
+    Returns:
+        The losses and counts.
+
+    Raises:
+        ConfigError: A setting is out of range.
+        DataError: The stream holds something else than pairs.
+        ShapeError: A sample does not fit.
+        NonFiniteError: A loss or gradient is not finite.
+        StateError: The mesh is not in training mode, or its network has changed.
+
+    Examples:
+        >>> net = loom.Network(input_shape=1, grid=(1, 2))
+        >>> _ = net[0, 0].add(nn.Dense(8, activation="tanh"))
+        >>> _ = net[0, 1].add(nn.Dense(1))
+        >>> _ = net.link((0, 0), (0, 0), combine="concat")
+        >>> bits = np.random.default_rng(0).choice([-1.0, 1.0], (200, 1, 1))
+        >>> shifted = [None, None, *bits[:-2]]
+        >>> mesh = loom.Mesh(net, window=6)
+        >>> config = loom.TrainingConfig(learning_rate=0.02)
+        >>> result = loom.train_stepping(mesh, zip(bits, shifted), config, update_every=2)
+        >>> result.samples, result.updates, len(result.losses)
+        (200, 99, 198)
+    """
+    started = time.perf_counter()
+    stepper = Stepper(
+        mesh,
+        config,
+        ticks=ticks,
+        update_every=update_every,
+        output=output,
+        total_updates=total_updates,
+        resume=resume,
+        tween=tween,
+        observe=observe,
+    )
+    interrupted = False
+    with Interrupts() as interrupts:
+        try:
+            with interrupts.open:
+                samples = iter(stream)
+            while True:
+                with interrupts.open:
+                    sample = next(samples, _END)
+                if sample is _END:
+                    break
+                stepper.step(*_pair(sample))
+                interrupts.check()
+        except KeyboardInterrupt:
+            interrupted = True
+        stepper.update()
+    interrupted = interrupts.came_late() or interrupted
+    seconds = time.perf_counter() - started
+    return replace(stepper.result, total_time=seconds, interrupted=interrupted)
+
+
+def _pair(sample: object) -> tuple[ArrayLike, ArrayLike | None]:
+    if isinstance(sample, (tuple, list)) and len(sample) == 2:
+        return sample[0], sample[1]
+    raise DataError(f"a stream holds (x, y) pairs, got {type(sample).__name__}")

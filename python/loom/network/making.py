@@ -1,0 +1,58 @@
+"""Networks of one cell, and networks from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from loom import _native, nn
+from loom.network.network import Network, from_native
+
+__all__ = ["Sequential", "load"]
+
+
+def Sequential(  # noqa: N802 - reads like the network it makes
+    layers: Iterable[nn.Layer | Mapping[str, Any]],
+    input_shape: int | Sequence[int],
+    precision: str = "float32",
+    seed: int = 0,
+) -> Network:
+    """Makes a network of one cell: layers in a row.
+
+    Args:
+        layers: The layers, in order.
+        input_shape: One sample's extents, without the batch.
+        precision: "float32", "float64" or "mixed"; see `Network`.
+        seed: What initial weights are drawn from.
+
+    Returns:
+        A network with a 1x1x1 grid.
+
+    Raises:
+        ConfigError: A setting is out of range, or something is no layer.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(16, activation="relu"), nn.Dense(3)], input_shape=4)
+        >>> net.output_shape
+        (3,)
+    """
+    network = Network(input_shape, precision=precision, seed=seed)
+    network[0, 0, 0].add(*layers)
+    return network
+
+
+def load(path: str | PathLike[str]) -> Network:
+    """Reads a network that `Network.save` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The network.
+
+    Raises:
+        FileError: The file cannot be read.
+        SerializationError: It is damaged, truncated, foreign, or of a later format.
+    """
+    return from_native(_native.Network.load(path))

@@ -1,0 +1,80 @@
+"""Pickles and copies of a network: a file's bytes, and the attributes that its users gave it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from loom import _native
+from loom.architecture import NetworkConfig
+from loom.engine import Engine
+from loom.metrics import Metric
+from loom.training.record import HasRecord, TrainingRecord, record_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.training.config import TrainingConfig
+
+__all__ = ["OWN_ATTRIBUTES", "reduced"]
+
+OWN_ATTRIBUTES = frozenset({"_engine", "_inference", "_loop", "_morphing", "_record", "_state"})
+"""What a network has that is made anew with it: all attributes but those that its users give it."""
+
+
+def reduced(network: object, engine: Engine, record: TrainingRecord) -> tuple[Any, ...]:
+    """Returns what `object.__reduce__` is to: how the network is made again.
+
+    Args:
+        network: The network.
+        engine: Its engine.
+        record: What it remembers of its training.
+    """
+    kind = type(network)
+    own, slots = _own_attributes(network), _slots_of(network)
+    state = (own, slots) if slots else own or None
+    if not engine.config.cells:
+        return _begin, (kind, engine.config), state
+    record.bring_up_to_date()
+    return _restore, (kind, engine.native.to_bytes(True), _portable(record.judged_by)), state
+
+
+def _own_attributes(network: Any) -> dict[str, Any]:  # noqa: ANN401 - a network of any class
+    """Returns what the network itself, or a subclass's `__getstate__`, says is to be kept."""
+    own: dict[str, Any] = network.__getstate__()
+    return own
+
+
+def _slots_of(network: object) -> dict[str, Any]:
+    """Returns what a subclass keeps in `__slots__`."""
+    named = [getattr(kind, "__slots__", ()) for kind in type(network).__mro__]
+    names = [name for slots in named for name in ([slots] if isinstance(slots, str) else slots)]
+    return {name: getattr(network, name) for name in names if hasattr(network, name)}
+
+
+class _Restored(HasRecord, Protocol):
+    """What is asked of the class of a network that is made again."""
+
+    @classmethod
+    def _wrap(cls, native: _native.Network) -> Self: ...
+
+
+RestoredT = TypeVar("RestoredT", bound=_Restored)
+
+
+def _begin(kind: type[RestoredT], config: NetworkConfig) -> RestoredT:
+    return kind._wrap(_native.Network(json.dumps(config.to_config())))
+
+
+def _restore(kind: type[RestoredT], data: bytes, judged_by: TrainingConfig | None) -> RestoredT:
+    network = kind._wrap(_native.Network.from_bytes(data))
+    record_of(network).judged_by = judged_by
+    return network
+
+
+def _portable(config: TrainingConfig | None) -> TrainingConfig | None:
+    """Leaves out metrics that are functions, which need not be known elsewhere."""
+    if config is None:
+        return None
+    return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])

@@ -1,0 +1,27 @@
+"""Training: its settings, the loop with its callbacks, evaluation, and what a run gives back.
+
+As in `loom` itself names are loaded when they are first used: a network that only predicts keeps a record
+of its training, but needs no loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loom.training.backpropagation import train
+    from loom.training.loop import run_training
+
+__all__ = ["run_training", "train"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "train":
+        from loom.training.backpropagation import train
+
+        return train
+    if name == "run_training":
+        from loom.training.loop import run_training
+
+        return run_training
+    raise AttributeError(f"module 'loom.training' has no attribute '{name}'")

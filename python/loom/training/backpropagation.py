@@ -1,0 +1,80 @@
+"""Training by backpropagation, as users call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from loom.callbacks import Callback
+from loom.data import Data
+from loom.measuring import Observe
+from loom.measuring.settings import resolve_observe
+from loom.training.config import TrainingConfig
+from loom.training.loop import run_training
+from loom.training.result import TrainingResult
+from loom.training.trainable import TrainableNetwork
+
+__all__ = ["train"]
+
+
+def train(
+    network: TrainableNetwork,
+    data: Data,
+    config: TrainingConfig | None = None,
+    validation: Data | None = None,
+    callbacks: Iterable[Callback] = (),
+    resume: bool = False,
+    observe: bool | Observe = False,
+) -> TrainingResult:
+    """Trains a network by backpropagation.
+
+    The network moves to the config's device and stays there. With "auto" that is where
+    `Network.to`, or an earlier config that named a device, has placed it; otherwise the
+    first GPU that is hardware, or the CPU where there is none. The result and the
+    progress say which.
+
+    Ctrl-C ends the run after the step: the network keeps what it has learned, and the
+    result says so. It never leaves a step, an epoch's end or loom's own callbacks half done.
+
+    Args:
+        network: The network; it learns in place.
+        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either,
+            which is iterated once for every epoch.
+        config: How the training goes; the defaults where None.
+        validation: Data that is measured but not learned from.
+        callbacks: What else runs. With a batch hook, Python is called after every step.
+        resume: Goes on where the network's last training stopped, in the middle of an
+            epoch if need be, bit for bit as if it never had; `epochs` then counts those
+            that are done, and callbacks go on where they were. Metrics of an epoch that was
+            broken off are of the rest of it; its loss is of all. A network that was never
+            trained begins; one from a file without training state is refused.
+        observe: True, or a `loom.Observe`, measures every layer at every step, and can take
+            explosions back; see `Network.measures`.
+
+    Returns:
+        The course of the run.
+
+    Raises:
+        ConfigError: A setting does not fit the network or the data.
+        DataError: The data is empty, of unequal length, or of no known form.
+        ShapeError: It does not fit the network.
+        DeviceError: The config names a GPU that is not there, or the GPU failed; the weights
+            are then those that were last brought back from it.
+        NonFiniteError: It holds NaN or infinity, or a loss or gradient became so; the
+            weights are then those from before that step.
+        StateError: The network is training already; or it is to resume, and was loaded from a
+            file that was saved without `optimizer=True`.
+
+    Warns:
+        BottleneckWarning: The training was observed, and layers' link budgets were below 0.5 on
+            average.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=2)
+        >>> config = loom.TrainingConfig(epochs=3, loss="cross_entropy", verbose=False)
+        >>> result = loom.train(net, (np.eye(2), np.array([0, 1])), config)
+        >>> len(result.loss_history)
+        3
+    """
+    settings = TrainingConfig() if config is None else config
+    watch = resolve_observe(observe)
+    return run_training(network, data, settings, validation, callbacks, resume, observe=watch)

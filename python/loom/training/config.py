@@ -1,0 +1,202 @@
+"""How a training run goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loom import losses, metrics, optimizers, schedules
+from loom._settings.checks import choice, flag, real, whole
+from loom._settings.encoding import Plain
+from loom.callbacks import EarlyStopping
+from loom.device import check_device
+from loom.errors import ConfigError
+from loom.losses import LossLike
+from loom.metrics import MetricLike
+from loom.optimizers import AdamW, OptimizerLike
+from loom.schedules import Constant, ScheduleLike
+
+__all__ = ["TrainingConfig"]
+
+_ON_NONFINITE = ("raise", "skip")
+_DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Plain):
+    """The settings of `loom.train`.
+
+    Args:
+        epochs: How often the data is gone through.
+        batch_size: How many samples make one step; the last batch of an epoch
+            may be smaller. Data that comes in batches keeps its own.
+        learning_rate: The step size, before the schedule. Where None it is 1e-3, and
+            `TweenConfig.base_rate` in learning by targets; see `rate`.
+        optimizer: An optimizer, or the name of one: sgd, adam, adamw, rmsprop. In learning by
+            targets, that of the `TweenConfig` counts.
+        schedule: How the learning rate changes from step to step.
+        loss: A loss, or the name of one: mse, mae, huber, cross_entropy, nll,
+            binary_cross_entropy.
+        gradient_clip: Scales all gradients together when their global L2 norm
+            exceeds this; None leaves them alone.
+        clip_value: Clamps each element of the gradients to this magnitude.
+        device: Where training runs: "cpu"; "gpu" or "gpu:0", "gpu:1", ...; or "auto":
+            where `Network.to` has placed the network, otherwise the first GPU that is
+            hardware (for float32 networks), and the CPU where there is none. The
+            environment variable LOOM_DEVICE names another device for "auto" to stand for.
+        seed: What shuffling and dropout draw from.
+        shuffle: Whether samples are shuffled anew for each epoch; batches that
+            come from an iterable keep their order.
+        verbose: Whether progress is shown.
+        track_perf: Whether the duration of every step is recorded.
+        on_nonfinite: What becomes of a step whose loss or gradient is not finite, or
+            that would leave anything so, be it a weight, an optimizer's moment, a
+            layer's state, or a weight beyond what its packed type holds: "raise"
+            stops with an error, "skip" leaves the step out, and either way all is as
+            it was before it. In mixed precision on a
+            GPU it is left out in any case while the loss scale may be the reason.
+        validation_split: The share of the samples, the last ones, held out for
+            validation, where none is given.
+        validation_batch_size: Samples at once in validation; `batch_size` by
+            default.
+        validation_frequency: Validates every so many epochs.
+        class_weight: How much each class counts in cross_entropy and nll: a
+            mapping from class to weight (1 for those left out), or one weight
+            per class.
+        label_smoothing: Share of each target spread evenly over all classes,
+            in cross_entropy and nll.
+        metrics: What else is measured at each epoch: accuracy, top_k_accuracy,
+            mae, mse, r2, or any callable(outputs, targets) -> float. loom's own count what was
+            predicted in a step that exploded, too.
+        accumulate: Over how many batches gradients add up before one update.
+        depth_scale: How the learning rate changes with a layer's depth, layer i of
+            N: "none", "geometric" (1.1 ** i) or "inv_sqrt" (1 / sqrt(N - i)). In learning by
+            targets, that of the `TweenConfig` counts.
+        early_stopping: When to stop before the last epoch.
+
+    Raises:
+        ConfigError: A setting is out of range or a name unknown.
+
+    Examples:
+        >>> config = loom.TrainingConfig(epochs=5, loss="cross_entropy", optimizer=loom.AdamW())
+        >>> loom.TrainingConfig.from_config(config.to_config()) == config
+        True
+    """
+
+    epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float | None = None
+    optimizer: OptimizerLike = field(default_factory=AdamW)
+    schedule: ScheduleLike = field(default_factory=Constant)
+    loss: LossLike = "mse"
+    gradient_clip: float | None = None
+    clip_value: float | None = None
+    device: str = "auto"
+    seed: int = 0
+    shuffle: bool = True
+    verbose: bool = True
+    track_perf: bool = False
+    on_nonfinite: str = "raise"
+    validation_split: float = 0.0
+    validation_batch_size: int | None = None
+    validation_frequency: int = 1
+    class_weight: Mapping[int, float] | Sequence[float] | None = None
+    label_smoothing: float = 0.0
+    metrics: Sequence[MetricLike] = ()
+    accumulate: int = 1
+    depth_scale: str = "none"
+    early_stopping: EarlyStopping | Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        where = "TrainingConfig"
+        loss = losses.resolve(self.loss)
+        settings: dict[str, object] = {
+            "optimizer": optimizers.resolve(self.optimizer),
+            "schedule": schedules.resolve(self.schedule),
+            "loss": loss,
+            "device": check_device(where, self.device),
+            "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
+            "depth_scale": choice(where, "depth_scale", self.depth_scale, _DEPTH_SCALES),
+            "seed": whole(where, "seed", self.seed, least=0),
+            "validation_split": real(where, "validation_split", self.validation_split, least=0.0, below=1.0),
+            "label_smoothing": real(where, "label_smoothing", self.label_smoothing, least=0.0, below=1.0),
+            "class_weight": _class_weight(self.class_weight),
+            "metrics": _metrics(self.metrics),
+            "early_stopping": _early_stopping(self.early_stopping),
+        }
+        for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
+            settings[name] = whole(where, name, getattr(self, name), least=1)
+        for name in ("shuffle", "verbose", "track_perf"):
+            settings[name] = flag(where, name, getattr(self, name))
+        if self.learning_rate is not None:
+            settings["learning_rate"] = real(where, "learning_rate", self.learning_rate, least=0.0)
+        for name in ("gradient_clip", "clip_value"):
+            if (bound := getattr(self, name)) is not None:
+                settings[name] = real(where, name, bound, above=0.0)
+        if self.validation_batch_size is not None:
+            settings["validation_batch_size"] = whole(
+                where, "validation_batch_size", self.validation_batch_size, least=1
+            )
+        if not losses.is_classification(loss):
+            for name in ("class_weight", "label_smoothing"):
+                if settings[name]:
+                    raise ConfigError(
+                        f"{where}: {name} works with the losses cross_entropy and nll, "
+                        f'not with "{losses.name_of(loss)}"'
+                    )
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of backpropagation: the one given, or else 1e-3."""
+        return 1e-3 if self.learning_rate is None else self.learning_rate
+
+
+def _class_weight(value: object) -> dict[int, float] | tuple[float, ...] | None:
+    where = "TrainingConfig"
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        # JSON has only text for keys, so "3" is read as class 3.
+        return {
+            whole(where, "a class of class_weight", _class_key(key), least=0): _weight(weight)
+            for key, weight in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_weight(weight) for weight in value)
+    if hasattr(value, "tolist"):
+        return _class_weight(value.tolist())
+    raise ConfigError(
+        f"{where}: class_weight must be a mapping from class to weight, or one weight per class, "
+        f"got {value!r}"
+    )
+
+
+def _class_key(key: object) -> object:
+    return int(key) if isinstance(key, str) and key.isdecimal() else key
+
+
+def _weight(value: object) -> float:
+    return real("TrainingConfig", "class_weight", value, least=0.0)
+
+
+def _metrics(value: object) -> tuple[metrics.Metric | metrics.MetricFunction, ...]:
+    if isinstance(value, (str, Mapping)) or callable(value):
+        return (metrics.resolve(value),)
+    if not isinstance(value, Sequence):
+        raise ConfigError(f"TrainingConfig: metrics must be a list of names or callables, got {value!r}")
+    chosen = metrics.resolve_all(value)
+    names = [metrics.name_of(metric) for metric in chosen]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"TrainingConfig: metrics must have different names, got {', '.join(names)}")
+    return chosen
+
+
+def _early_stopping(value: object) -> EarlyStopping | None:
+    if value is None or isinstance(value, EarlyStopping):
+        return value
+    if isinstance(value, Mapping):
+        return EarlyStopping.from_config(value)
+    raise ConfigError(f"TrainingConfig: early_stopping must be an EarlyStopping, got {value!r}")

@@ -1,0 +1,171 @@
+"""What a training run shows: a live bar in a terminal, a line per epoch elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any
+
+from loom.callbacks import Callback, Logs
+from loom.device import describe
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+__all__ = ["LiveProgress", "PlainProgress", "ProgressReporter", "reporter"]
+
+
+class ProgressReporter(Callback):
+    """Base of the two ways to show progress."""
+
+    live: Mapping[str, float] = {}
+    """What was measured of the newest step, where training is observed."""
+
+    def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
+        """Shows how far the epoch has come; called some ten times a second.
+
+        Args:
+            done: Steps of this epoch that are done.
+            total: Steps of this epoch, where known.
+            loss: The mean loss of the epoch so far.
+            live: What was measured of the newest step: mean gap, adaptive rate, explosions.
+        """
+        self.live = live or {}
+
+
+class PlainProgress(ProgressReporter):
+    """One line per epoch, for files, notebooks and pipes.
+
+    Args:
+        stream: Where to; standard output by default.
+    """
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream
+        self._started = 0.0
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Says where the training runs."""
+        self._write(_where(self.params))
+
+    def _write(self, line: str) -> None:
+        stream = self._stream or sys.stdout
+        stream.write(line + "\n")
+        stream.flush()
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Notes the time."""
+        self._started = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Writes the epoch's line."""
+        seconds = time.perf_counter() - self._started
+        shown = format_logs({**(logs or {}), **self.live})
+        self._write(f"{_title(epoch, self.params.get('epochs'))}  {shown}  {seconds:.2f} s")
+
+
+class LiveProgress(ProgressReporter):
+    """A bar for the running epoch, and a line for each that is done, through rich.
+
+    Args:
+        stream: Where to; standard output by default.
+    """
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._started = 0.0
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Says where the training runs, and starts the live display."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console.print(_where(self.params), highlight=False, markup=False)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[logs]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._bar.start()
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Starts the epoch's bar."""
+        self._started = time.perf_counter()
+        if self._bar is not None:
+            title = _title(epoch, self.params.get("epochs"))
+            self._task = self._bar.add_task(title, total=self.params.get("steps"), logs="")
+
+    def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
+        """Moves the bar."""
+        super().on_progress(done, total, loss, live)
+        if self._bar is not None and self._task is not None:
+            shown = format_logs({"loss": loss, **self.live})
+            self._bar.update(self._task, completed=done, total=total, logs=shown)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Replaces the bar by a line."""
+        if self._bar is None or self._task is None:
+            return
+        seconds = time.perf_counter() - self._started
+        self._bar.remove_task(self._task)
+        self._task = None
+        title = _title(epoch, self.params.get("epochs"))
+        shown = format_logs({**(logs or {}), **self.live})
+        self._bar.print(f"{title}  {shown}  [dim]{seconds:.2f} s[/dim]", highlight=False)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        """Takes the live display away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def reporter(*, verbose: bool, stream: IO[str] | None = None) -> ProgressReporter | None:
+    """Picks how progress is shown.
+
+    Args:
+        verbose: Whether it is shown at all.
+        stream: Where to; standard output by default.
+
+    Returns:
+        A live bar for a terminal, lines for anything else, None for nothing.
+    """
+    if not verbose:
+        return None
+    target = stream or sys.stdout
+    return LiveProgress(stream) if target.isatty() else PlainProgress(stream)
+
+
+def format_logs(logs: Logs | None) -> str:
+    """Lays logs out as "loss 0.1234  accuracy 0.9800", leaving out what was not measured."""
+    return "  ".join(
+        f"{name} {_number(value)}" for name, value in (logs or {}).items() if not _unmeasured(name, value)
+    )
+
+
+def _unmeasured(name: str, value: float) -> bool:
+    return name.startswith("val_") and math.isnan(value)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value}"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.3e}"
+
+
+def _where(params: Mapping[str, Any]) -> str:
+    return f"training on {describe(str(params.get('device', 'cpu')))}"
+
+
+def _title(epoch: int, epochs: object) -> str:
+    total = f"{epochs}" if isinstance(epochs, int) else "?"
+    return f"epoch {epoch + 1:>{len(total)}}/{total}"

@@ -1,0 +1,77 @@
+"""The settings of a training run as the engine takes them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Protocol
+
+from loom import losses, metrics
+from loom._typing import JSON
+from loom.measuring import Observe
+from loom.measuring.settings import watch_settings
+from loom.training.config import TrainingConfig
+
+__all__ = ["TargetRule", "base_rate", "engine_config"]
+
+
+class TargetRule(Protocol):
+    """What training asks of a way to learn by targets; a `loom.TweenConfig` is one."""
+
+    @property
+    def base_rate(self) -> float:
+        """The learning rate, where `TrainingConfig` gives none."""
+        ...
+
+    def engine_settings(self) -> dict[str, JSON]:
+        """Returns the settings as the engine takes them, the base rate aside."""
+        ...
+
+
+def engine_config(
+    config: TrainingConfig,
+    output_shape: tuple[int, ...],
+    *,
+    observe: Observe | None = None,
+    tween: TargetRule | None = None,
+) -> str:
+    """Returns the settings that the engine follows, as JSON.
+
+    Splitting, validating and stopping early are done here in Python, and so are
+    metrics that the engine does not know.
+
+    Args:
+        config: How the training goes.
+        output_shape: One sample's output.
+        observe: What backpropagation measures; nothing where None.
+        tween: How it learns by targets; by backpropagation where None.
+
+    Returns:
+        The engine's configuration.
+    """
+    known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
+    encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
+    elsewhere = {"device", "verbose", "early_stopping", "validation_frequency"}
+    settings = {name: value for name, value in encoded.items() if name not in elsewhere}
+    weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
+    engine: dict[str, object] = {
+        **settings,
+        "learning_rate": base_rate(config, tween),
+        "validation_split": 0.0,
+        "class_weight": weights,
+    }
+    if observe is not None:
+        engine["watch"] = watch_settings(observe)
+    if tween is not None:
+        engine["tween"] = tween.engine_settings()
+    return json.dumps(engine)
+
+
+def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:
+    """Returns the learning rate before the schedule.
+
+    Args:
+        config: How the training goes; the rate it gives counts first.
+        tween: How it learns by targets; by backpropagation where None.
+    """
+    return config.rate if tween is None or config.learning_rate is not None else tween.base_rate
