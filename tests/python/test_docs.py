@@ -87,8 +87,8 @@ def test_the_readme_s_other_blocks_run_on_a_gpu(
     run(others, names)
     assert names["net"].device.startswith("gpu")
     found = loom.frame_statistics()
-    # Steps do not wait for each other.
-    assert found.steps == -(-len(names["x"]) // 32) > found.submits
+    # How many steps go into a frame is a matter of their time; a frame has a limit of its own.
+    assert found.steps == -(-len(names["x"]) // 32)
     assert found.dispatches <= 512 * found.submits
 
 

@@ -136,7 +136,7 @@ net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(3)], input_shape
 history = loom.History()
 config = loom.TrainingConfig(epochs=3, batch_size=12, loss="cross_entropy", verbose=False, device="cpu")
 hook = loom.LambdaCallback(on_epoch_end=lambda epoch, logs: None)
-loom.train(net, (x, y), config)
+loom.train(net, (x, y), config, callbacks=[history])
 rounds = hits = wedged = handlers = lost = 0
 usual = 0.01
 delays = random.Random(int(sys.argv[2]))
