@@ -15,6 +15,8 @@ Draw = Callable[[Chance, Shape], "nn.Layer | None"]
 
 # What a sample may hold anywhere, so that a network takes milliseconds; the second where it is wide.
 _MOST_ELEMENTS = (160, 1500)
+# How often a layer is drawn anew that does not suit.
+_TRIES = 200
 _CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
 _TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1D, 2: nn.ConvTranspose2D, 3: nn.ConvTranspose3D}
 _MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1D, 2: nn.MaxPool2D, 3: nn.MaxPool3D}
@@ -326,10 +328,12 @@ def any_layer(chance: Chance, shape: Shape, depth: int = 0) -> nn.Layer:
 
         kinds.append((4, lambda chance, shape: composite(chance, shape, depth + 1)))
     choices = [draw for weight, draw in kinds for _ in range(weight)]
-    while True:
+    for _ in range(_TRIES):
         layer = chance.one(choices)(chance, shape)
         if layer is not None and prod(output_shape(layer, shape)) <= _MOST_ELEMENTS[chance.wide]:
             return layer
+    # Of an input that is as large as anything may be, hardly a layer makes less.
+    return nn.Dense(1)
 
 
 def row(chance: Chance, shape: Shape, most: int, depth: int = 0) -> list[nn.Layer]:
