@@ -50,7 +50,7 @@ impl Bench<'_> {
     fn packed(&self, dtype: DType) -> (Packing, Vec<u8>, Vec<f32>) {
         let packing = Packing::new(dtype, self.extent, self.extent);
         let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
-        let cpu = loom::cpu::Cpu::global().ok();
+        let cpu = loom::simd::Cpu::global().ok();
         let encoded = packing.encode(cpu, &self.weights, &mut bytes, &mut scales);
         assert!(encoded.is_ok(), "the weights fit every type");
         (packing, bytes, scales)

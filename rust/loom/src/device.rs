@@ -1,7 +1,9 @@
 //! What a network computes on: this machine's processor, or one of its GPUs.
 
-use crate::cpu::{Access, Cpu, StepValues, execute};
+use crate::cpu::{Access, execute};
+use crate::ops::StepValues;
 use crate::program::{Phase, Program, Run, Value};
+use crate::simd::Cpu;
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::fmt;

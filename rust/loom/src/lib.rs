@@ -40,11 +40,13 @@ pub mod extents;
 pub mod gpu;
 pub mod io;
 pub mod layers;
+pub mod matrix;
 pub mod mesh;
 pub mod network;
 pub mod ops;
 pub mod program;
 pub mod random;
+pub mod simd;
 pub mod train;
 pub mod weights;
 
@@ -53,7 +55,7 @@ pub use error::{Error, Result};
 pub use network::Network;
 pub use tensor::{Buffer, Elements, Precision, Shape, Tensor, TensorView};
 
-use cpu::Real;
+use simd::Real;
 
 /// Sees a slice as an array of this shape, the batch axis first.
 ///

@@ -1,7 +1,7 @@
 //! Shapes and contiguous storage.
 
-use crate::cpu::Real;
 use crate::dtype::DType;
+use crate::simd::Real;
 use crate::{Error, Result, extents};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@ pub(super) use super::groups::Fit;
 use super::groups::Grid;
 use super::packing::{Format, Granularity, Packing, Refusal, Target};
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Real};
+use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
 

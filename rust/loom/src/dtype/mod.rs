@@ -30,7 +30,7 @@ pub(crate) use packing::{GpuEncoding, GpuStatistic};
 pub use packing::{Granularity, Packing, Refusal};
 pub use recipe::{Calibration, Recipe, Rounding, Rule};
 
-use crate::cpu::{Cpu, Isa, Real};
+use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result, error};
 use block::{BLOCK, Blocks};
 use codec::Flat;

@@ -3,7 +3,7 @@
 use super::DType;
 use super::fours::BlockWords;
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Real};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::Precision;
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

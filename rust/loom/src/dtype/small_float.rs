@@ -5,7 +5,7 @@ use super::codec::{Coding, Fit, Statistic};
 use super::float16::{float_drawn, to_f32_odd};
 use super::fours::{self, Fours};
 use super::symmetric::{quotient, scale_of};
-use crate::cpu::Real;
+use crate::simd::Real;
 
 /// A float of a few bits.
 pub(super) trait SmallFloat: Send + Sync + 'static {

@@ -3,7 +3,7 @@
 
 use super::codec::{Code, Coding, Fit, Statistic};
 use super::fours::{self, Fours};
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::tensor::Precision;
 
 /// The scale that maps the magnitude `largest` to the code or value `limit`, the smallest normal number where

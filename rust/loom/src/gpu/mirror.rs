@@ -311,7 +311,7 @@ impl Mirror {
         {
             let mut parts = [(Operand::new(memory, 0, store.len()), copy.device_copy()?)];
             Frame::download(&self.gpu, &mut parts)?;
-            copy.refresh(crate::cpu::Cpu::global()?)?;
+            copy.refresh(crate::simd::Cpu::global()?)?;
         }
         Ok(copy)
     }
@@ -389,7 +389,7 @@ impl Mirror {
         }
         Frame::download(&self.gpu, &mut parts)?;
         if self.masters_ahead {
-            let cpu = crate::cpu::Cpu::global()?;
+            let cpu = crate::simd::Cpu::global()?;
             for store in &mut registry.stores {
                 store.refresh(cpu)?;
             }

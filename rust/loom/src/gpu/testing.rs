@@ -7,11 +7,11 @@ use super::mirror::VersionOperands;
 use super::recorder::{BothGradients, Recorder};
 use super::steps::encode_step;
 use crate::Result;
-use crate::cpu::{Cpu, Real};
 use crate::dtype::testing::Sample;
 use crate::dtype::{DType, Packing};
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
+use crate::simd::{Cpu, Real};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use super::recorder::{Bind, Dispatch, Recorder, schedule};
 use super::steps::encode_step;
 use super::testing::gpu;
 use super::{Gpu, Template, Timing, open_another};
-use crate::cpu::StepValues;
+use crate::ops::StepValues;
 use crate::{Error, Result};
 
 /// Adds a number to each element, so that the order of dispatches shows in the result.

@@ -3,11 +3,13 @@
 //! sizes, configs, and files.
 
 use super::{Dense, Layer, Reshape, Sample, samples};
-use crate::cpu::{Access, Cpu, StepValues, execute};
+use crate::cpu::{Access, execute};
 use crate::io::SaveOptions;
 use crate::network::{Combine, Link, Mode, ProgramKey};
+use crate::ops::StepValues;
 use crate::ops::pointwise::Activation;
 use crate::program::{Phase, Run};
+use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape, TensorView};
 use crate::train::{
     Callback, DepthScale, Examples, Optimizer, StepReport, TargetMode, TrainingConfig, TweenConfig, Watch,

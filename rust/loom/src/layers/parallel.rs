@@ -6,7 +6,7 @@ use super::{
     ActivationLayer, CarriedSpec, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual,
     Sample, StateSpec, Want,
 };
-use crate::cpu::MAX_READS;
+use crate::ops::MAX_READS;
 use crate::ops::pointwise::Activation;
 use crate::ops::{self, Concat, Direction, Mix, MixPart, Scale, Slice};
 use crate::program::{Builder, Value};

@@ -39,9 +39,9 @@ pub use config::{Sample, SteppingConfig, SteppingResult};
 pub use gradients::Given;
 pub use train::{Stepper, train_stepping};
 
-use crate::cpu::{Cpu, Real};
 use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};
 use crate::program::Program;
+use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::train::{Watch, WatchPlaces};
 use crate::{Device, Error, Result, extents};

@@ -3,9 +3,11 @@
 use super::Mesh;
 use super::gradients::scale_of;
 use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
-use crate::cpu::{Access, Cpu, Part, PartOwner, StepValues, execute};
+use crate::cpu::{Access, Part, PartOwner, execute};
 use crate::network::{Network, Registry};
+use crate::ops::StepValues;
 use crate::program::{LayerPath, Phase, Program, Run};
+use crate::simd::Cpu;
 use crate::tensor::Precision;
 use crate::train::{Fault, StateCopies, odd_state};
 use crate::{Device, Error, Result};

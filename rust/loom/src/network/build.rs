@@ -2,10 +2,10 @@
 
 use super::lower::no_context;
 use super::{Combine, Link, Network, PlacedLayer, State, at_layer};
-use crate::cpu::Cpu;
 use crate::layers::{ParameterSpec, output_of};
 use crate::program::LayerPath;
 use crate::random::{Stream, Use};
+use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape};
 use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result, error, extents};

@@ -2,8 +2,10 @@
 
 use super::predict::{ProgramKey, check_finite, check_rows};
 use super::{Mode, Network};
-use crate::cpu::{Access, Real, StepValues};
+use crate::cpu::Access;
+use crate::ops::StepValues;
 use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
+use crate::simd::Real;
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::train::{
     Optimizer, Updates, count_update, lower_clip, lower_foresight, lower_scale, lower_update,

@@ -2,8 +2,10 @@
 
 use super::{Mode, Network};
 use crate::Device;
-use crate::cpu::{Access, Real, StepValues};
+use crate::cpu::Access;
+use crate::ops::StepValues;
 use crate::program::{Builder, Phase, Program, Run, Value};
+use crate::simd::Real;
 use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 use std::collections::HashMap;

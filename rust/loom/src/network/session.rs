@@ -2,8 +2,10 @@
 
 use super::predict::{ProgramKey, check_rows};
 use super::{Carried, Mode, Network, SessionExtent};
-use crate::cpu::{Access, Real, StepValues};
+use crate::cpu::Access;
+use crate::ops::StepValues;
 use crate::program::{Phase, Run};
+use crate::simd::Real;
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 

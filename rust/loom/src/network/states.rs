@@ -1,9 +1,9 @@
 //! What layers keep beside their parameters, and what they carry from call to call.
 
 use super::check_finite;
-use crate::cpu::Real;
 use crate::layers::{CarriedSpec, StateSpec};
 use crate::program::LayerPath;
+use crate::simd::Real;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Device, Error, Result, extents};
 #[cfg(feature = "gpu")]

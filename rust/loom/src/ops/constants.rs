@@ -1,6 +1,6 @@
 //! Numbers an operation brings along, computed once when a layer is lowered.
 
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::tensor::Precision;
 use crate::{Result, extents};
 

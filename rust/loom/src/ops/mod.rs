@@ -3,6 +3,7 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+mod args;
 pub mod attention;
 mod axis;
 pub mod bias;
@@ -52,6 +53,8 @@ pub mod target;
 pub(crate) mod testing;
 pub mod update;
 
+pub(crate) use args::part;
+pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
 pub use attention::{Attention, CacheAppend};
 pub use bias::{BiasAdd, BiasGradient};
 pub use combination::{Combination, Term};
@@ -92,7 +95,7 @@ pub use target::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::Update;
 
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::simd::Real;
 use std::fmt;
 
 /// Which way an operation runs.

@@ -2,7 +2,7 @@
 
 use super::{Kind, Place, Program, Value};
 use crate::Result;
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::tensor::Buffer;
 use std::sync::Arc;
 
@@ -100,8 +100,9 @@ impl Run {
 mod on_gpu {
     use super::Run;
     use crate::Result;
-    use crate::cpu::{Access, StepValues};
+    use crate::cpu::Access;
     use crate::gpu::{Gpu, Memory, execute};
+    use crate::ops::StepValues;
     use crate::program::{Phase, Program, Value};
     use crate::tensor::Buffer;
     use std::ops::RangeInclusive;

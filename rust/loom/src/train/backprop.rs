@@ -11,13 +11,15 @@ use super::tween::{KeptStep, Turn};
 use super::{
     Examples, Measures, Notes, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, diagnose,
 };
-use crate::cpu::{Access, Real, StepValues};
+use crate::cpu::Access;
 use crate::layers::class_extents;
 use crate::network::Network;
+use crate::ops::StepValues;
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::measure::Action;
 use crate::ops::{Loss, LossFunction};
 use crate::program::{Phase, Ports, Run, Value};
+use crate::simd::Real;
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::sync::Arc;

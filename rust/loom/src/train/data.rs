@@ -1,9 +1,9 @@
 //! Examples to learn from: borrowed arrays, and which of their rows make a batch.
 
 use super::LossConfig;
-use crate::cpu::Real;
 use crate::layers::class_extents;
 use crate::network::{check_finite, check_rows};
+use crate::simd::Real;
 use crate::tensor::{Elements, Shape, TensorView};
 use crate::{Error, Result};
 

@@ -47,8 +47,8 @@ impl Epoch {
 mod on_gpu {
     use super::{Epoch, Examples, Instant, Network, Result, StepReport, Trainer};
     use crate::Device;
-    use crate::cpu::StepValues;
     use crate::gpu::{FrameStep, Gpu, Outcome, Outcomes, Resident, train_frame};
+    use crate::ops::StepValues;
     use crate::ops::loss::divisor;
     use crate::program::Phase;
     use crate::tensor::{Elements, TensorView};

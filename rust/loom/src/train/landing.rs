@@ -6,14 +6,16 @@
 //! everything first, and a look at all of it afterwards.
 
 use super::OnNonFinite;
-use crate::cpu::{Access, Cpu, Real, StepValues, resolve};
+use crate::cpu::{Access, resolve};
 use crate::network::{Network, Registry, StatesBefore, describe_path};
+use crate::ops::StepValues;
 use crate::ops::measure::Action;
 use crate::ops::update::{Reach, largest};
 #[cfg(feature = "gpu")]
 use crate::ops::{Foresight, foresee::Wrong};
 use crate::ops::{Op, Update};
 use crate::program::{LayerPath, Phase, Place, Program, Run, Step, Value};
+use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::weights::WeightStore;
 use crate::{Device, Error, Result};

@@ -12,8 +12,8 @@ pub use layout::Layout;
 pub(crate) use versions::Staged;
 pub use versions::{Choice, VersionInfo};
 
-use crate::cpu::Real;
 use crate::dtype::{DType, Packing};
+use crate::simd::Real;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! Packed versions of parameters: how they are made anew once the master has moved, and how they are read.
 
 use super::{ParameterInfo, WeightStore};
-use crate::cpu::{Cpu, Isa, Real};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
 use crate::random::{Stream, Use, path_within};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Precision, Tensor};
 use crate::{Error, Result, extents};
 

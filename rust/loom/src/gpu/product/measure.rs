@@ -1,11 +1,11 @@
 //! One product by itself, for measuring it.
 
 use super::cooperative::Cooperative;
-use crate::cpu::StepValues;
 use crate::gpu::frame::Frame;
 use crate::gpu::memory::new_table;
 use crate::gpu::steps::encode_step;
 use crate::gpu::{Bind, Gpu, GpuOperation, Kernel, Operand, Recorder, Timing};
+use crate::ops::StepValues;
 use crate::ops::{Direction, Product};
 use crate::{Error, Result};
 

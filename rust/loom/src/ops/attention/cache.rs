@@ -1,8 +1,9 @@
 //! Keeping keys and values for the calls to come.
 
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
 use crate::ops::Operation;
+use crate::simd::Real;
 use std::fmt;
 
 /// Writes the steps of a session's call behind those of its earlier calls.

@@ -4,7 +4,7 @@ mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 
-use crate::cpu::StepValues;
+use crate::ops::StepValues;
 use std::fmt;
 
 /// The factor of one operand: `factor * rows^rows_power * scale^scale_power`, where rows are those of the

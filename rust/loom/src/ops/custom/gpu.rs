@@ -41,8 +41,8 @@ impl GpuOperation for Custom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Args;
     use crate::gpu::testing::{check, gpu, run};
+    use crate::ops::Args;
     use crate::ops::testing::{Setting, numbers};
     use crate::ops::{CustomOperation, CustomWgsl, Op};
     use std::sync::Arc;

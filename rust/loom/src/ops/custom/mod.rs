@@ -4,7 +4,8 @@
 mod gpu;
 
 use super::Operation;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
+use crate::simd::Real;
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::fmt;

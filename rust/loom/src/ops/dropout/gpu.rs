@@ -26,9 +26,9 @@ impl GpuOperation for Dropout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, gpu, run};
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     /// Results that are the same to the bit have the same masks; dropped and kept zeros differ in nothing

@@ -6,7 +6,8 @@ mod general;
 mod gpu;
 
 use super::Operation;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
+use crate::simd::Real;
 use crate::{Error, Result};
 use std::fmt;
 

@@ -2,9 +2,10 @@
 
 use super::{Foresee, Foreseen, Foresight, HeldParameter, Wrong};
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
 use crate::ops::measure::Action;
 use crate::ops::{Operation, Update};
+use crate::simd::Real;
 
 impl Operation for Foresee {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

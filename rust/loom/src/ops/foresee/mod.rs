@@ -102,9 +102,9 @@ impl fmt::Display for Foresight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
     use crate::train::Optimizer;
 
     fn wrong(op: &Foresee, setting: &Setting<f32>) -> Option<Wrong> {

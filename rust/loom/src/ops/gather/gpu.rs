@@ -59,10 +59,10 @@ impl GpuOperation for Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::dtype::{DType, testing::sample};
     use crate::gpu::testing::{Packed, check, compare, gpu, run};
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
 
     #[test]
     fn rows_are_found_and_their_gradients_gathered() {

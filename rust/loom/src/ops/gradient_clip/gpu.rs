@@ -113,10 +113,10 @@ impl GpuOperation for ClampGradient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_within};
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::ops::{Op, Operation};
+    use crate::simd::Cpu;
 
     /// Both devices, and the GPU again where kernels see 1,000 bytes at a time.
     fn in_parts(op: impl Operation + Into<Op> + Clone, setting: &Setting<f32>) {

@@ -2,8 +2,9 @@
 
 use super::{KeepSteps, StepMask};
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
 use crate::ops::Operation;
+use crate::simd::Real;
 
 impl Operation for StepMask {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -3,8 +3,9 @@
 use super::collect::collect;
 use super::{Action, Entry, Header, LayerFigure, MeasureMemory};
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
 use crate::ops::Operation;
+use crate::simd::Real;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

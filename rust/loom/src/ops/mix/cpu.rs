@@ -2,9 +2,10 @@
 
 use super::{Mix, MixPart, Scale};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
+use crate::ops::Args;
 use crate::ops::Operation;
 use crate::ops::sweep::{PASS, lane_sums2, load, map, rows_per_task, store};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for Scale {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -2,9 +2,10 @@
 
 use super::OneHot;
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
 use crate::ops::Operation;
 use crate::ops::sweep::{PASS, rows_per_task};
+use crate::simd::Real;
 
 impl Operation for OneHot {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -4,9 +4,9 @@
 mod stream;
 
 use super::Product;
-use crate::cpu::product::IntegerWeight;
 use crate::dtype::{DType, Granularity, Packing};
 use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::{Error, Result};
 use std::fmt::Write;
@@ -284,15 +284,15 @@ impl Product {
 mod tests {
     use super::*;
     use crate::Buffer;
-    use crate::cpu::Cpu;
-    use crate::cpu::product::{
-        Bias, NoEpilogue, Output, QuantizedRows, Route, Start, integer_product, integer_sums,
-    };
     use crate::gpu::testing::cases;
     use crate::gpu::testing::{self, Packed};
+    use crate::matrix::{
+        Bias, NoEpilogue, Output, QuantizedRows, Route, Start, integer_product, integer_sums,
+    };
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::ops::{Direction, Op};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     struct Weight {

@@ -45,7 +45,7 @@ pub struct Product {
     /// on a GPU. Sums, bias and activation are as without.
     pub mixed: bool,
     /// Whether rows of x are quantised to int8 and multiplied with the codes of W, which is packed in
-    /// symmetric integers, as [`integer_product`](crate::cpu::product::integer_product) says; for the forward
+    /// symmetric integers, as [`integer_product`](crate::matrix::integer_product) says; for the forward
     /// direction in single precision. Rounding for `mixed` is then left out.
     pub quantized: bool,
 }

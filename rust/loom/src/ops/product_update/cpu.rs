@@ -2,11 +2,12 @@
 
 use super::ProductUpdate;
 use crate::Result;
-use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
-use crate::cpu::{Args, Real};
+use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
+use crate::ops::Args;
 use crate::ops::Operation;
 use crate::ops::rounding::{self, with_operand};
 use crate::ops::update::Slots;
+use crate::simd::Real;
 use crate::tensor::Buffer;
 use std::cell::Cell;
 

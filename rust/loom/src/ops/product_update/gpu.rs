@@ -20,10 +20,10 @@ impl GpuOperation for ProductUpdate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_within};
     use crate::ops::testing::{Setting, numbers};
     use crate::ops::{Direction, Op, Product, Update};
+    use crate::simd::Cpu;
     use crate::train::Optimizer;
 
     /// A store with other parameters before and after the weight, whose gradients are given.

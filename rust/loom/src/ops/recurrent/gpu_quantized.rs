@@ -4,9 +4,9 @@
 use super::Recurrent;
 use super::gpu::{THREADS, sum_over};
 use super::gpu_bindings::Bindings;
-use crate::cpu::product::IntegerWeight;
 use crate::dtype::Packing;
 use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::matrix::IntegerWeight;
 use crate::ops::product::gpu_quantized::{block_of, code, scale};
 use crate::{Error, Result};
 

@@ -1,11 +1,12 @@
 //! Steps with quantised states against the formula by plain loops, on every machine and on a GPU.
 
 use super::*;
-use crate::cpu::product::IntegerWeight;
-use crate::cpu::{Args, Cpu, Isa, StepValues};
 use crate::dtype::{DType, Granularity, Packing};
+use crate::matrix::IntegerWeight;
 use crate::ops::Operation;
 use crate::ops::testing::{cpus, numbers};
+use crate::ops::{Args, StepValues};
+use crate::simd::{Cpu, Isa};
 
 struct Packed {
     packing: Packing,

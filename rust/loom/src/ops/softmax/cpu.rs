@@ -1,10 +1,11 @@
 //! Kernels of the softmax.
 
 use super::Softmax;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
+use crate::ops::Args;
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
 use crate::ops::{Direction, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 use crate::{Error, Result};
 
 impl Operation for Softmax {

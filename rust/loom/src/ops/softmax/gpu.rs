@@ -49,9 +49,9 @@ impl GpuOperation for Softmax {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::check;
     use crate::ops::testing::{Setting, numbers};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     fn both(

@@ -37,8 +37,8 @@ impl GpuOperation for Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::MAX_READS;
     use crate::gpu::testing::check;
+    use crate::ops::MAX_READS;
     use crate::ops::testing::{Setting, numbers};
 
     #[test]

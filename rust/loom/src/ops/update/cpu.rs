@@ -5,9 +5,10 @@
 
 use super::{Decision, Update};
 use crate::Result;
-use crate::cpu::{Args, Cpu, Elementwise, Kernel, LANES, Real, StepValues, Vector};
 use crate::ops::Operation;
 use crate::ops::measure::Action;
+use crate::ops::{Args, StepValues};
+use crate::simd::{Cpu, Elementwise, Kernel, LANES, Real, Vector};
 use crate::train::Optimizer;
 use std::ops::Range;
 

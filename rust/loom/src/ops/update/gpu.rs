@@ -241,10 +241,10 @@ impl GpuOperation for Update {
 mod tests {
     use super::super::tests::{golden, gradient, initial, update, with_moments};
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_after, run_within};
     use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
 
     /// A store in the middle of training, whose squares are not less than their means allow: where
     /// gradient and decay cancel and all before were zeros, one rounding is the whole step.

@@ -11,7 +11,7 @@ pub(crate) use reach::{Reach, largest};
 mod tests;
 
 use super::measure::{Action, Header, LayerFigure, MeasureMemory};
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::train::Optimizer;
 use std::fmt;
 use std::ops::Range;

@@ -180,9 +180,9 @@ impl GpuOperation for CacheAppend {
 mod tests {
     use super::super::tests::{Case, any, gradient};
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::check;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     fn both(op: &Attention, rows: usize) {
