@@ -31,6 +31,7 @@
 
 mod device;
 mod error;
+mod precision;
 mod tensor;
 
 pub mod cpu;
@@ -53,7 +54,8 @@ pub mod weights;
 pub use device::Device;
 pub use error::{Error, Result};
 pub use network::Network;
-pub use tensor::{Buffer, Elements, Precision, Shape, Tensor, TensorView};
+pub use precision::Precision;
+pub use tensor::{Buffer, Elements, Shape, Tensor, TensorView};
 
 use simd::Real;
 

@@ -1,6 +1,6 @@
 //! Shapes and contiguous storage.
 
-use crate::dtype::DType;
+pub use crate::precision::Precision;
 use crate::simd::Real;
 use crate::{Error, Result, extents};
 use bytemuck::{Pod, Zeroable};
@@ -79,56 +79,6 @@ impl fmt::Display for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// The arithmetic of a network: what masters and activations are kept in, and what is multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// IEEE binary32: tuned kernels.
-    #[default]
-    Float32,
-    /// IEEE binary64: portable kernels, for proofs and for who asks.
-    Float64,
-    /// Binary32 in memory and in all sums; the operands of matrix products and convolutions are
-    /// rounded to binary16 on a GPU, whose gradients are scaled for it, and to bfloat16 on a CPU.
-    Mixed,
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Precision::Float32 => "float32",
-            Precision::Float64 => "float64",
-            Precision::Mixed => "mixed",
-        })
-    }
-}
-
-impl Precision {
-    /// The precision of elements in memory: single for a mixed network.
-    pub fn stored(self) -> Precision {
-        match self {
-            Precision::Float32 | Precision::Mixed => Precision::Float32,
-            Precision::Float64 => Precision::Float64,
-        }
-    }
-
-    /// The numeric type of masters and activations.
-    pub fn dtype(self) -> DType {
-        match self {
-            Precision::Float32 | Precision::Mixed => DType::Float32,
-            Precision::Float64 => DType::Float64,
-        }
-    }
-
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        match self {
-            Precision::Float32 | Precision::Mixed => 4,
-            Precision::Float64 => 8,
-        }
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) use packing::{GpuEncoding, GpuStatistic};
 pub use packing::{Granularity, Packing, Refusal};
 pub use recipe::{Calibration, Recipe, Rounding, Rule};
 
+use crate::precision::Precision;
 use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result, error};
 use block::{BLOCK, Blocks};
@@ -304,6 +305,16 @@ impl DType {
                 Err(Error::DType(format!("{self} has {has}, so its granularity cannot be \"{asked}\"")))
             }
             Some(asked) => Ok(asked),
+        }
+    }
+}
+
+impl Precision {
+    /// The numeric type of masters and activations.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::Float32 | Precision::Mixed => DType::Float32,
+            Precision::Float64 => DType::Float64,
         }
     }
 }

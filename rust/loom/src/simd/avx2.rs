@@ -6,7 +6,9 @@
 //! and FMA. So wherever code of this module runs, every intrinsic it calls
 //! exists.
 
-use super::{Elementwise, LANES, Level, Vector};
+use super::elementwise::Elementwise;
+use super::isa::Level;
+use super::real::{LANES, Vector};
 use crate::simd::math::float32_math;
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};

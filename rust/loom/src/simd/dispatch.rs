@@ -3,7 +3,7 @@
 use super::{Isa, Kernel, Level, Portable, Real, Vector};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::tensor::Precision;
+use crate::precision::Precision;
 
 /// Runs a kernel with AVX2 and FMA instructions.
 #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,9 @@
 //! The two element types that networks compute in, the vectors of them, and kernels written for both.
 
+use super::isa::{Isa, Level};
 use super::math::Math;
 use super::wide::Element;
-use super::{Isa, Level};
-use crate::tensor::Precision;
+use crate::precision::Precision;
 use std::fmt::{Debug, Display};
 use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 
