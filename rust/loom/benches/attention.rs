@@ -4,8 +4,7 @@
 //! second, of which causal attention counts those of the keys that are seen.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use loom::ops::{Args, StepValues};
-use loom::ops::{Attention, Direction, Operation};
+use loom::ops::{Args, Attention, Direction, Operation, StepValues};
 use loom::simd::Cpu;
 use std::hint::black_box;
 

@@ -4,8 +4,7 @@
 //! operations per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use loom::ops::{Args, StepValues};
-use loom::ops::{Convolution, Direction, Geometry, Operation};
+use loom::ops::{Args, Convolution, Direction, Geometry, Operation, StepValues};
 use loom::simd::Cpu;
 use std::hint::black_box;
 

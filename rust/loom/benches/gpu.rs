@@ -5,7 +5,7 @@
 //! `LOOM_GPU=1` takes the second GPU.
 
 use criterion::Criterion;
-use loom::gpu::product::{mixed_product, single_product};
+use loom::gpu::bench::{mixed_product, single_product};
 use loom::gpu::{Gpu, Timing};
 use loom::layers::{Conv2D, Dense, Flatten, MaxPool2D, Padding};
 use loom::ops::pointwise::Activation;

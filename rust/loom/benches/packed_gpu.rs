@@ -9,7 +9,8 @@
 
 use loom::dtype::{DType, Packing};
 use loom::gpu::Gpu;
-use loom::gpu::product::{Along, How, Rotation, Stream};
+use loom::gpu::bench::{How, Rotation};
+use loom::shader::product::{Along, Stream};
 use loom::{Device, Precision, Result};
 use std::time::{Duration, Instant};
 

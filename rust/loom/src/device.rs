@@ -3,7 +3,9 @@
 use crate::cpu::{Access, execute};
 use crate::ops::StepValues;
 use crate::program::{Phase, Program, Run, Value};
+use crate::shader::Accelerator;
 use crate::simd::Cpu;
+use crate::state::Mirror;
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::fmt;
@@ -92,6 +94,24 @@ impl Device {
             (Device::Gpu(one), Device::Gpu(other)) => Arc::ptr_eq(one, other),
             #[cfg(feature = "gpu")]
             _ => false,
+        }
+    }
+
+    /// The device's own memory, where it has such.
+    pub(crate) fn accelerator(&self) -> Option<Arc<dyn Accelerator>> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "gpu")]
+            Device::Gpu(gpu) => Some(gpu.clone()),
+        }
+    }
+
+    /// Room for copies of a registry, where the device has memory of its own.
+    pub(crate) fn mirror(&self) -> Option<Box<dyn Mirror>> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "gpu")]
+            Device::Gpu(gpu) => Some(Box::new(crate::gpu::Mirror::new(gpu.clone()))),
         }
     }
 

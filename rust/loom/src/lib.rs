@@ -47,7 +47,9 @@ pub mod network;
 pub mod ops;
 pub mod program;
 pub mod random;
+pub mod shader;
 pub mod simd;
+pub mod state;
 pub mod train;
 pub mod weights;
 

@@ -300,6 +300,19 @@ fn first_non_finite<T: Real>(elements: &[T]) -> Option<usize> {
     None
 }
 
+/// Checks that an array holds no infinity and no NaN.
+pub(crate) fn check_finite(array: &TensorView<'_>, what: &str) -> Result<()> {
+    match array.first_non_finite() {
+        None => Ok(()),
+        Some(index) => {
+            let row = index / array.shape()[1..].iter().product::<usize>().max(1);
+            Err(Error::NonFinite(format!(
+                "{what} holds NaN or infinity, first in row {row}; clean the data before using it"
+            )))
+        }
+    }
+}
+
 /// An owned array in row-major order, the batch axis first.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {

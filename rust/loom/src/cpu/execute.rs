@@ -1,10 +1,9 @@
 //! Runs a program's steps in place on the CPU.
 
-use crate::network::{Carried, Registry};
-use crate::ops::Op;
-use crate::ops::{Args, MAX_READS, MAX_WRITES, StepValues, View, part};
+use crate::ops::{Args, MAX_READS, MAX_WRITES, Op, StepValues, View, part};
 use crate::program::{Kind, Phase, Place, Program, Run, Step, Value, Write};
 use crate::simd::{Cpu, Real};
+use crate::state::{Carried, Registry};
 use crate::tensor::Buffer;
 use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;

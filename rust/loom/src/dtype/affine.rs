@@ -88,7 +88,6 @@ macro_rules! affine {
                 super::symmetric::times(i32::from(code).wrapping_sub(fit.zero as i32), fit)
             }
 
-            #[cfg(feature = "gpu")]
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((
                     $limit,

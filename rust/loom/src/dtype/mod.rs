@@ -22,10 +22,8 @@ pub(crate) mod testing;
 mod tests;
 
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
-#[cfg(feature = "gpu")]
 pub(crate) use fours::BlockWords;
 pub(crate) use microscaling::scale as power_of_two;
-#[cfg(feature = "gpu")]
 pub(crate) use packing::{GpuEncoding, GpuStatistic};
 pub use packing::{Granularity, Packing, Refusal};
 pub use recipe::{Calibration, Recipe, Rounding, Rule};
@@ -257,7 +255,6 @@ impl DType {
     }
 
     /// The largest magnitude that can be packed.
-    #[cfg(feature = "gpu")]
     pub(crate) fn most_held(self) -> f32 {
         const ELEMENTS: usize = 32;
         let packing = Packing::new(self, ELEMENTS, 1);

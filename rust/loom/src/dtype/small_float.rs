@@ -103,7 +103,6 @@ macro_rules! small_float {
                 T::from_f64(f64::from(Self::value(code))) * T::from_f64(f64::from(fit.scale))
             }
 
-            #[cfg(feature = "gpu")]
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((Self::largest(), concat!(
                     "let quotient = quotient_of(magnitude, scale);\n",

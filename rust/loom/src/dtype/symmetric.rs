@@ -98,7 +98,6 @@ macro_rules! symmetric {
                 times(extended(code, $bits), fit)
             }
 
-            #[cfg(feature = "gpu")]
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((
                     $divisor,
@@ -238,7 +237,6 @@ impl Coding for Binary {
         times(2 * i32::from(code) - 1, fit)
     }
 
-    #[cfg(feature = "gpu")]
     fn wgsl_code() -> Option<(f64, &'static str)> {
         Some((1.0, "return select(1u, 0u, negative && magnitude != 0u);"))
     }

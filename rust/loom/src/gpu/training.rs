@@ -2,17 +2,17 @@
 //! read back once at the end.
 
 use super::Gpu;
+use super::dispatch::{Dispatch, schedule};
 use super::frame::{Frame, control_before, note_writes};
-use super::kernel::Template;
-use super::memory::{Memory, Operand, Stored};
-use super::recorder::{Bind, Dispatch, Recorder, schedule};
+use super::memory::{Memory, Stored};
+use super::mirror::of_gpu;
 use super::steps::{STEP_BYTES, encode_step};
-use crate::network::Registry;
 use crate::ops::StepValues;
 use crate::ops::measure::{Header, MeasureMemory};
 use crate::program::{Phase, Place, Program};
+use crate::shader::{Accelerator, Bind, Operand, Recorder, Template};
+use crate::state::{LossScale, Registry};
 use crate::tensor::Precision;
-use crate::train::LossScale;
 use crate::{Error, Result};
 
 /// Examples that were copied to the device once, for many epochs.
@@ -80,8 +80,7 @@ impl Resident {
             let groups = (rows * width / unit).div_ceil(THREADS);
             recorder.dispatch(&kernel, &operands, &[rows as u32, (width / unit) as u32], groups)?;
         }
-        recorder.dispatches.iter_mut().for_each(|dispatch| dispatch.ahead = ahead);
-        Ok(recorder.dispatches)
+        Ok(Dispatch::all(gpu, recorder.recorded, ahead))
     }
 }
 
@@ -162,13 +161,13 @@ pub(crate) fn train_frame(
     gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(&first)));
     let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
     let outputs = match kept {
-        Some(elements) => Some((Operand::allocate(&gpu, "kept outputs", steps.len() * elements)?, elements)),
+        Some(elements) => Some((Operand::allocate(&*gpu, "kept outputs", steps.len() * elements)?, elements)),
         None => None,
     };
     let figures = match &watch {
         Some(places) => {
             let kept = places.memory.kept();
-            Some((Operand::allocate(&gpu, "kept measures", steps.len() * kept)?, kept))
+            Some((Operand::allocate(&*gpu, "kept measures", steps.len() * kept)?, kept))
         }
         None => None,
     };
@@ -181,13 +180,14 @@ pub(crate) fn train_frame(
         if lists.iter().any(|(known, _)| *known == (rows, next)) {
             continue;
         }
-        let mut mirror = registry.mirror()?;
+        let mut held = registry.mirror()?;
+        let mirror = of_gpu(&mut **held)?;
         mirror.prepare(program, registry)?;
         let measures = match &watch {
             Some(places) => Some(mirror.operand(Place::State(places.measures), registry)?),
             None => None,
         };
-        let mut recorder = Recorder::new(&gpu, rows, memory.control().clone());
+        let mut recorder = Recorder::new(&*gpu, rows, memory.control().clone());
         let judged = measures.as_ref().filter(|_| program.ports().recovers);
         record_verdict(&mut recorder, memory, program, (&outcomes, judged), halts)?;
         if let Some((outputs, elements)) = &outputs {
@@ -197,13 +197,13 @@ pub(crate) fn train_frame(
         if let (Some((figures, kept)), Some(measures)) = (&figures, &measures) {
             record_keep(&mut recorder, measures.slice(0, *kept)?, figures, *kept)?;
         }
-        let verdict = recorder.dispatches;
+        let verdict = Dispatch::all(&gpu, recorder.recorded, 0);
         let gathered = match (resident, next) {
             (Some(resident), Some(next)) => resident.gather(&gpu, memory, program, next, 1)?,
             _ => Vec::new(),
         };
         let stored = Stored { registry, carried: registry.carried.as_ref() };
-        let mut list = |phases| memory.dispatches(program, stored, &mut mirror, rows, true, phases);
+        let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, phases);
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));

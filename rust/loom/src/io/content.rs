@@ -33,7 +33,6 @@ impl Network {
                 }
             }
             let of_map = self
-                .registry
                 .feedback
                 .iter()
                 .filter(|map| self.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));

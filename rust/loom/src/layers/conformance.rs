@@ -8,12 +8,13 @@ use crate::io::SaveOptions;
 use crate::network::{Combine, Link, Mode, ProgramKey};
 use crate::ops::StepValues;
 use crate::ops::pointwise::Activation;
+use crate::ops::update::Optimizer;
 use crate::program::{Phase, Run};
 use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape, TensorView};
 use crate::train::{
-    Callback, DepthScale, Examples, Optimizer, StepReport, TargetMode, TrainingConfig, TweenConfig, Watch,
-    train, train_with,
+    Callback, DepthScale, Examples, StepReport, TargetMode, TrainingConfig, TweenConfig, Watch, train,
+    train_with,
 };
 use crate::{Network, Result, tensor_view};
 use std::ops::ControlFlow;

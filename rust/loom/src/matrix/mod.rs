@@ -39,8 +39,7 @@ pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
 
 use crate::simd::wide::Holding;
-use crate::simd::{Cpu, Isa};
-use crate::simd::{Element, Pool};
+use crate::simd::{Cpu, Element, Isa, Pool};
 use block::Block;
 use std::marker::PhantomData;
 

@@ -3,8 +3,9 @@
 use super::cells::Shares;
 use super::targets::Learning;
 use super::{Mesh, check_like, lost_ring};
-use crate::network::{Coordinates, Member, Network};
+use crate::network::{Coordinates, Network};
 use crate::simd::Real;
+use crate::state::Member;
 use crate::tensor::{Buffer, Precision, Tensor, TensorView};
 use crate::train::Watch;
 use crate::{Error, Result};

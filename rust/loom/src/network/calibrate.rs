@@ -3,8 +3,7 @@
 use super::predict::ProgramKey;
 use super::{Mode, Network, PlacedLayer, at_layer};
 use crate::cpu::Access;
-use crate::ops::StepValues;
-use crate::ops::{Direction, Op};
+use crate::ops::{Direction, Op, StepValues};
 use crate::program::{Builder, ParameterRef, Phase, Place, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, TensorView};

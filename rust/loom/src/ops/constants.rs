@@ -37,7 +37,6 @@ impl Constants {
     }
 
     /// The bits of all of them in single precision.
-    #[cfg(feature = "gpu")]
     pub fn words(&self) -> &[u32] {
         bytemuck::cast_slice(&self.float32)
     }

@@ -32,7 +32,6 @@ pub mod nested_softmax;
 pub mod noise;
 pub mod normalize;
 pub mod one_hot;
-#[cfg(feature = "gpu")]
 mod operands;
 pub mod permute;
 pub mod pointwise;
@@ -43,7 +42,6 @@ pub mod product_update;
 pub mod recurrent;
 pub mod rotary;
 mod rounding;
-#[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
 pub mod sum;
@@ -149,10 +147,12 @@ macro_rules! operations {
             }
 
             /// Adds the dispatches that compute it on a GPU.
-            #[cfg(feature = "gpu")]
-            pub(crate) fn record(&self, recorder: &mut crate::gpu::Recorder<'_>) -> Result<()> {
+            ///
+            /// # Errors
+            /// As [`GpuOperation::record`](crate::shader::GpuOperation::record).
+            pub fn record(&self, recorder: &mut crate::shader::Recorder<'_>) -> Result<()> {
                 match self {
-                    $(Op::$name(op) => crate::gpu::GpuOperation::record(op, recorder),)*
+                    $(Op::$name(op) => crate::shader::GpuOperation::record(op, recorder),)*
                 }
             }
         }

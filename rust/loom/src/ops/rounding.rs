@@ -103,8 +103,8 @@ mod tests {
     use crate::ops::geometry::Geometry;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, cpus, numbers};
+    use crate::ops::update::Optimizer;
     use crate::ops::{Convolution, Direction, Operation, Product, ProductUpdate, Update};
-    use crate::train::Optimizer;
     use half::bf16;
     use proptest::prelude::*;
 

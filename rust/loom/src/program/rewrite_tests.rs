@@ -1,17 +1,18 @@
 //! Random steps over few places, fused and unfused: whoever touches what, in whatever order.
 
-use super::{Builder, Kind, ParameterRef, Phase, Place, Program, Rewrites, Run, Value};
+use super::{Builder, Kind, Phase, Program, Rewrites, Run};
 use crate::cpu::{Access, execute};
 use crate::layers::{BatchNorm, Dense, Flatten, Reshape};
 use crate::network::Network;
-use crate::ops::StepValues;
 use crate::ops::pointwise::Activation;
+use crate::ops::update::Optimizer;
 use crate::ops::{
-    BiasAdd, BiasGradient, ClampGradient, Direction, Op, Pointwise, Product, ScaleGradient, Sum, Update,
+    BiasAdd, BiasGradient, ClampGradient, Direction, Op, Pointwise, Product, ScaleGradient, StepValues, Sum,
+    Update,
 };
+use crate::program::{ParameterRef, Place, Value};
 use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape};
-use crate::train::Optimizer;
 use crate::{Result, dtype::DType};
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! The transient memory of one execution of a program.
 
-use super::{Kind, Place, Program, Value};
+use super::{Kind, Program};
 use crate::Result;
+use crate::program::{Place, Value};
 use crate::simd::Real;
 use crate::tensor::Buffer;
 use std::sync::Arc;

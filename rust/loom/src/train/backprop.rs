@@ -7,19 +7,18 @@ use super::landing::repeats;
 use super::loss::{LossConfig, LossOptions, loss_op};
 use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState, Truth};
-use super::tween::{KeptStep, Turn};
-use super::{
-    Examples, Measures, Notes, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, diagnose,
-};
+use super::tween::Turn;
+use super::{Examples, OnNonFinite, Rows, TrainingConfig, diagnose};
 use crate::cpu::Access;
 use crate::layers::class_extents;
-use crate::network::Network;
-use crate::ops::StepValues;
+use crate::network::{KeptStep, Measures, Network};
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::measure::Action;
-use crate::ops::{Loss, LossFunction};
+use crate::ops::update::Optimizer;
+use crate::ops::{Loss, LossFunction, StepValues};
 use crate::program::{Phase, Ports, Run, Value};
 use crate::simd::Real;
+use crate::state::{Notes, OptimizerState};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! Lowers what a trainer does with gradients: scaling, clipping, updates.
 
-use super::{DepthScale, Optimizer, Watching};
+use super::{DepthScale, Watching};
 use crate::Result;
 use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
+use crate::ops::update::Optimizer;
 use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
 #[cfg(feature = "gpu")]
 use crate::ops::{Foresee, Foresight, Op, foresee::Foreseen};

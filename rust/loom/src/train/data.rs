@@ -2,9 +2,9 @@
 
 use super::LossConfig;
 use crate::layers::class_extents;
-use crate::network::{check_finite, check_rows};
+use crate::network::check_rows;
 use crate::simd::Real;
-use crate::tensor::{Elements, Shape, TensorView};
+use crate::tensor::{Elements, Shape, TensorView, check_finite};
 use crate::{Error, Result};
 
 /// What outputs are compared with.

@@ -7,7 +7,7 @@
 
 use super::OnNonFinite;
 use crate::cpu::{Access, resolve};
-use crate::network::{Network, Registry, StatesBefore, describe_path};
+use crate::network::{Network, describe_path};
 use crate::ops::StepValues;
 use crate::ops::measure::Action;
 use crate::ops::update::{Reach, largest};
@@ -16,6 +16,7 @@ use crate::ops::{Foresight, foresee::Wrong};
 use crate::ops::{Op, Update};
 use crate::program::{LayerPath, Phase, Place, Program, Run, Step, Value};
 use crate::simd::{Cpu, Real};
+use crate::state::{KnownReach, Registry, StateCopies, StatesBefore};
 use crate::tensor::{Buffer, Precision};
 use crate::weights::WeightStore;
 use crate::{Device, Error, Result};
@@ -56,21 +57,6 @@ impl Fault {
             self.layer, self.what
         ))
     }
-}
-
-/// What is known of a store without looking at it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KnownReach {
-    /// The master's epoch that it is of.
-    epoch: u64,
-    reach: Reach,
-}
-
-/// Copies of what layers keep and carry, to put back; memory that is kept from step to step.
-#[derive(Debug, Default)]
-pub(crate) struct StateCopies {
-    held: Vec<(Place, Buffer)>,
-    used: usize,
 }
 
 /// What the steps of a program write once they have been found good, of what layers keep and carry.
@@ -228,7 +214,7 @@ impl Network {
 
     /// Describes the layer that a store belongs to.
     fn describe_store(&self, store: usize) -> String {
-        let of_map = self.registry.feedback.iter().find(|map| map.store == store).map(|map| map.of);
+        let of_map = self.feedback.iter().find(|map| map.store == store).map(|map| map.of);
         match of_map.and_then(|layer| self.layers().nth(layer)) {
             Some(placed) => format!("the feedback map of {}", describe_path(placed)),
             None => self

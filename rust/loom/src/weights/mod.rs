@@ -5,9 +5,11 @@
 //! one is never handed out.
 
 mod dropping;
+mod initializer;
 mod layout;
 mod versions;
 
+pub use initializer::Initializer;
 pub use layout::Layout;
 pub(crate) use versions::Staged;
 pub use versions::{Choice, VersionInfo};

@@ -1,8 +1,7 @@
 //! Keeping keys and values for the calls to come.
 
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
 use crate::simd::Real;
 use std::fmt;
 

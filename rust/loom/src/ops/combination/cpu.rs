@@ -2,9 +2,8 @@
 
 use super::Combination;
 use crate::Result;
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, load, store};
-use crate::ops::{Args, MAX_READS};
+use crate::ops::{Args, MAX_READS, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for Combination {

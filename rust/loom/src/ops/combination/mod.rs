@@ -1,7 +1,6 @@
 //! Sums of values with factors, some of which are known only when a step runs.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use crate::ops::StepValues;
@@ -62,7 +61,6 @@ impl Term {
     }
 
     /// The factor in this step as WGSL, where `now` is the step and `control` the verdict's memory.
-    #[cfg(feature = "gpu")]
     pub(crate) fn wgsl(&self) -> String {
         let power = |text: &str, power: i8| match power {
             0 => String::new(),

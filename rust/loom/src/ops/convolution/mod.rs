@@ -1,7 +1,6 @@
 //! Convolution (cross-correlation, as the field has it) of images in NCHW layout, and of volumes in NCDHW.
 
 mod correlate;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod quantized;
 #[cfg(test)]

@@ -131,9 +131,8 @@ pub(super) mod tests {
     use super::super::tests::{MACHINES, convolution, deep, numbers, square};
     use super::*;
     use crate::dtype::{DType, Granularity, Packing};
-    use crate::ops::StepValues;
     use crate::ops::pointwise::Activation;
-    use crate::ops::{Direction, Geometry, Operation};
+    use crate::ops::{Direction, Geometry, Operation, StepValues};
     use crate::simd::{Cpu, Isa};
 
     pub(in super::super) struct Packed {

@@ -4,8 +4,7 @@
 use super::{Convolution, reference};
 use crate::dtype::{DType, testing::sample};
 use crate::ops::pointwise::Activation;
-use crate::ops::{Args, StepValues};
-use crate::ops::{Direction, Geometry, Operation};
+use crate::ops::{Args, Direction, Geometry, Operation, StepValues};
 use crate::simd::{Cpu, Isa, Real};
 use proptest::prelude::*;
 use std::sync::LazyLock;

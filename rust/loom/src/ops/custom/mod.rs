@@ -1,6 +1,5 @@
 //! The one open operation: code that a user of the crate brings.
 
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;

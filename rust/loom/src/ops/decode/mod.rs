@@ -1,6 +1,5 @@
 //! A packed parameter decoded for operations that read plain numbers: biases, gains, positions.
 
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;

@@ -2,10 +2,9 @@
 
 use super::Distance;
 use crate::Result;
-use crate::ops::Args;
 use crate::ops::bias::CHUNK;
 use crate::ops::sweep::{PASS, lane_sums2, load, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for Distance {

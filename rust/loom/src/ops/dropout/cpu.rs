@@ -2,9 +2,8 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::sweep::TRANSCENDENTAL;
+use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
 use crate::simd::{Kernel, Real, Vector};
 

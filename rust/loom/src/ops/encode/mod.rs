@@ -1,8 +1,6 @@
 //! Refreshing a packed version after its master has moved.
 
-#[cfg(feature = "gpu")]
 mod general;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;

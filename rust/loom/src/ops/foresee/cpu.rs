@@ -2,9 +2,8 @@
 
 use super::{Foresee, Foreseen, Foresight, HeldParameter, Wrong};
 use crate::Result;
-use crate::ops::Args;
 use crate::ops::measure::Action;
-use crate::ops::{Operation, Update};
+use crate::ops::{Args, Operation, Update};
 use crate::simd::Real;
 
 impl Operation for Foresee {

@@ -1,7 +1,6 @@
 //! A look ahead at what a step is about to write, for devices that make many steps before anybody looks.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::measure::{ExplosionRule, MeasureMemory};
@@ -99,17 +98,16 @@ impl fmt::Display for Foresight {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::ops::update::Optimizer;
     use crate::simd::Cpu;
-    use crate::train::Optimizer;
 
     fn wrong(op: &Foresee, setting: &Setting<f32>) -> Option<Wrong> {
         let found = setting.run_on(op, Cpu::global().unwrap()).unwrap()[0].real()[0];
-        #[cfg(feature = "gpu")]
         if let Some(gpu) = crate::gpu::testing::gpu() {
             let there = crate::gpu::testing::run(&gpu, &Op::from(op.clone()), setting, None).unwrap();
             // On a device the number is that of the bits.

@@ -2,10 +2,9 @@
 
 use super::Gate;
 use crate::Result;
-use crate::ops::Args;
 use crate::ops::pointwise::{Activation, Function, FunctionVisitor, Saved};
 use crate::ops::sweep::{TRANSCENDENTAL, load, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 

@@ -1,9 +1,8 @@
 //! Kernels of the table look-up.
 
 use super::Gather;
-use crate::ops::Args;
 use crate::ops::sweep::{PASS, load, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, Real, Vector};
 use crate::{Error, Result};
 use std::cell::RefCell;

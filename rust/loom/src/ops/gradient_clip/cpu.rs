@@ -2,9 +2,8 @@
 
 use super::{CHUNK, ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, lane_sums, update};
+use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, Real, Vector};
 
 /// Chunks whose sums are kept at once, on the stack.

@@ -2,8 +2,8 @@
 
 use super::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Template};
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -110,7 +110,7 @@ impl GpuOperation for ClampGradient {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::{check, compare, gpu, run_within};

@@ -2,9 +2,8 @@
 
 use super::GumbelNoise;
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::sweep::{TRANSCENDENTAL, map2, update};
+use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

@@ -2,8 +2,7 @@
 
 use super::{KeepSteps, StepMask};
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
 use crate::simd::Real;
 
 impl Operation for StepMask {

@@ -2,10 +2,9 @@
 
 use super::{MaskedSoftmax, TimeMask};
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
+use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for MaskedSoftmax {

@@ -2,8 +2,7 @@
 
 use super::{Collect, Entry, Measure, MeasureMemory};
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
 use crate::simd::Real;
 
 /// Brings the sums in operands `first` and on into the memory.

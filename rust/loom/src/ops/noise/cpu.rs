@@ -2,9 +2,8 @@
 
 use super::GaussianNoise;
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::sweep::TRANSCENDENTAL;
+use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use, path_within};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

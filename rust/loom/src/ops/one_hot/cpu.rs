@@ -2,9 +2,8 @@
 
 use super::OneHot;
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, rows_per_task};
+use crate::ops::{Args, Operation};
 use crate::simd::Real;
 
 impl Operation for OneHot {

@@ -2,8 +2,7 @@
 
 use super::{Activation, backward, forward};
 use crate::Result;
-use crate::ops::Args;
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::Real;
 use std::fmt;
 

@@ -3,9 +3,8 @@
 use super::average::{AverageBackward, AverageForward};
 use super::max::{MaxBackward, MaxForward};
 use super::{Pool, PoolKind};
-use crate::ops::Args;
 use crate::ops::sweep::{PASS, rows_per_task};
-use crate::ops::{Direction, Operation, pointwise};
+use crate::ops::{Args, Direction, Operation, pointwise};
 use crate::simd::Real;
 use crate::{Error, Result};
 

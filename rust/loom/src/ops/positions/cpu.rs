@@ -2,9 +2,8 @@
 
 use super::Positions;
 use crate::Result;
-use crate::ops::Args;
 use crate::ops::sweep::{PASS, map2, rows_per_task};
-use crate::ops::{BiasGradient, Direction, Operation};
+use crate::ops::{Args, BiasGradient, Direction, Operation};
 use crate::simd::{Kernel, Real, Vector};
 
 impl Operation for Positions {

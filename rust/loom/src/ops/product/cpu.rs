@@ -8,8 +8,7 @@ use crate::matrix::{
 };
 use crate::ops::pointwise::{self, Activation};
 use crate::ops::rounding::{self, with_operand};
-use crate::ops::{Args, View};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation, View};
 use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};

@@ -5,9 +5,9 @@ mod stream;
 
 use super::Product;
 use crate::dtype::{DType, Granularity, Packing};
-use crate::gpu::{Bind, Operand, Recorder, Template};
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::shader::{Bind, Operand, Recorder, Template};
 use crate::{Error, Result};
 use std::fmt::Write;
 use stream::Stream;
@@ -280,12 +280,11 @@ impl Product {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::Buffer;
-    use crate::gpu::testing::cases;
-    use crate::gpu::testing::{self, Packed};
+    use crate::gpu::testing::{self, Packed, cases};
     use crate::matrix::{
         Bias, NoEpilogue, Output, QuantizedRows, Route, Start, integer_product, integer_sums,
     };

@@ -1,15 +1,11 @@
 //! Matrix products of a dense layer: rows of the batch against one weight.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
 pub(super) mod gpu_quantized;
 
 pub(super) use cpu::{with_decoded, with_right};
-#[cfg(feature = "gpu")]
 pub(super) use gpu::record;
-#[cfg(feature = "gpu")]
 pub(crate) use gpu::{Operands, limits, record_cut};
 
 use super::{Direction, pointwise::Activation};

@@ -3,10 +3,9 @@
 use super::ProductUpdate;
 use crate::Result;
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
-use crate::ops::Args;
-use crate::ops::Operation;
 use crate::ops::rounding::{self, with_operand};
 use crate::ops::update::Slots;
+use crate::ops::{Args, Operation};
 use crate::simd::Real;
 use crate::tensor::Buffer;
 use std::cell::Cell;

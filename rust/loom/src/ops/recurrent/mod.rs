@@ -2,11 +2,8 @@
 
 mod cells;
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
 mod gpu_bindings;
-#[cfg(feature = "gpu")]
 mod gpu_quantized;
 #[cfg(test)]
 mod quantized_tests;

@@ -3,9 +3,8 @@
 use super::*;
 use crate::dtype::{DType, Granularity, Packing};
 use crate::matrix::IntegerWeight;
-use crate::ops::Operation;
 use crate::ops::testing::{cpus, numbers};
-use crate::ops::{Args, StepValues};
+use crate::ops::{Args, Operation, StepValues};
 use crate::simd::{Cpu, Isa};
 
 struct Packed {

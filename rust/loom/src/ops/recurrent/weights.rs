@@ -2,9 +2,8 @@
 
 use super::Recurrent;
 use crate::matrix::{IntegerRight, IntegerWeight, PackedRight, QuantizedRows, Route, Start, Strided};
-use crate::ops::Direction;
-use crate::ops::View;
 use crate::ops::product::{with_decoded, with_right};
+use crate::ops::{Direction, View};
 use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};

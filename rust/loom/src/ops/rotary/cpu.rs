@@ -2,9 +2,8 @@
 
 use super::{PairLayout, Rotary};
 use crate::Result;
-use crate::ops::Args;
 use crate::ops::sweep::{PASS, rows_per_task};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, Real, Vector};
 
 impl Operation for Rotary {

@@ -1,10 +1,9 @@
 //! Kernels of the softmax.
 
 use super::Softmax;
-use crate::ops::Args;
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 use crate::{Error, Result};
 

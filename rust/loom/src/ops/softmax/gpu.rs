@@ -1,8 +1,8 @@
 //! Softmax on a GPU: one dispatch either way.
 
 use super::Softmax;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::{Direction, segment};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.
@@ -46,7 +46,7 @@ impl GpuOperation for Softmax {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

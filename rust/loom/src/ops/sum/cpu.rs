@@ -2,9 +2,8 @@
 
 use super::Sum;
 use crate::Result;
-use crate::ops::Operation;
 use crate::ops::sweep::PASS;
-use crate::ops::{Args, MAX_READS};
+use crate::ops::{Args, MAX_READS, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for Sum {

@@ -2,9 +2,9 @@
 
 use super::Update;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
-use crate::train::Optimizer;
+use crate::ops::update::Optimizer;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -237,7 +237,7 @@ impl GpuOperation for Update {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::tests::{golden, gradient, initial, update, with_moments};
     use super::*;

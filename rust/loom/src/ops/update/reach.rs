@@ -186,8 +186,8 @@ mod tests {
     use super::super::tests::{golden, update};
     use super::*;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::ops::update::Optimizer;
     use crate::simd::Cpu;
-    use crate::train::Optimizer;
 
     /// The largest magnitude of an array, counted plainly.
     fn plain(values: &[f32]) -> f64 {

@@ -1,10 +1,10 @@
 //! One step of learning by targets, call by call.
 
-use super::{KeptStep, TargetMode, Turn};
+use super::{TargetMode, Turn};
 use crate::cpu::Access;
 use crate::io::SaveOptions;
 use crate::layers::Feedback;
-use crate::network::{Mode, Network};
+use crate::network::{KeptStep, Mode, Network};
 use crate::ops::StepValues;
 use crate::ops::measure::{Action, Header};
 use crate::program::{Builder, Phase, Ports, TargetValue, Value};

@@ -1,12 +1,9 @@
 //! Measures of every layer at every step, and explosions taken back: of any trainer.
 
-mod history;
 mod lower;
 mod places;
 
-pub use history::{LayerMeasures, MeasureHistory, Measures};
 pub(crate) use lower::Watching;
-pub(crate) use places::WatchPlaces;
 
 use crate::ops::measure::{ExplosionRule, GapMetric, LinkBudget};
 use crate::{Error, Result};

@@ -1,26 +1,15 @@
 //! Where the registry keeps what a watched training needs: the memory of the measures, and copies of
 //! masters and moments to go back to.
 
-use crate::layers::StateSpec;
-use crate::network::{Network, State};
+use crate::network::Network;
 use crate::ops::Update;
 use crate::ops::measure::{Action, ExplosionRule, Header, MeasureMemory};
+use crate::ops::update::Optimizer;
 use crate::program::{Builder, Value};
+use crate::state::WatchPlaces;
+use crate::state::{State, StateSpec};
 use crate::tensor::Shape;
-use crate::train::Optimizer;
 use crate::{Device, Error, Result};
-
-/// The numbers, among what the registry keeps, of a watched training's memory.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WatchPlaces {
-    /// Where everything is in the memory of the measures.
-    pub(crate) memory: MeasureMemory,
-    /// The memory of the measures.
-    pub(crate) measures: usize,
-    /// For each store, the copies of its master and of its moments but velocities; none where it is not
-    /// copied.
-    pub(crate) copies: Vec<Vec<usize>>,
-}
 
 impl WatchPlaces {
     /// The memory of the measures, in a program.

@@ -4,10 +4,9 @@ use super::*;
 use crate::layers::Dense;
 use crate::mesh::{Mesh, Sample, Stepper, SteppingConfig};
 use crate::ops::pointwise::Activation;
+use crate::ops::update::Optimizer;
 use crate::program::LayerPath;
-use crate::train::{
-    Examples, Optimizer, Rows, Targets, Trainer, TrainingConfig, TweenConfig, TweenState, Watch, train,
-};
+use crate::train::{Examples, Rows, Targets, Trainer, TrainingConfig, TweenConfig, TweenState, Watch, train};
 use crate::{Error, Network, tensor_view};
 
 const ROWS: usize = 12;

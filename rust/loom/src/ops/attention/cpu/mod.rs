@@ -6,9 +6,8 @@ mod weights;
 
 use super::{Attention, BLOCK, FixedMask};
 use crate::matrix::{PanelSource, Strided};
-use crate::ops::Args;
 use crate::ops::sweep::map;
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Cpu, Isa, Kernel, Real, Vector};
 use crate::tensor::Buffer;
 use crate::{Error, Result};

@@ -1,8 +1,7 @@
 //! The operation, cut into tasks over threads, has the bits of the scalar code.
 
 use super::*;
-use crate::ops::Operation;
-use crate::ops::{Args, StepValues};
+use crate::ops::{Args, Operation, StepValues};
 use crate::simd::{Cpu, Isa, Real};
 
 /// Lengths around one and several tasks, so that the last one is ragged.

@@ -1,13 +1,12 @@
 //! Products of packed weights by themselves, for measuring them.
 
-use super::matrix::{Finish, Matrix, Storage};
-use super::measure::timed;
-use super::plan::{Cut, Limits, Problem};
-use super::stream::Stream;
+use super::product::timed;
 use crate::dtype::Packing;
-use crate::gpu::{Gpu, GpuOperation, Operand, Recorder};
+use crate::gpu::Gpu;
 use crate::ops::product::{Operands, limits, record_cut};
 use crate::ops::{Direction, Product};
+use crate::shader::product::{Cut, Finish, Limits, Matrix, Problem, Storage, Stream};
+use crate::shader::{Accelerator, GpuOperation, Operand, Recorder};
 use crate::{Error, Result};
 
 /// How a product is made.
@@ -112,12 +111,12 @@ impl<'a> Rotation<'a> {
                 How::Stream(shape, parts) => {
                     problem.stream_with(shape, parts, &self.limits()?).ok_or_else(refused)?
                 }
-                How::FewRows(parts) if rows <= super::MAX_ROWS => Cut::FewRows(parts),
+                How::FewRows(parts) if rows <= crate::shader::product::MAX_ROWS => Cut::FewRows(parts),
                 How::FewRows(_) => return Err(refused()),
             };
             record_cut(&mut recorder, &problem, cut, &operands)?;
         }
-        let (result, seconds) = timed(self.gpu, &recorder, output, times)?;
+        let (result, seconds) = timed(self.gpu, recorder, output, times)?;
         Ok((result, seconds / self.weights.len() as f64))
     }
 }

@@ -1,15 +1,15 @@
 //! Everything of a network that persists from step to step.
 
+use super::mirror::Mirror;
+use super::place::ParameterRef;
 use super::ring::Ring;
 use super::states::{Carried, State};
-#[cfg(not(feature = "gpu"))]
-use crate::Device;
-use crate::Result;
-use crate::program::ParameterRef;
+use super::training::{KnownReach, StateCopies, WatchPlaces};
 use crate::tensor::Buffer;
-use crate::train::{FeedbackKind, FeedbackMap, KnownReach, StateCopies, WatchPlaces};
 use crate::weights::WeightStore;
+use crate::{Error, Result};
 use std::borrow::Cow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
 ///
@@ -26,10 +26,6 @@ pub struct Registry {
     pub(crate) states: Vec<State>,
     /// Where, among the states, a watched training has its own; after those of all layers.
     pub(crate) watch: Option<WatchPlaces>,
-    /// The feedback maps of layers, whose stores come after those of all layers.
-    pub(crate) feedback: Vec<FeedbackMap>,
-    /// Which of them there are.
-    pub(crate) feedback_kind: Option<FeedbackKind>,
     /// How many of the stores belong to layers; feedback maps have the others.
     pub(crate) layer_stores: usize,
     /// How many moments the stores of feedback maps have.
@@ -44,9 +40,8 @@ pub struct Registry {
     pub(crate) copies: StateCopies,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
-    /// The copies on a GPU, where the network is on one.
-    #[cfg(feature = "gpu")]
-    pub(crate) mirror: Option<std::sync::Mutex<crate::gpu::Mirror>>,
+    /// The copies on a device with memory of its own, where the network is on one.
+    pub(crate) mirror: Option<Mutex<Box<dyn Mirror>>>,
 }
 
 /// What layers kept and carried before a step.
@@ -151,146 +146,98 @@ impl Registry {
     }
 }
 
-#[cfg(not(feature = "gpu"))]
 impl Registry {
-    /// Makes room for copies on a device; there is only the processor.
-    pub(crate) fn place_on(&mut self, _device: &Device) {}
-
-    fn forget_device_gradients(&mut self) {}
-
-    pub(crate) fn forget_device_moments(&mut self) {}
-
-    pub(crate) fn forget_device_states(&mut self) {}
-
-    /// Brings one state back to the host; without GPUs it always is there.
-    pub(crate) fn fetch_state(&mut self, _number: usize) -> Result<()> {
-        Ok(())
+    /// The copies on the GPU that the network is on.
+    pub(crate) fn mirror(&self) -> Result<MutexGuard<'_, Box<dyn Mirror>>> {
+        match &self.mirror {
+            Some(mirror) => Ok(mirror.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => Err(Error::Internal("a network without a mirror ran on a GPU".into())),
+        }
     }
 
-    /// Brings what is newer on a GPU back to the host; without GPUs nothing ever is.
+    /// Makes room for copies on a device, where that has memory of its own, and forgets those on another.
+    pub(crate) fn place_on(&mut self, mirror: Option<Box<dyn Mirror>>) {
+        self.mirror = mirror.map(Mutex::new);
+    }
+
+    fn mirror_mut(&mut self) -> Option<&mut dyn Mirror> {
+        self.mirror.as_mut().map(|mirror| &mut **mirror.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn forget_device_gradients(&mut self) {
+        if let Some(mirror) = self.mirror_mut() {
+            mirror.forget_gradients();
+        }
+    }
+
+    /// The host has changed moments.
+    pub(crate) fn forget_device_moments(&mut self) {
+        if let Some(mirror) = self.mirror_mut() {
+            mirror.forget_moments();
+        }
+    }
+
+    /// The host has changed what layers keep.
+    pub(crate) fn forget_device_states(&mut self) {
+        if let Some(mirror) = self.mirror_mut() {
+            mirror.forget_states();
+        }
+    }
+
+    /// Brings what is newer on the GPU back to the host.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost; the host then has what was last brought back.
     pub(crate) fn synchronize(&mut self) -> Result<()> {
-        Ok(())
+        let Some(mirror) = self.mirror.take() else { return Ok(()) };
+        let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outcome = inner.synchronize(self);
+        self.mirror = Some(inner.into());
+        outcome
     }
 
-    /// Whether the host has everything; without GPUs it always does.
+    /// Brings one state back to the host, where the GPU's is newer.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost.
+    pub(crate) fn fetch_state(&mut self, number: usize) -> Result<()> {
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let mirror = mirror.lock().unwrap_or_else(PoisonError::into_inner);
+        let elements = self.states[number].spec.shape.len();
+        mirror.current_state(number, elements, self.states[number].content.bytes_mut())
+    }
+
+    /// Whether nothing on the GPU is newer than what the host has.
     pub(crate) fn is_synchronized(&self) -> bool {
-        true
+        self.mirror().map_or(true, |mirror| !mirror.is_ahead())
     }
 
     /// A store with its newest master.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
     pub(crate) fn store(&self, index: usize) -> Result<Cow<'_, WeightStore>> {
-        Ok(Cow::Borrowed(&self.stores[index]))
+        let store = &self.stores[index];
+        match &self.mirror {
+            Some(_) if self.mirror()?.masters_ahead() => {
+                Ok(Cow::Owned(self.mirror()?.current(index, store)?))
+            }
+            _ => Ok(Cow::Borrowed(store)),
+        }
     }
 
     /// A store's newest gradient.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
     pub(crate) fn gradient(&self, index: usize) -> Result<Cow<'_, Buffer>> {
-        Ok(Cow::Borrowed(&self.gradients[index]))
-    }
-}
-
-#[cfg(feature = "gpu")]
-mod mirrored {
-    use super::{Buffer, Cow, Registry, Result, WeightStore};
-    use crate::gpu::Mirror;
-    use crate::{Device, Error};
-    use std::sync::{MutexGuard, PoisonError};
-
-    impl Registry {
-        /// The copies on the GPU that the network is on.
-        pub(crate) fn mirror(&self) -> Result<MutexGuard<'_, Mirror>> {
-            match &self.mirror {
-                Some(mirror) => Ok(mirror.lock().unwrap_or_else(PoisonError::into_inner)),
-                None => Err(Error::Internal("a network without a mirror ran on a GPU".into())),
+        match &self.mirror {
+            Some(_) if self.mirror()?.gradients_ahead() => {
+                let mut copy = self.gradients[index].clone();
+                self.mirror()?.current_gradient(index, copy.bytes_mut())?;
+                Ok(Cow::Owned(copy))
             }
-        }
-
-        /// Makes room for copies on a device, and forgets those on another.
-        pub(crate) fn place_on(&mut self, device: &Device) {
-            self.mirror = match device {
-                Device::Cpu => None,
-                Device::Gpu(gpu) => Some(Mirror::new(gpu.clone()).into()),
-            };
-        }
-
-        fn mirror_mut(&mut self) -> Option<&mut Mirror> {
-            self.mirror.as_mut().map(|mirror| mirror.get_mut().unwrap_or_else(PoisonError::into_inner))
-        }
-
-        pub(super) fn forget_device_gradients(&mut self) {
-            if let Some(mirror) = self.mirror_mut() {
-                mirror.forget_gradients();
-            }
-        }
-
-        /// The host has changed moments.
-        pub(crate) fn forget_device_moments(&mut self) {
-            if let Some(mirror) = self.mirror_mut() {
-                mirror.forget_moments();
-            }
-        }
-
-        /// The host has changed what layers keep.
-        pub(crate) fn forget_device_states(&mut self) {
-            if let Some(mirror) = self.mirror_mut() {
-                mirror.forget_states();
-            }
-        }
-
-        /// Brings what is newer on the GPU back to the host.
-        ///
-        /// # Errors
-        /// [`Error::Device`] where the GPU was lost; the host then has what was last brought back.
-        pub(crate) fn synchronize(&mut self) -> Result<()> {
-            let Some(mirror) = self.mirror.take() else { return Ok(()) };
-            let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let outcome = inner.synchronize(self);
-            self.mirror = Some(inner.into());
-            outcome
-        }
-
-        /// Brings one state back to the host, where the GPU's is newer.
-        ///
-        /// # Errors
-        /// [`Error::Device`] where the GPU was lost.
-        pub(crate) fn fetch_state(&mut self, number: usize) -> Result<()> {
-            let Some(mirror) = &self.mirror else { return Ok(()) };
-            let mirror = mirror.lock().unwrap_or_else(PoisonError::into_inner);
-            let elements = self.states[number].spec.shape.len();
-            mirror.current_state(number, elements, self.states[number].content.bytes_mut())
-        }
-
-        /// Whether nothing on the GPU is newer than what the host has.
-        pub(crate) fn is_synchronized(&self) -> bool {
-            self.mirror().map_or(true, |mirror| !mirror.is_ahead())
-        }
-
-        /// A store with its newest master.
-        ///
-        /// # Errors
-        /// [`Error::Device`] where it is on a GPU that was lost.
-        pub(crate) fn store(&self, index: usize) -> Result<Cow<'_, WeightStore>> {
-            let store = &self.stores[index];
-            match &self.mirror {
-                Some(_) if self.mirror()?.masters_ahead() => {
-                    Ok(Cow::Owned(self.mirror()?.current(index, store)?))
-                }
-                _ => Ok(Cow::Borrowed(store)),
-            }
-        }
-
-        /// A store's newest gradient.
-        ///
-        /// # Errors
-        /// [`Error::Device`] where it is on a GPU that was lost.
-        pub(crate) fn gradient(&self, index: usize) -> Result<Cow<'_, Buffer>> {
-            match &self.mirror {
-                Some(_) if self.mirror()?.gradients_ahead() => {
-                    let mut copy = self.gradients[index].clone();
-                    self.mirror()?.current_gradient(index, copy.bytes_mut())?;
-                    Ok(Cow::Owned(copy))
-                }
-                _ => Ok(Cow::Borrowed(&self.gradients[index])),
-            }
+            _ => Ok(Cow::Borrowed(&self.gradients[index])),
         }
     }
 }

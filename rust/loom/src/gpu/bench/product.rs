@@ -1,12 +1,13 @@
 //! One product by itself, for measuring it.
 
 use super::cooperative::Cooperative;
+use crate::gpu::dispatch::Dispatch;
 use crate::gpu::frame::Frame;
 use crate::gpu::memory::new_table;
 use crate::gpu::steps::encode_step;
-use crate::gpu::{Bind, Gpu, GpuOperation, Kernel, Operand, Recorder, Timing};
-use crate::ops::StepValues;
-use crate::ops::{Direction, Product};
+use crate::gpu::{Gpu, Timing};
+use crate::ops::{Direction, Product, StepValues};
+use crate::shader::{Accelerator, Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::{Error, Result};
 
 /// `C = A B` of n x n matrices of f16 bits with f32 sums, `times` over; B is given as its
@@ -52,7 +53,7 @@ pub fn mixed_product(
     let kernel = Kernel::new("product.mixed", &tile.source());
     let binds = [Bind::Read(left), Bind::Read(right), Bind::Write(output.clone())];
     recorder.dispatch(&kernel, &binds, &[n as u32; 3], tile.groups(n, n))?;
-    timed(gpu, &recorder, output, times)
+    timed(gpu, recorder, output, times)
 }
 
 /// `C = A B` of n x n matrices in single precision, `times` over. Returns C and the device's
@@ -84,17 +85,18 @@ pub fn single_product(
     recorder.reads = vec![upload(left)?, upload(right)?];
     recorder.writes = vec![output.clone()];
     Product::new(Direction::Forward, 1, n, n).record(&mut recorder)?;
-    timed(gpu, &recorder, output, times)
+    timed(gpu, recorder, output, times)
 }
 
 /// Replays what is recorded `times` over in one frame, waits, and returns the result with the
 /// device's seconds for one.
 pub(super) fn timed(
     gpu: &Gpu,
-    recorder: &Recorder<'_>,
+    recorder: Recorder<'_>,
     output: Operand,
     times: usize,
 ) -> Result<(Vec<f32>, f64)> {
+    let dispatches = Dispatch::all(gpu, recorder.recorded, 0);
     let (table, group) = new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&StepValues::default(), 0));
     let before = gpu.timing();
@@ -105,7 +107,7 @@ pub(super) fn timed(
         let started = gpu.statistics().device_seconds;
         let mut frame = Frame::begin(gpu, &group);
         for _ in 0..times.max(1) {
-            recorder.dispatches.iter().for_each(|dispatch| frame.record(dispatch, 0));
+            dispatches.iter().for_each(|dispatch| frame.record(dispatch, 0));
         }
         frame.finish(1)?;
         // Waits for the frame, whose time is then known.

@@ -8,13 +8,10 @@
 
 mod choose;
 mod column_sums;
-mod cooperative;
 mod few_columns;
 mod few_rows;
 mod half;
 mod matrix;
-mod measure;
-mod measure_packed;
 mod plan;
 pub mod reduce;
 mod stream;
@@ -25,13 +22,10 @@ mod tiled;
 pub mod units;
 
 pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY, UNITS_LARGE, UNITS_SMALL};
-pub use cooperative::Cooperative;
 pub use few_columns::{FewColumns, MAX_COLUMNS};
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use half::Rounding;
 pub use matrix::{Finish, Matrix, Role, Storage};
-pub use measure::{mixed_product, single_product};
-pub use measure_packed::{How, Rotation};
 pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};
 pub use stream::{Stream, Weight};
 pub use tile::{Along, Edges, Loader, Tile};

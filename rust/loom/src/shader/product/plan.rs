@@ -147,14 +147,14 @@ impl Problem<'_> {
     }
 
     /// A cut that reads the weight as it lies, with this shape.
-    pub(super) fn stream_with(&self, shape: Stream, parts: usize, limits: &Limits) -> Option<Cut> {
+    pub(crate) fn stream_with(&self, shape: Stream, parts: usize, limits: &Limits) -> Option<Cut> {
         let weight = self.streamed()?;
         let fits = shape.threads as usize <= limits.threads && weight.takes(&shape, self.columns, self.depth);
         fits.then_some(Cut::Stream(shape, weight, parts))
     }
 
     /// The cut that reads the weight as it lies and suits the extents.
-    pub(super) fn stream_cut(&self, limits: &Limits) -> Option<Cut> {
+    pub(crate) fn stream_cut(&self, limits: &Limits) -> Option<Cut> {
         if self.depth == 0 {
             return None;
         }

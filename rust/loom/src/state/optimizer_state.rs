@@ -1,6 +1,7 @@
 //! What training leaves behind, so that it can go on where it stopped.
 
-use super::{LossScale, Optimizer};
+use super::LossScale;
+use crate::ops::update::Optimizer;
 use crate::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -308,7 +308,7 @@ mod tests {
         for (rows, right_transposed) in [(64, false), (64, true), (4096, false), (4096, true)] {
             let tile = Cooperative::suiting(rows, rows, right_transposed);
             assert!(tile.workgroup_bytes() <= 32768 && tile.threads() <= 256);
-            let kernel = crate::gpu::Kernel::new("mixed", &tile.source());
+            let kernel = crate::shader::Kernel::new("mixed", &tile.source());
             let module = naga::front::wgsl::parse_str(kernel.source())
                 .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
             let flags = naga::valid::ValidationFlags::all();

@@ -1,7 +1,9 @@
 //! What the layers of a mesh have held at its last ticks: rings of buffers that turn instead of being copied.
 
+use crate::shader::{Accelerator, Allocation};
 use crate::tensor::{Buffer, Precision, Shape};
-use crate::{Device, Result, extents};
+use crate::{Result, extents};
+use std::sync::Arc;
 
 /// One thing that is kept for several ticks, one `shape` a row.
 #[derive(Clone, Debug)]
@@ -25,30 +27,26 @@ pub(crate) struct Ring {
     turns: usize,
     /// On the processor: each member's slots.
     buffers: Vec<Vec<Buffer>>,
-    /// On the GPU that the network was on when this was made.
-    #[cfg(feature = "gpu")]
+    /// On the device that the network was on when this was made, where that has memory of its own.
     on_device: Option<OnDevice>,
 }
 
-/// A GPU with the slots there.
-#[cfg(feature = "gpu")]
+/// A device with the slots there.
 #[derive(Debug)]
 struct OnDevice {
-    gpu: std::sync::Arc<crate::gpu::Gpu>,
-    allocations: Vec<Vec<crate::gpu::Allocation>>,
+    device: Arc<dyn Accelerator>,
+    allocations: Vec<Vec<Allocation>>,
 }
 
 impl Ring {
-    /// Memory for `rows` rows on a device; every member's slots divide `turns`.
+    /// Memory for `rows` rows, on a device with memory of its own if one is given; every member's slots divide `turns`.
     pub(crate) fn new(
         members: Vec<Member>,
         rows: usize,
         turns: usize,
         precision: Precision,
-        device: &Device,
+        device: Option<&Arc<dyn Accelerator>>,
     ) -> Result<Self> {
-        #[cfg(not(feature = "gpu"))]
-        let Device::Cpu = device;
         let mut ring = Self {
             members: Vec::with_capacity(members.len()),
             rows,
@@ -56,11 +54,7 @@ impl Ring {
             clock: 0,
             turns,
             buffers: Vec::new(),
-            #[cfg(feature = "gpu")]
-            on_device: match device {
-                Device::Cpu => None,
-                Device::Gpu(gpu) => Some(OnDevice { gpu: gpu.clone(), allocations: Vec::new() }),
-            },
+            on_device: device.map(|device| OnDevice { device: device.clone(), allocations: Vec::new() }),
         };
         for member in members {
             ring.add(member)?;
@@ -75,9 +69,8 @@ impl Ring {
         debug_assert!(self.turns.is_multiple_of(slots));
         let bytes = extents::bytes("what a layer holds", self.rows, member.shape.len(), self.element)?;
         self.members.push(member);
-        #[cfg(feature = "gpu")]
         if let Some(memory) = &mut self.on_device {
-            let slot = |_| memory.gpu.storage("what a layer held at a tick", bytes as u64);
+            let slot = |_| memory.device.storage("what a layer held at a tick", bytes as u64);
             let held = (0..slots).map(slot).collect::<Result<_>>()?;
             memory.allocations.push(held);
             (0..slots).for_each(|age| self.clear(number, age));
@@ -98,13 +91,11 @@ impl Ring {
     }
 
     /// After how many ticks all members are back where they were.
-    #[cfg(feature = "gpu")]
     pub(crate) fn turns(&self) -> usize {
         self.turns
     }
 
     /// Which of its turns the ring is at.
-    #[cfg(feature = "gpu")]
     pub(crate) fn turn(&self) -> usize {
         (self.clock % self.turns as u64) as usize
     }
@@ -128,15 +119,13 @@ impl Ring {
     }
 
     /// A member's memory of this age, on a GPU.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn allocation(&self, member: usize, age: usize) -> Option<&crate::gpu::Allocation> {
+    pub(crate) fn allocation(&self, member: usize, age: usize) -> Option<&Allocation> {
         let slot = self.slot(member, age);
         self.on_device.as_ref().map(|memory| &memory.allocations[member][slot])
     }
 
     /// Makes a member's content of this age zero.
     pub(crate) fn clear(&mut self, member: usize, age: usize) {
-        #[cfg(feature = "gpu")]
         if self.on_device.is_some() {
             let zeros = vec![0u8; self.bytes(member)];
             self.upload(member, age, &zeros);
@@ -147,9 +136,8 @@ impl Ring {
 
     /// Replaces a member's content of this age.
     pub(crate) fn upload(&mut self, member: usize, age: usize, bytes: &[u8]) {
-        #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
-            memory.gpu.upload(&memory.allocations[member][self.slot(member, age)], 0, bytes);
+            memory.device.upload(&memory.allocations[member][self.slot(member, age)], 0, bytes);
             return;
         }
         let len = bytes.len();
@@ -162,10 +150,9 @@ impl Ring {
     /// [`Error::Device`](crate::Error::Device) where it is on a GPU that was lost.
     pub(crate) fn download(&self, member: usize, age: usize) -> Result<Buffer> {
         let mut content = Buffer::zeroed(self.bytes(member))?;
-        #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
             let allocation = &memory.allocations[member][self.slot(member, age)];
-            crate::gpu::read_back(&memory.gpu, allocation, content.bytes_mut())?;
+            memory.device.read_back(allocation, content.bytes_mut())?;
             return Ok(content);
         }
         content.bytes_mut().copy_from_slice(&self.buffer(member, age).bytes()[..self.bytes(member)]);

@@ -1,19 +1,15 @@
 //! How an operation becomes dispatches.
 
-use super::Gpu;
-use super::device::{Allocation, Capabilities};
-use super::kernel::{Kernel, Pipeline};
-use super::memory::Operand;
-use super::mirror::VersionOperands;
-use crate::ops::BiasGradient;
+use super::accelerator::{Accelerator, Capabilities};
+use super::operand::{Operand, VersionOperands};
+use super::template::Kernel;
 use crate::{Error, Result, extents};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Bytes of constants that a dispatch brings along: the step's number and the kernel's own.
-pub(super) const IMMEDIATE_BYTES: u32 = 128;
+pub const IMMEDIATE_BYTES: u32 = 128;
 /// The most operands of one kernel.
-pub(super) const MAX_BINDINGS: usize = 15;
+pub const MAX_BINDINGS: usize = 15;
 /// Constants of a kernel beside the step's number.
 const MAX_CONSTANTS: usize = IMMEDIATE_BYTES as usize / 4 - 1;
 
@@ -38,56 +34,17 @@ pub enum Bind {
     Write(Operand),
 }
 
-/// A kernel with its operands and extents, ready to be replayed.
+/// A kernel with its operands and extents.
 #[derive(Clone, Debug)]
-pub(super) struct Dispatch {
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) bindings: wgpu::BindGroup,
-    /// The first is the step's number, filled in when it is replayed.
-    pub(super) constants: Vec<u32>,
-    pub(super) groups: [u32; 2],
-    /// Which step of the frame it belongs to, counted from the one it is replayed with.
-    pub(super) ahead: u32,
-    /// The operands' memory, and whether it is written.
-    memory: Vec<(Allocation, bool)>,
-}
-
-/// Puts dispatches that do not wait for each other side by side.
-///
-/// Between two dispatches of which one needs the other's result the driver puts a barrier, and the
-/// device runs dry there. So each goes to the earliest level at which all it needs is done: what
-/// each computes, and from what, stays the same.
-pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
-    /// The first levels at which memory may be read, and written, again.
-    struct Free {
-        allocation: Allocation,
-        read: usize,
-        write: usize,
-    }
-    let mut memory: Vec<Free> = Vec::new();
-    let mut levels: Vec<(usize, Dispatch)> = Vec::new();
-    for dispatch in dispatches {
-        let mut level = 0;
-        let mut touched = Vec::with_capacity(dispatch.memory.len());
-        for (allocation, written) in &dispatch.memory {
-            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
-                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
-                memory.len() - 1
-            });
-            level = level.max(if *written { memory[place].write } else { memory[place].read });
-            touched.push((place, *written));
-        }
-        for (place, written) in touched {
-            let free = &mut memory[place];
-            free.write = free.write.max(level + 1);
-            if written {
-                free.read = free.read.max(level + 1);
-            }
-        }
-        levels.push((level, dispatch));
-    }
-    levels.sort_by_key(|(level, _)| *level);
-    levels.into_iter().map(|(_, dispatch)| dispatch).collect()
+pub struct Recorded {
+    /// What runs.
+    pub kernel: Kernel,
+    /// What it is bound to, in order.
+    pub operands: Vec<Bind>,
+    /// What follows the step's number in `var<immediate>`.
+    pub constants: Vec<u32>,
+    /// Workgroups in the two dimensions of its grid.
+    pub groups: [u32; 2],
 }
 
 /// Where a layer's weight gradient and its bias gradient go, for a kernel that makes both.
@@ -102,17 +59,23 @@ pub struct BothGradients {
     /// Where the bias's starts in it, in elements.
     pub bias: usize,
     /// What the bias's sums over.
-    pub sum: BiasGradient,
+    pub sum: BiasSums,
+}
+
+/// The extents of a bias gradient: of (outer, channels, inner) elements, all but the channels are summed over.
+#[derive(Clone, Copy, Debug)]
+pub struct BiasSums {
+    /// Repetitions of the channel axis for each row of the batch.
+    pub outer: usize,
+    /// Extent of the bias.
+    pub channels: usize,
+    /// Elements that share a channel.
+    pub inner: usize,
 }
 
 impl BothGradients {
     /// For these two, where they lie in one memory and can be bound at once.
-    pub(super) fn of(
-        weight: &Operand,
-        bias: &Operand,
-        sum: &BiasGradient,
-        max_binding: usize,
-    ) -> Option<Self> {
+    pub fn of(weight: &Operand, bias: &Operand, sum: BiasSums, max_binding: usize) -> Option<Self> {
         let elements = |operand: &Operand| operand.offset() as usize / 4;
         let (first, second) = (elements(weight), elements(bias));
         let start = first.min(second);
@@ -121,34 +84,45 @@ impl BothGradients {
             gradient: Operand::new(weight.allocation(), start, end - start),
             weight: first - start,
             bias: second - start,
-            sum: sum.clone(),
+            sum,
         })
     }
 }
 
 /// Collects the dispatches of one operation after another.
+///
+/// What is public beside methods is for engines, which set it before an operation is recorded.
 pub struct Recorder<'a> {
-    gpu: &'a Gpu,
+    device: &'a dyn Accelerator,
     rows: usize,
-    pub(super) accumulate: bool,
-    pub(super) path: u32,
-    pub(super) reads: Vec<Operand>,
-    pub(super) writes: Vec<Operand>,
-    pub(super) versions: Vec<VersionOperands>,
+    /// Whether results are added to what is there.
+    pub accumulate: bool,
+    /// A number for the layer.
+    pub path: u32,
+    /// The step's operands.
+    pub reads: Vec<Operand>,
+    /// The step's results.
+    pub writes: Vec<Operand>,
+    /// The packed versions that an `Encode` step refreshes.
+    pub versions: Vec<VersionOperands>,
     /// The bias gradient that the operation may make along with its weight gradient.
-    pub(super) both: Option<BothGradients>,
-    pub(super) control: Operand,
+    pub both: Option<BothGradients>,
+    /// What the verdict on the step has set.
+    pub control: Operand,
     /// Bytes of a buffer that one kernel is to see at most.
-    pub(super) max_binding: usize,
+    pub max_binding: usize,
     /// Bytes of workgroup memory that kernels may use.
-    pub(super) workgroup_storage: usize,
-    pub(super) dispatches: Vec<Dispatch>,
+    pub workgroup_storage: usize,
+    /// What was recorded so far.
+    pub recorded: Vec<Recorded>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(gpu: &'a Gpu, rows: usize, control: Operand) -> Self {
+    /// An empty list for batches of `rows` rows.
+    pub fn new(device: &'a dyn Accelerator, rows: usize, control: Operand) -> Self {
+        let capabilities = device.capabilities();
         Self {
-            gpu,
+            device,
             rows,
             accumulate: false,
             path: 0,
@@ -157,9 +131,9 @@ impl<'a> Recorder<'a> {
             versions: Vec::new(),
             both: None,
             control,
-            max_binding: gpu.capabilities().max_binding,
-            workgroup_storage: gpu.capabilities().workgroup_storage,
-            dispatches: Vec::new(),
+            max_binding: capabilities.max_binding,
+            workgroup_storage: capabilities.workgroup_storage,
+            recorded: Vec::new(),
         }
     }
 
@@ -181,7 +155,7 @@ impl<'a> Recorder<'a> {
     /// What the device can do.
     pub fn capabilities(&self) -> Capabilities {
         let (max_binding, workgroup_storage) = (self.max_binding, self.workgroup_storage);
-        Capabilities { max_binding, workgroup_storage, ..self.gpu.capabilities() }
+        Capabilities { max_binding, workgroup_storage, ..self.device.capabilities() }
     }
 
     /// How many operands the step reads.
@@ -207,7 +181,7 @@ impl<'a> Recorder<'a> {
         if longest == 0 {
             return Err(Error::Device(format!(
                 "{} lets kernels see no more than {} bytes at a time",
-                self.gpu.adapter(),
+                self.device.name(),
                 self.max_binding
             )));
         }
@@ -270,7 +244,7 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::Device`] where there is none left.
     pub fn scratch(&mut self, elements: usize) -> Result<Operand> {
-        Operand::allocate(self.gpu, "temporary results", elements)
+        Operand::allocate(self.device, "temporary results", elements)
     }
 
     /// Memory with this content, of this step alone: for kernels to look something up, or to leave
@@ -279,8 +253,8 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// [`Error::Device`] where there is none left.
     pub fn table(&mut self, words: &[u32]) -> Result<Operand> {
-        let operand = Operand::allocate(self.gpu, "a kernel's table", words.len())?;
-        self.gpu.upload(operand.allocation(), 0, bytemuck::cast_slice(words));
+        let operand = Operand::allocate(self.device, "a kernel's table", words.len())?;
+        self.device.upload(operand.allocation(), 0, bytemuck::cast_slice(words));
         Ok(operand)
     }
 
@@ -311,14 +285,10 @@ impl<'a> Recorder<'a> {
             return Err(Error::Device(format!(
                 "kernel {} would need {groups} workgroups, more than {} can start; use smaller batches",
                 kernel.label(),
-                self.gpu.adapter()
+                self.device.name()
             )));
         }
-        let pattern = operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
-        let pipeline = self.gpu.pipelines.of(&self.gpu.device, kernel, pattern);
-        let mut memory = Vec::with_capacity(operands.len());
-        let mut entries = Vec::with_capacity(operands.len());
-        for (number, bind) in operands.iter().enumerate() {
+        for bind in operands {
             let (Bind::Read(operand) | Bind::Write(operand)) = bind;
             if operand.bytes() > capabilities.max_binding as u64 {
                 return Err(Error::Device(format!(
@@ -326,7 +296,7 @@ impl<'a> Recorder<'a> {
                      batches",
                     kernel.label(),
                     operand.bytes() as f64 / 1048576.0,
-                    self.gpu.adapter(),
+                    self.device.name(),
                     capabilities.max_binding as f64 / 1048576.0,
                 )));
             }
@@ -340,17 +310,13 @@ impl<'a> Recorder<'a> {
                     extents::MOST_REACH
                 )));
             }
-            memory.push((operand.allocation().clone(), matches!(bind, Bind::Write(_))));
-            entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: operand.binding() });
         }
-        let bindings = self.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some(kernel.label()),
-            layout: &pipeline.layout.bindings,
-            entries: &entries,
+        self.recorded.push(Recorded {
+            kernel: kernel.clone(),
+            operands: operands.to_vec(),
+            constants: constants.to_vec(),
+            groups: [width as u32, height as u32],
         });
-        let constants = std::iter::once(0).chain(constants.iter().copied()).collect();
-        let groups = [width as u32, height as u32];
-        self.dispatches.push(Dispatch { pipeline, bindings, constants, groups, ahead: 0, memory });
         Ok(())
     }
 }

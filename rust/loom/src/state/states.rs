@@ -1,12 +1,12 @@
 //! What layers keep beside their parameters, and what they carry from call to call.
 
-use super::check_finite;
-use crate::layers::{CarriedSpec, StateSpec};
 use crate::program::LayerPath;
+use crate::shader::{Accelerator, Allocation};
 use crate::simd::Real;
-use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
-use crate::{Device, Error, Result, extents};
-#[cfg(feature = "gpu")]
+use crate::state::{CarriedSpec, StateSpec};
+use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, check_finite};
+use crate::{Error, Result, extents};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One thing that a layer keeps: saved with the network, moved by no optimizer.
@@ -93,59 +93,51 @@ pub(crate) struct CarriedPlace {
 #[derive(Debug)]
 pub struct Carried {
     /// Tells this memory from any other: what was recorded over one is not for another.
-    #[cfg(feature = "gpu")]
     id: u64,
     precision: Precision,
     rows: usize,
     places: Vec<CarriedPlace>,
     /// On the processor.
     pub(crate) buffers: Vec<Buffer>,
-    /// On the GPU that the network was on when this was made.
-    #[cfg(feature = "gpu")]
+    /// On the device that the network was on when this was made, where that has memory of its own.
     pub(crate) on_device: Option<DeviceMemory>,
 }
 
-/// A GPU with what is carried there.
-#[cfg(feature = "gpu")]
+/// A device with what is carried there.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
-    gpu: std::sync::Arc<crate::gpu::Gpu>,
-    pub(crate) allocations: Vec<crate::gpu::Allocation>,
+    device: Arc<dyn Accelerator>,
+    pub(crate) allocations: Vec<Allocation>,
 }
 
-#[cfg(feature = "gpu")]
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Carried {
-    /// Memory for `rows` rows on a device, as it starts.
+    /// Memory for `rows` rows, on a device with memory of its own if one is given, as it starts.
     pub(crate) fn new(
         places: Vec<CarriedPlace>,
         rows: usize,
         precision: Precision,
-        device: &Device,
+        device: Option<&Arc<dyn Accelerator>>,
     ) -> Result<Self> {
         for CarriedSpec { name, shape, .. } in places.iter().map(|place| &place.spec) {
             extents::check(format_args!("\"{name}\", carried from call to call,"), shape)?;
             extents::elements(format_args!("\"{name}\", carried from call to call"), rows, shape.len())?;
         }
         let mut carried = Self {
-            #[cfg(feature = "gpu")]
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             precision,
             rows,
             places,
             buffers: Vec::new(),
-            #[cfg(feature = "gpu")]
             on_device: None,
         };
-        #[cfg(feature = "gpu")]
-        if let Device::Gpu(gpu) = device {
+        if let Some(device) = device {
             let bytes = |place: &CarriedPlace| (place.spec.shape.len() * rows * precision.size()) as u64;
-            let allocate = |place| gpu.storage("state carried from call to call", bytes(place));
+            let allocate = |place| device.storage("state carried from call to call", bytes(place));
             let allocations = carried.places.iter().map(allocate).collect::<Result<_>>()?;
-            carried.on_device = Some(DeviceMemory { gpu: gpu.clone(), allocations });
+            carried.on_device = Some(DeviceMemory { device: device.clone(), allocations });
         }
-        let _ = device;
         carried.reset()?;
         Ok(carried)
     }
@@ -156,7 +148,6 @@ impl Carried {
     }
 
     /// A number that no other memory has.
-    #[cfg(feature = "gpu")]
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -189,11 +180,10 @@ impl Carried {
     /// # Errors
     /// [`Error::Device`] where it is on a GPU that was lost.
     pub(crate) fn contents(&self) -> Result<Vec<Buffer>> {
-        #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
             let read = |(place, allocation): (&CarriedPlace, _)| {
                 let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size())?;
-                crate::gpu::read_back(&memory.gpu, allocation, content.bytes_mut())?;
+                memory.device.read_back(allocation, content.bytes_mut())?;
                 Ok(content)
             };
             return self.places.iter().zip(&memory.allocations).map(read).collect();
@@ -203,10 +193,9 @@ impl Carried {
 
     /// Puts such a copy back.
     pub(crate) fn restore(&mut self, contents: Vec<Buffer>) {
-        #[cfg(feature = "gpu")]
         if let Some(memory) = &self.on_device {
             for (allocation, content) in memory.allocations.iter().zip(&contents) {
-                memory.gpu.upload(allocation, 0, content.bytes());
+                memory.device.upload(allocation, 0, content.bytes());
             }
             return;
         }
@@ -217,7 +206,7 @@ impl Carried {
     ///
     /// # Errors
     /// [`Error::Device`] where a GPU was lost or has no room.
-    pub(crate) fn moved_to(&self, device: &Device) -> Result<Self> {
+    pub(crate) fn moved_to(&self, device: Option<&Arc<dyn Accelerator>>) -> Result<Self> {
         let mut moved = Self::new(self.places.clone(), self.rows, self.precision, device)?;
         moved.restore(self.contents()?);
         Ok(moved)

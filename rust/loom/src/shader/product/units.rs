@@ -190,11 +190,11 @@ impl Tiled<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::product::{Edges, Hooks, UNITS_LARGE, UNITS_SMALL};
+    use crate::shader::product::{Edges, Hooks, UNITS_LARGE, UNITS_SMALL};
 
     #[track_caller]
     fn validate(text: &str) {
-        let kernel = crate::gpu::Kernel::new("units", text);
+        let kernel = crate::shader::Kernel::new("units", text);
         let module = naga::front::wgsl::parse_str(kernel.source())
             .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
         let flags = naga::valid::ValidationFlags::all();
@@ -241,7 +241,7 @@ fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
                                     batches: parts.map(|_| "3u"),
                                     ..Hooks::default()
                                 },
-                                rounding: crate::gpu::product::Rounding::Bits,
+                                rounding: crate::shader::product::Rounding::Bits,
                                 units: true,
                                 declarations: &declarations,
                             }

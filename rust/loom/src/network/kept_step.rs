@@ -1,4 +1,4 @@
-//! What the layers of a [`TweenState`](super::TweenState) made in its newest step, in a file.
+//! What the layers of a [`TweenState`](crate::train::tween::TweenState) made in its newest step, in a file.
 
 use crate::tensor::Tensor;
 
