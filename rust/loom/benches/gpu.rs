@@ -208,8 +208,10 @@ fn run() -> Result<()> {
         Err(_) => "gpu".to_string(),
     };
     let gpu = match Device::open(&device, Precision::Float32) {
-        Ok(Device::Gpu(gpu)) => gpu,
-        Ok(Device::Cpu) => return Ok(()),
+        Ok(device) => match Gpu::of(device.engine()) {
+            Some(gpu) => gpu,
+            None => return Ok(()),
+        },
         Err(error) => {
             println!("nothing to measure: {error}");
             return Ok(());

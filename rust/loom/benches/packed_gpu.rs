@@ -204,8 +204,10 @@ fn run() -> Result<()> {
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
     let device = std::env::var("LOOM_GPU").map_or("gpu".to_string(), |number| format!("gpu:{number}"));
     let gpu = match Device::open(&device, Precision::Float32) {
-        Ok(Device::Gpu(gpu)) => gpu,
-        Ok(Device::Cpu) => return Ok(()),
+        Ok(device) => match Gpu::of(device.engine()) {
+            Some(gpu) => gpu,
+            None => return Ok(()),
+        },
         Err(error) => {
             println!("nothing to measure: {error}");
             return Ok(());

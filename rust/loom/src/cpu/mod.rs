@@ -1,6 +1,37 @@
-//! Runs programs on the CPU: the step loop.
+//! Runs programs on the processor: the step loop.
 
 mod execute;
 
-pub(crate) use execute::resolve;
-pub use execute::{Access, Part, PartOwner, execute};
+pub use execute::execute;
+
+use crate::Result;
+use crate::ops::StepValues;
+use crate::program::{Access, Engine, Phase, Run};
+use crate::simd::Cpu;
+use crate::tensor::Precision;
+use std::ops::RangeInclusive;
+
+/// The processor as an engine: values are in the run itself, and nothing is ever newer elsewhere.
+#[derive(Debug)]
+pub struct Processor;
+
+impl Engine for Processor {
+    fn name(&self) -> String {
+        "cpu".into()
+    }
+
+    fn execute(
+        &self,
+        run: &mut Run,
+        access: Access<'_>,
+        phases: RangeInclusive<Phase>,
+        values: &StepValues,
+    ) -> Result<()> {
+        match run.program().precision() {
+            Precision::Float32 | Precision::Mixed => {
+                execute::<f32>(Cpu::global()?, run, access, phases, values)
+            }
+            Precision::Float64 => execute::<f64>(Cpu::global()?, run, access, phases, values),
+        }
+    }
+}

@@ -7,9 +7,8 @@ use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::steps::encode_step;
 use super::timer::Timer;
-use crate::cpu::Access;
 use crate::ops::StepValues;
-use crate::program::{Phase, Program};
+use crate::program::{Access, FrameTick, Phase, Program};
 use crate::shader::{Accelerator, Operand};
 use crate::state::Registry;
 use crate::{Error, Result};
@@ -238,15 +237,6 @@ pub(super) fn note_writes(
     let outcome = of_gpu(&mut *inner).map(|mirror| mirror.note_writes(program, registry, phases));
     registry.mirror = Some(inner.into());
     outcome
-}
-
-/// One tick of a frame of ticks.
-#[derive(Clone, Debug)]
-pub(crate) struct FrameTick {
-    /// Where the registry's ring stands.
-    pub clock: u64,
-    /// Its values.
-    pub values: StepValues,
 }
 
 /// Runs a program once for each of these ticks in one frame, without waiting for them to end: each

@@ -8,7 +8,7 @@ use super::mirror::Mirror;
 use super::pipeline::Pipeline;
 use super::steps::STEP_BYTES;
 use crate::ops::{Direction, Op};
-use crate::program::{Kind, Phase, Place, Program, Step, Value, Write};
+use crate::program::{Kind, Phase, Place, Program, RunMemory, Step, Value, Write};
 use crate::shader::{Accelerator, Allocation, BothGradients, Operand, Recorder};
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
@@ -221,14 +221,10 @@ impl Memory {
         self.lists.push((key, list.clone()));
         Ok(list)
     }
+}
 
-    /// Reads values back, each into its bytes.
-    pub(crate) fn download(
-        &self,
-        program: &Program,
-        rows: usize,
-        values: &mut [(Value, &mut [u8])],
-    ) -> Result<()> {
+impl RunMemory for Memory {
+    fn download(&self, program: &Program, rows: usize, values: &mut [(Value, &mut [u8])]) -> Result<()> {
         let mut parts = Vec::with_capacity(values.len());
         for (value, bytes) in values.iter_mut() {
             parts.push((self.value(program, *value, rows)?, &mut **bytes));
@@ -236,8 +232,7 @@ impl Memory {
         Frame::download(&self.gpu, &mut parts)
     }
 
-    /// Copies a value's elements to the device.
-    pub(crate) fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
+    fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
         let operand = self.value(program, value, rows)?;
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
         self.gpu.upload(operand.allocation(), operand.offset(), bytes);

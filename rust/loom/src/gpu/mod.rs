@@ -3,6 +3,7 @@
 //! ```text
 //! adapter     which GPUs there are
 //! device      one opened GPU: queue, memory, errors
+//! engine      a GPU as what runs programs
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
 //! mirror      the registry's masters, versions, gradients and moments on the device
@@ -17,6 +18,7 @@ mod adapter;
 pub mod bench;
 mod device;
 mod dispatch;
+mod engine;
 mod frame;
 mod memory;
 mod mirror;
@@ -31,13 +33,10 @@ mod training;
 
 pub use adapter::{Adapter, AdapterList, adapters, release};
 pub use device::Gpu;
+pub use engine::{GpuEngine, Gpus};
 pub use frame::FrameStatistics;
 pub use timer::{KernelTime, Timing};
 
 #[cfg(test)]
 pub(crate) use adapter::open_another;
 pub(crate) use adapter::{first_hardware, open};
-pub(crate) use frame::{FrameTick, execute, execute_ticks};
-pub(crate) use memory::Memory;
-pub(crate) use mirror::Mirror;
-pub(crate) use training::{FrameStep, Outcome, Outcomes, Resident, train_frame};

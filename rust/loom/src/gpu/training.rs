@@ -7,9 +7,8 @@ use super::frame::{Frame, control_before, note_writes};
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
 use super::steps::{STEP_BYTES, encode_step};
-use crate::ops::StepValues;
 use crate::ops::measure::{Header, MeasureMemory};
-use crate::program::{Phase, Place, Program};
+use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program};
 use crate::shader::{Accelerator, Bind, Operand, Recorder, Template};
 use crate::state::{LossScale, Registry};
 use crate::tensor::Precision;
@@ -50,11 +49,6 @@ impl Resident {
         Ok(Some(Self { arrays: resident, rows, order }))
     }
 
-    /// Rows of the examples.
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// What copies a batch into the ports of a run, for the step that comes so many after the one it
     /// is replayed with.
     fn gather(
@@ -84,50 +78,14 @@ impl Resident {
     }
 }
 
-/// One step of a frame.
-#[derive(Clone, Debug)]
-pub(crate) struct FrameStep {
-    /// Its values.
-    pub values: StepValues,
-    /// Rows of its batch.
-    pub rows: usize,
-    /// Where they start in the frame's order.
-    pub first_row: usize,
-}
-
-/// What a step has come to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    /// Its losses, summed.
-    pub loss: f32,
-    /// The gradient norm, where the program has one.
-    pub norm: f32,
-    /// Whether it was not finite, or came after one that halted the frame.
-    pub left_out: bool,
-    /// Whether it was left out for the sake of the loss scale, which was halved; no error.
-    pub overflowed: bool,
-    /// What a look ahead at its updates has found, where it was left out for that: of a result of
-    /// [`Foresight`](crate::ops::Foresight).
-    pub refused: Option<u32>,
-    /// Whether it exploded, and so was left out.
-    pub exploded: bool,
-    /// Whether the update before it was taken back for that.
-    pub taken_back: bool,
-    /// The loss scale after it.
-    pub scale: f32,
+impl crate::program::Resident for Resident {
+    fn rows(&self) -> usize {
+        self.rows
+    }
 }
 
 /// Words of one step's outcome.
 const OUTCOME_WORDS: usize = 4;
-
-/// What a frame's steps have come to.
-pub(crate) struct Outcomes {
-    pub(crate) steps: Vec<Outcome>,
-    /// The outputs that were kept, one stretch a step.
-    pub(crate) outputs: Vec<f32>,
-    /// Header and figures of the measures, one stretch a step, where steps are judged by them.
-    pub(crate) measures: Vec<f32>,
-}
 
 /// Runs training steps one after another in one frame and waits for their outcomes.
 ///

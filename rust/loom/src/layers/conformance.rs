@@ -3,13 +3,13 @@
 //! sizes, configs, and files.
 
 use super::{Dense, Layer, Reshape, Sample, samples};
-use crate::cpu::{Access, execute};
+use crate::cpu::execute;
 use crate::io::SaveOptions;
 use crate::network::{Combine, Link, Mode, ProgramKey};
 use crate::ops::StepValues;
 use crate::ops::pointwise::Activation;
 use crate::ops::update::Optimizer;
-use crate::program::{Phase, Run};
+use crate::program::{Access, Phase, Run};
 use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape, TensorView};
 use crate::train::{
@@ -207,7 +207,7 @@ fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()
 fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Result<Vec<Vec<u32>>> {
     let mode = Mode { training: true, ..Mode::default() };
     let key = ProgramKey { mode, capacity: rows, backward: true };
-    let mut run = Run::new(Arc::new(network.compile(&key)?))?;
+    let mut run = Run::new(crate::Device::cpu().engine().clone(), Arc::new(network.compile(&key)?))?;
     run.rows = rows;
     network.reset_states();
     network.prepare_carried(rows)?;

@@ -2,13 +2,11 @@
 
 use super::predict::{ProgramKey, check_rows};
 use super::{Mode, Network};
-use crate::cpu::Access;
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
-use crate::program::{Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
+use crate::program::{Access, Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
 use crate::simd::Real;
-use crate::tensor::check_finite;
-use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
 use crate::train::{Updates, count_update, lower_clip, lower_foresight, lower_scale, lower_update};
 use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;

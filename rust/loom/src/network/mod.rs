@@ -192,7 +192,7 @@ impl Network {
             notes: Notes::default(),
             came_without_state: false,
             rewrites: Rewrites::default(),
-            device: Device::Cpu,
+            device: Device::cpu(),
             revision: 0,
         })
     }
@@ -211,7 +211,14 @@ impl Network {
     /// # Errors
     /// [`Error::Device`] for a GPU that is not there, or that cannot run this network's precision.
     pub fn to(&mut self, device: &str) -> Result<()> {
-        let device = Device::open(device, self.precision)?;
+        self.to_device(Device::open(device, self.precision)?)
+    }
+
+    /// [`to`](Self::to) for a device that is open, which may be of an engine of one's own.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the network's own device has failed, or the other one does.
+    pub fn to_device(&mut self, device: Device) -> Result<()> {
         if device.is_same(&self.device) {
             return Ok(());
         }

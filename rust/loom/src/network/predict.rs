@@ -1,9 +1,8 @@
 //! Compiled programs, leased runs, and inference.
 
 use super::{Mode, Network};
-use crate::cpu::Access;
 use crate::ops::StepValues;
-use crate::program::{Builder, Phase, Program, Run, Value};
+use crate::program::{Access, Builder, Phase, Program, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Device, Error, Result, extents};

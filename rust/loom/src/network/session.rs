@@ -2,9 +2,8 @@
 
 use super::predict::{ProgramKey, check_rows};
 use super::{Mode, Network, SessionExtent};
-use crate::cpu::Access;
 use crate::ops::StepValues;
-use crate::program::{Phase, Run};
+use crate::program::{Access, Phase, Run};
 use crate::simd::Real;
 use crate::state::Carried;
 use crate::tensor::{Precision, Shape, Tensor, TensorView};

@@ -5,8 +5,11 @@
 //! run (masters, gradients, optimizer moments, running statistics) stands in the
 //! network's registry; a step names it by [`Place`].
 
+mod access;
 mod builder;
 mod dump;
+mod engine;
+mod frames;
 mod memory;
 mod plan;
 mod rewrite;
@@ -15,7 +18,12 @@ mod rewrite_tests;
 mod run;
 
 pub use crate::state::{LayerPath, ParameterRef, Place, Value};
+pub(crate) use access::resolve;
+pub use access::{Access, Part, PartOwner};
 pub use builder::{Builder, CellValues};
+pub(crate) use engine::is_same;
+pub use engine::{Engine, Provider, RunMemory};
+pub use frames::{FrameStep, FrameTick, Frames, Outcome, Outcomes, Resident};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 pub use run::Run;
 

@@ -1,6 +1,6 @@
 //! What layers keep beside their parameters, and what they carry from call to call.
 
-use crate::program::LayerPath;
+use super::place::LayerPath;
 use crate::shader::{Accelerator, Allocation};
 use crate::simd::Real;
 use crate::state::{CarriedSpec, StateSpec};

@@ -1,10 +1,9 @@
 //! Finds the first layer that a non-finite loss or gradient comes from.
 
 use crate::Error;
-use crate::cpu::Access;
 use crate::network::{Mode, Network, describe_path};
 use crate::ops::StepValues;
-use crate::program::{Builder, Phase, Rewrites, Run, Value};
+use crate::program::{Access, Builder, Phase, Rewrites, Run, Value};
 use crate::simd::Real;
 use std::sync::Arc;
 

@@ -6,20 +6,16 @@
 //! everything first, and a look at all of it afterwards.
 
 use super::OnNonFinite;
-use crate::cpu::{Access, resolve};
 use crate::network::{Network, describe_path};
-use crate::ops::StepValues;
 use crate::ops::measure::Action;
 use crate::ops::update::{Reach, largest};
-#[cfg(feature = "gpu")]
-use crate::ops::{Foresight, foresee::Wrong};
-use crate::ops::{Op, Update};
-use crate::program::{LayerPath, Phase, Place, Program, Run, Step, Value};
+use crate::ops::{Foresight, Op, StepValues, Update, foresee::Wrong};
+use crate::program::{Access, LayerPath, Phase, Place, Program, Run, Step, Value, resolve};
 use crate::simd::{Cpu, Real};
 use crate::state::{KnownReach, Registry, StateCopies, StatesBefore};
 use crate::tensor::{Buffer, Precision};
 use crate::weights::WeightStore;
-use crate::{Device, Error, Result};
+use crate::{Error, Result};
 use std::sync::Arc;
 
 /// What a step would have made infinite or NaN.
@@ -231,7 +227,6 @@ impl Network {
         if !program.commits_states() {
             return Ok(None);
         }
-        #[cfg(feature = "gpu")]
         if run.is_remote() {
             return self.take_on_device(run, values);
         }
@@ -252,7 +247,6 @@ impl Network {
     /// Makes the updates of a step and all that follows them, or, where anything would become infinite or
     /// NaN, nothing: everything is then as before, and what it was is told.
     pub(crate) fn land(&mut self, run: &mut Run, values: &StepValues) -> Result<Option<Fault>> {
-        #[cfg(feature = "gpu")]
         if run.is_remote() {
             return self.land_on_device(run, values);
         }
@@ -290,7 +284,7 @@ impl Network {
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<Option<Fault>> {
         let stores = || updated(program).map(|(_, _, store)| store);
-        let device = !matches!(self.device, Device::Cpu);
+        let device = !self.device.is_host();
         self.synchronize()?;
         let before = Before::of(&mut self.registry, stores())?;
         let outcome = work(self).and_then(|()| self.synchronize());
@@ -472,7 +466,6 @@ impl super::Trainer {
     }
 }
 
-#[cfg(feature = "gpu")]
 impl Network {
     /// [`take_on_states`](Self::take_on_states) on a GPU: what they have become is read back.
     fn take_on_device(&mut self, run: &mut Run, values: &StepValues) -> Result<Option<Fault>> {

@@ -1,6 +1,5 @@
 //! Whether losses are scaled, and by what.
 
-use crate::Device;
 use crate::network::Network;
 use crate::state::LossScale;
 use crate::tensor::Precision;
@@ -8,7 +7,7 @@ use crate::tensor::Precision;
 impl Network {
     /// Whether gradients are computed of a scaled loss: in a mixed network on a GPU.
     pub(crate) fn scales_loss(&self) -> bool {
-        self.precision == Precision::Mixed && !matches!(self.device, Device::Cpu)
+        self.precision == Precision::Mixed && !self.device.is_host()
     }
 
     /// What the loss is scaled by now, where it is: in a mixed network on a GPU.
@@ -23,13 +22,12 @@ mod tests {
     use crate::Result;
 
     /// The device doubles the scale in the middle of a frame, as the host says.
-    #[cfg(feature = "gpu")]
     #[test]
     fn it_doubles_on_a_gpu_after_many_good_steps() -> Result<()> {
         use crate::layers::Dense;
         use crate::tensor_view;
         use crate::train::{Examples, LossConfig, TrainingConfig, train_with};
-        if crate::gpu::testing::gpu().is_none() {
+        if crate::Device::open("gpu", Precision::Float32).is_err() {
             return Ok(());
         }
         let input: Vec<f32> = (0..32).map(|i| (i as f32 * 0.37).sin() * 0.1).collect();

@@ -4,8 +4,7 @@ use super::Mirror;
 use crate::dtype::Packing;
 use crate::program::{ParameterRef, Place};
 use crate::shader::{Accelerator, Allocation, Operand, VersionOperands};
-use crate::state::Mirror as _;
-use crate::state::Registry;
+use crate::state::{Mirror as _, Registry};
 use crate::weights::WeightStore;
 use crate::{Error, Result};
 

@@ -5,6 +5,7 @@ mod gpu;
 
 use super::measure::{ExplosionRule, MeasureMemory};
 use super::{RunningAverage, Update};
+use crate::weights::WeightStore;
 use std::fmt;
 
 /// What is looked ahead at.
@@ -28,6 +29,17 @@ pub struct HeldParameter {
     pub end: usize,
     /// The largest magnitude that the type it is packed as holds.
     pub most: f32,
+}
+
+/// Where each parameter stands in the flat master, and the largest magnitude that its version holds.
+pub(crate) fn held(store: &WeightStore) -> Vec<HeldParameter> {
+    let parameters = store.parameters().iter().enumerate();
+    let held = parameters.map(|(index, info)| HeldParameter {
+        first: info.offset,
+        end: info.offset + info.len(),
+        most: store.most_held(index),
+    });
+    held.collect()
 }
 
 /// Writes one number: 0 where all that is about to be written is finite, and what is wrong otherwise, as

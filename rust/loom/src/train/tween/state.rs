@@ -1,13 +1,12 @@
 //! One step of learning by targets, call by call.
 
 use super::{TargetMode, Turn};
-use crate::cpu::Access;
 use crate::io::SaveOptions;
 use crate::layers::Feedback;
 use crate::network::{KeptStep, Mode, Network};
 use crate::ops::StepValues;
 use crate::ops::measure::{Action, Header};
-use crate::program::{Builder, Phase, Ports, TargetValue, Value};
+use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::backprop::{Plan, step_values};

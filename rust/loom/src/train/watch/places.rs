@@ -6,10 +6,9 @@ use crate::ops::Update;
 use crate::ops::measure::{Action, ExplosionRule, Header, MeasureMemory};
 use crate::ops::update::Optimizer;
 use crate::program::{Builder, Value};
-use crate::state::WatchPlaces;
-use crate::state::{State, StateSpec};
+use crate::state::{State, StateSpec, WatchPlaces};
 use crate::tensor::Shape;
-use crate::{Device, Error, Result};
+use crate::{Error, Result};
 
 impl WatchPlaces {
     /// The memory of the measures, in a program.
@@ -117,15 +116,11 @@ impl Network {
 
     /// Makes versions follow masters that went back to their copies.
     pub(crate) fn synchronize_after_rollback(&mut self) -> Result<()> {
-        match self.device {
-            Device::Cpu => self.refresh_versions(),
-            // A program that reads a version finds it older than the master.
-            #[cfg(feature = "gpu")]
-            Device::Gpu(_) => {
-                self.synchronize()?;
-                self.refresh_versions()
-            }
+        // A program that reads a version finds it older than the master.
+        if !self.device.is_host() {
+            self.synchronize()?;
         }
+        self.refresh_versions()
     }
 
     /// The newest header and figures of a watched training, brought back from the device if need be.
