@@ -5,7 +5,7 @@
 use super::{Dense, Layer, Reshape, Sample, samples};
 use crate::cpu::execute;
 use crate::io::SaveOptions;
-use crate::network::{Combine, Link, Mode, ProgramKey};
+use crate::network::{Combine, Link, Mode, ProgramKey, Watch};
 use crate::ops::StepValues;
 use crate::ops::pointwise::Activation;
 use crate::ops::update::Optimizer;
@@ -13,8 +13,7 @@ use crate::program::{Access, Phase, Run};
 use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape, TensorView};
 use crate::train::{
-    Callback, DepthScale, Examples, StepReport, TargetMode, TrainingConfig, TweenConfig, Watch, train,
-    train_with,
+    Callback, DepthScale, Examples, StepReport, TargetMode, TrainingConfig, TweenConfig, train, train_with,
 };
 use crate::{Network, Result, tensor_view};
 use std::ops::ControlFlow;

@@ -39,12 +39,11 @@ pub use config::{Sample, SteppingConfig, SteppingResult};
 pub use gradients::Given;
 pub use train::{Stepper, train_stepping};
 
-use crate::network::{Coordinates, Network, check_rows};
+use crate::network::{Coordinates, Network, Watch, check_rows};
 use crate::program::Program;
 use crate::simd::{Cpu, Real};
 use crate::state::{Member, Ring, WatchPlaces};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, check_finite};
-use crate::train::Watch;
 use crate::{Device, Error, Result, extents};
 use lower::{HELD_INPUT, INPUT, output_of};
 use run::Compiled;

@@ -1,7 +1,7 @@
 //! What watched steps have shown, step after step.
 
+use super::watch::Watch;
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
-use crate::train::Watch;
 
 /// One layer's figures in one step.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,11 +7,11 @@ mod build;
 mod calibrate;
 mod config;
 mod feedback;
+mod history;
 mod inspect;
 mod kept_step;
 mod links;
 mod lower;
-mod manual;
 mod measures;
 mod numerics;
 #[cfg(test)]
@@ -19,27 +19,27 @@ mod numerics_tests;
 mod predict;
 mod session;
 mod summary;
+mod watch;
 
 pub use crate::state::{Carried, Registry};
 pub use calibrate::InputRange;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub(crate) use feedback::{FeedbackKind, FeedbackMap};
+pub(crate) use history::History;
 pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
 pub(crate) use kept_step::KeptStep;
 pub use links::{Combine, Link};
 pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
-pub(crate) use manual::History;
-pub use manual::{GradientStatistics, ManualStep};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
-#[cfg(test)]
 pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
 pub(crate) use predict::check_rows;
 pub use session::Session;
 pub use summary::{LinkRow, SummaryRow};
+pub use watch::Watch;
 
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};

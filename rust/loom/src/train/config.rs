@@ -1,6 +1,7 @@
 //! How a network is trained, as plain data.
 
-use super::{LossConfig, Metric, Schedule, TweenConfig, Watch};
+use super::{LossConfig, Metric, Schedule, TweenConfig};
+use crate::network::Watch;
 use crate::ops::LossFunction;
 use crate::ops::update::Optimizer;
 use crate::{Error, Result};

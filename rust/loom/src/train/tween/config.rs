@@ -1,7 +1,8 @@
 //! How a network learns by targets, as plain data.
 
+use crate::network::Watch;
 use crate::ops::update::Optimizer;
-use crate::train::{DepthScale, TrainingConfig, Watch};
+use crate::train::{DepthScale, TrainingConfig};
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 

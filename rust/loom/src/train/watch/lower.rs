@@ -1,7 +1,6 @@
 //! Lowers the measures of every layer, the judgement on the step, and what updates need to follow it.
 
-use super::Watch;
-use crate::network::{Lowered, Network};
+use crate::network::{Lowered, Network, Watch};
 use crate::ops::combination::Term;
 use crate::ops::measure::{Entry, ExplosionRule, MeasureMemory, Measured};
 use crate::ops::update::Watched;

@@ -1,13 +1,13 @@
 //! The manual loop: forward with history, backward, clip, apply.
 
-use super::predict::{ProgramKey, check_rows};
-use super::{Mode, Network};
+use super::backprop::count_update;
+use super::clip::{Updates, lower_clip, lower_foresight, lower_scale, lower_update};
+use crate::network::{History, Mode, Network, ProgramKey, check_rows};
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
-use crate::program::{Access, Builder, Kind, LayerPath, Phase, Rewrites, Run, Value};
+use crate::program::{Access, Builder, Kind, LayerPath, Phase, Rewrites, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
-use crate::train::{Updates, count_update, lower_clip, lower_foresight, lower_scale, lower_update};
 use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -41,20 +41,6 @@ pub struct GradientStatistics {
     pub vanishing: bool,
     /// The norm is above 1e3 or not finite.
     pub exploding: bool,
-}
-
-/// The newest pass of [`forward`](Network::forward) or [`forward_inference`](Network::forward_inference): kept
-/// for `backward`, and to be looked at.
-#[derive(Debug)]
-pub(crate) struct History {
-    key: ProgramKey,
-    pub(super) run: Run,
-    /// What it brought along: on the way back draws are made once more.
-    values: StepValues,
-    /// Its number among all passes through the network.
-    pub(super) pass: u64,
-    /// Whether what layers keep, such as running statistics, may have moved since.
-    pub(super) states_moved: bool,
 }
 
 /// Below this norm a layer's gradient counts as vanishing.
