@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 /// The GPU of this name, opened if it is not yet.
 fn open(py: Python<'_>, device: &str) -> PyResult<Arc<Gpu>> {
-    detached(py, || match Device::open(device, Precision::Float32)? {
-        Device::Gpu(gpu) => Ok(gpu),
-        Device::Cpu => Err(loom::Error::Device(format!("\"{device}\" is no GPU"))),
+    detached(py, || {
+        let opened = Device::open(device, Precision::Float32)?;
+        let gpu = Gpu::of(opened.engine());
+        gpu.ok_or_else(|| loom::Error::Device(format!("\"{device}\" is no GPU")))
     })
 }
 

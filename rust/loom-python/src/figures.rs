@@ -1,7 +1,8 @@
 //! What the engine finds, as Python has it: statistics as dictionaries, packed parameters as arrays.
 
 use loom::dtype::Granularity;
-use loom::network::{GradientStatistics, LayerStatistics, PackedParameter};
+use loom::network::{LayerStatistics, PackedParameter};
+use loom::train::GradientStatistics;
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

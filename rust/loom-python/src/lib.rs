@@ -59,7 +59,7 @@ mod _native {
     /// The instruction set that kernels use, and how many threads.
     #[pyfunction]
     fn machine() -> PyResult<(&'static str, usize)> {
-        let cpu = loom::cpu::Cpu::global().map_err(super::error::PyError::from)?;
+        let cpu = loom::simd::Cpu::global().map_err(super::error::PyError::from)?;
         Ok((cpu.isa().level().name(), cpu.pool().threads()))
     }
 

@@ -144,7 +144,7 @@ impl Trainer {
             let started = Instant::now();
             let mut report = Report::default();
             // The time of every step can only be taken between steps.
-            let on_cpu = matches!(network.device(), loom::Device::Cpu);
+            let on_cpu = network.device().is_host();
             if max_steps == 1 || (on_cpu && config.track_perf) {
                 while report.steps < max_steps && started.elapsed() < limit {
                     let step_started = Instant::now();

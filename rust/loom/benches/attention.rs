@@ -4,8 +4,8 @@
 //! second, of which causal attention counts those of the keys that are seen.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use loom::cpu::{Args, Cpu, StepValues};
-use loom::ops::{Attention, Direction, Operation};
+use loom::ops::{Args, Attention, Direction, Operation, StepValues};
+use loom::simd::Cpu;
 use std::hint::black_box;
 
 /// Causal attention of a sequence to itself.

@@ -4,8 +4,8 @@
 //! operations per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use loom::cpu::{Args, Cpu, StepValues};
-use loom::ops::{Convolution, Direction, Geometry, Operation};
+use loom::ops::{Args, Convolution, Direction, Geometry, Operation, StepValues};
+use loom::simd::Cpu;
 use std::hint::black_box;
 
 /// A window of `kernel` by `kernel` that keeps the image's size.

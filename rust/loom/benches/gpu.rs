@@ -5,7 +5,7 @@
 //! `LOOM_GPU=1` takes the second GPU.
 
 use criterion::Criterion;
-use loom::gpu::product::{mixed_product, single_product};
+use loom::gpu::bench::{mixed_product, single_product};
 use loom::gpu::{Gpu, Timing};
 use loom::layers::{Conv2D, Dense, Flatten, MaxPool2D, Padding};
 use loom::ops::pointwise::Activation;
@@ -208,8 +208,10 @@ fn run() -> Result<()> {
         Err(_) => "gpu".to_string(),
     };
     let gpu = match Device::open(&device, Precision::Float32) {
-        Ok(Device::Gpu(gpu)) => gpu,
-        Ok(Device::Cpu) => return Ok(()),
+        Ok(device) => match Gpu::of(device.engine()) {
+            Some(gpu) => gpu,
+            None => return Ok(()),
+        },
         Err(error) => {
             println!("nothing to measure: {error}");
             return Ok(());

@@ -5,11 +5,11 @@
 //! the first GPU, where there is one.
 
 use criterion::{Criterion, Throughput};
-use loom::cpu::{Cpu, Isa};
 use loom::layers::Dense;
 use loom::mesh::{Given, Mesh};
 use loom::network::{Combine, Link};
 use loom::ops::pointwise::Activation;
+use loom::simd::{Cpu, Isa};
 use loom::{Device, Network, Precision, Result, tensor_view};
 use std::time::{Duration, Instant};
 

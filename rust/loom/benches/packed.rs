@@ -11,11 +11,11 @@
 //! table alone.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use loom::cpu::Cpu;
-use loom::cpu::product::{
+use loom::dtype::{DType, Packing};
+use loom::matrix::{
     IntegerWeight, NoEpilogue, Output, PackedPanels, Start, Strided, integer_product, product,
 };
-use loom::dtype::{DType, Packing};
+use loom::simd::Cpu;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

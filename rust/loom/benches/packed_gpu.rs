@@ -9,7 +9,8 @@
 
 use loom::dtype::{DType, Packing};
 use loom::gpu::Gpu;
-use loom::gpu::product::{Along, How, Rotation, Stream};
+use loom::gpu::bench::{How, Rotation};
+use loom::shader::product::{Along, Stream};
 use loom::{Device, Precision, Result};
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ impl Bench<'_> {
     fn packed(&self, dtype: DType) -> (Packing, Vec<u8>, Vec<f32>) {
         let packing = Packing::new(dtype, self.extent, self.extent);
         let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
-        let cpu = loom::cpu::Cpu::global().ok();
+        let cpu = loom::simd::Cpu::global().ok();
         let encoded = packing.encode(cpu, &self.weights, &mut bytes, &mut scales);
         assert!(encoded.is_ok(), "the weights fit every type");
         (packing, bytes, scales)
@@ -203,8 +204,10 @@ fn run() -> Result<()> {
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
     let device = std::env::var("LOOM_GPU").map_or("gpu".to_string(), |number| format!("gpu:{number}"));
     let gpu = match Device::open(&device, Precision::Float32) {
-        Ok(Device::Gpu(gpu)) => gpu,
-        Ok(Device::Cpu) => return Ok(()),
+        Ok(device) => match Gpu::of(device.engine()) {
+            Some(gpu) => gpu,
+            None => return Ok(()),
+        },
         Err(error) => {
             println!("nothing to measure: {error}");
             return Ok(());

@@ -9,10 +9,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use half::bf16;
-use loom::cpu::product::{
-    Bfloat16Panels, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product,
-};
-use loom::cpu::{Cpu, Level};
+use loom::matrix::{Bfloat16Panels, Int8Panels, NoEpilogue, Output, PanelSource, Start, Strided, product};
+use loom::simd::{Cpu, Level};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

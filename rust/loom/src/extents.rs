@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_task_without_memory_ends_in_an_error_and_a_panic_goes_on() {
-        let pool = crate::cpu::Pool::new(2).unwrap();
+        let pool = crate::simd::Pool::new(2).unwrap();
         let starve = || {
             // Seen by nobody, the memory would not be asked for in an optimised build.
             pool.run(8, &|_| drop(black_box(crate::Buffer::working::<f64>(1 << 58))));

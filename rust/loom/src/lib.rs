@@ -31,6 +31,7 @@
 
 mod device;
 mod error;
+mod precision;
 mod tensor;
 
 pub mod cpu;
@@ -40,20 +41,25 @@ pub mod extents;
 pub mod gpu;
 pub mod io;
 pub mod layers;
+pub mod matrix;
 pub mod mesh;
 pub mod network;
 pub mod ops;
 pub mod program;
 pub mod random;
+pub mod shader;
+pub mod simd;
+pub mod state;
 pub mod train;
 pub mod weights;
 
 pub use device::Device;
 pub use error::{Error, Result};
 pub use network::Network;
-pub use tensor::{Buffer, Elements, Precision, Shape, Tensor, TensorView};
+pub use precision::Precision;
+pub use tensor::{Buffer, Elements, Shape, Tensor, TensorView};
 
-use cpu::Real;
+use simd::Real;
 
 /// Sees a slice as an array of this shape, the batch axis first.
 ///

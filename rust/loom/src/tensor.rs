@@ -1,7 +1,7 @@
 //! Shapes and contiguous storage.
 
-use crate::cpu::Real;
-use crate::dtype::DType;
+pub use crate::precision::Precision;
+use crate::simd::Real;
 use crate::{Error, Result, extents};
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
@@ -79,56 +79,6 @@ impl fmt::Display for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// The arithmetic of a network: what masters and activations are kept in, and what is multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// IEEE binary32: tuned kernels.
-    #[default]
-    Float32,
-    /// IEEE binary64: portable kernels, for proofs and for who asks.
-    Float64,
-    /// Binary32 in memory and in all sums; the operands of matrix products and convolutions are
-    /// rounded to binary16 on a GPU, whose gradients are scaled for it, and to bfloat16 on a CPU.
-    Mixed,
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Precision::Float32 => "float32",
-            Precision::Float64 => "float64",
-            Precision::Mixed => "mixed",
-        })
-    }
-}
-
-impl Precision {
-    /// The precision of elements in memory: single for a mixed network.
-    pub fn stored(self) -> Precision {
-        match self {
-            Precision::Float32 | Precision::Mixed => Precision::Float32,
-            Precision::Float64 => Precision::Float64,
-        }
-    }
-
-    /// The numeric type of masters and activations.
-    pub fn dtype(self) -> DType {
-        match self {
-            Precision::Float32 | Precision::Mixed => DType::Float32,
-            Precision::Float64 => DType::Float64,
-        }
-    }
-
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        match self {
-            Precision::Float32 | Precision::Mixed => 4,
-            Precision::Float64 => 8,
-        }
     }
 }
 
@@ -348,6 +298,19 @@ fn first_non_finite<T: Real>(elements: &[T]) -> Option<usize> {
         }
     }
     None
+}
+
+/// Checks that an array holds no infinity and no NaN.
+pub(crate) fn check_finite(array: &TensorView<'_>, what: &str) -> Result<()> {
+    match array.first_non_finite() {
+        None => Ok(()),
+        Some(index) => {
+            let row = index / array.shape()[1..].iter().product::<usize>().max(1);
+            Err(Error::NonFinite(format!(
+                "{what} holds NaN or infinity, first in row {row}; clean the data before using it"
+            )))
+        }
+    }
 }
 
 /// An owned array in row-major order, the batch axis first.

@@ -23,8 +23,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn gpu() -> Option<(MutexGuard<'static, ()>, Arc<loom::gpu::Gpu>)> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Device::open("gpu", Precision::Float32) {
-        Ok(Device::Gpu(gpu)) => Some((alone, gpu)),
-        Ok(Device::Cpu) => None,
+        Ok(device) => loom::gpu::Gpu::of(device.engine()).map(|gpu| (alone, gpu)),
         Err(error) if std::env::var("LOOM_REQUIRE_GPU").is_ok_and(|value| value == "1") => {
             panic!("LOOM_REQUIRE_GPU is set, and {error}")
         }
@@ -539,7 +538,8 @@ fn a_released_gpu_is_found_again_while_a_network_is_on_it() -> Result<()> {
     let known = Arc::downgrade(&gpu);
     drop(gpu);
     loom::gpu::release();
-    let Device::Gpu(again) = Device::open("gpu", Precision::Float32)? else { return Ok(()) };
+    let again = Device::open("gpu", Precision::Float32)?;
+    let Some(again) = loom::gpu::Gpu::of(again.engine()) else { return Ok(()) };
     assert!(std::ptr::eq(known.as_ptr(), Arc::as_ptr(&again)));
     drop(again);
     loom::gpu::release();

@@ -25,7 +25,7 @@ struct Cube {
 }
 
 impl Cube {
-    fn run<T: loom::cpu::Real>(self, args: &mut loom::cpu::Args<'_>) {
+    fn run<T: loom::simd::Real>(self, args: &mut loom::ops::Args<'_>) {
         let x = args.read::<T>(0);
         let three = T::from_f64(3.0);
         if self.gradient {
@@ -46,12 +46,12 @@ impl CustomOperation for Cube {
         if self.gradient { "cube_gradient" } else { "cube" }
     }
 
-    fn run_f32(&self, args: &mut loom::cpu::Args<'_>) -> Result<()> {
+    fn run_f32(&self, args: &mut loom::ops::Args<'_>) -> Result<()> {
         self.run::<f32>(args);
         Ok(())
     }
 
-    fn run_f64(&self, args: &mut loom::cpu::Args<'_>) -> Result<()> {
+    fn run_f64(&self, args: &mut loom::ops::Args<'_>) -> Result<()> {
         self.run::<f64>(args);
         Ok(())
     }

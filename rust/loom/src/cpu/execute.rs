@@ -1,101 +1,13 @@
 //! Runs a program's steps in place on the CPU.
 
-use super::args::{Args, MAX_READS, MAX_WRITES, StepValues, View, part};
-use super::{Cpu, Real};
-use crate::network::{Carried, Registry};
-use crate::ops::Op;
-use crate::program::{Kind, Phase, Place, Program, Run, Step, Value, Write};
+use crate::ops::{Args, MAX_READS, MAX_WRITES, Op, StepValues};
+use crate::program::{Access, Kind, Phase, Place, Program, Run, Step, Value, Write, resolve};
+use crate::simd::{Cpu, Real};
+use crate::state::Registry;
 use crate::tensor::Buffer;
 use crate::{Error, Result, extents};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
-/// The registry as a run sees it: inference shares it, training owns it.
-pub enum Access<'a> {
-    /// Masters and versions are only read.
-    Shared(&'a Registry),
-    /// Masters and versions are only read; steps write what a session carries.
-    Session(&'a Registry, &'a mut Carried),
-    /// Masters, versions and rings are only read; steps write what the caller has taken out.
-    Part(&'a Registry, &'a mut [Part]),
-    /// Steps may write masters, gradients and moments.
-    Exclusive(&'a mut Registry),
-}
-
-/// Something stored that was taken out of the registry, so that one of several threads may write it.
-#[derive(Debug, Default)]
-pub struct Part {
-    /// Where it belongs.
-    pub owner: PartOwner,
-    /// Its content.
-    pub buffer: Buffer,
-}
-
-/// Whose memory a part is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PartOwner {
-    /// Nobody's.
-    #[default]
-    None,
-    /// A ring's.
-    Ring {
-        /// Whose.
-        member: usize,
-        /// Of how many ticks ago.
-        age: usize,
-    },
-    /// A store's gradients.
-    Gradient(usize),
-}
-
-impl Part {
-    /// Whether a place lies in it.
-    fn holds(&self, place: Place) -> bool {
-        match (place, self.owner) {
-            (Place::Ring { member, age }, owner) => owner == PartOwner::Ring { member, age },
-            (Place::Gradient(parameter), PartOwner::Gradient(store)) => parameter.store == store,
-            _ => false,
-        }
-    }
-}
-
-impl Access<'_> {
-    /// The registry, to read.
-    pub(crate) fn get(&self) -> &Registry {
-        match self {
-            Access::Shared(registry) | Access::Session(registry, _) | Access::Part(registry, _) => registry,
-            Access::Exclusive(registry) => registry,
-        }
-    }
-
-    /// What layers carry from call to call.
-    pub(crate) fn carried(&self) -> Option<&Carried> {
-        match self {
-            Access::Part(..) => None,
-            Access::Session(_, carried) => Some(carried),
-            Access::Shared(registry) => registry.carried.as_ref(),
-            Access::Exclusive(registry) => registry.carried.as_ref(),
-        }
-    }
-
-    fn carried_mut(&mut self) -> Result<&mut Carried> {
-        let carried = match self {
-            Access::Shared(_) | Access::Part(..) => None,
-            Access::Session(_, carried) => Some(&mut **carried),
-            Access::Exclusive(registry) => registry.carried.as_mut(),
-        };
-        carried.ok_or_else(|| Error::Internal("nothing is carried by this call".into()))
-    }
-
-    fn get_mut(&mut self) -> Result<&mut Registry> {
-        match self {
-            Access::Shared(_) | Access::Session(..) | Access::Part(..) => {
-                Err(Error::Internal("an inference program writes the registry".into()))
-            }
-            Access::Exclusive(registry) => Ok(registry),
-        }
-    }
-}
 
 /// Runs the steps of these phases, in order.
 ///
@@ -215,59 +127,6 @@ fn stored_buffer<'a>(place: Place, access: &'a mut Access<'_>) -> Result<&'a mut
             Err(Error::Internal(format!("{place:?} is not written by steps")))
         }
     }
-}
-
-/// An operand's bytes, wherever they are.
-pub(crate) fn resolve<'a, T: Real>(
-    program: &Program,
-    value: Value,
-    run: &'a Run,
-    access: &'a Access<'_>,
-) -> Result<View<'a>> {
-    let registry = access.get();
-    let info = program.value(value);
-    let bytes = match program.value(program.owner(value)).place {
-        Place::Buffer(buffer) => {
-            let size = match info.kind {
-                Kind::Real => size_of::<T>(),
-                Kind::Index => size_of::<i32>(),
-            };
-            &run.buffers[buffer].bytes()[..info.len(run.rows) * size]
-        }
-        Place::Master(parameter) => registry.stores[parameter.store].float_bytes(parameter.parameter)?,
-        Place::Gradient(parameter) => {
-            let (offset, len) = registry.extent(parameter);
-            part::<T>(&registry.gradients[parameter.store], offset, len)
-        }
-        Place::Moment { store, slot } => registry.moments[store][slot].bytes(),
-        Place::State(number) => registry.states[number].content.bytes(),
-        Place::Carried(number) => {
-            let carried =
-                access.carried().ok_or_else(|| Error::Internal("nothing is carried by this call".into()))?;
-            &carried.buffers[number].bytes()[..info.len(run.rows) * size_of::<T>()]
-        }
-        Place::Ring { member, age } => {
-            let part = match access {
-                Access::Part(_, parts) => parts.iter().find(|part| part.holds(Place::Ring { member, age })),
-                _ => None,
-            };
-            let buffer = match (part, &registry.ring) {
-                (Some(part), _) => &part.buffer,
-                (None, Some(ring)) => ring.buffer(member, age),
-                (None, None) => return Err(Error::Internal("a program of ticks ran without a ring".into())),
-            };
-            &buffer.bytes()[..info.len(run.rows) * size_of::<T>()]
-        }
-        Place::Version(parameter, dtype) => {
-            let index = parameter
-                .parameter
-                .ok_or_else(|| Error::Internal("a version is read parameter by parameter".into()))?;
-            let (packing, bytes, scales) = registry.stores[parameter.store].version(dtype, index)?;
-            return Ok(View { bytes, packed: Some(packing), scales });
-        }
-        Place::Alias(_) => unreachable!("owners are no aliases"),
-    };
-    Ok(View { bytes, ..View::default() })
 }
 
 fn destination<'a, T: Real>(

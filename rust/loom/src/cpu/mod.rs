@@ -1,23 +1,37 @@
-//! Running programs on the CPU: instruction sets, vectors, threads, and the step loop.
+//! Runs programs on the processor: the step loop.
 
-mod args;
-mod context;
 mod execute;
-mod float_control;
-mod isa;
-pub mod math;
-mod pool;
-pub mod product;
-mod real;
-pub mod simd;
 
-pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
-pub use context::Cpu;
-pub(crate) use execute::resolve;
-pub use execute::{Access, Part, PartOwner, execute};
-pub use float_control::FloatControl;
-pub use isa::{Isa, Level};
-pub use math::Math;
-pub use pool::{MAX_THREADS, Pool, THREADS_VARIABLE};
-pub use real::Real;
-pub use simd::{Elementwise, Kernel, LANES, Vector};
+pub use execute::execute;
+
+use crate::Result;
+use crate::ops::StepValues;
+use crate::program::{Access, Engine, Phase, Run};
+use crate::simd::Cpu;
+use crate::tensor::Precision;
+use std::ops::RangeInclusive;
+
+/// The processor as an engine: values are in the run itself, and nothing is ever newer elsewhere.
+#[derive(Debug)]
+pub struct Processor;
+
+impl Engine for Processor {
+    fn name(&self) -> String {
+        "cpu".into()
+    }
+
+    fn execute(
+        &self,
+        run: &mut Run,
+        access: Access<'_>,
+        phases: RangeInclusive<Phase>,
+        values: &StepValues,
+    ) -> Result<()> {
+        match run.program().precision() {
+            Precision::Float32 | Precision::Mixed => {
+                execute::<f32>(Cpu::global()?, run, access, phases, values)
+            }
+            Precision::Float64 => execute::<f64>(Cpu::global()?, run, access, phases, values),
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use super::codec::{Coding, Fit, Statistic};
 use super::fours::{self, Fours};
 use super::symmetric::{integer_drawn, magic, quotient, wide_drawn};
-use crate::cpu::Real;
+use crate::simd::Real;
 
 /// The scale and the zero point of a range.
 fn fit_of<T: Real>(low: T, high: T, limit: f64) -> Option<Fit> {
@@ -88,7 +88,6 @@ macro_rules! affine {
                 super::symmetric::times(i32::from(code).wrapping_sub(fit.zero as i32), fit)
             }
 
-            #[cfg(feature = "gpu")]
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((
                     $limit,

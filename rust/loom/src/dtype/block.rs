@@ -4,7 +4,7 @@
 use super::fours::BlockWords;
 use super::packing::{Format, Packing, Refusal, Target};
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,7 +13,7 @@ pub(super) use super::groups::Fit;
 use super::groups::Grid;
 use super::packing::{Format, Granularity, Packing, Refusal, Target};
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Real};
+use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -110,7 +110,6 @@ pub(super) trait Coding: Send + Sync + 'static {
     /// What a statistic is divided by for the scale, and WGSL statements that end in a `return` of a
     /// weight's code, as [`GpuEncoding`](super::packing::GpuEncoding) has them; `None` for types that are
     /// encoded on the host.
-    #[cfg(feature = "gpu")]
     fn wgsl_code() -> Option<(f64, &'static str)> {
         None
     }
@@ -217,7 +216,6 @@ impl<C: Coding> Format for Flat<C> {
     precision!(encode_f32, decode_f32, f32);
     precision!(encode_f64, decode_f64, f64);
 
-    #[cfg(feature = "gpu")]
     fn gpu_encoding(&self) -> Option<super::packing::GpuEncoding> {
         use super::packing::{GpuEncoding, GpuStatistic};
         let (limit, code) = C::wgsl_code()?;

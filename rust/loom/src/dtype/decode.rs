@@ -3,7 +3,7 @@
 
 use super::codec::{Code, Coding, Fit};
 use super::packing::{Granularity, Packing};
-use crate::cpu::{Isa, Kernel, Real, Vector};
+use crate::simd::{Isa, Kernel, Real, Vector};
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -6,8 +6,8 @@ use super::groups::{Fits, Grid, RUN};
 use super::packing::{Granularity, Packing, Refusal, Target};
 use super::recipe::{Calibration, Rule};
 use super::search::{Percentile, Search};
-use crate::cpu::{Cpu, Isa, Kernel, Real, Vector};
 use crate::random::Stream;
+use crate::simd::{Cpu, Isa, Kernel, Real, Vector};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -5,7 +5,7 @@
 
 use super::codec::{Coding, Fit, Statistic};
 use super::fours::Fours;
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::tensor::Precision;
 
 /// The nearest bfloat16 of a number that is not NaN, as bits.

@@ -22,15 +22,14 @@ pub(crate) mod testing;
 mod tests;
 
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
-#[cfg(feature = "gpu")]
 pub(crate) use fours::BlockWords;
 pub(crate) use microscaling::scale as power_of_two;
-#[cfg(feature = "gpu")]
 pub(crate) use packing::{GpuEncoding, GpuStatistic};
 pub use packing::{Granularity, Packing, Refusal};
 pub use recipe::{Calibration, Recipe, Rounding, Rule};
 
-use crate::cpu::{Cpu, Isa, Real};
+use crate::precision::Precision;
+use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result, error};
 use block::{BLOCK, Blocks};
 use codec::Flat;
@@ -256,7 +255,6 @@ impl DType {
     }
 
     /// The largest magnitude that can be packed.
-    #[cfg(feature = "gpu")]
     pub(crate) fn most_held(self) -> f32 {
         const ELEMENTS: usize = 32;
         let packing = Packing::new(self, ELEMENTS, 1);
@@ -304,6 +302,16 @@ impl DType {
                 Err(Error::DType(format!("{self} has {has}, so its granularity cannot be \"{asked}\"")))
             }
             Some(asked) => Ok(asked),
+        }
+    }
+}
+
+impl Precision {
+    /// The numeric type of masters and activations.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::Float32 | Precision::Mixed => DType::Float32,
+            Precision::Float64 => DType::Float64,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::DType;
 use super::fours::BlockWords;
 use super::recipe::Rule;
-use crate::cpu::{Cpu, Isa, Real};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::Precision;
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -88,7 +88,6 @@ pub(super) struct Target<'a> {
 }
 
 /// What of a group of elements its scale is made from, where a GPU finds it.
-#[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuStatistic {
     /// The largest magnitude.
@@ -100,7 +99,6 @@ pub(crate) enum GpuStatistic {
 }
 
 /// How a GPU encodes a type with scales and codes of up to 16 bits.
-#[cfg(feature = "gpu")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuEncoding {
     /// What scales are made from.
@@ -159,7 +157,6 @@ pub(super) trait Format: Send + Sync {
     );
 
     /// How a GPU encodes it, where it can.
-    #[cfg(feature = "gpu")]
     fn gpu_encoding(&self) -> Option<GpuEncoding> {
         None
     }
@@ -346,14 +343,12 @@ impl Packing {
     }
 
     /// Whether a GPU encodes it; otherwise the host does, from the master that it reads back.
-    #[cfg(feature = "gpu")]
     pub(crate) fn encodes_on_gpu(&self) -> bool {
         let halves = matches!(self.dtype, DType::Float16 | DType::BFloat16);
         halves || self.gpu_encoding().is_some()
     }
 
     /// How a GPU encodes it, where it has scales and a GPU can.
-    #[cfg(feature = "gpu")]
     pub(crate) fn gpu_encoding(&self) -> Option<GpuEncoding> {
         self.format().gpu_encoding()
     }

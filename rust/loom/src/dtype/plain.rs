@@ -1,7 +1,7 @@
 //! The types that networks compute in, kept as they are.
 
 use super::codec::{Coding, Fit, Statistic};
-use crate::cpu::Real;
+use crate::simd::Real;
 
 /// IEEE binary32.
 pub(super) struct Float32;

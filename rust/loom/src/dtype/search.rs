@@ -5,7 +5,7 @@
 
 use super::codec::{Code, Coding, Fit, Statistic};
 use super::encode::{COLUMNS, Columns, Importance};
-use crate::cpu::{Kernel, Real, Vector};
+use crate::simd::{Kernel, Real, Vector};
 use crate::tensor::Buffer;
 use std::cell::Cell;
 use std::cmp::Ordering;

@@ -5,7 +5,7 @@ use super::codec::{Coding, Fit, Statistic};
 use super::float16::{float_drawn, to_f32_odd};
 use super::fours::{self, Fours};
 use super::symmetric::{quotient, scale_of};
-use crate::cpu::Real;
+use crate::simd::Real;
 
 /// A float of a few bits.
 pub(super) trait SmallFloat: Send + Sync + 'static {
@@ -103,7 +103,6 @@ macro_rules! small_float {
                 T::from_f64(f64::from(Self::value(code))) * T::from_f64(f64::from(fit.scale))
             }
 
-            #[cfg(feature = "gpu")]
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((Self::largest(), concat!(
                     "let quotient = quotient_of(magnitude, scale);\n",

@@ -3,7 +3,7 @@
 
 use super::codec::{Code, Coding, Fit, Statistic};
 use super::fours::{self, Fours};
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::tensor::Precision;
 
 /// The scale that maps the magnitude `largest` to the code or value `limit`, the smallest normal number where
@@ -98,7 +98,6 @@ macro_rules! symmetric {
                 times(extended(code, $bits), fit)
             }
 
-            #[cfg(feature = "gpu")]
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((
                     $divisor,
@@ -238,7 +237,6 @@ impl Coding for Binary {
         times(2 * i32::from(code) - 1, fit)
     }
 
-    #[cfg(feature = "gpu")]
     fn wgsl_code() -> Option<(f64, &'static str)> {
         Some((1.0, "return select(1u, 0u, negative && magnitude != 0u);"))
     }

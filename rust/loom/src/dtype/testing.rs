@@ -1,8 +1,8 @@
 //! Packed parameters for tests.
 
 use super::{DType, Granularity, Packing, Rule, encode_as};
-use crate::cpu::{Isa, Real};
 use crate::random::{Stream, Use};
+use crate::simd::{Isa, Real};
 use crate::tensor::Buffer;
 
 /// A packed parameter with how it is packed.

@@ -105,11 +105,11 @@ fn rank(kind: wgpu::DeviceType) -> u8 {
 fn missing(adapter: &wgpu::Adapter) -> Option<&'static str> {
     let limits = adapter.limits();
     if !adapter.features().contains(wgpu::Features::IMMEDIATES)
-        || limits.max_immediate_size < super::recorder::IMMEDIATE_BYTES
+        || limits.max_immediate_size < crate::shader::IMMEDIATE_BYTES
     {
         return Some("immediates");
     }
-    (limits.max_storage_buffers_per_shader_stage < super::recorder::MAX_BINDINGS as u32)
+    (limits.max_storage_buffers_per_shader_stage < crate::shader::MAX_BINDINGS as u32)
         .then_some("storage buffers")
 }
 

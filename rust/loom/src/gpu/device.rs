@@ -1,41 +1,14 @@
 //! One opened GPU: its queue, its memory, what went wrong on it.
 
 use super::adapter::Adapter;
-use super::frame::FrameStatistics;
-use super::kernel::Pipelines;
+use super::frame::{Frame, FrameStatistics};
+use super::pipeline::Pipelines;
 use super::timer::{KernelTime, Timing};
+use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// What kernels may count on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capabilities {
-    /// 16-bit floats in kernels.
-    pub float16: bool,
-    /// Exchange within a subgroup.
-    pub subgroups: bool,
-    /// 16x16 matrix products of 16-bit floats with 32-bit sums.
-    pub cooperative_matrices: bool,
-    /// Whether the adapter is software: small tiles then cost less than idle threads.
-    pub software: bool,
-    /// Bytes that the threads of a workgroup can share.
-    pub workgroup_storage: usize,
-    /// Threads in a workgroup, at most.
-    pub workgroup_threads: usize,
-    /// Bytes of a buffer that one kernel can see.
-    pub max_binding: usize,
-    /// Workgroups in one dimension of a dispatch.
-    pub max_groups: usize,
-}
-
-impl Capabilities {
-    /// Whether mixed products can be made on matrix units.
-    pub fn has_matrix_units(&self) -> bool {
-        self.cooperative_matrices && self.float16 && self.subgroups
-    }
-}
 
 /// An opened GPU, shared by the networks on it.
 #[derive(Debug)]
@@ -280,33 +253,41 @@ impl Gpu {
         }
         self.check()?;
         self.allocated.fetch_add(size, Ordering::Relaxed);
-        Ok(Allocation(Arc::new(Held { buffer, size, allocated: self.allocated.clone() })))
+        Ok(Allocation::new(Arc::new(Held { buffer, size, allocated: self.allocated.clone() })))
+    }
+}
+
+impl Accelerator for Gpu {
+    fn name(&self) -> String {
+        self.adapter.to_string()
     }
 
-    /// New memory that kernels use.
-    pub(crate) fn storage(&self, what: &str, bytes: u64) -> Result<Allocation> {
+    fn capabilities(&self) -> Capabilities {
+        Gpu::capabilities(self)
+    }
+
+    fn storage(&self, what: &str, bytes: u64) -> Result<Allocation> {
         use wgpu::BufferUsages as Usage;
         self.allocate(what, bytes, Usage::STORAGE | Usage::COPY_SRC | Usage::COPY_DST)
     }
 
-    /// Copies bytes to the device; the call returns before they are there, and what is submitted
-    /// later sees them.
-    pub(crate) fn upload(&self, to: &Allocation, offset: u64, bytes: &[u8]) {
-        let whole = bytes.len() / 4 * 4;
-        self.queue.write_buffer(to.buffer(), offset, &bytes[..whole]);
+    fn upload(&self, to: &Allocation, offset: u64, bytes: &[u8]) {
+        let (to, whole) = (buffer(to), bytes.len() / 4 * 4);
+        self.queue.write_buffer(to, offset, &bytes[..whole]);
         if whole < bytes.len() {
             let mut last = [0u8; 4];
             last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-            self.queue.write_buffer(to.buffer(), offset + whole as u64, &last);
+            self.queue.write_buffer(to, offset + whole as u64, &last);
         }
         self.count(|statistics| statistics.bytes_up += bytes.len() as u64);
     }
+
+    fn read_back(&self, from: &Allocation, bytes: &mut [u8]) -> Result<()> {
+        Frame::download(self, &mut [(Operand::new(from, 0, bytes.len() / 4), bytes)])
+    }
 }
 
-/// Memory on a device, freed when its last holder lets go.
-#[derive(Clone, Debug)]
-pub(crate) struct Allocation(Arc<Held>);
-
+/// A buffer on a device, freed when its last holder lets go.
 #[derive(Debug)]
 struct Held {
     buffer: wgpu::Buffer,
@@ -320,18 +301,25 @@ impl Drop for Held {
     }
 }
 
-impl Allocation {
-    pub(super) fn buffer(&self) -> &wgpu::Buffer {
-        &self.0.buffer
+impl HeldMemory for Held {
+    fn size(&self) -> u64 {
+        self.size
     }
+}
 
-    /// Bytes, padding counted in.
-    pub(super) fn size(&self) -> u64 {
-        self.0.size
+/// The buffer that an allocation of a GPU is.
+pub(super) fn buffer(allocation: &Allocation) -> &wgpu::Buffer {
+    match allocation.held::<Held>() {
+        Some(held) => &held.buffer,
+        None => unreachable!("memory of another engine came to a GPU"),
     }
+}
 
-    /// Whether both are the same memory.
-    pub(super) fn is(&self, other: &Allocation) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
+/// An operand as kernels are bound to it.
+pub(super) fn binding(operand: &Operand) -> wgpu::BindingResource<'_> {
+    wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+        buffer: buffer(operand.allocation()),
+        offset: operand.offset(),
+        size: std::num::NonZeroU64::new(operand.bytes()),
+    })
 }

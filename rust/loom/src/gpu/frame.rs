@@ -1,13 +1,16 @@
 //! The command frame: dispatches in order, submitted in parts while the rest is recorded; statistics; reading back.
 
 use super::Gpu;
-use super::memory::{Memory, Operand, Stored};
-use super::recorder::Dispatch;
+use super::device::buffer;
+use super::dispatch::Dispatch;
+use super::memory::{Memory, Stored};
+use super::mirror::of_gpu;
 use super::steps::encode_step;
 use super::timer::Timer;
-use crate::cpu::{Access, StepValues};
-use crate::network::Registry;
-use crate::program::{Phase, Program};
+use crate::ops::StepValues;
+use crate::program::{Access, FrameTick, Phase, Program};
+use crate::shader::{Accelerator, Operand};
+use crate::state::Registry;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
 use std::sync::PoisonError;
@@ -144,20 +147,20 @@ impl<'a> Frame<'a> {
         for (operand, bytes) in parts.iter() {
             let size = padded(bytes.len());
             if size > 0 {
-                let from = operand.allocation().buffer();
-                encoder.copy_buffer_to_buffer(from, operand.offset(), staging.buffer(), at, size);
+                let from = buffer(operand.allocation());
+                encoder.copy_buffer_to_buffer(from, operand.offset(), buffer(&staging), at, size);
             }
             at += size;
         }
         gpu.queue.submit([encoder.finish()]);
-        let mapped = map(gpu, staging.buffer(), total)?;
+        let mapped = map(gpu, buffer(&staging), total)?;
         let mut at = 0;
         for (_, bytes) in parts.iter_mut() {
             bytes.copy_from_slice(&mapped[at..at + bytes.len()]);
             at += padded(bytes.len()) as usize;
         }
         drop(mapped);
-        staging.buffer().unmap();
+        buffer(&staging).unmap();
         gpu.count(|statistics| {
             statistics.submits += 1;
             statistics.bytes_down += total;
@@ -203,9 +206,10 @@ pub(crate) fn execute(
     let list = {
         let registry = access.get();
         let stored = Stored { registry, carried: access.carried() };
-        let mut mirror = registry.mirror()?;
+        let mut held = registry.mirror()?;
+        let mirror = of_gpu(&mut **held)?;
         let zeroed = values.gradients_zeroed;
-        memory.dispatches(program, stored, &mut mirror, rows, zeroed, phases.clone())?
+        memory.dispatches(program, stored, mirror, rows, zeroed, phases.clone())?
     };
     memory.set_table(&encode_step(values, 0))?;
     gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(values)));
@@ -230,26 +234,9 @@ pub(super) fn note_writes(
         return Err(Error::Internal("a network without a mirror ran on a GPU".into()));
     };
     let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
-    inner.note_writes(program, registry, phases);
+    let outcome = of_gpu(&mut *inner).map(|mirror| mirror.note_writes(program, registry, phases));
     registry.mirror = Some(inner.into());
-    Ok(())
-}
-
-/// Reads back the start of a piece of memory.
-///
-/// # Errors
-/// [`Error::Device`] where the device was lost or is out of memory.
-pub(crate) fn read_back(gpu: &Gpu, memory: &super::device::Allocation, bytes: &mut [u8]) -> Result<()> {
-    Frame::download(gpu, &mut [(Operand::new(memory, 0, bytes.len() / 4), bytes)])
-}
-
-/// One tick of a frame of ticks.
-#[derive(Clone, Debug)]
-pub(crate) struct FrameTick {
-    /// Where the registry's ring stands.
-    pub clock: u64,
-    /// Its values.
-    pub values: StepValues,
+    outcome
 }
 
 /// Runs a program once for each of these ticks in one frame, without waiting for them to end: each
@@ -274,9 +261,10 @@ pub(crate) fn execute_ticks(
             ring.clock = tick.clock;
         }
         let stored = Stored { registry, carried: None };
-        let mut mirror = registry.mirror()?;
+        let mut held = registry.mirror()?;
+        let mirror = of_gpu(&mut **held)?;
         let zeroed = tick.values.gradients_zeroed;
-        lists.push(memory.dispatches(program, stored, &mut mirror, rows, zeroed, phases.clone())?);
+        lists.push(memory.dispatches(program, stored, mirror, rows, zeroed, phases.clone())?);
     }
     let table: Vec<u8> = ticks.iter().flat_map(|tick| encode_step(&tick.values, 0)).collect();
     memory.set_table(&table)?;

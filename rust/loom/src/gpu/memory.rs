@@ -1,115 +1,19 @@
 //! A run's values on the device, and the dispatches recorded over them.
 
 use super::Gpu;
-use super::device::Allocation;
+use super::device::buffer;
+use super::dispatch::{Dispatch, schedule};
 use super::frame::Frame;
-use super::kernel::Pipeline;
 use super::mirror::Mirror;
-use super::recorder::{BothGradients, Dispatch, Recorder, schedule};
+use super::pipeline::Pipeline;
 use super::steps::STEP_BYTES;
-use crate::dtype::{Granularity, Packing};
-use crate::network::{Carried, Registry, Ring};
 use crate::ops::{Direction, Op};
-use crate::program::{Kind, Phase, Place, Program, Step, Value, Write};
+use crate::program::{Kind, Phase, Place, Program, RunMemory, Step, Value, Write};
+use crate::shader::{Accelerator, Allocation, BothGradients, Operand, Recorder};
+use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// A contiguous part of a device's memory: real numbers (`f32`), indices (`i32`), or packed weights.
-#[derive(Clone, Debug)]
-pub struct Operand {
-    allocation: Allocation,
-    /// In bytes; a multiple of 256.
-    offset: u64,
-    /// How many elements there are.
-    pub elements: usize,
-    /// How packed weights are packed; `None` for 32-bit elements.
-    pub packing: Option<Packing>,
-    scales: Option<Box<Operand>>,
-}
-
-/// Offsets into memory are multiples of this many elements: what every adapter can bind at.
-pub(crate) const OFFSET_ELEMENTS: usize = 64;
-
-impl Operand {
-    pub(super) fn new(allocation: &Allocation, offset: usize, elements: usize) -> Self {
-        let offset = offset as u64 * 4;
-        Self { allocation: allocation.clone(), offset, elements, packing: None, scales: None }
-    }
-
-    pub(super) fn packed(bytes: &Allocation, packing: Packing, scales: Option<(&Allocation, usize)>) -> Self {
-        let scales = scales.map(|(scales, count)| Box::new(Operand::new(scales, 0, count)));
-        let elements = packing.elements();
-        Self { allocation: bytes.clone(), offset: 0, elements, packing: Some(packing), scales }
-    }
-
-    pub(super) fn allocate(gpu: &Gpu, what: &str, elements: usize) -> Result<Self> {
-        Ok(Self::new(&gpu.storage(what, elements as u64 * 4)?, 0, elements))
-    }
-
-    /// The scales of packed weights, where their type has them.
-    pub fn scales(&self) -> Option<Operand> {
-        self.scales.as_deref().cloned()
-    }
-
-    /// `count` elements from element `first` on, which is a multiple of 64, or of as many packed
-    /// weights as make whole units of 256 bytes.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] for a part that cannot be bound.
-    pub fn slice(&self, first: usize, count: usize) -> Result<Operand> {
-        if first == 0 && count == self.elements {
-            return Ok(self.clone());
-        }
-        let bytes = match self.packing {
-            Some(packing)
-                if packing.dtype.is_block_format()
-                    || matches!(packing.granularity, Granularity::Block(_)) =>
-            {
-                return Err(Error::Device(format!(
-                    "{} weights in {} with scales of blocks exceed what one binding of this device \
-                     holds; use another numeric type, or the device \"cpu\"",
-                    packing.elements(),
-                    packing.dtype
-                )));
-            }
-            Some(packing) => packing.dtype.storage_bytes(first),
-            None => first * 4,
-        };
-        if !bytes.is_multiple_of(OFFSET_ELEMENTS * 4) || first + count > self.elements {
-            return Err(Error::Internal(format!("{count} elements from {first} of {}", self.elements)));
-        }
-        Ok(Self { offset: self.offset + bytes as u64, elements: count, ..self.clone() })
-    }
-
-    /// Bytes that a kernel sees: whole units of 16.
-    pub fn bytes(&self) -> u64 {
-        let bytes = match self.packing {
-            Some(packing) if self.elements == packing.elements() => packing.bytes() as u64,
-            Some(packing) => packing.dtype.storage_bytes(self.elements) as u64,
-            None => self.elements as u64 * 4,
-        };
-        // An empty operand cannot be bound; its kernel then has nothing to read.
-        bytes.next_multiple_of(16).max(16).min(self.allocation.size() - self.offset)
-    }
-
-    pub(super) fn allocation(&self) -> &Allocation {
-        &self.allocation
-    }
-
-    /// Bytes before it.
-    pub(super) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    pub(super) fn binding(&self) -> wgpu::BindingResource<'_> {
-        wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-            buffer: self.allocation.buffer(),
-            offset: self.offset,
-            size: std::num::NonZeroU64::new(self.bytes()),
-        })
-    }
-}
 
 /// What outlives a run, as dispatches find it.
 #[derive(Clone, Copy)]
@@ -155,12 +59,12 @@ impl Memory {
         for info in &program.values {
             values.push(match info.place {
                 Place::Buffer(buffer) if buffer != usize::MAX => {
-                    Some(Operand::allocate(&gpu, info.label, info.len(program.capacity))?)
+                    Some(Operand::allocate(&*gpu, info.label, info.len(program.capacity))?)
                 }
                 _ => None,
             });
         }
-        let control = Operand::allocate(&gpu, "control", super::frame::CONTROL_WORDS)?;
+        let control = Operand::allocate(&*gpu, "control", super::frame::CONTROL_WORDS)?;
         let (table, table_group) = new_table(&gpu, 1)?;
         Ok(Self {
             gpu,
@@ -189,7 +93,7 @@ impl Memory {
     pub(super) fn outcomes(&mut self, words: usize) -> Result<Operand> {
         let held = match self.outcomes.take() {
             Some(held) if held.elements >= words => held,
-            _ => Operand::allocate(&self.gpu, "outcomes of steps", words.next_power_of_two())?,
+            _ => Operand::allocate(&*self.gpu, "outcomes of steps", words.next_power_of_two())?,
         };
         self.outcomes = Some(held.clone());
         Ok(held)
@@ -216,7 +120,9 @@ impl Memory {
         let held = self.values[owner].as_ref().ok_or_else(|| {
             Error::Internal(format!("value {} has no memory of its own", program.value(value).label))
         })?;
-        Ok(Operand { elements: program.value(value).len(rows), ..held.clone() })
+        let mut operand = held.clone();
+        operand.elements = program.value(value).len(rows);
+        Ok(operand)
     }
 
     /// The dispatches of these phases, recorded unless they already are.
@@ -242,7 +148,7 @@ impl Memory {
         if let Some((_, list)) = self.lists.iter().find(|(known, _)| *known == key) {
             return Ok(list.clone());
         }
-        let mut recorder = Recorder::new(&self.gpu, rows, self.control.clone());
+        let mut recorder = Recorder::new(&*self.gpu, rows, self.control.clone());
         let steps: Vec<&Step> =
             program.steps.iter().filter(|step| key.phases.contains(&step.phase)).collect();
         let operand = |value: &Value| match program.value(program.owner(*value)).place {
@@ -294,7 +200,8 @@ impl Memory {
             };
             number += 1;
             let (bias, weight) = (operand(&step.writes[0])?, operand(&weight_step.writes[0])?);
-            recorder.both = BothGradients::of(&weight, &bias, sum, self.gpu.capabilities().max_binding);
+            recorder.both =
+                BothGradients::of(&weight, &bias, sum.into(), self.gpu.capabilities().max_binding);
             let offered = recorder.both.is_some();
             record(&mut recorder, weight_step)?;
             let taken_over = offered && recorder.both.take().is_none();
@@ -302,7 +209,7 @@ impl Memory {
                 record(&mut recorder, step)?;
             }
         }
-        let list = schedule(recorder.dispatches);
+        let list = schedule(Dispatch::all(&self.gpu, recorder.recorded, 0));
         let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
         self.gpu.pipelines.compile(&self.gpu.device, &pipelines);
         self.gpu.check()?;
@@ -314,14 +221,10 @@ impl Memory {
         self.lists.push((key, list.clone()));
         Ok(list)
     }
+}
 
-    /// Reads values back, each into its bytes.
-    pub(crate) fn download(
-        &self,
-        program: &Program,
-        rows: usize,
-        values: &mut [(Value, &mut [u8])],
-    ) -> Result<()> {
+impl RunMemory for Memory {
+    fn download(&self, program: &Program, rows: usize, values: &mut [(Value, &mut [u8])]) -> Result<()> {
         let mut parts = Vec::with_capacity(values.len());
         for (value, bytes) in values.iter_mut() {
             parts.push((self.value(program, *value, rows)?, &mut **bytes));
@@ -329,8 +232,7 @@ impl Memory {
         Frame::download(&self.gpu, &mut parts)
     }
 
-    /// Copies a value's elements to the device.
-    pub(crate) fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
+    fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {
         let operand = self.value(program, value, rows)?;
         debug_assert!(matches!(program.value(value).kind, Kind::Real | Kind::Index));
         self.gpu.upload(operand.allocation(), operand.offset(), bytes);
@@ -356,7 +258,7 @@ pub(super) fn new_table(gpu: &Gpu, steps: usize) -> Result<(Allocation, wgpu::Bi
     let group = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
         label: Some("step table"),
         layout: &gpu.pipelines.table,
-        entries: &[wgpu::BindGroupEntry { binding: 0, resource: table.buffer().as_entire_binding() }],
+        entries: &[wgpu::BindGroupEntry { binding: 0, resource: buffer(&table).as_entire_binding() }],
     });
     Ok((table, group))
 }

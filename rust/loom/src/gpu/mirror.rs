@@ -5,17 +5,15 @@
 
 mod versions;
 
-pub use versions::VersionOperands;
-
 use super::Gpu;
-use super::device::Allocation;
 use super::frame::Frame;
-use super::memory::Operand;
-use crate::network::Registry;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
+use crate::shader::{Accelerator, Allocation, Operand};
+use crate::state::{self, Registry};
 use crate::weights::WeightStore;
 use crate::{Error, Result};
+use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use versions::VersionMirror;
@@ -73,29 +71,6 @@ impl Mirror {
     /// A number that grows whenever memory is replaced.
     pub(super) fn generation(&self) -> u64 {
         self.generation
-    }
-
-    /// Whether anything here is newer than what the host has.
-    pub(crate) fn is_ahead(&self) -> bool {
-        self.masters_ahead
-            || self.gradients == Side::Device
-            || self.moments == Side::Device
-            || self.states == Side::Device
-    }
-
-    /// The host has changed its moments, or dropped them.
-    pub(crate) fn forget_moments(&mut self) {
-        self.moments = Side::Host;
-    }
-
-    /// The host has changed what layers keep.
-    pub(crate) fn forget_states(&mut self) {
-        self.states = Side::Host;
-    }
-
-    /// The host has changed its gradients, or dropped them.
-    pub(crate) fn forget_gradients(&mut self) {
-        self.gradients = Side::Host;
     }
 
     /// Brings whatever the program reads or writes up to the host's state, where that is newer.
@@ -302,22 +277,58 @@ impl Mirror {
             }
         }
     }
+}
 
-    /// A copy of a store with the master that is here.
-    pub(crate) fn current(&self, index: usize, store: &WeightStore) -> Result<WeightStore> {
+/// A registry's mirror as a GPU's.
+///
+/// # Errors
+/// [`Error::Internal`] for another engine's.
+pub(super) fn of_gpu(mirror: &mut dyn state::Mirror) -> Result<&mut Mirror> {
+    let mirror: &mut dyn Any = mirror;
+    mirror.downcast_mut().ok_or_else(|| Error::Internal("a network of another engine ran on a GPU".into()))
+}
+
+impl state::Mirror for Mirror {
+    fn forget_gradients(&mut self) {
+        self.gradients = Side::Host;
+    }
+
+    fn forget_moments(&mut self) {
+        self.moments = Side::Host;
+    }
+
+    fn forget_states(&mut self) {
+        self.states = Side::Host;
+    }
+
+    fn is_ahead(&self) -> bool {
+        self.masters_ahead
+            || self.gradients == Side::Device
+            || self.moments == Side::Device
+            || self.states == Side::Device
+    }
+
+    fn masters_ahead(&self) -> bool {
+        self.masters_ahead
+    }
+
+    fn gradients_ahead(&self) -> bool {
+        self.gradients == Side::Device
+    }
+
+    fn current(&self, index: usize, store: &WeightStore) -> Result<WeightStore> {
         let mut copy = store.clone();
         if let Some((memory, epoch)) = self.stores.get(index).and_then(|held| held.master.as_ref())
             && *epoch == store.epoch()
         {
             let mut parts = [(Operand::new(memory, 0, store.len()), copy.device_copy()?)];
             Frame::download(&self.gpu, &mut parts)?;
-            copy.refresh(crate::cpu::Cpu::global()?)?;
+            copy.refresh(crate::simd::Cpu::global()?)?;
         }
         Ok(copy)
     }
 
-    /// Reads a store's gradient back.
-    pub(crate) fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()> {
+    fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()> {
         match self.stores.get(index).and_then(|held| held.gradient.as_ref()) {
             Some(memory) if self.gradients == Side::Device => {
                 Frame::download(&self.gpu, &mut [(Operand::new(memory, 0, bytes.len() / 4), bytes)])
@@ -326,8 +337,7 @@ impl Mirror {
         }
     }
 
-    /// Reads back something kept beside the parameters, where this has the newer one.
-    pub(crate) fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {
+    fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {
         match self.kept.get(number).and_then(Option::as_ref) {
             Some(memory) if self.states == Side::Device => {
                 Frame::download(&self.gpu, &mut [(Operand::new(memory, 0, elements), bytes)])
@@ -336,21 +346,7 @@ impl Mirror {
         }
     }
 
-    /// Whether gradients here are newer than the host's.
-    pub(crate) fn gradients_ahead(&self) -> bool {
-        self.gradients == Side::Device
-    }
-
-    /// Whether masters here are newer than the host's.
-    pub(crate) fn masters_ahead(&self) -> bool {
-        self.masters_ahead
-    }
-
-    /// Brings everything that is newer here back to the host.
-    ///
-    /// # Errors
-    /// [`Error::Device`] where the device was lost; the host then has what was last read back.
-    pub(crate) fn synchronize(&mut self, registry: &mut Registry) -> Result<()> {
+    fn synchronize(&mut self, registry: &mut Registry) -> Result<()> {
         if !self.is_ahead() {
             return Ok(());
         }
@@ -389,7 +385,7 @@ impl Mirror {
         }
         Frame::download(&self.gpu, &mut parts)?;
         if self.masters_ahead {
-            let cpu = crate::cpu::Cpu::global()?;
+            let cpu = crate::simd::Cpu::global()?;
             for store in &mut registry.stores {
                 store.refresh(cpu)?;
             }

@@ -1,6 +1,6 @@
 //! The step table: what changes from step to step, as kernels read it.
 
-use crate::cpu::StepValues;
+use crate::ops::StepValues;
 
 /// Bytes of one entry: the prelude's `Step`.
 pub(crate) const STEP_BYTES: usize = 64;

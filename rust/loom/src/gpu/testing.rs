@@ -1,17 +1,16 @@
 //! What tests of kernels share: the GPU they run on, one operation by itself, how close is close enough.
 
 use super::Gpu;
+use super::dispatch::Dispatch;
 use super::frame::{CONTROL_WORDS, Frame, control_before};
-use super::memory::{OFFSET_ELEMENTS, Operand};
-use super::mirror::VersionOperands;
-use super::recorder::{BothGradients, Recorder};
 use super::steps::encode_step;
 use crate::Result;
-use crate::cpu::{Cpu, Real};
 use crate::dtype::testing::Sample;
 use crate::dtype::{DType, Packing};
 use crate::ops::testing::{Data, Setting};
 use crate::ops::{BiasGradient, Encode, Op, Operation};
+use crate::shader::{Accelerator, BothGradients, OFFSET_ELEMENTS, Operand, Recorder, VersionOperands};
+use crate::simd::{Cpu, Real};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use std::sync::Arc;
 
@@ -156,7 +155,7 @@ pub(crate) fn run_recorded(
     let (table, group) = super::memory::new_table(gpu, 1)?;
     gpu.upload(&table, 0, &encode_step(&setting.values, 0));
     let mut frame = Frame::begin(gpu, &group);
-    for dispatch in &recorder.dispatches {
+    for dispatch in &Dispatch::all(gpu, recorder.recorded, 0) {
         frame.record(dispatch, 0);
     }
     frame.finish(1)?;
@@ -222,7 +221,7 @@ pub(crate) fn run_both(
         gpu.upload(operand.allocation(), operand.offset(), bytes_of(data));
     }
     run_with(gpu, op, setting, None, |recorder| {
-        recorder.both = BothGradients::of(&weight, &bias, sum, recorder.max_binding);
+        recorder.both = BothGradients::of(&weight, &bias, sum.into(), recorder.max_binding);
         recorder.writes = vec![weight, bias];
     })
 }

@@ -1,13 +1,13 @@
 //! What the engine promises, whatever the operations do.
 
-use super::device::Allocation;
+use super::dispatch::{Dispatch, schedule};
 use super::frame::Frame;
-use super::memory::{Operand, new_table};
-use super::recorder::{Bind, Dispatch, Recorder, schedule};
+use super::memory::new_table;
 use super::steps::encode_step;
 use super::testing::gpu;
-use super::{Gpu, Template, Timing, open_another};
-use crate::cpu::StepValues;
+use super::{Gpu, Timing, open_another};
+use crate::ops::StepValues;
+use crate::shader::{Accelerator, Allocation, Bind, Operand, Recorder, Template};
 use crate::{Error, Result};
 
 /// Adds a number to each element, so that the order of dispatches shows in the result.
@@ -57,7 +57,7 @@ fn read(gpu: &Gpu, operand: &Operand) -> Result<Vec<f32>> {
 #[test]
 fn levels_keep_what_depends_in_order() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
-    let [a, b, c, d] = [0; 4].map(|_| Operand::allocate(&gpu, "test", 1));
+    let [a, b, c, d] = [0; 4].map(|_| Operand::allocate(&*gpu, "test", 1));
     let (a, b, c, d) = (a?, b?, c?, d?);
     let mut recorder = recorder(&gpu)?;
     add(&mut recorder, &a, &b, 1)?; // level 0
@@ -65,10 +65,12 @@ fn levels_keep_what_depends_in_order() -> Result<()> {
     add(&mut recorder, &a, &d, 3)?; // level 0: needs nothing
     add(&mut recorder, &d, &b, 4)?; // level 2: writes b, which was read
     add(&mut recorder, &b, &a, 5)?; // level 3
-    let order: Vec<u32> =
-        schedule(recorder.dispatches.iter().cloned()).iter().map(|dispatch| dispatch.constants[2]).collect();
+    let order: Vec<u32> = schedule(Dispatch::all(&gpu, recorder.recorded.clone(), 0))
+        .iter()
+        .map(|dispatch| dispatch.constants[2])
+        .collect();
     assert_eq!(order, [1, 3, 2, 4, 5]);
-    run(&gpu, &schedule(recorder.dispatches))?;
+    run(&gpu, &schedule(Dispatch::all(&gpu, recorder.recorded, 0)))?;
     assert_eq!(read(&gpu, &c)?, [1.5 * 2.0 + 2.5]);
     assert_eq!(read(&gpu, &a)?, [(3.5 * 2.0 + 4.5) * 2.0 + 5.5]);
     Ok(())
@@ -78,11 +80,11 @@ fn levels_keep_what_depends_in_order() -> Result<()> {
 fn more_workgroups_than_one_dimension_has_are_folded() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
     let count = gpu.capabilities().max_groups + 1000;
-    let (from, to) = (Operand::allocate(&gpu, "from", count)?, Operand::allocate(&gpu, "to", count)?);
+    let (from, to) = (Operand::allocate(&*gpu, "from", count)?, Operand::allocate(&*gpu, "to", count)?);
     let mut recorder = recorder(&gpu)?;
     add(&mut recorder, &from, &to, 7)?;
-    assert_eq!(recorder.dispatches[0].groups[1], 2);
-    run(&gpu, &recorder.dispatches)?;
+    assert_eq!(recorder.recorded[0].groups[1], 2);
+    run(&gpu, &Dispatch::all(&gpu, recorder.recorded, 0))?;
     assert!(read(&gpu, &to)?.iter().all(|x| *x == 7.5));
     Ok(())
 }
@@ -91,17 +93,17 @@ fn more_workgroups_than_one_dimension_has_are_folded() -> Result<()> {
 fn a_shader_that_does_not_compile_is_an_error() -> Result<()> {
     // Errors are the device's, so this test has one of its own.
     let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
-    let operand = Operand::allocate(&gpu, "test", 1)?;
+    let operand = Operand::allocate(&*gpu, "test", 1)?;
     let mut recorder = recorder(&gpu)?;
     let kernel = Template::new("fn main() { not wgsl }").kernel("broken");
     recorder.dispatch(&kernel, &[Bind::Write(operand)], &[], 1)?;
-    let error = run(&gpu, &recorder.dispatches).expect_err("an error");
+    let error = run(&gpu, &Dispatch::all(&gpu, recorder.recorded, 0)).expect_err("an error");
     assert!(matches!(&error, Error::Device(message) if message.contains("broken")), "{error}");
     // The device goes on.
-    let (from, to) = (Operand::allocate(&gpu, "from", 1)?, Operand::allocate(&gpu, "to", 1)?);
+    let (from, to) = (Operand::allocate(&*gpu, "from", 1)?, Operand::allocate(&*gpu, "to", 1)?);
     let mut recorder = self::recorder(&gpu)?;
     add(&mut recorder, &from, &to, 1)?;
-    run(&gpu, &recorder.dispatches)?;
+    run(&gpu, &Dispatch::all(&gpu, recorder.recorded, 0))?;
     assert_eq!(read(&gpu, &to)?, [1.5]);
     Ok(())
 }
@@ -139,11 +141,11 @@ fn kernels_are_timed_by_name() -> Result<()> {
     if gpu.set_timing(Timing::Kernels).is_err() {
         return Ok(());
     }
-    let (from, to) = (Operand::allocate(&gpu, "from", 64)?, Operand::allocate(&gpu, "to", 64)?);
+    let (from, to) = (Operand::allocate(&*gpu, "from", 64)?, Operand::allocate(&*gpu, "to", 64)?);
     let mut recorder = recorder(&gpu)?;
     add(&mut recorder, &from, &to, 1)?;
     add(&mut recorder, &to, &from, 1)?;
-    run(&gpu, &recorder.dispatches)?;
+    run(&gpu, &Dispatch::all(&gpu, recorder.recorded, 0))?;
     let times = gpu.kernel_times();
     assert_eq!((times.len(), times[0].label.as_str(), times[0].runs), (1, "add", 2));
     assert!(times[0].seconds > 0.0 && gpu.statistics().device_seconds >= times[0].seconds * 0.5);

@@ -1,9 +1,10 @@
 //! How long frames and their kernels take on the device, by timestamps.
 
 use super::Gpu;
+use super::device::buffer;
 use super::frame::Frame;
-use super::memory::Operand;
 use crate::Result;
+use crate::shader::Operand;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Timer {
         let bytes = u64::from(self.used) * 8;
         let resolved = gpu.allocate("frame times", bytes, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        encoder.resolve_query_set(&self.queries, 0..self.used, resolved.buffer(), 0);
+        encoder.resolve_query_set(&self.queries, 0..self.used, buffer(&resolved), 0);
         gpu.queue.submit([encoder.finish()]);
         let mut ticks = vec![0u64; self.used as usize];
         let operand = Operand::new(&resolved, 0, ticks.len() * 2);

@@ -2,17 +2,16 @@
 //! read back once at the end.
 
 use super::Gpu;
+use super::dispatch::{Dispatch, schedule};
 use super::frame::{Frame, control_before, note_writes};
-use super::kernel::Template;
-use super::memory::{Memory, Operand, Stored};
-use super::recorder::{Bind, Dispatch, Recorder, schedule};
+use super::memory::{Memory, Stored};
+use super::mirror::of_gpu;
 use super::steps::{STEP_BYTES, encode_step};
-use crate::cpu::StepValues;
-use crate::network::Registry;
 use crate::ops::measure::{Header, MeasureMemory};
-use crate::program::{Phase, Place, Program};
+use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program};
+use crate::shader::{Accelerator, Bind, Operand, Recorder, Template};
+use crate::state::{LossScale, Registry};
 use crate::tensor::Precision;
-use crate::train::LossScale;
 use crate::{Error, Result};
 
 /// Examples that were copied to the device once, for many epochs.
@@ -50,11 +49,6 @@ impl Resident {
         Ok(Some(Self { arrays: resident, rows, order }))
     }
 
-    /// Rows of the examples.
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// What copies a batch into the ports of a run, for the step that comes so many after the one it
     /// is replayed with.
     fn gather(
@@ -80,55 +74,18 @@ impl Resident {
             let groups = (rows * width / unit).div_ceil(THREADS);
             recorder.dispatch(&kernel, &operands, &[rows as u32, (width / unit) as u32], groups)?;
         }
-        recorder.dispatches.iter_mut().for_each(|dispatch| dispatch.ahead = ahead);
-        Ok(recorder.dispatches)
+        Ok(Dispatch::all(gpu, recorder.recorded, ahead))
     }
 }
 
-/// One step of a frame.
-#[derive(Clone, Debug)]
-pub(crate) struct FrameStep {
-    /// Its values.
-    pub values: StepValues,
-    /// Rows of its batch.
-    pub rows: usize,
-    /// Where they start in the frame's order.
-    pub first_row: usize,
-}
-
-/// What a step has come to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Outcome {
-    /// Its losses, summed.
-    pub loss: f32,
-    /// The gradient norm, where the program has one.
-    pub norm: f32,
-    /// Whether it was not finite, or came after one that halted the frame.
-    pub left_out: bool,
-    /// Whether it was left out for the sake of the loss scale, which was halved; no error.
-    pub overflowed: bool,
-    /// What a look ahead at its updates has found, where it was left out for that: of a result of
-    /// [`Foresight`](crate::ops::Foresight).
-    pub refused: Option<u32>,
-    /// Whether it exploded, and so was left out.
-    pub exploded: bool,
-    /// Whether the update before it was taken back for that.
-    pub taken_back: bool,
-    /// The loss scale after it.
-    pub scale: f32,
+impl crate::program::Resident for Resident {
+    fn rows(&self) -> usize {
+        self.rows
+    }
 }
 
 /// Words of one step's outcome.
 const OUTCOME_WORDS: usize = 4;
-
-/// What a frame's steps have come to.
-pub(crate) struct Outcomes {
-    pub(crate) steps: Vec<Outcome>,
-    /// The outputs that were kept, one stretch a step.
-    pub(crate) outputs: Vec<f32>,
-    /// Header and figures of the measures, one stretch a step, where steps are judged by them.
-    pub(crate) measures: Vec<f32>,
-}
 
 /// Runs training steps one after another in one frame and waits for their outcomes.
 ///
@@ -162,13 +119,13 @@ pub(crate) fn train_frame(
     gpu.upload(memory.control().allocation(), 0, bytemuck::cast_slice(&control_before(&first)));
     let outcomes = memory.outcomes(steps.len() * OUTCOME_WORDS)?;
     let outputs = match kept {
-        Some(elements) => Some((Operand::allocate(&gpu, "kept outputs", steps.len() * elements)?, elements)),
+        Some(elements) => Some((Operand::allocate(&*gpu, "kept outputs", steps.len() * elements)?, elements)),
         None => None,
     };
     let figures = match &watch {
         Some(places) => {
             let kept = places.memory.kept();
-            Some((Operand::allocate(&gpu, "kept measures", steps.len() * kept)?, kept))
+            Some((Operand::allocate(&*gpu, "kept measures", steps.len() * kept)?, kept))
         }
         None => None,
     };
@@ -181,13 +138,14 @@ pub(crate) fn train_frame(
         if lists.iter().any(|(known, _)| *known == (rows, next)) {
             continue;
         }
-        let mut mirror = registry.mirror()?;
+        let mut held = registry.mirror()?;
+        let mirror = of_gpu(&mut **held)?;
         mirror.prepare(program, registry)?;
         let measures = match &watch {
             Some(places) => Some(mirror.operand(Place::State(places.measures), registry)?),
             None => None,
         };
-        let mut recorder = Recorder::new(&gpu, rows, memory.control().clone());
+        let mut recorder = Recorder::new(&*gpu, rows, memory.control().clone());
         let judged = measures.as_ref().filter(|_| program.ports().recovers);
         record_verdict(&mut recorder, memory, program, (&outcomes, judged), halts)?;
         if let Some((outputs, elements)) = &outputs {
@@ -197,13 +155,13 @@ pub(crate) fn train_frame(
         if let (Some((figures, kept)), Some(measures)) = (&figures, &measures) {
             record_keep(&mut recorder, measures.slice(0, *kept)?, figures, *kept)?;
         }
-        let verdict = recorder.dispatches;
+        let verdict = Dispatch::all(&gpu, recorder.recorded, 0);
         let gathered = match (resident, next) {
             (Some(resident), Some(next)) => resident.gather(&gpu, memory, program, next, 1)?,
             _ => Vec::new(),
         };
         let stored = Stored { registry, carried: registry.carried.as_ref() };
-        let mut list = |phases| memory.dispatches(program, stored, &mut mirror, rows, true, phases);
+        let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, phases);
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
         lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));

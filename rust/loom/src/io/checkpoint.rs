@@ -14,13 +14,12 @@
 use super::watched::Watched;
 use super::{Extra, atomic};
 use crate::dtype::DType;
-use crate::error;
 use crate::layers::ParameterSpec;
-use crate::network::{Carried, Chosen, LayerNumerics, Network, PlacedLayer};
+use crate::network::{Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
+use crate::state::{Carried, Notes, OptimizerState};
 use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
-use crate::train::{Notes, OptimizerState};
-use crate::{Error, Result};
+use crate::{Error, Result, error};
 use safetensors::{Dtype, SafeTensors, View};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -291,7 +290,7 @@ impl Network {
         if rows == 0 {
             return Err(Error::Serialization("what the file's layers carry has no rows".into()));
         }
-        let mut carried = Carried::new(places, rows, self.precision(), self.device())?;
+        let mut carried = Carried::new(places, rows, self.precision(), self.device().accelerator().as_ref())?;
         for (number, name) in names.iter().enumerate() {
             let values = real_tensor(tensors, name, self.precision())?;
             carried.set(number, &values.view()).map_err(damaged)?;

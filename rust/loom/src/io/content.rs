@@ -1,8 +1,8 @@
 //! What no file may hold: the one check that saving and loading share.
 
-use crate::cpu::{Cpu, Real};
 use crate::network::{Network, describe_path};
 use crate::ops::update::largest;
+use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 
@@ -33,7 +33,6 @@ impl Network {
                 }
             }
             let of_map = self
-                .registry
                 .feedback
                 .iter()
                 .filter(|map| self.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));

@@ -5,6 +5,7 @@ mod calibrated;
 mod checkpoint;
 mod content;
 mod extra;
+mod tween;
 mod watched;
 
 pub use checkpoint::{FORMAT, SaveOptions};

@@ -8,11 +8,10 @@
 //! `training@chain_gradient.layer`.
 
 use super::checkpoint::{Entry, damaged, real_entry, real_tensor, unreadable};
-use crate::layers::StateSpec;
-use crate::network::Network;
+use crate::network::{FeedbackKind, Measures, Network};
 use crate::ops::measure::MeasureMemory;
+use crate::state::{StateSpec, WatchPlaces};
 use crate::tensor::{Buffer, Shape};
-use crate::train::{FeedbackKind, Measures, WatchPlaces};
 use crate::{Error, Result, extents};
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -65,7 +64,7 @@ impl Network {
             entries.push(("training@history.steps".into(), counts(&measures.history.steps)));
             entries.push(("training@history.records".into(), numbers(&measures.history.records)));
         }
-        for map in &self.registry.feedback {
+        for map in &self.feedback {
             let Some(placed) = self.layers().nth(map.of) else { continue };
             let store = &self.registry.stores[map.store];
             for (index, info) in store.parameters().iter().enumerate() {
@@ -92,7 +91,7 @@ impl Network {
             layers: measures.layers,
             steps: measures.steps,
             stride: measures.history.stride,
-            feedback: self.registry.feedback_kind,
+            feedback: self.feedback_kind,
             feedback_slots: self.registry.feedback_slots,
             step: self.kept_step.lists().map(|(_, tensors)| tensors.len()),
         })
@@ -107,7 +106,7 @@ impl Network {
             }
             self.make_feedback(kind).map_err(damaged)?;
             self.registry.feedback_slots = watched.feedback_slots;
-            for map in self.registry.feedback.clone() {
+            for map in self.feedback.clone() {
                 let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else {
                     continue;
                 };
@@ -132,7 +131,7 @@ impl Network {
                 losses: vector(tensors, "training@losses", Dtype::F64)?,
                 exploded: vector(tensors, "training@exploded", Dtype::U64)?,
                 newest: vector(tensors, "training@newest", Dtype::F64)?,
-                history: crate::train::MeasureHistory {
+                history: crate::network::MeasureHistory {
                     stride: watched.stride,
                     steps: vector(tensors, "training@history.steps", Dtype::U64)?,
                     records: vector(tensors, "training@history.records", Dtype::F64)?,
@@ -191,7 +190,7 @@ impl Network {
 
     /// Brings back the moments of feedback maps, for which there is room.
     pub(super) fn restore_feedback_moments(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
-        for map in self.registry.feedback.clone() {
+        for map in self.feedback.clone() {
             let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
             for (number, moment) in self.registry.moments[map.store].iter_mut().enumerate() {
                 let name = format!("{path}@feedback.moment.{number}");

@@ -2,10 +2,10 @@
 
 use super::target::clamp;
 use super::{
-    CarriedSpec, Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Reshape, Sequential,
-    StateSpec, Want, from_config,
+    Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Reshape, Sequential, Want, from_config,
 };
 use crate::program::{Builder, Value};
+use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -3,15 +3,17 @@
 //! sizes, configs, and files.
 
 use super::{Dense, Layer, Reshape, Sample, samples};
-use crate::cpu::{Access, Cpu, StepValues, execute};
+use crate::cpu::execute;
 use crate::io::SaveOptions;
-use crate::network::{Combine, Link, Mode, ProgramKey};
+use crate::network::{Combine, Link, Mode, ProgramKey, Watch};
+use crate::ops::StepValues;
 use crate::ops::pointwise::Activation;
-use crate::program::{Phase, Run};
+use crate::ops::update::Optimizer;
+use crate::program::{Access, Phase, Run};
+use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape, TensorView};
 use crate::train::{
-    Callback, DepthScale, Examples, Optimizer, StepReport, TargetMode, TrainingConfig, TweenConfig, Watch,
-    train, train_with,
+    Callback, DepthScale, Examples, StepReport, TargetMode, TrainingConfig, TweenConfig, train, train_with,
 };
 use crate::{Network, Result, tensor_view};
 use std::ops::ControlFlow;
@@ -204,7 +206,7 @@ fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()
 fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Result<Vec<Vec<u32>>> {
     let mode = Mode { training: true, ..Mode::default() };
     let key = ProgramKey { mode, capacity: rows, backward: true };
-    let mut run = Run::new(Arc::new(network.compile(&key)?))?;
+    let mut run = Run::new(crate::Device::cpu().engine().clone(), Arc::new(network.compile(&key)?))?;
     run.rows = rows;
     network.reset_states();
     network.prepare_carried(rows)?;

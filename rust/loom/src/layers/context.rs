@@ -4,8 +4,7 @@ use crate::dtype::DType;
 use crate::ops::Decode;
 use crate::program::{Builder, LayerPath, ParameterRef, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 use std::borrow::Cow;
 
@@ -27,30 +26,6 @@ pub struct ParameterSpec {
     pub morphable: bool,
     /// Whether it is a bias or the gain of a norm, which an optimizer's `decay_exempt` leaves out of the decay.
     pub decay_exempt: bool,
-}
-
-/// Something that a layer keeps beside its parameters: saved, but moved by no optimizer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StateSpec {
-    /// Its name in the layer, such as `running_mean`.
-    pub name: Cow<'static, str>,
-    /// Its extents; there is no batch axis.
-    pub shape: Shape,
-    /// What every element starts as.
-    pub initial: f64,
-}
-
-/// Something that a layer carries from call to call of a session, for every row by itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CarriedSpec {
-    /// Its name in the layer, such as `hidden`.
-    pub name: Cow<'static, str>,
-    /// One row's extents, for a session of at most `length` steps.
-    pub shape: Shape,
-    /// What every element starts as.
-    pub initial: f64,
-    /// Whether it is carried from batch to batch of training, too.
-    pub in_training: bool,
 }
 
 /// A parameter as a layer finds it while lowering.

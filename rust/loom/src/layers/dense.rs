@@ -11,8 +11,7 @@ use crate::ops::pointwise::Activation;
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 

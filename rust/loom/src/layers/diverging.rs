@@ -4,9 +4,10 @@
 use super::conformance::{ROWS, inputs, place};
 use super::{Sample, samples};
 use crate::dtype::DType;
+use crate::ops::update::Optimizer;
 use crate::tensor::Precision;
 use crate::train::landing_tests::{odd, saved};
-use crate::train::{Examples, OnNonFinite, Optimizer, Rows, Trainer, TrainingConfig};
+use crate::train::{Examples, OnNonFinite, Rows, Trainer, TrainingConfig};
 use crate::{Error, Network, Result, tensor_view};
 
 const STEPS: usize = 6;

@@ -5,8 +5,7 @@ use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, s
 use crate::ops::{Direction, Gather, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 

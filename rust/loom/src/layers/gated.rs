@@ -8,7 +8,7 @@ use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Gate, WeightProduct};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
+use crate::weights::Initializer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 

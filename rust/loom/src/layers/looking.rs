@@ -5,8 +5,9 @@ use super::conformance::{Place, ROWS, assert_close, for_every_sample, inputs, pl
 use super::{Dense, Dropout, Sample};
 use crate::network::{LayerValue, Network};
 use crate::random::{Stream, Use};
+use crate::state::OptimizerState;
 use crate::tensor::{Precision, TensorView};
-use crate::train::{Examples, OptimizerState, Trainer, TrainingConfig, TweenConfig, TweenState, evaluate};
+use crate::train::{Examples, Trainer, TrainingConfig, TweenConfig, TweenState, evaluate};
 use crate::{Error, Result, tensor_view};
 use std::collections::BTreeSet;
 

@@ -2,13 +2,11 @@
 
 use super::chain::Chain;
 use super::registry::{Configured, config_of};
-use super::{
-    CarriedSpec, Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, StateSpec, Want,
-    shape_error,
-};
+use super::{Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, Want, shape_error};
 use crate::ops::StepMask;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
+use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -3,13 +3,12 @@
 use super::chain::{Chain, PartGradients, carried_of, parameters_of, part_inputs, states_of};
 use super::registry::{Configured, config_of};
 use super::{
-    ActivationLayer, CarriedSpec, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual,
-    Sample, StateSpec, Want,
+    ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Want,
 };
-use crate::cpu::MAX_READS;
 use crate::ops::pointwise::Activation;
-use crate::ops::{self, Concat, Direction, Mix, MixPart, Scale, Slice};
+use crate::ops::{self, Concat, Direction, MAX_READS, Mix, MixPart, Scale, Slice};
 use crate::program::{Builder, Value};
+use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
 use serde::{Deserialize, Serialize};

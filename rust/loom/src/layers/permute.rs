@@ -2,10 +2,9 @@
 
 use super::registry::{Configured, config_of};
 use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
-use crate::ops;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result};
+use crate::{Error, Result, ops};
 use serde::{Deserialize, Serialize};
 
 /// A sample with its axes in another order: axis `i` of the output is axis `axes[i]` of the input, both

@@ -1,12 +1,12 @@
 //! What tells steps of a sequence from each other: learned rows, or waves.
 
 use super::registry::{Configured, config_of};
-use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::{Direction, Positions};
 use crate::program::{Builder, Value};
+use crate::state::CarriedSpec;
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 

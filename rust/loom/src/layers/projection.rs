@@ -5,8 +5,7 @@ use crate::Result;
 use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 
 /// `x W^T + b` over the last axis, with parameters `NAME_weight` (outputs, inputs) and `NAME_bias`.
 #[derive(Clone, Copy, Debug)]

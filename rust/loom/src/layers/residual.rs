@@ -2,11 +2,10 @@
 
 use super::chain::{Chain, carried_of, parameters_of, part_inputs, states_of};
 use super::registry::{Configured, config_of};
-use super::{
-    CarriedSpec, Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, StateSpec, Want,
-};
+use super::{Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, Want};
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
+use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -3,11 +3,11 @@
 use super::chain::Chain;
 use super::registry::{Configured, config_of};
 use super::{
-    ActivationLayer, CarriedSpec, Context, Dense, Feedback, FeedbackForm, Forward, Layer, ParameterSpec,
-    Sample, StateSpec, Want,
+    ActivationLayer, Context, Dense, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want,
 };
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
+use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

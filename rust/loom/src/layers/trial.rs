@@ -1,12 +1,14 @@
 //! Lowering one layer by itself in tests: on the CPU in f64, and on a GPU.
 
 use super::*;
-use crate::cpu::{Access, Real, StepValues};
 use crate::dtype::DType;
+use crate::ops::StepValues;
 #[cfg(feature = "gpu")]
 use crate::ops::testing::assert_close;
 use crate::ops::testing::numbers;
+use crate::program::Access;
 use crate::program::{Kind, LayerPath, ParameterRef, Phase, Rewrites};
+use crate::simd::Real;
 use crate::tensor::{Precision, Tensor};
 use crate::{Network, tensor_view};
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 use super::lower::{INPUT, output_of};
 use super::wiring::Read;
 use super::{Given, Mesh, lost_ring};
-use crate::cpu::Real;
 use crate::network::{Combine, Coordinates, Link, Network};
 use crate::ops::Concat;
+use crate::simd::Real;
 use crate::tensor::{Buffer, Precision, Shape, Tensor};
 use crate::{Error, Result, extents};
 

@@ -3,10 +3,10 @@
 use super::cells::Shares;
 use super::targets::Learning;
 use super::{Mesh, check_like, lost_ring};
-use crate::cpu::Real;
-use crate::network::{Coordinates, Member, Network};
+use crate::network::{Coordinates, Network, Watch};
+use crate::simd::Real;
+use crate::state::Member;
 use crate::tensor::{Buffer, Precision, Tensor, TensorView};
-use crate::train::Watch;
 use crate::{Error, Result};
 
 /// The gradient of a loss with respect to what a cell handed on.

@@ -2,10 +2,10 @@
 
 use super::wiring::{Read, Wiring};
 use crate::layers::{Context, Forward, Want};
-use crate::network::{Network, PlacedLayer, at_layer};
+use crate::network::{Network, PlacedLayer, Watch, at_layer};
 use crate::ops::{Combination, Sum, Term};
 use crate::program::{Builder, Phase, Program, Value};
-use crate::train::{Watch, Watching};
+use crate::train::Watching;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 

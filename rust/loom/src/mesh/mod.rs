@@ -39,11 +39,11 @@ pub use config::{Sample, SteppingConfig, SteppingResult};
 pub use gradients::Given;
 pub use train::{Stepper, train_stepping};
 
-use crate::cpu::{Cpu, Real};
-use crate::network::{Coordinates, Member, Network, Ring, check_finite, check_rows};
+use crate::network::{Coordinates, Network, Watch, check_rows};
 use crate::program::Program;
-use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
-use crate::train::{Watch, WatchPlaces};
+use crate::simd::{Cpu, Real};
+use crate::state::{Member, Ring, WatchPlaces};
+use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Device, Error, Result, extents};
 use lower::{HELD_INPUT, INPUT, output_of};
 use run::Compiled;
@@ -130,7 +130,8 @@ impl Mesh {
         members.extend(wiring.shapes.iter().map(|shape| member(shape, turns)));
         let edges = if window > 0 { &wiring.edges[..] } else { &[] };
         members.extend(edges.iter().map(|edge| member(&wiring.shapes[edge.source], 2)));
-        let ring = Ring::new(members, rows, turns, network.precision(), network.device())?;
+        let ring =
+            Ring::new(members, rows, turns, network.precision(), network.device().accelerator().as_ref())?;
         let mut mesh = Self {
             rows,
             window,

@@ -3,11 +3,14 @@
 use super::Mesh;
 use super::gradients::scale_of;
 use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
-use crate::cpu::{Access, Cpu, Part, PartOwner, StepValues, execute};
-use crate::network::{Network, Registry};
-use crate::program::{LayerPath, Phase, Program, Run};
+use crate::cpu::execute;
+use crate::network::Network;
+use crate::ops::StepValues;
+use crate::program::{Access, FrameTick, LayerPath, Part, PartOwner, Phase, Program, Run};
+use crate::simd::Cpu;
+use crate::state::{Registry, StateCopies};
 use crate::tensor::Precision;
-use crate::train::{Fault, StateCopies, odd_state};
+use crate::train::{Fault, odd_state};
 use crate::{Device, Error, Result};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -46,7 +49,7 @@ impl Unit {
         rows: usize,
     ) -> Result<Self> {
         let commits = program.commits_states();
-        let mut run = Run::new(Arc::new(program))?;
+        let mut run = Device::cpu().run(Arc::new(program))?;
         run.rows = rows;
         let parts = parts.into_iter().map(|owner| Part { owner, ..Part::default() }).collect();
         let layers = layers.to_vec();
@@ -92,7 +95,6 @@ pub(super) enum Compiled {
     /// One program for each unit.
     Units(Vec<Unit>),
     /// One program for all.
-    #[cfg(feature = "gpu")]
     Whole(Box<Run>),
 }
 
@@ -121,8 +123,8 @@ impl Mesh {
 
     pub(super) fn compile_forward(&self, network: &Network) -> Result<Compiled> {
         let tick = self.lowering(network);
-        match network.device() {
-            Device::Cpu => {
+        match network.device().frames() {
+            None => {
                 let mut units = Vec::with_capacity(self.wiring.units.len());
                 for layers in &self.wiring.units {
                     let outputs = layers.iter().map(|layer| output_of(*layer));
@@ -132,19 +134,18 @@ impl Mesh {
                 }
                 Ok(Compiled::Units(units))
             }
-            #[cfg(feature = "gpu")]
-            Device::Gpu(gpu) => {
+            Some(_) => {
                 let all: Vec<usize> = (0..self.wiring.inputs.len()).collect();
                 let program = Arc::new(tick.forward(&all, self.keeps_input())?);
-                Ok(Compiled::Whole(Run::on_gpu(program, gpu.clone())?.into()))
+                Ok(Compiled::Whole(network.device().run(program)?.into()))
             }
         }
     }
 
     pub(super) fn compile_backward(&self, network: &Network) -> Result<Compiled> {
         let tick = self.lowering(network);
-        match network.device() {
-            Device::Cpu => {
+        match network.device().frames() {
+            None => {
                 let mut units = Vec::with_capacity(self.wiring.units.len());
                 for layers in &self.wiring.units {
                     let mut parts = Vec::new();
@@ -162,11 +163,10 @@ impl Mesh {
                 }
                 Ok(Compiled::Units(units))
             }
-            #[cfg(feature = "gpu")]
-            Device::Gpu(gpu) => {
+            Some(_) => {
                 let all: Vec<usize> = (0..self.wiring.inputs.len()).collect();
                 let program = Arc::new(tick.backward(&all)?);
-                Ok(Compiled::Whole(Run::on_gpu(program, gpu.clone())?.into()))
+                Ok(Compiled::Whole(network.device().run(program)?.into()))
             }
         }
     }
@@ -208,7 +208,6 @@ impl Mesh {
                 }
                 Ok(())
             }
-            #[cfg(feature = "gpu")]
             Compiled::Whole(run) => {
                 /// Ticks of one frame.
                 const MOST_TICKS: usize = 256;
@@ -216,8 +215,8 @@ impl Mesh {
                 let mut left = count;
                 while left > 0 {
                     let part = left.min(MOST_TICKS);
-                    let ticks: Vec<crate::gpu::FrameTick> = (self.tick + 1..=self.tick + part as u64)
-                        .map(|tick| crate::gpu::FrameTick { clock: tick, values: self.values(network, tick) })
+                    let ticks: Vec<FrameTick> = (self.tick + 1..=self.tick + part as u64)
+                        .map(|tick| FrameTick { clock: tick, values: self.values(network, tick) })
                         .collect();
                     let (rows, phases) = (self.rows, Phase::Forward..=last);
                     if last == Phase::States {
@@ -302,14 +301,13 @@ impl Mesh {
         }
         match compiled {
             Compiled::Units(units) => self.units_back(network, units, count, batch_rows, &edges)?,
-            #[cfg(feature = "gpu")]
             Compiled::Whole(run) => {
-                let ticks: Vec<crate::gpu::FrameTick> = (0..count as u64)
+                let ticks: Vec<FrameTick> = (0..count as u64)
                     .map(|age| {
                         let gradients_zeroed = age == 0 && network.registry.gradients_zeroed;
                         let values = self.values(network, self.tick - age);
                         let values = StepValues { gradients_zeroed, batch_rows, ..values };
-                        crate::gpu::FrameTick { clock: self.tick - age, values }
+                        FrameTick { clock: self.tick - age, values }
                     })
                     .collect();
                 run_frame(run, self.rows, network, Phase::Forward..=Phase::Exchange, &ticks)?;
@@ -424,10 +422,9 @@ pub(super) fn run_ticks(
         (tick, StepValues { gradients_zeroed, batch_rows: values.batch_rows, ..mesh.values(network, tick) })
     });
     let ticks: Vec<(u64, StepValues)> = ticks.collect();
-    #[cfg(feature = "gpu")]
-    if matches!(network.device(), Device::Gpu(_)) {
-        let ticks: Vec<crate::gpu::FrameTick> =
-            ticks.into_iter().map(|(clock, values)| crate::gpu::FrameTick { clock, values }).collect();
+    if network.device().frames().is_some() {
+        let ticks: Vec<FrameTick> =
+            ticks.into_iter().map(|(clock, values)| FrameTick { clock, values }).collect();
         return run_frame(run, mesh.rows(), network, Phase::Forward..=Phase::Exchange, &ticks);
     }
     let cpu = mesh.processor()?;
@@ -449,20 +446,17 @@ pub(super) fn run_ticks(
 }
 
 /// Runs a program once for each tick in one frame.
-#[cfg(feature = "gpu")]
 fn run_frame(
     run: &mut Run,
     rows: usize,
     network: &mut Network,
     phases: RangeInclusive<Phase>,
-    ticks: &[crate::gpu::FrameTick],
+    ticks: &[FrameTick],
 ) -> Result<()> {
     run.rows = rows;
-    match run.on_device()? {
-        Some((memory, program)) => {
-            let program = program.clone();
-            crate::gpu::execute_ticks(memory, &program, rows, &mut network.registry, phases, ticks)
-        }
+    let engine = run.engine().clone();
+    match engine.frames() {
+        Some(frames) => frames.ticks(run, &mut network.registry, phases, ticks),
         None => Err(Error::Internal("a mesh's program is not on its device".into())),
     }
 }

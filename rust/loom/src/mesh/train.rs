@@ -4,11 +4,11 @@ use super::gradients::scale_of;
 use super::targets::Learning;
 use super::wiring::Read;
 use super::{Given, Mesh, Sample, SteppingConfig, SteppingResult};
-use crate::cpu::{Access, StepValues};
 use crate::layers::class_extents;
 use crate::network::{Coordinates, Network};
+use crate::ops::StepValues;
 use crate::ops::measure::{Action, LinkBudget};
-use crate::program::{Builder, Kind, Phase, Rewrites, Run};
+use crate::program::{Access, Builder, Kind, Phase, Rewrites, Run};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
     Fault, LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update,

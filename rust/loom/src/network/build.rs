@@ -1,11 +1,12 @@
 //! Shape inference and initial weights.
 
 use super::lower::no_context;
-use super::{Combine, Link, Network, PlacedLayer, State, at_layer};
-use crate::cpu::Cpu;
+use super::{Combine, Link, Network, PlacedLayer, at_layer};
 use crate::layers::{ParameterSpec, output_of};
 use crate::program::LayerPath;
 use crate::random::{Stream, Use};
+use crate::simd::Cpu;
+use crate::state::State;
 use crate::tensor::{Precision, Shape};
 use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result, error, extents};
@@ -85,14 +86,14 @@ impl Network {
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Error::Internal("a weight store was lost while building".into()))?;
         self.registry.layer_stores = self.registry.stores.len();
-        self.registry.feedback.clear();
-        self.registry.feedback_kind = None;
+        self.feedback.clear();
+        self.feedback_kind = None;
         self.registry.watch = None;
         self.registry.clear_gradients();
         self.registry.clear_moments();
         let carried = self.registry.carried.take();
         // Stores may have changed places: copies on a device are of the old ones.
-        self.registry.place_on(&self.device);
+        self.registry.place_on(self.device.mirror());
         self.registry.states.clear();
         let ties = self.ties(&shapes, &assigned)?;
         let layers = self.cells.iter_mut().flatten();

@@ -2,9 +2,9 @@
 
 use super::predict::ProgramKey;
 use super::{Mode, Network, PlacedLayer, at_layer};
-use crate::cpu::{Access, Real, StepValues};
-use crate::ops::{Direction, Op};
-use crate::program::{Builder, ParameterRef, Phase, Place, Value};
+use crate::ops::{Direction, Op, StepValues};
+use crate::program::{Access, Builder, ParameterRef, Phase, Place, Value};
+use crate::simd::Real;
 use crate::tensor::{Precision, TensorView};
 use crate::{Error, Result};
 use std::collections::BTreeMap;

@@ -1,9 +1,10 @@
 //! Looking into a network: parameters, gradients, what layers read and made, numeric types.
 
-use super::{CarriedPlace, Coordinates, Network, Numerics, PlacedLayer, at_layer};
-use crate::cpu::Real;
+use super::{Coordinates, Network, Numerics, PlacedLayer, at_layer};
 use crate::dtype::{DType, Granularity, Packing, Recipe};
 use crate::program::{LayerPath, LayerValues, Run, Value};
+use crate::simd::Real;
+use crate::state::CarriedPlace;
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::weights::WeightStore;
 use crate::{Error, Result, error, extents};

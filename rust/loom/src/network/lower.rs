@@ -1,8 +1,9 @@
 //! Lowers the whole grid: forward in order, backward in reverse order.
 
-use super::{CarriedPlace, Combine, Link, Network, PlacedLayer, at_layer};
-use crate::layers::{BoundParameter, BoundState, CarriedSpec, Context, Forward, Want};
+use super::{Combine, Link, Network, PlacedLayer, at_layer};
+use crate::layers::{BoundParameter, BoundState, Context, Forward, Want};
 use crate::program::{Builder, Kind, LayerPath, LayerValues, ParameterRef, Phase, Value};
+use crate::state::{CarriedPlace, CarriedSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use std::ops::Range;

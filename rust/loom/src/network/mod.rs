@@ -6,46 +6,45 @@
 mod build;
 mod calibrate;
 mod config;
+mod feedback;
+mod history;
 mod inspect;
+mod kept_step;
 mod links;
 mod lower;
-mod manual;
+mod measures;
 mod numerics;
 #[cfg(test)]
 mod numerics_tests;
 mod predict;
-mod registry;
-mod ring;
 mod session;
-mod states;
 mod summary;
+mod watch;
 
+pub use crate::state::{Carried, Registry};
 pub use calibrate::InputRange;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
+pub(crate) use feedback::{FeedbackKind, FeedbackMap};
+pub(crate) use history::History;
 pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
+pub(crate) use kept_step::KeptStep;
 pub use links::{Combine, Link};
 pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
-pub(crate) use manual::History;
-pub use manual::{GradientStatistics, ManualStep};
+pub use measures::{LayerMeasures, MeasureHistory, Measures};
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
-#[cfg(test)]
 pub(crate) use predict::ProgramKey;
 pub use predict::Programs;
-pub(crate) use predict::{check_finite, check_rows};
-pub use registry::Registry;
-pub(crate) use registry::StatesBefore;
-pub(crate) use ring::{Member, Ring};
+pub(crate) use predict::check_rows;
 pub use session::Session;
-pub use states::Carried;
-pub(crate) use states::{CarriedPlace, State};
 pub use summary::{LinkRow, SummaryRow};
+pub use watch::Watch;
 
 use crate::layers::Layer;
 use crate::program::{LayerPath, Rewrites, Run};
+use crate::state::{Notes, OptimizerState};
 use crate::tensor::{Precision, Shape};
-use crate::train::{KeptStep, Measures, Notes, OptimizerState};
 use crate::{Device, Error, Result, error, extents};
 use std::ops::Range;
 use std::sync::Arc;
@@ -103,6 +102,10 @@ pub struct Network {
     /// In the order in which they were made.
     pub(crate) links: Vec<Link>,
     pub(crate) registry: Registry,
+    /// The feedback maps of layers, whose stores come after those of all layers.
+    pub(crate) feedback: Vec<FeedbackMap>,
+    /// Which of them there are.
+    pub(crate) feedback_kind: Option<FeedbackKind>,
     pub(crate) programs: Programs,
     pub(crate) built: bool,
     /// What each cell hands on, in the order of the cells; known once built.
@@ -175,6 +178,8 @@ impl Network {
             cells: vec![Vec::new(); cells],
             links: Vec::new(),
             registry: Registry::default(),
+            feedback: Vec::new(),
+            feedback_kind: None,
             programs: Programs::default(),
             built: false,
             cell_shapes: Vec::new(),
@@ -187,7 +192,7 @@ impl Network {
             notes: Notes::default(),
             came_without_state: false,
             rewrites: Rewrites::default(),
-            device: Device::Cpu,
+            device: Device::cpu(),
             revision: 0,
         })
     }
@@ -206,7 +211,14 @@ impl Network {
     /// # Errors
     /// [`Error::Device`] for a GPU that is not there, or that cannot run this network's precision.
     pub fn to(&mut self, device: &str) -> Result<()> {
-        let device = Device::open(device, self.precision)?;
+        self.to_device(Device::open(device, self.precision)?)
+    }
+
+    /// [`to`](Self::to) for a device that is open, which may be of an engine of one's own.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the network's own device has failed, or the other one does.
+    pub fn to_device(&mut self, device: Device) -> Result<()> {
         if device.is_same(&self.device) {
             return Ok(());
         }
@@ -217,11 +229,11 @@ impl Network {
         }
         let carried = match &self.registry.carried {
             Some(_) if self.device.is_lost() => None,
-            Some(carried) => Some(carried.moved_to(&device)?),
+            Some(carried) => Some(carried.moved_to(device.accelerator().as_ref())?),
             None => None,
         };
         self.device = device;
-        self.registry.place_on(&self.device);
+        self.registry.place_on(self.device.mirror());
         self.registry.carried = carried;
         self.history = None;
         self.invalidate();
@@ -456,7 +468,8 @@ impl Network {
             ))),
             None => {
                 let places = self.carried_in_training();
-                self.registry.carried = Some(Carried::new(places, rows, self.precision, &self.device)?);
+                self.registry.carried =
+                    Some(Carried::new(places, rows, self.precision, self.device.accelerator().as_ref())?);
                 Ok(())
             }
         }

@@ -1,8 +1,8 @@
 //! What layers compute from: packed weights, and whether activations are quantised too.
 
 use super::{Network, PlacedLayer, at_layer};
-use crate::cpu::product::IntegerWeight;
 use crate::dtype::{DType, Recipe};
+use crate::matrix::IntegerWeight;
 use crate::tensor::Precision;
 use crate::weights::{Choice, Layout, ParameterInfo, Staged, WeightStore};
 use crate::{Error, Result, error};

@@ -1,12 +1,12 @@
 //! Activations quantised for inference, from the network's side.
 
 use super::{Network, Numerics};
-use crate::cpu::Cpu;
-use crate::cpu::product::{Bias, IntegerWeight, Output, Start, integer_product};
 use crate::dtype::DType;
 use crate::io::SaveOptions;
 use crate::layers::{Conv2D, ConvTranspose2D, Dense, Flatten, Lstm, Reshape};
+use crate::matrix::{Bias, IntegerWeight, Output, Start, integer_product};
 use crate::ops::pointwise::Activation;
+use crate::simd::Cpu;
 use crate::tensor::{Precision, Tensor};
 use crate::{Error, tensor_view};
 

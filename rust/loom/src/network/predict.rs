@@ -1,11 +1,11 @@
 //! Compiled programs, leased runs, and inference.
 
 use super::{Mode, Network};
-use crate::Device;
-use crate::cpu::{Access, Real, StepValues};
-use crate::program::{Builder, Phase, Program, Run, Value};
-use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView};
-use crate::{Error, Result, extents};
+use crate::ops::StepValues;
+use crate::program::{Access, Builder, Phase, Program, Run, Value};
+use crate::simd::Real;
+use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView, check_finite};
+use crate::{Device, Error, Result, extents};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -236,17 +236,4 @@ pub(crate) fn check_rows(array: &TensorView<'_>, row: &Shape, what: &str) -> Res
         return Err(Error::Value(format!("{what} is empty: it has no rows")));
     }
     Ok(())
-}
-
-/// Checks that an array holds no infinity and no NaN.
-pub(crate) fn check_finite(array: &TensorView<'_>, what: &str) -> Result<()> {
-    match array.first_non_finite() {
-        None => Ok(()),
-        Some(index) => {
-            let row = index / array.shape()[1..].iter().product::<usize>().max(1);
-            Err(Error::NonFinite(format!(
-                "{what} holds NaN or infinity, first in row {row}; clean the data before using it"
-            )))
-        }
-    }
 }

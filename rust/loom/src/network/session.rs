@@ -1,9 +1,11 @@
 //! Sessions: inference that goes on from where its last call ended.
 
 use super::predict::{ProgramKey, check_rows};
-use super::{Carried, Mode, Network, SessionExtent};
-use crate::cpu::{Access, Real, StepValues};
-use crate::program::{Phase, Run};
+use super::{Mode, Network, SessionExtent};
+use crate::ops::StepValues;
+use crate::program::{Access, Phase, Run};
+use crate::simd::Real;
+use crate::state::Carried;
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 
@@ -51,7 +53,12 @@ impl Network {
         let sequences = steps(&one) == Some(1) && steps(&two) == Some(2);
         let extent = SessionExtent { steps: 1, capacity };
         let mode = Mode { session: Some(extent), ..Mode::default() };
-        let carried = Carried::new(self.carried_places(mode), rows, self.precision, &self.device)?;
+        let carried = Carried::new(
+            self.carried_places(mode),
+            rows,
+            self.precision,
+            self.device.accelerator().as_ref(),
+        )?;
         let device = self.device.clone();
         let epoch = self.registry.epoch();
         Ok(Session { rows, capacity, position: 0, carried, epoch, device, sequences, runs: Vec::new() })
@@ -126,7 +133,7 @@ impl Session {
                 self.position, self.capacity
             )));
         }
-        super::check_finite(input, "input")?;
+        crate::tensor::check_finite(input, "input")?;
         network.check_indices(input)?;
         Ok(steps)
     }

@@ -7,7 +7,7 @@
 //! the same numbers.
 
 use super::sweep::{first, load};
-use crate::cpu::{LANES, Real, Vector};
+use crate::simd::{LANES, Real, Vector};
 use std::ops::Range;
 
 /// One position's classes side by side, or 16 positions' classes apart.

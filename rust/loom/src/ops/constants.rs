@@ -1,6 +1,6 @@
 //! Numbers an operation brings along, computed once when a layer is lowered.
 
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::tensor::Precision;
 use crate::{Result, extents};
 
@@ -37,7 +37,6 @@ impl Constants {
     }
 
     /// The bits of all of them in single precision.
-    #[cfg(feature = "gpu")]
     pub fn words(&self) -> &[u32] {
         bytemuck::cast_slice(&self.float32)
     }

@@ -3,6 +3,7 @@
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
+mod args;
 pub mod attention;
 mod axis;
 pub mod bias;
@@ -31,7 +32,6 @@ pub mod nested_softmax;
 pub mod noise;
 pub mod normalize;
 pub mod one_hot;
-#[cfg(feature = "gpu")]
 mod operands;
 pub mod permute;
 pub mod pointwise;
@@ -42,7 +42,6 @@ pub mod product_update;
 pub mod recurrent;
 pub mod rotary;
 mod rounding;
-#[cfg(feature = "gpu")]
 mod segment;
 pub mod softmax;
 pub mod sum;
@@ -52,6 +51,8 @@ pub mod target;
 pub(crate) mod testing;
 pub mod update;
 
+pub(crate) use args::part;
+pub use args::{Args, MAX_READS, MAX_WRITES, StepValues, View};
 pub use attention::{Attention, CacheAppend};
 pub use bias::{BiasAdd, BiasGradient};
 pub use combination::{Combination, Term};
@@ -92,7 +93,7 @@ pub use target::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::Update;
 
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::simd::Real;
 use std::fmt;
 
 /// Which way an operation runs.
@@ -146,10 +147,12 @@ macro_rules! operations {
             }
 
             /// Adds the dispatches that compute it on a GPU.
-            #[cfg(feature = "gpu")]
-            pub(crate) fn record(&self, recorder: &mut crate::gpu::Recorder<'_>) -> Result<()> {
+            ///
+            /// # Errors
+            /// As [`GpuOperation::record`](crate::shader::GpuOperation::record).
+            pub fn record(&self, recorder: &mut crate::shader::Recorder<'_>) -> Result<()> {
                 match self {
-                    $(Op::$name(op) => crate::gpu::GpuOperation::record(op, recorder),)*
+                    $(Op::$name(op) => crate::shader::GpuOperation::record(op, recorder),)*
                 }
             }
         }

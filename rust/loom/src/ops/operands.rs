@@ -1,7 +1,7 @@
 //! A kernel's operands by name: the WGSL declarations and what is bound to them, in one order.
 
 use crate::Result;
-use crate::gpu::{Bind, Recorder};
+use crate::shader::{Bind, Recorder};
 
 /// Operands in the order in which they are bound.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 //! fused multiply-add, so every instruction set gives the same bits.
 
 use super::sweep::PASS;
-use crate::cpu::{Cpu, Kernel, Real, Vector};
+use crate::simd::{Cpu, Kernel, Real, Vector};
 use crate::tensor::{Buffer, Precision};
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -103,8 +103,8 @@ mod tests {
     use crate::ops::geometry::Geometry;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, cpus, numbers};
+    use crate::ops::update::Optimizer;
     use crate::ops::{Convolution, Direction, Operation, Product, ProductUpdate, Update};
-    use crate::train::Optimizer;
     use half::bf16;
     use proptest::prelude::*;
 
@@ -222,7 +222,7 @@ mod tests {
                 for cpu in cpus() {
                     let expected = unpacked.run_on(&op, cpu).unwrap();
                     let mut found = vec![0.0f32; expected[0].real().len()];
-                    let mut args = crate::cpu::Args::new(cpu, 5, &setting.values);
+                    let mut args = crate::ops::Args::new(cpu, 5, &setting.values);
                     args.set_read(0, setting.reads[0].real());
                     args.set_packed(1, sample.bytes(), sample.packing, &sample.scales);
                     args.set_write(0, &mut found);

@@ -1,6 +1,6 @@
 //! Passes over memory, 16 elements at a time, and how they are cut into tasks.
 
-use crate::cpu::{LANES, Real, Vector};
+use crate::simd::{LANES, Real, Vector};
 
 /// Elements of one task of an operation that does little more than pass over memory.
 ///

@@ -1,7 +1,8 @@
 //! What the tests of operations share: running one everywhere, scalar sums, finite differences.
 
 use super::Operation;
-use crate::cpu::{Args, Cpu, Isa, LANES, Real, StepValues};
+use crate::ops::{Args, StepValues};
+use crate::simd::{Cpu, Isa, LANES, Real};
 use std::sync::OnceLock;
 
 /// Every instruction set of this machine on one thread and on three, portable on one thread first.

@@ -1,11 +1,9 @@
 //! Collects the steps of a program while layers and trainers lower themselves.
 
-use super::{
-    Kind, LayerPath, ParameterRef, Phase, Place, Ports, Program, Rewrites, Step, Value, ValueInfo, Write,
-    plan, rewrite,
-};
+use super::{Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, rewrite};
 use crate::dtype::DType;
 use crate::ops::{Direction, Loss, Op, Sum};
+use crate::program::{LayerPath, ParameterRef, Place, Value};
 use crate::tensor::{Precision, Shape};
 use crate::{Result, extents};
 use std::collections::{HashMap, HashSet};

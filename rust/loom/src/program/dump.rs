@@ -1,6 +1,7 @@
 //! Programs as text: one line a step, for people and for golden tests.
 
-use super::{Place, Program, Value, Write};
+use super::{Program, Write};
+use crate::program::{Place, Value};
 use std::fmt;
 
 impl fmt::Display for Program {

@@ -1,8 +1,9 @@
 //! Which steps read and write the same memory, and so which may change places.
 
-use super::{ParameterRef, Place, Program, Step, Value};
+use super::{Program, Step};
 use crate::dtype::DType;
 use crate::ops::Op;
+use crate::program::{ParameterRef, Place, Value};
 
 /// A stretch of memory, as steps name it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,7 @@
 //! Assigns buffers to values: a buffer is used again once its value was read for the last time.
 
-use super::{Kind, Place, Program, Value};
+use super::{Kind, Program};
+use crate::program::{Place, Value};
 
 /// Gives every temporary value a buffer.
 ///

@@ -4,8 +4,9 @@
 //!
 //! On the CPU a fused step gives the same bits as the steps it replaces.
 
-use super::{Place, Program, Step, Value, Write};
+use super::{Program, Step, Write};
 use crate::ops::{Direction, Op, ProductUpdate};
+use crate::program::{Place, Value};
 
 /// Which rewrites are applied; all of them by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,15 +1,18 @@
 //! Random steps over few places, fused and unfused: whoever touches what, in whatever order.
 
-use super::{Builder, Kind, ParameterRef, Phase, Place, Program, Rewrites, Run, Value};
-use crate::cpu::{Access, Cpu, StepValues, execute};
+use super::{Builder, Kind, Phase, Program, Rewrites, Run};
+use crate::cpu::execute;
 use crate::layers::{BatchNorm, Dense, Flatten, Reshape};
 use crate::network::Network;
 use crate::ops::pointwise::Activation;
+use crate::ops::update::Optimizer;
 use crate::ops::{
-    BiasAdd, BiasGradient, ClampGradient, Direction, Op, Pointwise, Product, ScaleGradient, Sum, Update,
+    BiasAdd, BiasGradient, ClampGradient, Direction, Op, Pointwise, Product, ScaleGradient, StepValues, Sum,
+    Update,
 };
+use crate::program::{Access, ParameterRef, Place, Value};
+use crate::simd::Cpu;
 use crate::tensor::{Precision, Shape};
-use crate::train::Optimizer;
 use crate::{Result, dtype::DType};
 use std::sync::Arc;
 
@@ -293,7 +296,7 @@ fn left_behind(seed: u64, rewrites: &Rewrites) -> Result<(Vec<u32>, usize, Progr
     let mut network = network(seed.is_multiple_of(3))?;
     let (program, pinned) = program(seed, &network, rewrites);
     let steps = program.steps().len();
-    let mut run = Run::new(Arc::new(program.clone()))?;
+    let mut run = Run::new(crate::Device::cpu().engine().clone(), Arc::new(program.clone()))?;
     run.rows = 1;
     if let Some(port) = program.ports().input {
         run.write::<f32>(port).copy_from_slice(&[0.3, -0.7, 0.9, -0.2]);

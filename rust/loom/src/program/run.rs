@@ -1,14 +1,19 @@
 //! The transient memory of one execution of a program.
 
-use super::{Kind, Place, Program, Value};
-use crate::Result;
-use crate::cpu::Real;
+use super::access::Access;
+use super::engine::{Engine, RunMemory};
+use super::{Kind, Phase, Place, Program, Step, Value};
+use crate::ops::StepValues;
+use crate::simd::Real;
 use crate::tensor::Buffer;
+use crate::{Error, Result};
+use std::any::Any;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// One program's buffers with the number of rows they hold now.
 ///
-/// On a GPU the buffers here hold only what the caller writes and fetches.
+/// Where the engine has memory of its own, the buffers here hold only what the caller writes and fetches.
 #[derive(Debug)]
 pub struct Run {
     pub(crate) program: Arc<Program>,
@@ -17,36 +22,71 @@ pub struct Run {
     pub rows: usize,
     /// The registry's epoch at the forward pass, to refuse a backward pass over moved weights.
     pub(crate) epoch: u64,
-    /// The values of a run on a GPU.
-    #[cfg(feature = "gpu")]
-    device_memory: Option<Box<crate::gpu::Memory>>,
-    /// Values written by the caller that the GPU has not got yet.
-    #[cfg(feature = "gpu")]
+    engine: Arc<dyn Engine>,
+    /// The values, where the engine has memory of its own.
+    memory: Option<Box<dyn RunMemory>>,
+    /// Values written by the caller that the engine has not got yet.
     written: Vec<Value>,
 }
 
 impl Run {
-    /// Memory for this program at its full capacity, on the CPU.
+    /// Memory for this program at its full capacity, on this engine.
     ///
     /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory) where the system has too little.
-    pub fn new(program: Arc<Program>) -> Result<Self> {
-        let buffers = program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect::<Result<_>>()?;
-        Ok(Self {
-            program,
-            buffers,
-            rows: 0,
-            epoch: 0,
-            #[cfg(feature = "gpu")]
-            device_memory: None,
-            #[cfg(feature = "gpu")]
-            written: Vec::new(),
-        })
+    /// [`Error::Memory`](crate::Error::Memory) where the system has too little, [`Error::Device`] where the
+    /// engine has, or where it cannot run a step, naming the layer.
+    pub fn new(engine: Arc<dyn Engine>, program: Arc<Program>) -> Result<Self> {
+        for step in &program.steps {
+            engine.supports(step).map_err(|error| at_step(step, error))?;
+        }
+        let memory = engine.lease(&program)?;
+        let buffers = match &memory {
+            Some(_) => vec![Buffer::default(); program.buffers.len()],
+            None => program.buffers.iter().map(|bytes| Buffer::zeroed(*bytes)).collect::<Result<_>>()?,
+        };
+        Ok(Self { program, buffers, rows: 0, epoch: 0, engine, memory, written: Vec::new() })
     }
 
     /// The program this run is of.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
+    }
+
+    /// The engine that the run is on.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Runs the steps of these phases, in order, on the run's engine.
+    ///
+    /// # Errors
+    /// What a step refuses; [`Error::Device`] where a device fails.
+    pub fn execute(
+        &mut self,
+        access: Access<'_>,
+        phases: RangeInclusive<Phase>,
+        values: &StepValues,
+    ) -> Result<()> {
+        self.engine.clone().execute(self, access, phases, values)
+    }
+
+    /// Whether its values are in memory of the engine's own, to be fetched before they can be read.
+    pub fn is_remote(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// The values in the engine's own memory, which is of this type, with the program; what the caller has
+    /// written is there.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a run of another engine.
+    pub fn remote<M: RunMemory>(&mut self) -> Result<(&mut M, &Arc<Program>)> {
+        self.send_written()?;
+        let memory = self.memory.as_deref_mut().map(|memory| memory as &mut dyn Any);
+        match memory.and_then(<dyn Any>::downcast_mut) {
+            Some(memory) => Ok((memory, &self.program)),
+            None => Err(Error::Internal("a run came to an engine that it is not on".into())),
+        }
     }
 
     fn buffer_of(&self, value: Value) -> usize {
@@ -85,114 +125,79 @@ impl Run {
 
     /// The buffer of a value that is about to be written here.
     fn buffer_to_write(&mut self, value: Value) -> usize {
-        #[cfg(feature = "gpu")]
-        if self.device_memory.is_some() {
-            if !self.written.contains(&value) {
-                self.written.push(value);
-            }
-            return self.host_buffer(value);
+        if self.memory.is_none() {
+            return self.buffer_of(value);
         }
-        self.buffer_of(value)
+        if !self.written.contains(&value) {
+            self.written.push(value);
+        }
+        self.host_buffer(value)
+    }
+
+    /// The host's buffer of a value, made when first needed.
+    fn host_buffer(&mut self, value: Value) -> usize {
+        let buffer = self.buffer_of(value);
+        let bytes = self.program.buffers[buffer];
+        if self.buffers[buffer].len_bytes() < bytes {
+            self.buffers[buffer] = Buffer::working::<u8>(bytes);
+        }
+        buffer
+    }
+
+    fn send_written(&mut self) -> Result<()> {
+        for value in std::mem::take(&mut self.written) {
+            let len = self.program.value(value).len(self.rows) * 4;
+            let buffer = self.buffer_of(value);
+            if let Some(memory) = &self.memory {
+                memory.upload(&self.program, self.rows, value, &self.buffers[buffer].bytes()[..len])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes these values readable: reads them back from memory of the engine's own; in the host's they
+    /// already are.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where a device fails.
+    pub fn fetch(&mut self, values: &[Value]) -> Result<()> {
+        if self.memory.is_none() {
+            return Ok(());
+        }
+        let mut taken: Vec<(usize, Value, Buffer)> = Vec::with_capacity(values.len());
+        for &value in values {
+            let buffer = self.host_buffer(value);
+            // One buffer may back several names for the same memory.
+            if !taken.iter().any(|(number, ..)| *number == buffer) {
+                taken.push((buffer, value, std::mem::take(&mut self.buffers[buffer])));
+            }
+        }
+        let outcome = match &self.memory {
+            None => Ok(()),
+            Some(memory) => {
+                let mut parts: Vec<(Value, &mut [u8])> = taken
+                    .iter_mut()
+                    .map(|(_, value, buffer)| {
+                        let len = self.program.value(*value).len(self.rows) * 4;
+                        (*value, &mut buffer.bytes_mut()[..len])
+                    })
+                    .collect();
+                memory.download(&self.program, self.rows, &mut parts)
+            }
+        };
+        for (number, _, buffer) in taken {
+            self.buffers[number] = buffer;
+        }
+        outcome
     }
 }
 
-#[cfg(feature = "gpu")]
-mod on_gpu {
-    use super::Run;
-    use crate::Result;
-    use crate::cpu::{Access, StepValues};
-    use crate::gpu::{Gpu, Memory, execute};
-    use crate::program::{Phase, Program, Value};
-    use crate::tensor::Buffer;
-    use std::ops::RangeInclusive;
-    use std::sync::Arc;
-
-    impl Run {
-        /// Memory for this program at its full capacity, on a GPU.
-        pub(crate) fn on_gpu(program: Arc<Program>, gpu: Arc<Gpu>) -> Result<Self> {
-            let memory = Memory::new(gpu, &program)?;
-            Ok(Self {
-                buffers: vec![Buffer::default(); program.buffers.len()],
-                program,
-                rows: 0,
-                epoch: 0,
-                device_memory: Some(Box::new(memory)),
-                written: Vec::new(),
-            })
+/// An engine's refusal of a step, with the layer that it belongs to.
+fn at_step(step: &Step, error: Error) -> Error {
+    match (&step.at, error) {
+        (Some(path), Error::Device(message)) => {
+            Error::Device(format!("layer {path}, {}: {message}", step.op))
         }
-
-        /// The values on the GPU, where the run is on one.
-        pub(crate) fn device_memory(&self) -> Option<&Memory> {
-            self.device_memory.as_deref()
-        }
-
-        /// The values on the GPU with the program, where the run is on one; what the caller has
-        /// written is there.
-        pub(crate) fn on_device(&mut self) -> Result<Option<(&mut Memory, &Arc<Program>)>> {
-            self.send_written()?;
-            Ok(self.device_memory.as_deref_mut().map(|memory| (memory, &self.program)))
-        }
-
-        /// The host's buffer of a value, made when first needed.
-        pub(super) fn host_buffer(&mut self, value: Value) -> usize {
-            let buffer = self.buffer_of(value);
-            let bytes = self.program.buffers[buffer];
-            if self.buffers[buffer].len_bytes() < bytes {
-                self.buffers[buffer] = Buffer::working::<u8>(bytes);
-            }
-            buffer
-        }
-
-        fn send_written(&mut self) -> Result<()> {
-            for value in std::mem::take(&mut self.written) {
-                let len = self.program.value(value).len(self.rows) * 4;
-                let buffer = self.buffer_of(value);
-                if let Some(memory) = &self.device_memory {
-                    memory.upload(&self.program, self.rows, value, &self.buffers[buffer].bytes()[..len])?;
-                }
-            }
-            Ok(())
-        }
-
-        pub(crate) fn execute_on_gpu(
-            &mut self,
-            access: Access<'_>,
-            phases: RangeInclusive<Phase>,
-            values: &StepValues,
-        ) -> Result<()> {
-            let rows = self.rows;
-            match self.on_device()? {
-                Some((memory, program)) => execute(memory, program, rows, access, phases, values),
-                None => Ok(()),
-            }
-        }
-
-        pub(crate) fn fetch_from_gpu(&mut self, values: &[Value]) -> Result<()> {
-            let mut taken: Vec<(usize, Value, Buffer)> = Vec::with_capacity(values.len());
-            for &value in values {
-                let buffer = self.host_buffer(value);
-                // One buffer may back several names for the same memory.
-                if !taken.iter().any(|(number, ..)| *number == buffer) {
-                    taken.push((buffer, value, std::mem::take(&mut self.buffers[buffer])));
-                }
-            }
-            let outcome = match &self.device_memory {
-                None => Ok(()),
-                Some(memory) => {
-                    let mut parts: Vec<(Value, &mut [u8])> = taken
-                        .iter_mut()
-                        .map(|(_, value, buffer)| {
-                            let len = self.program.value(*value).len(self.rows) * 4;
-                            (*value, &mut buffer.bytes_mut()[..len])
-                        })
-                        .collect();
-                    memory.download(&self.program, self.rows, &mut parts)
-                }
-            };
-            for (number, _, buffer) in taken {
-                self.buffers[number] = buffer;
-            }
-            outcome
-        }
+        (_, error) => error,
     }
 }

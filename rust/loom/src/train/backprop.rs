@@ -1,23 +1,21 @@
 //! Backpropagation: forward, loss, backward, clip, update, step after step.
 
 use super::data::gather;
-use super::landing::Fault;
-#[cfg(feature = "gpu")]
-use super::landing::repeats;
+use super::landing::{Fault, repeats};
 use super::loss::{LossConfig, LossOptions, loss_op};
 use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState, Truth};
-use super::tween::{KeptStep, Turn};
-use super::{
-    Examples, Measures, Notes, OnNonFinite, Optimizer, OptimizerState, Rows, TrainingConfig, diagnose,
-};
-use crate::cpu::{Access, Real, StepValues};
+use super::tween::Turn;
+use super::{Examples, OnNonFinite, Rows, TrainingConfig, diagnose};
 use crate::layers::class_extents;
-use crate::network::Network;
+use crate::network::{KeptStep, Measures, Network};
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::measure::Action;
-use crate::ops::{Loss, LossFunction};
-use crate::program::{Phase, Ports, Run, Value};
+use crate::ops::update::Optimizer;
+use crate::ops::{Loss, LossFunction, StepValues};
+use crate::program::{Access, Phase, Ports, Run, Value};
+use crate::simd::Real;
+use crate::state::{Notes, OptimizerState};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -97,7 +95,6 @@ pub struct Trainer {
     /// Outputs and targets of the newest step's batches but the last.
     earlier: Vec<(Tensor, OwnedTargets)>,
     pub(super) axis: ClassAxis,
-    #[cfg(feature = "gpu")]
     pub(super) frames: super::frames::Frames,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
@@ -162,7 +159,6 @@ impl Trainer {
             shuffled: false,
             earlier: Vec::new(),
             axis: ClassAxis { classes, inner, threshold },
-            #[cfg(feature = "gpu")]
             frames: super::frames::Frames::default(),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
@@ -267,10 +263,9 @@ impl Trainer {
         values.loss_divisor = total;
         values.batch_rows = batches.iter().map(|(_, rows)| rows.len() as u64).sum();
         self.prepare_carried(network, batches.iter().map(|(_, rows)| rows.len()))?;
-        #[cfg(feature = "gpu")]
-        if batches.len() == 1 && self.run.device_memory().is_some() && !repeats(self.run.program()) {
+        if batches.len() == 1 && self.run.engine().frames().is_some() && !repeats(self.run.program()) {
             self.earlier.clear();
-            return self.step_on_gpu(network, values, total);
+            return self.step_in_frame(network, values, total);
         }
         let mut report = StepReport { loss: 0.0, weight: total, rate: values.rate, ..StepReport::default() };
         network.registry.gradients_zeroed = true;

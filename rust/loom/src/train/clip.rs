@@ -1,17 +1,18 @@
 //! Lowers what a trainer does with gradients: scaling, clipping, updates.
 
-use super::{DepthScale, Optimizer, Watching};
-use crate::Result;
+use super::{DepthScale, Watching};
 use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
+use crate::ops::update::Optimizer;
 use crate::ops::{ClampGradient, ClipFactor, Encode, ScaleGradient, SquaredSum, Update};
-#[cfg(feature = "gpu")]
-use crate::ops::{Foresee, Foresight, Op, foresee::Foreseen};
+use crate::ops::{
+    Foresee, Foresight, Op,
+    foresee::{Foreseen, held},
+};
 use crate::program::{Builder, ParameterRef, Phase, Place, Value};
 use crate::tensor::Shape;
 use crate::weights::WeightStore;
-#[cfg(feature = "gpu")]
-use crate::{Device, Error, network::at_layer};
+use crate::{Error, Result, network::at_layer};
 use std::ops::Range;
 
 /// A store's whole flat gradient.
@@ -174,25 +175,13 @@ pub(crate) fn lower_foresight(network: &Network, b: &mut Builder, updates: &Upda
 }
 
 /// [`lower_foresight`] at these updates.
-#[cfg(not(feature = "gpu"))]
-pub(super) fn lower_look(
-    _network: &Network,
-    _b: &mut Builder,
-    _moved: Vec<Moved>,
-    _watching: Option<&Watching<'_>>,
-) -> Result<()> {
-    Ok(())
-}
-
-/// [`lower_foresight`] at these updates.
-#[cfg(feature = "gpu")]
 pub(super) fn lower_look(
     network: &Network,
     b: &mut Builder,
     moved: Vec<Moved>,
     watching: Option<&Watching<'_>>,
 ) -> Result<()> {
-    if matches!(network.device(), Device::Cpu) || moved.iter().any(|(_, update, _)| update.repeat[1] > 1) {
+    if network.device().is_host() || moved.iter().any(|(_, update, _)| update.repeat[1] > 1) {
         return Ok(());
     }
     let mut looks: Vec<Value> = Vec::new();
@@ -211,7 +200,7 @@ pub(super) fn lower_look(
             update.watched = Some(watched);
             reads.push(memory);
         }
-        let what = Foreseen::Update(Box::new(update), weights.held());
+        let what = Foreseen::Update(Box::new(update), held(weights));
         looks.push(b.apply_fixed(Foresee { what }, &reads, "look", one()));
         b.ports.foresight.push((None, whole));
     }
@@ -242,11 +231,7 @@ pub(super) fn lower_look(
 
 /// Refuses steps within a step on a GPU through weights that the host has to encode in between.
 fn check_encodes(network: &Network, placed: &PlacedLayer, store: usize, is_last: bool) -> Result<()> {
-    #[cfg(feature = "gpu")]
-    if !is_last
-        && !matches!(network.device(), Device::Cpu)
-        && network.registry.stores[store].encodes_on_host()
-    {
+    if !is_last && !network.device().is_host() && network.registry.stores[store].encodes_on_host() {
         let error = Error::Value(
             "its weights are packed by the host, which cannot do so between the local steps of one step on a \
              GPU; train with local_steps=1, on the device \"cpu\", or through a numeric type that the GPU packs, \
@@ -255,7 +240,6 @@ fn check_encodes(network: &Network, placed: &PlacedLayer, store: usize, is_last:
         );
         return Err(at_layer(placed, error));
     }
-    let _ = (network, placed, store, is_last);
     Ok(())
 }
 

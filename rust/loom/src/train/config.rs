@@ -1,7 +1,9 @@
 //! How a network is trained, as plain data.
 
-use super::{LossConfig, Metric, Optimizer, Schedule, TweenConfig, Watch};
+use super::{LossConfig, Metric, Schedule, TweenConfig};
+use crate::network::Watch;
 use crate::ops::LossFunction;
+use crate::ops::update::Optimizer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 

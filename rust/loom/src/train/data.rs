@@ -1,10 +1,10 @@
 //! Examples to learn from: borrowed arrays, and which of their rows make a batch.
 
 use super::LossConfig;
-use crate::cpu::Real;
 use crate::layers::class_extents;
-use crate::network::{check_finite, check_rows};
-use crate::tensor::{Elements, Shape, TensorView};
+use crate::network::check_rows;
+use crate::simd::Real;
+use crate::tensor::{Elements, Shape, TensorView, check_finite};
 use crate::{Error, Result};
 
 /// What outputs are compared with.

@@ -1,9 +1,10 @@
 //! Finds the first layer that a non-finite loss or gradient comes from.
 
 use crate::Error;
-use crate::cpu::{Access, Real, StepValues};
 use crate::network::{Mode, Network, describe_path};
-use crate::program::{Builder, Phase, Rewrites, Run, Value};
+use crate::ops::StepValues;
+use crate::program::{Access, Builder, Phase, Rewrites, Run, Value};
+use crate::simd::Real;
 use std::sync::Arc;
 
 /// The error for a step that is not finite, after running its forward pass again with every

@@ -3,8 +3,7 @@
 use super::backprop::check_examples;
 use super::{Evaluation, Examples, Rows, StepReport, Trainer, TrainingConfig, evaluate};
 use crate::network::Network;
-use crate::random;
-use crate::{Device, Error, Result};
+use crate::{Error, Result, random};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -130,7 +129,7 @@ pub fn train_with(
         order.begin(config, number);
         let mut flow = ControlFlow::Continue(());
         // The time of every single step can only be taken between steps.
-        let on_cpu = matches!(network.device(), Device::Cpu);
+        let on_cpu = network.device().is_host();
         let single = callback.watches_steps() || (config.track_perf && on_cpu);
         let most = if single { 1 } else { u64::MAX };
         while flow.is_continue() && !order.is_done(network) {
@@ -252,13 +251,11 @@ impl Epoch {
     }
 
     /// Whether rows come in another order in every epoch.
-    #[cfg(feature = "gpu")]
     pub(super) fn is_shuffled(&self) -> bool {
         self.shuffled
     }
 
     /// Whether a step may be made of several batches.
-    #[cfg(feature = "gpu")]
     pub(super) fn accumulates(&self) -> bool {
         self.accumulate > 1
     }

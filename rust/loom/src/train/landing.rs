@@ -6,17 +6,16 @@
 //! everything first, and a look at all of it afterwards.
 
 use super::OnNonFinite;
-use crate::cpu::{Access, Cpu, Real, StepValues, resolve};
-use crate::network::{Network, Registry, StatesBefore, describe_path};
+use crate::network::{Network, describe_path};
 use crate::ops::measure::Action;
 use crate::ops::update::{Reach, largest};
-#[cfg(feature = "gpu")]
-use crate::ops::{Foresight, foresee::Wrong};
-use crate::ops::{Op, Update};
-use crate::program::{LayerPath, Phase, Place, Program, Run, Step, Value};
+use crate::ops::{Foresight, Op, StepValues, Update, foresee::Wrong};
+use crate::program::{Access, LayerPath, Phase, Place, Program, Run, Step, Value, resolve};
+use crate::simd::{Cpu, Real};
+use crate::state::{KnownReach, Registry, StateCopies, StatesBefore};
 use crate::tensor::{Buffer, Precision};
 use crate::weights::WeightStore;
-use crate::{Device, Error, Result};
+use crate::{Error, Result};
 use std::sync::Arc;
 
 /// What a step would have made infinite or NaN.
@@ -54,21 +53,6 @@ impl Fault {
             self.layer, self.what
         ))
     }
-}
-
-/// What is known of a store without looking at it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KnownReach {
-    /// The master's epoch that it is of.
-    epoch: u64,
-    reach: Reach,
-}
-
-/// Copies of what layers keep and carry, to put back; memory that is kept from step to step.
-#[derive(Debug, Default)]
-pub(crate) struct StateCopies {
-    held: Vec<(Place, Buffer)>,
-    used: usize,
 }
 
 /// What the steps of a program write once they have been found good, of what layers keep and carry.
@@ -226,7 +210,7 @@ impl Network {
 
     /// Describes the layer that a store belongs to.
     fn describe_store(&self, store: usize) -> String {
-        let of_map = self.registry.feedback.iter().find(|map| map.store == store).map(|map| map.of);
+        let of_map = self.feedback.iter().find(|map| map.store == store).map(|map| map.of);
         match of_map.and_then(|layer| self.layers().nth(layer)) {
             Some(placed) => format!("the feedback map of {}", describe_path(placed)),
             None => self
@@ -243,7 +227,6 @@ impl Network {
         if !program.commits_states() {
             return Ok(None);
         }
-        #[cfg(feature = "gpu")]
         if run.is_remote() {
             return self.take_on_device(run, values);
         }
@@ -264,7 +247,6 @@ impl Network {
     /// Makes the updates of a step and all that follows them, or, where anything would become infinite or
     /// NaN, nothing: everything is then as before, and what it was is told.
     pub(crate) fn land(&mut self, run: &mut Run, values: &StepValues) -> Result<Option<Fault>> {
-        #[cfg(feature = "gpu")]
         if run.is_remote() {
             return self.land_on_device(run, values);
         }
@@ -302,7 +284,7 @@ impl Network {
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<Option<Fault>> {
         let stores = || updated(program).map(|(_, _, store)| store);
-        let device = !matches!(self.device, Device::Cpu);
+        let device = !self.device.is_host();
         self.synchronize()?;
         let before = Before::of(&mut self.registry, stores())?;
         let outcome = work(self).and_then(|()| self.synchronize());
@@ -484,7 +466,6 @@ impl super::Trainer {
     }
 }
 
-#[cfg(feature = "gpu")]
 impl Network {
     /// [`take_on_states`](Self::take_on_states) on a GPU: what they have become is read back.
     fn take_on_device(&mut self, run: &mut Run, values: &StepValues) -> Result<Option<Fault>> {

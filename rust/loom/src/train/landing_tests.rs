@@ -68,7 +68,7 @@ pub(crate) fn is_usable(network: &mut Network, row: &[f32]) -> Result<()> {
     let found = saved(&mut loaded, true)?;
     // Moments that were never made are zeros once loaded.
     assert!(saved(network, false)?.iter().all(|(name, bytes)| found.get(name) == Some(bytes)));
-    if matches!(network.device(), crate::Device::Cpu) {
+    if network.device().is_host() {
         let predict = |network: &Network| -> Result<Vec<u32>> {
             let output = network.predict(tensor_view(&shape, row)?)?;
             Ok(output.to_f32().into_iter().map(f32::to_bits).collect())

@@ -1,11 +1,11 @@
 //! Losses by name, and a loss by itself for the manual loop.
 
 use super::data::Targets;
-use crate::cpu::{Args, Cpu, Real, StepValues};
 use crate::error::unknown;
 use crate::layers::class_extents;
 use crate::ops::loss::{divisor, validate_targets};
-use crate::ops::{Loss, LossFunction, Operation};
+use crate::ops::{Args, Loss, LossFunction, Operation, StepValues};
+use crate::simd::{Cpu, Real};
 use crate::tensor::{Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -6,11 +6,11 @@ use super::clip::{Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
+use crate::Result;
 use crate::network::{Lowered, Mode, Network, Observe};
 use crate::ops::Loss;
 use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
 use crate::tensor::Shape;
-use crate::{Device, Result};
 
 /// Lowers the loss after the network, absorbed by its last layer where that can be.
 ///
@@ -75,7 +75,7 @@ pub(super) fn compile(
     }
     // A gradient that goes straight into its update cannot wait for those of other batches; and it
     // saves memory traffic on a CPU, where a GPU rather makes all updates at once.
-    let update = network.rewrites.update && !plan.accumulates && matches!(network.device(), Device::Cpu);
+    let update = network.rewrites.update && !plan.accumulates && network.device().is_host();
     let rewrites = Rewrites { update, ..network.rewrites };
     Ok((b.finish(plan.capacity, &rewrites)?, op))
 }

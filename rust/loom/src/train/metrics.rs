@@ -1,7 +1,7 @@
 //! Figures that tell how good outputs are.
 
-use crate::cpu::Real;
 use crate::error::unknown;
+use crate::simd::Real;
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};

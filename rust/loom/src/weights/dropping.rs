@@ -1,7 +1,7 @@
 //! Masters that are freed once their packed versions are all that is used, and made again from those.
 
 use super::{Layout, WeightStore};
-use crate::cpu::{Cpu, Isa, Real};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Elements, Precision, TensorView};
 use crate::{Error, Result};
 use std::borrow::Cow;

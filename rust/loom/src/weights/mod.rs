@@ -5,15 +5,17 @@
 //! one is never handed out.
 
 mod dropping;
+mod initializer;
 mod layout;
 mod versions;
 
+pub use initializer::Initializer;
 pub use layout::Layout;
 pub(crate) use versions::Staged;
 pub use versions::{Choice, VersionInfo};
 
-use crate::cpu::Real;
 use crate::dtype::{DType, Packing};
+use crate::simd::Real;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 use std::borrow::Cow;
@@ -181,14 +183,12 @@ impl WeightStore {
 
     /// Takes note that the master was changed on a device: what the host holds is stale until it
     /// is copied to [`device_copy`](WeightStore::device_copy). Returns the new epoch.
-    #[cfg(feature = "gpu")]
     pub(crate) fn moved_on_device(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch
     }
 
     /// Where a device's newer master is copied to; the epoch stays, since it is that of the copy.
-    #[cfg(feature = "gpu")]
     pub(crate) fn device_copy(&mut self) -> Result<&mut [u8]> {
         self.master.as_mut().map(Buffer::bytes_mut).ok_or_else(dropping::dropped)
     }

@@ -3,9 +3,9 @@
 mod routes;
 
 use super::*;
-use crate::cpu::Cpu;
 use crate::dtype::{Calibration, Granularity, Recipe, Rounding};
 use crate::random::{Stream, Use};
+use crate::simd::Cpu;
 use crate::tensor::Elements;
 use proptest::prelude::*;
 

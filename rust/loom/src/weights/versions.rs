@@ -1,9 +1,9 @@
 //! Packed versions of parameters: how they are made anew once the master has moved, and how they are read.
 
 use super::{ParameterInfo, WeightStore};
-use crate::cpu::{Cpu, Isa, Real};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
 use crate::random::{Stream, Use, path_within};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Precision, Tensor};
 use crate::{Error, Result, extents};
 
@@ -66,7 +66,6 @@ pub(super) struct Sources {
 
 impl WeightStore {
     /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
-    #[cfg(feature = "gpu")]
     pub(crate) fn encodes_on_host(&self) -> bool {
         let by_host = |version: &Version| !(version.packing.encodes_on_gpu() && version.recipe.is_plain());
         self.versions.iter().flatten().any(by_host)
@@ -277,16 +276,9 @@ impl WeightStore {
         }
     }
 
-    /// Where each parameter stands in the flat master, and the largest magnitude that its version holds.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn held(&self) -> Vec<crate::ops::foresee::HeldParameter> {
-        let parameters = self.parameters.iter().zip(&self.versions);
-        let held = parameters.map(|(info, version)| crate::ops::foresee::HeldParameter {
-            first: info.offset,
-            end: info.offset + info.len(),
-            most: version.as_ref().map_or(f32::MAX, |version| version.packing.dtype.most_held()),
-        });
-        held.collect()
+    /// The largest magnitude that a parameter's version holds.
+    pub(crate) fn most_held(&self, index: usize) -> f32 {
+        self.versions[index].as_ref().map_or(f32::MAX, |version| version.packing.dtype.most_held())
     }
 
     /// A magnitude up to which weights are surely held by every type that they are packed as.

@@ -1,13 +1,13 @@
 //! Learning from streams: memory through a loop, targets, the same bits, files.
 
 use crate::common::{Memory, bits, floats, link, remembering, stepping, tweened};
-use loom::cpu::{Cpu, Isa};
 use loom::dtype::DType;
 use loom::io::SaveOptions;
 use loom::layers::{Dense, Dropout};
 use loom::mesh::{Given, Mesh, Stepper, SteppingConfig, train_stepping};
 use loom::network::Combine;
 use loom::ops::pointwise::Activation;
+use loom::simd::{Cpu, Isa};
 use loom::train::{DepthScale, Optimizer, TrainingConfig, TweenConfig};
 use loom::{Network, Precision, Result, tensor_view};
 

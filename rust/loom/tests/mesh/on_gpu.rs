@@ -186,7 +186,7 @@ fn many_ticks_are_one_frame() -> Result<()> {
     let Some(_alone) = available() else { return Ok(()) };
     let mut network = looped(Precision::Float32)?;
     network.to("gpu")?;
-    let Device::Gpu(gpu) = network.device().clone() else { return Ok(()) };
+    let Some(gpu) = loom::gpu::Gpu::of(network.device().engine()) else { return Ok(()) };
     let mut mesh = Mesh::new(&mut network, 1, 0)?;
     mesh.tick(&mut network, 4)?;
     gpu.reset_statistics();

@@ -1,8 +1,8 @@
 //! Scales by percentiles and by least error, and stochastic rounding.
 
 use super::*;
-use crate::cpu::Cpu;
 use crate::dtype::testing::sample_with;
+use crate::simd::Cpu;
 
 fn scaled() -> impl Iterator<Item = DType> {
     DType::all().filter(|dtype| dtype.row().granularity != Granularity::Unscaled && !dtype.is_block_format())

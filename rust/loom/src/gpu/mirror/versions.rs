@@ -1,25 +1,12 @@
 //! Packed parameters on a device.
 
 use super::Mirror;
-use crate::Error;
-use crate::Result;
 use crate::dtype::Packing;
-use crate::gpu::device::Allocation;
-use crate::gpu::memory::Operand;
-use crate::network::Registry;
 use crate::program::{ParameterRef, Place};
+use crate::shader::{Accelerator, Allocation, Operand, VersionOperands};
+use crate::state::{Mirror as _, Registry};
 use crate::weights::WeightStore;
-
-/// What an encode kernel reads and writes for one parameter.
-#[derive(Clone, Debug)]
-pub struct VersionOperands {
-    /// How it is packed.
-    pub packing: Packing,
-    /// The parameter in full precision, (rows, channels).
-    pub master: Operand,
-    /// Its packed form, with its scales.
-    pub packed: Operand,
-}
+use crate::{Error, Result};
 
 #[derive(Clone, Debug)]
 struct PackedPart {

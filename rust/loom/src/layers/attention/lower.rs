@@ -4,16 +4,16 @@ use super::MultiHeadAttention;
 use crate::layers::projection::Projection;
 use crate::layers::registry::config_of;
 use crate::layers::target::WeightedMean;
-use crate::layers::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
 use crate::ops::{
     Attention, CacheAppend, Direction, GainGradient, KeepSteps, Normalize, Rotary, WeightProduct,
 };
 use crate::program::{Builder, Value};
+use crate::state::CarriedSpec;
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 use std::sync::Arc;
 

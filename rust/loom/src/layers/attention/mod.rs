@@ -10,7 +10,7 @@ pub use config::RotaryConfig;
 use super::Sample;
 use super::dense::yes;
 use super::registry::Configured;
-use crate::train::Initializer;
+use crate::weights::Initializer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 

@@ -3,12 +3,13 @@
 use super::{affine, check_epsilon, epsilon, read_affine};
 use crate::layers::dense::yes;
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, StateSpec, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
 use crate::ops::normalize::Statistics;
 use crate::ops::{
     BiasGradient, ChannelMoments, ChannelNormalize, Direction, GainGradient, RunningAverage, Sum,
 };
 use crate::program::{Builder, Value};
+use crate::state::StateSpec;
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -15,8 +15,7 @@ use crate::ops::normalize::Statistics;
 use crate::ops::{BiasGradient, Direction, GainGradient, Normalize};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::train::Initializer;
-use crate::weights::Layout;
+use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
 
 /// The epsilon of PyTorch's normalisations.

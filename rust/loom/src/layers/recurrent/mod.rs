@@ -10,11 +10,12 @@ mod tests;
 
 use super::dense::yes;
 use super::registry::{Configured, config_of};
-use super::{CarriedSpec, Context, Forward, Layer, ParameterSpec, Sample, Want};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, Want};
 use crate::ops::recurrent::Cell;
 use crate::program::{Builder, Value};
+use crate::state::CarriedSpec;
 use crate::tensor::Shape;
-use crate::train::Initializer;
+use crate::weights::Initializer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use stack::Stack;

@@ -1,8 +1,8 @@
 //! Keeping keys and values for the calls to come.
 
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 use std::fmt;
 
 /// Writes the steps of a session's call behind those of its earlier calls.

@@ -40,7 +40,6 @@ impl FixedMask {
     }
 
     /// The rows of all queries, one after another.
-    #[cfg(feature = "gpu")]
     pub(super) fn words(&self) -> &[u32] {
         &self.words
     }

@@ -6,7 +6,6 @@
 
 mod cache;
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod mask;
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Attention by plain loops: the order of every sum, one number at a time.
 
 use super::{Attention, BLOCK, NOTHING};
-use crate::cpu::{Math, Real};
 use crate::ops::testing::lane_sum;
+use crate::simd::{Math, Real};
 
 /// What a gradient is computed from, beside q, k and v.
 pub(super) struct Saved<'a, T> {

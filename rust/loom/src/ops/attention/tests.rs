@@ -1,7 +1,7 @@
 use super::reference::Saved;
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_bits, assert_close, cpus, differences, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 /// Operands of one size, with a padding that hides about a third of the keys but never the first.

@@ -2,9 +2,9 @@
 
 use super::{BiasAdd, BiasGradient, CHUNK};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, lane_sums, map, map2, rows_per_task};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for BiasAdd {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

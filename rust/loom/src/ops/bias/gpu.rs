@@ -2,8 +2,8 @@
 
 use super::{BiasAdd, BiasGradient};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -114,7 +114,7 @@ impl GpuOperation for BiasGradient {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

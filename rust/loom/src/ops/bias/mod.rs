@@ -1,9 +1,9 @@
 //! Adding one number a channel, and the gradient of doing so.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 pub(super) mod gpu;
 
+use crate::shader::BiasSums;
 use std::fmt;
 
 /// `z = x + bias[channel]`: reads x (rows x outer, channels, inner) and bias
@@ -40,6 +40,12 @@ pub struct BiasGradient {
 impl fmt::Display for BiasAdd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "bias_add {}x{}x{}", self.outer, self.channels, self.inner)
+    }
+}
+
+impl From<&BiasGradient> for BiasSums {
+    fn from(sum: &BiasGradient) -> Self {
+        Self { outer: sum.outer, channels: sum.channels, inner: sum.inner }
     }
 }
 

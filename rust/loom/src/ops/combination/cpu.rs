@@ -2,9 +2,9 @@
 
 use super::Combination;
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, MAX_READS, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, load, store};
+use crate::ops::{Args, MAX_READS, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for Combination {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -1,10 +1,9 @@
 //! Sums of values with factors, some of which are known only when a step runs.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
-use crate::cpu::StepValues;
+use crate::ops::StepValues;
 use std::fmt;
 
 /// The factor of one operand: `factor * rows^rows_power * scale^scale_power`, where rows are those of the
@@ -62,7 +61,6 @@ impl Term {
     }
 
     /// The factor in this step as WGSL, where `now` is the step and `control` the verdict's memory.
-    #[cfg(feature = "gpu")]
     pub(crate) fn wgsl(&self) -> String {
         let power = |text: &str, power: i8| match power {
             0 => String::new(),

@@ -2,9 +2,9 @@
 
 use super::{Concat, Slice};
 use crate::Result;
-use crate::cpu::{Args, MAX_READS, Real};
-use crate::ops::Operation;
 use crate::ops::sweep::PASS;
+use crate::ops::{Args, MAX_READS, Operation};
+use crate::simd::Real;
 
 impl Operation for Concat {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

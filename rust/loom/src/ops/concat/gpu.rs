@@ -2,7 +2,7 @@
 
 use super::{Concat, Slice};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -73,7 +73,7 @@ impl GpuOperation for Slice {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::{check, gpu, run_after};

@@ -1,7 +1,6 @@
 //! Putting values side by side, and taking them apart again.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use crate::tensor::Shape;

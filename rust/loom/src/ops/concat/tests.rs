@@ -1,6 +1,6 @@
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_bits, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 fn check<T: Real>(rows: usize, outer: usize, extents: &[usize], gap: usize) {

@@ -5,7 +5,7 @@ use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
 use super::sweep::tasks_worth;
 use super::tiles::{Correlation, Interleave, channel_tile, even, tap_tile};
 use super::window::{Axis, Fill, Frame, Stack, Sweep};
-use crate::cpu::{Cpu, Isa, LANES, Real};
+use crate::simd::{Cpu, Isa, LANES, Real};
 use crate::{Error, Result, extents};
 use std::ops::Range;
 

@@ -9,8 +9,8 @@ mod tests;
 
 use super::{Convolution, Direction};
 use crate::Result;
-use crate::gpu::product::{Edges, Tile, units};
-use crate::gpu::{GpuOperation, Recorder, Template};
+use crate::shader::product::{Edges, Tile, units};
+use crate::shader::{GpuOperation, Recorder, Template};
 
 /// Workgroups that keep all of a device busy.
 fn enough(recorder: &Recorder<'_>) -> usize {

@@ -1,7 +1,6 @@
 //! Convolution (cross-correlation, as the field has it) of images in NCHW layout, and of volumes in NCDHW.
 
 mod correlate;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod quantized;
 #[cfg(test)]
@@ -17,7 +16,8 @@ mod window;
 use super::geometry::{Geometry, extents_text};
 use super::rounding::{self, with_operand};
 use super::{Direction, Operation, pointwise::Activation};
-use crate::cpu::{Args, Cpu, Real, View};
+use crate::ops::{Args, View};
+use crate::simd::{Cpu, Real};
 use crate::{Error, Result, extents};
 use std::fmt;
 use window::Sweep;
@@ -65,7 +65,7 @@ pub struct Convolution {
     pub mixed: bool,
     /// Whether each image of x is quantised to int8, with one scale, and multiplied with the codes of W, which is
     /// packed in symmetric integers; for the forward direction in single precision. The sums are those of
-    /// [`integer_product`](crate::cpu::product::integer_product) over a window's elements, in the order of W's
+    /// [`integer_product`](crate::matrix::integer_product) over a window's elements, in the order of W's
     /// rows. Rounding for `mixed` is then left out.
     pub quantized: bool,
 }

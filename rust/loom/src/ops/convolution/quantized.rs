@@ -2,8 +2,9 @@
 
 use super::Convolution;
 use super::scratch::{ELEMENTS, Shared, TASK};
-use crate::cpu::product::{IntegerWeight, QuantizedRows, Route, integer_rows};
-use crate::cpu::{Args, Real};
+use crate::matrix::{IntegerWeight, QuantizedRows, Route, integer_rows};
+use crate::ops::Args;
+use crate::simd::Real;
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -129,10 +130,10 @@ pub(super) mod tests {
     use super::super::reference::{met, places};
     use super::super::tests::{MACHINES, convolution, deep, numbers, square};
     use super::*;
-    use crate::cpu::{Cpu, Isa, StepValues};
     use crate::dtype::{DType, Granularity, Packing};
     use crate::ops::pointwise::Activation;
-    use crate::ops::{Direction, Geometry, Operation};
+    use crate::ops::{Direction, Geometry, Operation, StepValues};
+    use crate::simd::{Cpu, Isa};
 
     pub(in super::super) struct Packed {
         pub packing: Packing,

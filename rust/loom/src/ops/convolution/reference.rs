@@ -1,7 +1,7 @@
 //! The order of every sum, in the plainest form: what the kernels equal bit for bit.
 
 use super::{Convolution, Geometry};
-use crate::cpu::Real;
+use crate::simd::Real;
 
 /// Where a tap lies in an image of `extent` pixels, or `None` in the border.
 fn inside(geometry: &Geometry, axis: usize, output: usize, tap: usize) -> Option<usize> {

@@ -8,8 +8,8 @@ use super::tiles::{
 };
 use super::weights::{Made, Placed};
 use super::window::{Axis, Fill, Frame, Stack, Sweep, classes};
-use crate::cpu::{Cpu, Isa, LANES, Real};
 use crate::ops::pointwise::Activation;
+use crate::simd::{Cpu, Isa, LANES, Real};
 use crate::{Error, Result, extents};
 use std::ops::Range;
 

@@ -2,10 +2,10 @@
 //! gradients against differences.
 
 use super::{Convolution, reference};
-use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
 use crate::dtype::{DType, testing::sample};
 use crate::ops::pointwise::Activation;
-use crate::ops::{Direction, Geometry, Operation};
+use crate::ops::{Args, Direction, Geometry, Operation, StepValues};
+use crate::simd::{Cpu, Isa, Real};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 

@@ -5,7 +5,7 @@ use super::scratch::Shared;
 use super::sweep::tasks_worth;
 use super::tiles::Interleave;
 use super::window::{Axis, Sweep, classes};
-use crate::cpu::{Cpu, LANES, Real};
+use crate::simd::{Cpu, LANES, Real};
 
 /// The weight's rows are read where they are for up to this many sums of each weight ...
 const FEW_PIXELS: usize = 64;

@@ -15,7 +15,7 @@
 //! reach: [`Stack`] tells which.
 
 use super::Geometry;
-use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 
 /// One axis of a sweep.
 #[derive(Clone, Copy, Debug)]

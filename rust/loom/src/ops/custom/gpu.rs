@@ -1,7 +1,7 @@
 //! A user's operation on a GPU: text that the user brings, with checks.
 
 use super::{Custom, CustomExtents};
-use crate::gpu::{Bind, GpuOperation, Kernel, Operand, Recorder};
+use crate::shader::{Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::{Error, Result};
 
 impl GpuOperation for Custom {
@@ -38,13 +38,12 @@ impl GpuOperation for Custom {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Args;
     use crate::gpu::testing::{check, gpu, run};
     use crate::ops::testing::{Setting, numbers};
-    use crate::ops::{CustomOperation, CustomWgsl, Op};
+    use crate::ops::{Args, CustomOperation, CustomWgsl, Op};
     use std::sync::Arc;
 
     /// `y = x - rate`, with a kernel or without.

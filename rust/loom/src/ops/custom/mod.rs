@@ -1,10 +1,10 @@
 //! The one open operation: code that a user of the crate brings.
 
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
+use crate::simd::Real;
 use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Decoding on a GPU: a thread an element.
 
 use super::Decode;
-use crate::gpu::product::Storage;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::product::Storage;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 const THREADS: usize = 256;
@@ -38,7 +38,7 @@ impl GpuOperation for Decode {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::dtype::{DType, testing::sample};

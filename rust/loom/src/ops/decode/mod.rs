@@ -1,12 +1,12 @@
 //! A packed parameter decoded for operations that read plain numbers: biases, gains, positions.
 
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;
 use crate::Result;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
 use crate::ops::sweep::{PASS, rows_per_task};
+use crate::simd::Real;
 use std::fmt;
 
 /// What the codes of a packed parameter stand for, element by element.

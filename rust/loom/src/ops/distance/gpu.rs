@@ -2,10 +2,10 @@
 
 use super::Distance;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
 use crate::ops::bias::gpu::{share, sum_columns};
 use crate::ops::operands::Operands;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

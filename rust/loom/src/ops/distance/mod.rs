@@ -1,7 +1,6 @@
 //! Squared distances to centroids.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

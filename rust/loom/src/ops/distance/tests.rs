@@ -1,8 +1,8 @@
 //! Proofs of the squared distances.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_close, assert_gradient, cpus, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 fn op(direction: Direction, outer: usize, features: usize, centroids: usize) -> Distance {

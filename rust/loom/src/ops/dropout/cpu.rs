@@ -2,10 +2,10 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::cpu::{Args, Kernel, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::TRANSCENDENTAL;
+use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
+use crate::simd::{Kernel, Real, Vector};
 
 /// Elements whose words are drawn together: 16 blocks of the generator.
 const DRAW: usize = 64;

@@ -2,7 +2,7 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -23,12 +23,12 @@ impl GpuOperation for Dropout {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, gpu, run};
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     /// Results that are the same to the bit have the same masks; dropped and kept zeros differ in nothing

@@ -1,7 +1,6 @@
 //! Inverted dropout with masks that are drawn anew, not kept.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Encoding on a GPU of the types that are coded one by one with a scale, up to 16 bits.
 
 use crate::dtype::{GpuEncoding, GpuStatistic};
-use crate::gpu::{Bind, Recorder, Template, VersionOperands};
+use crate::shader::{Bind, Recorder, Template, VersionOperands};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.

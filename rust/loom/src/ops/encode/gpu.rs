@@ -2,8 +2,8 @@
 
 use super::{Encode, general};
 use crate::dtype::{DType, Granularity};
-use crate::gpu::{Bind, GpuOperation, Recorder, Template, VersionOperands};
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, Recorder, Template, VersionOperands};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.
@@ -101,7 +101,7 @@ fn bytes(recorder: &mut Recorder<'_>, version: &VersionOperands) -> Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::dtype::Packing;

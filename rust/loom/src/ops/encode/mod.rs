@@ -1,12 +1,11 @@
 //! Refreshing a packed version after its master has moved.
 
-#[cfg(feature = "gpu")]
 mod general;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Operation;
-use crate::cpu::{Args, Real};
+use crate::ops::Args;
+use crate::simd::Real;
 use crate::{Error, Result};
 use std::fmt;
 

@@ -1,10 +1,10 @@
 //! Kernels of entmax.
 
 use super::{Entmax, HALVINGS};
-use crate::cpu::{Args, Elementwise, Kernel, Real, Vector};
 use crate::ops::axis::{Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, lane_sums, lane_sums2, map, map2, rows_per_task, update};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Elementwise, Kernel, Real, Vector};
 use crate::tensor::Precision;
 use crate::{Error, Result};
 

@@ -1,9 +1,9 @@
 //! Entmax on a GPU: one dispatch either way.
 
 use super::{Entmax, HALVINGS};
-use crate::gpu::{GpuOperation, Recorder, Template};
 use crate::ops::operands::Operands;
 use crate::ops::{Direction, segment};
+use crate::shader::{GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.

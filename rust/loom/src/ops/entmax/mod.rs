@@ -1,7 +1,6 @@
 //! Softmaxes that give zeros: sparsemax and entmax.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Proofs of entmax: the sorting algorithms of the papers, central differences, the GPU.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_close, cpus, differences, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 /// Martins and Astudillo (2016), algorithm 1.

@@ -2,9 +2,9 @@
 
 use super::{Foresee, Foreseen, Foresight, HeldParameter, Wrong};
 use crate::Result;
-use crate::cpu::{Args, Real};
 use crate::ops::measure::Action;
-use crate::ops::{Operation, Update};
+use crate::ops::{Args, Operation, Update};
+use crate::simd::Real;
 
 impl Operation for Foresee {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -2,9 +2,9 @@
 
 use super::{Foresee, Foreseen, Foresight, HeldParameter};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::Update;
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use std::fmt::Write;
 
 /// Threads of a workgroup.
@@ -34,7 +34,7 @@ impl GpuOperation for Foresee {
                 let kernel = Template::new(include_str!("values.wgsl"))
                     .constant("THREADS", THREADS)
                     .kernel("foresee.values");
-                for part in recorder.parts(values.elements, crate::gpu::OFFSET_ELEMENTS)? {
+                for part in recorder.parts(values.elements, crate::shader::OFFSET_ELEMENTS)? {
                     let operands =
                         [Bind::Read(values.slice(part.start, part.len())?), Bind::Write(found.clone())];
                     let groups = part.len().div_ceil(THREADS);

@@ -1,11 +1,11 @@
 //! A look ahead at what a step is about to write, for devices that make many steps before anybody looks.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::measure::{ExplosionRule, MeasureMemory};
 use super::{RunningAverage, Update};
+use crate::weights::WeightStore;
 use std::fmt;
 
 /// What is looked ahead at.
@@ -29,6 +29,17 @@ pub struct HeldParameter {
     pub end: usize,
     /// The largest magnitude that the type it is packed as holds.
     pub most: f32,
+}
+
+/// Where each parameter stands in the flat master, and the largest magnitude that its version holds.
+pub(crate) fn held(store: &WeightStore) -> Vec<HeldParameter> {
+    let parameters = store.parameters().iter().enumerate();
+    let held = parameters.map(|(index, info)| HeldParameter {
+        first: info.offset,
+        end: info.offset + info.len(),
+        most: store.most_held(index),
+    });
+    held.collect()
 }
 
 /// Writes one number: 0 where all that is about to be written is finite, and what is wrong otherwise, as
@@ -99,17 +110,16 @@ impl fmt::Display for Foresight {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
-    use crate::train::Optimizer;
+    use crate::ops::update::Optimizer;
+    use crate::simd::Cpu;
 
     fn wrong(op: &Foresee, setting: &Setting<f32>) -> Option<Wrong> {
         let found = setting.run_on(op, Cpu::global().unwrap()).unwrap()[0].real()[0];
-        #[cfg(feature = "gpu")]
         if let Some(gpu) = crate::gpu::testing::gpu() {
             let there = crate::gpu::testing::run(&gpu, &Op::from(op.clone()), setting, None).unwrap();
             // On a device the number is that of the bits.

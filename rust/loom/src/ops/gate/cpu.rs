@@ -2,10 +2,10 @@
 
 use super::Gate;
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::pointwise::{Activation, Function, FunctionVisitor, Saved};
 use crate::ops::sweep::{TRANSCENDENTAL, load, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 
 impl Operation for Gate {

@@ -2,9 +2,9 @@
 
 use super::Gate;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
 use crate::ops::pointwise::{Saved, WGSL_PRELUDE};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -36,7 +36,7 @@ impl GpuOperation for Gate {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

@@ -1,7 +1,6 @@
 //! Gated units: one value, through an activation, times another.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::{Direction, pointwise::Activation};

@@ -1,9 +1,9 @@
 //! Kernels of the table look-up.
 
 use super::Gather;
-use crate::cpu::{Args, Kernel, Real, Vector};
 use crate::ops::sweep::{PASS, load, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Kernel, Real, Vector};
 use crate::{Error, Result};
 use std::cell::RefCell;
 
@@ -115,7 +115,7 @@ impl<T: Real> Kernel<T> for Scatter<'_, T> {
 
 #[inline(always)]
 fn add<V: Vector>(sums: &mut [V::Element], x: &[V::Element]) {
-    for start in (0..sums.len()).step_by(crate::cpu::LANES) {
+    for start in (0..sums.len()).step_by(crate::simd::LANES) {
         let sum = load::<V>(&sums[start..]) + load::<V>(&x[start..]);
         store(sum, &mut sums[start..]);
     }
@@ -184,7 +184,7 @@ mod tests {
             let plain = sample.decoded::<f32>();
             let x = [3.0f32, 8.0, 0.0, 8.0];
             let mut y = vec![0.0f32; 4 * width];
-            let values = crate::cpu::StepValues::default();
+            let values = crate::ops::StepValues::default();
             let mut args = Args::new(cpu, 1, &values);
             args.set_read(0, &x);
             args.set_packed(1, sample.bytes(), sample.packing, &sample.scales);

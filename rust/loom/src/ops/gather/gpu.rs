@@ -2,9 +2,9 @@
 //! its own occurrences.
 
 use super::Gather;
-use crate::gpu::product::Storage;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
+use crate::shader::product::Storage;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.
@@ -56,13 +56,13 @@ impl GpuOperation for Gather {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::dtype::{DType, testing::sample};
     use crate::gpu::testing::{Packed, check, compare, gpu, run};
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
 
     #[test]
     fn rows_are_found_and_their_gradients_gathered() {

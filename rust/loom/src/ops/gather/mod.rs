@@ -1,7 +1,6 @@
 //! Rows of a table by their numbers, and the gradient of the table.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Direction;

@@ -2,9 +2,9 @@
 
 use super::{CHUNK, ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
-use crate::cpu::{Args, Kernel, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, lane_sums, update};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, Real, Vector};
 
 /// Chunks whose sums are kept at once, on the stack.
 const HELD: usize = 512;

@@ -2,8 +2,8 @@
 
 use super::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Template};
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -110,13 +110,13 @@ impl GpuOperation for ClampGradient {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_within};
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::ops::{Op, Operation};
+    use crate::simd::Cpu;
 
     /// Both devices, and the GPU again where kernels see 1,000 bytes at a time.
     fn in_parts(op: impl Operation + Into<Op> + Clone, setting: &Setting<f32>) {

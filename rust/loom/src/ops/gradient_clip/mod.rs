@@ -1,7 +1,6 @@
 //! The global norm of all gradients and what is done with it.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

@@ -2,10 +2,10 @@
 
 use super::GumbelNoise;
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::{TRANSCENDENTAL, map2, update};
+use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// Elements whose words are drawn together: 16 blocks of the generator.
 const DRAW: usize = 4 * LANES;

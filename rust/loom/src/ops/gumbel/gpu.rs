@@ -2,8 +2,8 @@
 
 use super::GumbelNoise;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::pointwise;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

@@ -1,7 +1,6 @@
 //! Random noise that turns the largest logit into a draw.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,9 @@
 //! Proofs of the Gumbel noise.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_bits, assert_close, numbers};
 use crate::random::{Stream, Use};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 fn setting<T: Real>(rows: usize, x: &[T], row_offset: u64) -> Setting<T> {

@@ -2,9 +2,9 @@
 
 use super::cpu::Rows;
 use super::{Loss, LossFunction};
-use crate::cpu::{Kernel, LANES, Real, Vector};
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{first, load, store};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// The least probability whose logarithm is taken.
 const LEAST: f64 = 1e-12;

@@ -4,9 +4,9 @@ use super::class::{ClassRows, Target};
 use super::element::{Absolute, Binary, ElementRows, Huber, Squared};
 use super::targets::{validate_labels, validate_output};
 use super::{Loss, LossFunction};
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
 use crate::ops::sweep::{TRANSCENDENTAL, rows_per_task};
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 use crate::{Error, Result};
 
 /// Some rows of a loss.

@@ -1,8 +1,8 @@
 //! Losses of single elements against real targets.
 
 use super::cpu::Rows;
-use crate::cpu::{Kernel, Real, Vector};
 use crate::ops::sweep::{lane_sums2, map2};
+use crate::simd::{Kernel, Real, Vector};
 
 /// A loss of one element o against t, and its derivative with respect to o.
 pub(super) trait ElementFunction: Copy {

@@ -1,9 +1,9 @@
 //! Losses on a GPU: one dispatch, the threads of a row side by side.
 
 use super::{Loss, LossFunction};
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::{Error, Result};
 use std::fmt::Write;
 
@@ -211,7 +211,7 @@ impl Loss {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::tests::{example, loss, losses};
     use super::*;

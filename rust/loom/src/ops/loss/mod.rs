@@ -3,7 +3,6 @@
 mod class;
 mod cpu;
 mod element;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod targets;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a loss's targets must satisfy, and what the summed loss is divided by.
 
 use super::{Loss, LossFunction};
-use crate::cpu::Real;
+use crate::simd::Real;
 use crate::{Error, Result};
 
 impl Loss {

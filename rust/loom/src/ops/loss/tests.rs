@@ -1,8 +1,8 @@
 //! Losses against plain formulas, finite differences and PyTorch.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Data, Setting, assert_bits, assert_close, assert_gradient, cpus, numbers};
+use crate::simd::Real;
 use crate::{Error, Result};
 use proptest::prelude::*;
 

@@ -2,8 +2,8 @@
 
 use super::{KeepSteps, StepMask};
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 
 impl Operation for StepMask {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::{KeepSteps, StepMask};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 64;
@@ -30,7 +30,7 @@ impl GpuOperation for KeepSteps {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

@@ -1,7 +1,6 @@
 //! Which steps of a sequence are real, and keeping those alone.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

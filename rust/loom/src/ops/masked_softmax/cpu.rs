@@ -2,10 +2,10 @@
 
 use super::{MaskedSoftmax, TimeMask};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for MaskedSoftmax {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -2,9 +2,9 @@
 
 use super::{MaskedSoftmax, TimeMask};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::operands::Operands;
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

@@ -1,7 +1,6 @@
 //! Softmax over the places that a mask leaves.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

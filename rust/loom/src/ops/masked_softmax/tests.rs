@@ -1,8 +1,8 @@
 //! Proofs of the masked softmax.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_close, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 /// Whether an element takes part.

@@ -2,8 +2,8 @@
 
 use super::{Collect, Entry, Measure, MeasureMemory};
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 
 /// Brings the sums in operands `first` and on into the memory.
 pub(super) fn collect<T: Real>(

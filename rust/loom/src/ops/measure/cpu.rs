@@ -2,9 +2,9 @@
 
 use super::{Measure, Measured};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::{first, load};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// Elements that are summed in lanes, before those sums are added in `f64`.
 const CHUNK: usize = 4096;

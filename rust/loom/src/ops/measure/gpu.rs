@@ -1,10 +1,12 @@
 //! The measures on a GPU: a dispatch a value, then one that collects, then one that judges.
 
-use super::{Collect, Entry, ExplosionRule, GapMetric, Header, Judge, LinkBudget, Measure, Measured};
-use super::{LayerFigure, MeasureMemory};
+use super::{
+    Collect, Entry, ExplosionRule, GapMetric, Header, Judge, LayerFigure, LinkBudget, Measure, MeasureMemory,
+    Measured,
+};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, OFFSET_ELEMENTS, Recorder, Template};
 use crate::ops::segment;
+use crate::shader::{Bind, GpuOperation, OFFSET_ELEMENTS, Recorder, Template};
 use std::fmt::Write;
 
 /// Threads of a workgroup.

@@ -3,8 +3,8 @@
 use super::collect::collect;
 use super::{Action, Entry, Header, LayerFigure, MeasureMemory};
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -6,7 +6,6 @@
 
 mod collect;
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod judge;
 mod memory;

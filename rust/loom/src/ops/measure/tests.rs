@@ -1,8 +1,8 @@
 //! The measures against plain formulas, and the GPU's against the CPU's.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Data, Setting, assert_close, numbers};
+use crate::simd::Real;
 
 fn plain<T: Real>(a: &[T], t: &[f64]) -> [f64; 4] {
     let mut sums = [0.0; 4];

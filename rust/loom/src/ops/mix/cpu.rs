@@ -2,9 +2,9 @@
 
 use super::{Mix, MixPart, Scale};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, lane_sums2, load, map, rows_per_task, store};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for Scale {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

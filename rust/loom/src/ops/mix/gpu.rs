@@ -2,7 +2,7 @@
 
 use super::{Mix, MixPart, Scale};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -43,7 +43,7 @@ impl GpuOperation for Scale {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

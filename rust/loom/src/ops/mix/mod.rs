@@ -1,7 +1,6 @@
 //! Weighted sums of branches, each row with weights of its own, and scaling by a constant.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

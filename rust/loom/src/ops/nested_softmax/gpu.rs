@@ -1,9 +1,9 @@
 //! The nested softmax on a GPU: one dispatch either way.
 
 use super::NestedSoftmax;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::operands::Operands;
 use crate::ops::{Direction, segment};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.

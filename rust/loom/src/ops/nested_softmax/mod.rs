@@ -1,7 +1,6 @@
 //! Softmaxes that share out the probabilities of a softmax above them.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

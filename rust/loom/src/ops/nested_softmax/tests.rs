@@ -1,8 +1,8 @@
 //! Proofs of the nested softmax: the plain formula, central differences, the GPU.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_close, assert_gradient, cpus, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 fn softmax(x: &[f64]) -> Vec<f64> {

@@ -2,10 +2,10 @@
 
 use super::GaussianNoise;
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::sweep::TRANSCENDENTAL;
+use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use, path_within};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// Elements whose words are drawn together: 16 blocks of the generator.
 const DRAW: usize = 4 * LANES;

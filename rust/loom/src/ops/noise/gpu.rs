@@ -2,9 +2,9 @@
 
 use super::GaussianNoise;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::pointwise;
 use crate::random::path_within;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

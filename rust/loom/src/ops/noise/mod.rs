@@ -1,7 +1,6 @@
 //! Random numbers that disturb what a map is tried on.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

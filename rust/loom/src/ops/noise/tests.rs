@@ -1,9 +1,9 @@
 //! Proofs of the normal noise.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_bits, assert_close};
 use crate::random::{Stream, Use, path_within};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 fn op(features: usize) -> GaussianNoise {

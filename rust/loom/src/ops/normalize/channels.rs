@@ -2,10 +2,10 @@
 
 use super::{ChannelMoments, ChannelNormalize, RunningAverage, no_weight};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::bias::CHUNK;
 use crate::ops::sweep::{PASS, lane_sums, load, map, map2, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for ChannelMoments {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

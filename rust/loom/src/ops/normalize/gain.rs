@@ -2,10 +2,10 @@
 
 use super::{GainGradient, Statistics};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
 use crate::ops::bias::CHUNK;
 use crate::ops::sweep::{PASS, lane_sums2, load, rows_per_task, store};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for GainGradient {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

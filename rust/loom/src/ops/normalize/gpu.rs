@@ -4,10 +4,10 @@ use super::{
     ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage, Statistics, no_weight,
 };
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::bias::gpu::{share, sum_columns};
 use crate::ops::operands::Operands;
 use crate::ops::{Direction, segment};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

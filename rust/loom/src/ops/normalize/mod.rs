@@ -5,7 +5,6 @@
 
 mod channels;
 mod gain;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod rows;
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::{Normalize, no_weight};
 use crate::Result;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::sweep::{PASS, first, lane_sums, load, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 use std::ops::Range;
 
 impl Operation for Normalize {

@@ -1,8 +1,8 @@
 //! Proofs of the normalisations: plain formulas, central differences, the GPU.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Data, Setting, assert_close, assert_gradient, cpus, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 /// (rows, outer, channels of a group, inner, groups).
@@ -264,8 +264,8 @@ fn running_averages_take_their_share_of_the_unbiased_variance() {
 #[cfg(feature = "gpu")]
 mod gpu {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, gpu, run, run_after};
+    use crate::simd::Cpu;
 
     fn rows(extents: (usize, usize, usize, usize, usize), flags: (bool, bool, bool)) {
         let (op, setting) = forward_of_rows::<f32>(extents, flags);

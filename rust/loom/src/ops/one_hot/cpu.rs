@@ -2,9 +2,9 @@
 
 use super::OneHot;
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
 use crate::ops::sweep::{PASS, rows_per_task};
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 
 impl Operation for OneHot {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -1,7 +1,6 @@
 //! Class indices as real targets.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

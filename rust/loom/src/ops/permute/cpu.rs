@@ -2,8 +2,8 @@
 
 use super::Permute;
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 
 impl Operation for Permute {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

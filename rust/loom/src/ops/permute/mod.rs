@@ -1,7 +1,6 @@
 //! Rows with their axes in another order.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What a formula of the table is written in.
 
-use crate::cpu::Math;
+use crate::simd::Math;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// Arithmetic that numbers, vectors and WGSL expressions have in common.

@@ -1,7 +1,7 @@
 //! The CPU kernels of activations, over slices, on the calling thread.
 
 use super::{Activation, Function, FunctionVisitor};
-use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 
 /// Writes `y = f(x)`; the two must be equally long.

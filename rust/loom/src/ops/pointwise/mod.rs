@@ -3,7 +3,6 @@
 mod activation;
 mod arithmetic;
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod op;
 mod table;

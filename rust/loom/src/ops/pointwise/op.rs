@@ -2,8 +2,8 @@
 
 use super::{Activation, backward, forward};
 use crate::Result;
-use crate::cpu::{Args, Real};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::Real;
 use std::fmt;
 
 /// Elements that one task takes: a few microseconds of the dearest function.

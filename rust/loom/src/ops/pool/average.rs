@@ -1,10 +1,10 @@
 //! Kernels of average pooling.
 
 use super::window::{Lines, Span, candidates, from, halves, is_global};
-use crate::cpu::{Kernel, LANES, Real, Vector};
 use crate::ops::Geometry;
 use crate::ops::axis::tree;
 use crate::ops::sweep::{lane_sums, load, store};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// Some whole volumes.
 pub(super) struct AverageForward<'a, T> {

@@ -3,9 +3,9 @@
 use super::average::{AverageBackward, AverageForward};
 use super::max::{MaxBackward, MaxForward};
 use super::{Pool, PoolKind};
-use crate::cpu::{Args, Real};
 use crate::ops::sweep::{PASS, rows_per_task};
-use crate::ops::{Direction, Operation, pointwise};
+use crate::ops::{Args, Direction, Operation, pointwise};
+use crate::simd::Real;
 use crate::{Error, Result};
 
 impl Operation for Pool {

@@ -2,9 +2,9 @@
 
 use super::window::is_global;
 use super::{Pool, PoolKind};
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.
@@ -156,7 +156,7 @@ impl Pool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

@@ -1,9 +1,9 @@
 //! Kernels of maximum pooling.
 
 use super::window::{Lines, Span, candidates, from, halves};
-use crate::cpu::{Kernel, LANES, Real, Vector};
 use crate::ops::Geometry;
 use crate::ops::sweep::{load, store};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// The index where a window holds nothing but border.
 const NOWHERE: i32 = -1;

@@ -2,7 +2,6 @@
 
 mod average;
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 mod max;
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Pooling against plain loops and finite differences.
 
 use super::*;
-use crate::cpu::{Cpu, Real};
 use crate::ops::pointwise;
 use crate::ops::testing::{
     Data, Setting, assert_bits, assert_close, assert_gradient, cpus, lane_sum, numbers,
 };
+use crate::simd::{Cpu, Real};
 use proptest::prelude::*;
 
 /// Windows as they fit an input, of one axis: (input, kernel, stride, padding, dilation).

@@ -1,8 +1,8 @@
 //! Which elements of the input a window covers.
 
-use crate::cpu::{LANES, Vector};
 use crate::ops::Geometry;
 use crate::ops::sweep::load;
+use crate::simd::{LANES, Vector};
 use std::ops::Range;
 
 /// One window's elements along one axis: those of the kernel that lie on the input.

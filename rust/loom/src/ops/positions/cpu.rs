@@ -2,9 +2,9 @@
 
 use super::Positions;
 use crate::Result;
-use crate::cpu::{Args, Kernel, Real, Vector};
 use crate::ops::sweep::{PASS, map2, rows_per_task};
-use crate::ops::{BiasGradient, Direction, Operation};
+use crate::ops::{Args, BiasGradient, Direction, Operation};
+use crate::simd::{Kernel, Real, Vector};
 
 impl Operation for Positions {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

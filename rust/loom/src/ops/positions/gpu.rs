@@ -2,8 +2,8 @@
 
 use super::Positions;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -35,7 +35,7 @@ impl GpuOperation for Positions {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

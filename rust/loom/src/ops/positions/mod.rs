@@ -1,7 +1,6 @@
 //! Adding to each step of a sequence what belongs to its place.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Direction;

@@ -1,15 +1,15 @@
 //! The dense layer's products on the CPU's matrix product.
 
 use super::Product;
-use crate::cpu::product::{
+use crate::dtype::{DType, Granularity, Packing};
+use crate::matrix::{
     Bfloat16Panels, Bias, Epilogue, Int8Panels, IntegerWeight, NoEpilogue, Output, PackedPanels, PanelSource,
     Start, Strided, integer_product, product,
 };
-use crate::cpu::{Args, Cpu, Isa, Real, View};
-use crate::dtype::{DType, Granularity, Packing};
 use crate::ops::pointwise::{self, Activation};
 use crate::ops::rounding::{self, with_operand};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation, View};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 use std::cell::RefCell;

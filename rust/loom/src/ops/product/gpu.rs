@@ -1,10 +1,10 @@
 //! The dense layer's products on a GPU.
 
 use super::Product;
-use crate::gpu::product::{Cut, Finish, Limits, Matrix, Plan, Problem, Role, Storage};
-use crate::gpu::{Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::shader::product::{Cut, Finish, Limits, Matrix, Plan, Problem, Role, Storage};
+use crate::shader::{Bind, GpuOperation, Kernel, Operand, Recorder};
 use crate::{Error, Result};
 use std::ops::Range;
 

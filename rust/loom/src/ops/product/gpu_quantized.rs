@@ -4,10 +4,10 @@
 mod stream;
 
 use super::Product;
-use crate::cpu::product::IntegerWeight;
 use crate::dtype::{DType, Granularity, Packing};
-use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::shader::{Bind, Operand, Recorder, Template};
 use crate::{Error, Result};
 use std::fmt::Write;
 use stream::Stream;
@@ -280,19 +280,18 @@ impl Product {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::Buffer;
-    use crate::cpu::Cpu;
-    use crate::cpu::product::{
+    use crate::gpu::testing::{self, Packed, cases};
+    use crate::matrix::{
         Bias, NoEpilogue, Output, QuantizedRows, Route, Start, integer_product, integer_sums,
     };
-    use crate::gpu::testing::cases;
-    use crate::gpu::testing::{self, Packed};
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, numbers};
     use crate::ops::{Direction, Op};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     struct Weight {

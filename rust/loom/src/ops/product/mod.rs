@@ -1,15 +1,11 @@
 //! Matrix products of a dense layer: rows of the batch against one weight.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
 pub(super) mod gpu_quantized;
 
 pub(super) use cpu::{with_decoded, with_right};
-#[cfg(feature = "gpu")]
 pub(super) use gpu::record;
-#[cfg(feature = "gpu")]
 pub(crate) use gpu::{Operands, limits, record_cut};
 
 use super::{Direction, pointwise::Activation};
@@ -45,7 +41,7 @@ pub struct Product {
     /// on a GPU. Sums, bias and activation are as without.
     pub mixed: bool,
     /// Whether rows of x are quantised to int8 and multiplied with the codes of W, which is packed in
-    /// symmetric integers, as [`integer_product`](crate::cpu::product::integer_product) says; for the forward
+    /// symmetric integers, as [`integer_product`](crate::matrix::integer_product) says; for the forward
     /// direction in single precision. Rounding for `mixed` is then left out.
     pub quantized: bool,
 }

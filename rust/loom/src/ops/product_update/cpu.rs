@@ -2,11 +2,11 @@
 
 use super::ProductUpdate;
 use crate::Result;
-use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
-use crate::cpu::{Args, Real};
-use crate::ops::Operation;
+use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::ops::rounding::{self, with_operand};
 use crate::ops::update::Slots;
+use crate::ops::{Args, Operation};
+use crate::simd::Real;
 use crate::tensor::Buffer;
 use std::cell::Cell;
 

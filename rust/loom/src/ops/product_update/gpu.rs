@@ -2,7 +2,7 @@
 
 use super::ProductUpdate;
 use crate::Result;
-use crate::gpu::{GpuOperation, Recorder};
+use crate::shader::{GpuOperation, Recorder};
 
 impl GpuOperation for ProductUpdate {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -17,14 +17,14 @@ impl GpuOperation for ProductUpdate {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_within};
     use crate::ops::testing::{Setting, numbers};
+    use crate::ops::update::Optimizer;
     use crate::ops::{Direction, Op, Product, Update};
-    use crate::train::Optimizer;
+    use crate::simd::Cpu;
 
     /// A store with other parameters before and after the weight, whose gradients are given.
     fn case(

@@ -1,7 +1,6 @@
 //! A weight gradient that goes into the optimizer's update without ever being stored whole.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::{Product, Update};

@@ -1,8 +1,8 @@
 //! One step of a cell for one row, 16 units at a time.
 
 use super::Cell;
-use crate::cpu::{Kernel, LANES, Real, Vector};
 use crate::ops::sweep::{load, store};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// One row of a step forward, in place: sums in, next state out.
 pub(super) struct Row<'a, T> {

@@ -3,9 +3,9 @@
 use super::cells::{Backward, Forward, Row, RowGradient};
 use super::weights::Weight;
 use super::{Cell, InitialState, Recurrent};
-use crate::cpu::{Args, Cpu, Kernel, LANES, Real, Vector};
 use crate::ops::sweep::map2;
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Cpu, Kernel, LANES, Real, Vector};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::cell::RefCell;

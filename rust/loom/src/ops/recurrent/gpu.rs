@@ -3,9 +3,9 @@
 use super::gpu_bindings::Bindings;
 use super::gpu_quantized::Quantized;
 use super::{Cell, InitialState, Recurrent};
-use crate::gpu::product::Storage;
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::Direction;
+use crate::shader::product::Storage;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::{Error, Result};
 
 /// The most threads of a workgroup.

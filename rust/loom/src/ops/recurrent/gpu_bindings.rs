@@ -2,8 +2,8 @@
 
 use super::gpu::ROWS;
 use super::{InitialState, Recurrent};
-use crate::gpu::{Bind, Operand, Template};
 use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::shader::{Bind, Operand, Template};
 use std::fmt::Write;
 
 /// The components of a vector of rows.

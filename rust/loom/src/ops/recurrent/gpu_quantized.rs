@@ -4,10 +4,10 @@
 use super::Recurrent;
 use super::gpu::{THREADS, sum_over};
 use super::gpu_bindings::Bindings;
-use crate::cpu::product::IntegerWeight;
 use crate::dtype::Packing;
-use crate::gpu::{Bind, Operand, Recorder, Template};
+use crate::matrix::IntegerWeight;
 use crate::ops::product::gpu_quantized::{block_of, code, scale};
+use crate::shader::{Bind, Operand, Recorder, Template};
 use crate::{Error, Result};
 
 /// A hidden-to-hidden weight whose codes are multiplied.

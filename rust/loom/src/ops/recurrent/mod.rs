@@ -2,11 +2,8 @@
 
 mod cells;
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
-#[cfg(feature = "gpu")]
 mod gpu_bindings;
-#[cfg(feature = "gpu")]
 mod gpu_quantized;
 #[cfg(test)]
 mod quantized_tests;
@@ -168,7 +165,7 @@ pub struct Recurrent {
     pub cell_gradients: bool,
     /// For each direction whether each row's h is quantised to int8 before every step and multiplied with the
     /// codes of the weight, which is packed in symmetric integers, as
-    /// [`integer_product`](crate::cpu::product::integer_product) says; of the forward direction in single
+    /// [`integer_product`](crate::matrix::integer_product) says; of the forward direction in single
     /// precision.
     pub quantized: [bool; 2],
 }

@@ -1,11 +1,11 @@
 //! Steps with quantised states against the formula by plain loops, on every machine and on a GPU.
 
 use super::*;
-use crate::cpu::product::IntegerWeight;
-use crate::cpu::{Args, Cpu, Isa, StepValues};
 use crate::dtype::{DType, Granularity, Packing};
-use crate::ops::Operation;
+use crate::matrix::IntegerWeight;
 use crate::ops::testing::{cpus, numbers};
+use crate::ops::{Args, Operation, StepValues};
+use crate::simd::{Cpu, Isa};
 
 struct Packed {
     packing: Packing,

@@ -1,8 +1,8 @@
 //! The loop against the formulas written plainly, and its gradient against differences.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Setting, assert_bits, assert_close, assert_gradient, cpus, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 /// A loop with its operands.

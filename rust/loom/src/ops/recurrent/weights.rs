@@ -1,10 +1,10 @@
 //! Hidden-to-hidden weights as the steps of a recurrence multiply them: packed once for all steps.
 
 use super::Recurrent;
-use crate::cpu::product::{IntegerRight, IntegerWeight, PackedRight, QuantizedRows, Route, Start, Strided};
-use crate::cpu::{Cpu, Real, View};
-use crate::ops::Direction;
+use crate::matrix::{IntegerRight, IntegerWeight, PackedRight, QuantizedRows, Route, Start, Strided};
 use crate::ops::product::{with_decoded, with_right};
+use crate::ops::{Direction, View};
+use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 use std::cell::Cell;

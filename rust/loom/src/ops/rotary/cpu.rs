@@ -2,9 +2,9 @@
 
 use super::{PairLayout, Rotary};
 use crate::Result;
-use crate::cpu::{Args, Kernel, Real, Vector};
 use crate::ops::sweep::{PASS, rows_per_task};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Kernel, Real, Vector};
 
 impl Operation for Rotary {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

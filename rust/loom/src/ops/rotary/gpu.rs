@@ -2,8 +2,8 @@
 
 use super::{PairLayout, Rotary};
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::Direction;
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -31,7 +31,7 @@ impl GpuOperation for Rotary {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
     use crate::gpu::testing::check;

@@ -1,7 +1,6 @@
 //! Rotary position embedding (Su et al. 2021).
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Direction;

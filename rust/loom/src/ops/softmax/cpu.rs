@@ -1,10 +1,10 @@
 //! Kernels of the softmax.
 
 use super::Softmax;
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
 use crate::ops::axis::{Apart, Axis, SideBySide};
 use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 use crate::{Error, Result};
 
 impl Operation for Softmax {

@@ -1,8 +1,8 @@
 //! Softmax on a GPU: one dispatch either way.
 
 use super::Softmax;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::{Direction, segment};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 use crate::{Error, Result};
 
 /// Threads of a workgroup.
@@ -46,12 +46,12 @@ impl GpuOperation for Softmax {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::check;
     use crate::ops::testing::{Setting, numbers};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     fn both(

@@ -1,7 +1,6 @@
 //! Softmax with a temperature over one axis.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use super::Direction;

@@ -2,7 +2,7 @@
 
 use super::Sum;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
@@ -34,11 +34,11 @@ impl GpuOperation for Sum {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::*;
-    use crate::cpu::MAX_READS;
     use crate::gpu::testing::check;
+    use crate::ops::MAX_READS;
     use crate::ops::testing::{Setting, numbers};
 
     #[test]

@@ -1,7 +1,6 @@
 //! The sum of several values.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 
 use std::fmt;

@@ -2,10 +2,10 @@
 
 use super::{AbsoluteSums, LEAST_SUM, MeanTarget, WeightProduct};
 use crate::Result;
-use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product};
-use crate::cpu::{Args, Kernel, LANES, Real, Vector};
-use crate::ops::Operation;
+use crate::matrix::{NoEpilogue, Output, Start, Strided, product};
 use crate::ops::sweep::{PASS, lane_sums, load, rows_per_task, store};
+use crate::ops::{Args, Operation};
+use crate::simd::{Kernel, LANES, Real, Vector};
 
 impl Operation for AbsoluteSums {
     fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use super::{AbsoluteSums, LEAST_SUM, MeanTarget, WeightProduct};
 use crate::Result;
-use crate::gpu::product::{Finish, Matrix, Problem, Storage};
-use crate::gpu::{Bind, GpuOperation, Recorder, Template};
 use crate::ops::operands::Operands;
 use crate::ops::product;
+use crate::shader::product::{Finish, Matrix, Problem, Storage};
+use crate::shader::{Bind, GpuOperation, Recorder, Template};
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;

@@ -2,7 +2,6 @@
 //! without derivatives.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Weighted means against the formulas written plainly.
 
 use super::*;
-use crate::cpu::Real;
 use crate::ops::testing::{Data, Setting, assert_bits, lane_sum, numbers};
+use crate::simd::Real;
 use proptest::prelude::*;
 
 fn sums<T: Real>(inputs: usize, outputs: usize) {

@@ -5,10 +5,10 @@
 
 use super::{Decision, Update};
 use crate::Result;
-use crate::cpu::{Args, Cpu, Elementwise, Kernel, LANES, Real, StepValues, Vector};
-use crate::ops::Operation;
 use crate::ops::measure::Action;
-use crate::train::Optimizer;
+use crate::ops::update::Optimizer;
+use crate::ops::{Args, Operation, StepValues};
+use crate::simd::{Cpu, Elementwise, Kernel, LANES, Real, Vector};
 use std::ops::Range;
 
 /// Elements that one task updates: enough to pay for handing it out, few enough to share a layer.

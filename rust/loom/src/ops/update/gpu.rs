@@ -2,9 +2,9 @@
 
 use super::Update;
 use crate::Result;
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
-use crate::train::Optimizer;
+use crate::ops::update::Optimizer;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use std::fmt::Write;
 use std::ops::Range;
 
@@ -237,14 +237,14 @@ impl GpuOperation for Update {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::tests::{golden, gradient, initial, update, with_moments};
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_after, run_within};
     use crate::ops::Op;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
 
     /// A store in the middle of training, whose squares are not less than their means allow: where
     /// gradient and decay cancel and all before were zeros, one rounding is the whole step.

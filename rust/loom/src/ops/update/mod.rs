@@ -1,18 +1,18 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
 mod cpu;
-#[cfg(feature = "gpu")]
 mod gpu;
+mod optimizer;
 mod reach;
 
 pub(super) use cpu::Slots;
+pub use optimizer::Optimizer;
 pub(crate) use reach::{Reach, largest};
 #[cfg(test)]
 mod tests;
 
 use super::measure::{Action, Header, LayerFigure, MeasureMemory};
-use crate::cpu::Real;
-use crate::train::Optimizer;
+use crate::simd::Real;
 use std::fmt;
 use std::ops::Range;
 

@@ -2,7 +2,8 @@
 
 use super::Update;
 use super::cpu::Rule;
-use crate::cpu::{Cpu, Kernel, LANES, Real, StepValues, Vector};
+use crate::ops::StepValues;
+use crate::simd::{Cpu, Kernel, LANES, Real, Vector};
 use crate::tensor::Precision;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -184,9 +185,9 @@ impl<T: Real> Kernel<T> for Largest<'_, T> {
 mod tests {
     use super::super::tests::{golden, update};
     use super::*;
-    use crate::cpu::Cpu;
     use crate::ops::testing::{Data, Setting, numbers};
-    use crate::train::Optimizer;
+    use crate::ops::update::Optimizer;
+    use crate::simd::Cpu;
 
     /// The largest magnitude of an array, counted plainly.
     fn plain(values: &[f32]) -> f64 {

@@ -1,11 +1,11 @@
 //! The update rules against PyTorch, and against themselves on other machines.
 
 use super::Update;
-use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
-use crate::ops::Operation;
+use crate::ops::update::Optimizer;
+use crate::ops::{Args, Operation, StepValues};
 use crate::random::{Stream, Use};
+use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::Precision;
-use crate::train::Optimizer;
 use serde::Deserialize;
 
 /// What tests/golden/optimizers.py writes.

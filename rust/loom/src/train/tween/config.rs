@@ -1,6 +1,8 @@
 //! How a network learns by targets, as plain data.
 
-use crate::train::{DepthScale, Optimizer, TrainingConfig, Watch};
+use crate::network::Watch;
+use crate::ops::update::Optimizer;
+use crate::train::{DepthScale, TrainingConfig};
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 

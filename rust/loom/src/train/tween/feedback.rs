@@ -1,31 +1,10 @@
 //! Feedback maps: what brings targets back to the input of a layer in the difference modes.
 
 use super::{TargetMode, TweenConfig};
-use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, Layer};
-use crate::network::{Network, at_layer};
+use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm};
+use crate::network::{FeedbackKind, FeedbackMap, Network, at_layer};
 use crate::program::ParameterRef;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-
-/// One layer's learned feedback map.
-#[derive(Clone, Debug)]
-pub(crate) struct FeedbackMap {
-    /// The layer it goes back through, by its number.
-    pub(crate) of: usize,
-    pub(crate) layer: Arc<dyn Layer>,
-    /// Its weights, in the registry.
-    pub(crate) store: usize,
-}
-
-/// Which feedback maps there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FeedbackKind {
-    /// What they are to become.
-    pub(crate) form: FeedbackForm,
-    /// The layer that learns from the loss itself: those below it but the first have maps.
-    pub(crate) top: usize,
-}
 
 impl FeedbackForm {
     /// The mode that has such maps.
@@ -76,7 +55,7 @@ impl Network {
         }
         let Some(form) = mode.feedback_form() else { return Ok(()) };
         let wanted = FeedbackKind { form, top };
-        if self.registry.feedback_kind != Some(wanted) {
+        if self.feedback_kind != Some(wanted) {
             self.make_feedback(wanted)?;
         }
         self.registry.feedback_slots = config.feedback.optimizer.slots().len();
@@ -117,20 +96,20 @@ impl Network {
         let registry = &mut self.registry;
         registry.stores.truncate(registry.layer_stores);
         registry.stores.extend(stores);
-        registry.feedback = maps;
-        registry.feedback_kind = Some(kind);
+        self.feedback = maps;
+        self.feedback_kind = Some(kind);
         registry.clear_gradients();
         registry.clear_moments();
         let device = self.device.clone();
         // Stores are counted anew: copies on a device are of the old ones.
-        self.registry.place_on(&device);
+        self.registry.place_on(device.mirror());
         self.invalidate();
         Ok(())
     }
 
     /// The learned map back through a layer.
     pub(crate) fn feedback_of(&self, layer: usize) -> Option<&FeedbackMap> {
-        self.registry.feedback.iter().find(|map| map.of == layer)
+        self.feedback.iter().find(|map| map.of == layer)
     }
 
     /// What a feedback map finds its parameters in.

@@ -3,7 +3,7 @@
 use super::targets::Lowering;
 use super::{TargetMode, TweenConfig};
 use crate::layers::class_extents;
-use crate::network::{Lowered, Network};
+use crate::network::{FeedbackMap, Lowered, Network};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
@@ -11,7 +11,7 @@ use crate::train::backprop::Plan;
 use crate::train::clip::{
     Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates, moved_by,
 };
-use crate::train::{FeedbackMap, TrainingConfig, Watching};
+use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
 
 /// What a step learns.
@@ -228,7 +228,7 @@ fn feedback_updates(lowering: &Lowering<'_>, number: u32) -> Vec<(usize, Update,
         };
         (map.store, update, map.of)
     };
-    lowering.network.registry.feedback.iter().map(update).collect()
+    lowering.network.feedback.iter().map(update).collect()
 }
 
 fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &Watching<'_>, number: u32) {

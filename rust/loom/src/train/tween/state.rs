@@ -1,12 +1,12 @@
 //! One step of learning by targets, call by call.
 
-use super::{KeptStep, TargetMode, Turn};
-use crate::cpu::{Access, Real, StepValues};
-use crate::io::SaveOptions;
+use super::{TargetMode, Turn};
 use crate::layers::Feedback;
-use crate::network::{Mode, Network};
+use crate::network::{KeptStep, Mode, Network};
+use crate::ops::StepValues;
 use crate::ops::measure::{Action, Header};
-use crate::program::{Builder, Phase, Ports, TargetValue, Value};
+use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
+use crate::simd::Real;
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::backprop::{Plan, step_values};
 use crate::train::{
@@ -371,14 +371,8 @@ impl TweenState {
         Ok(found)
     }
 
-    /// Saves the network with all that learning goes on from, and what the newest step's layers made:
-    /// whoever makes a state of the loaded network with `resume` finds it there, and goes on bit for bit.
-    ///
-    /// A step that was begun is begun anew from there.
-    ///
-    /// # Errors
-    /// As [`Network::save`].
-    pub fn save(&mut self, network: &mut Network, path: impl AsRef<std::path::Path>) -> Result<()> {
+    /// What the newest step's layers made, for a file.
+    pub(crate) fn kept_step(&mut self) -> Result<KeptStep> {
         let has_targets = self.require_targets().is_ok() || !self.kept.targets.is_empty();
         let mut kept = KeptStep::default();
         if self.input.is_some() || !self.kept.activations.is_empty() {
@@ -390,10 +384,7 @@ impl TweenState {
                 kept.chain_gradients = self.chain_gradients()?;
             }
         }
-        network.kept_step = kept;
-        let outcome = network.save(path, SaveOptions { optimizer: true });
-        network.kept_step = KeptStep::default();
-        outcome
+        Ok(kept)
     }
 
     fn mode(&self) -> Option<TargetMode> {

@@ -1,9 +1,8 @@
 //! Lowers the targets of every layer, by mode, and the local losses that follow from them.
 
-use super::feedback::FeedbackMap;
 use super::{TargetMode, TweenConfig};
 use crate::layers::{Forward, Want};
-use crate::network::{Lowered, Network, PlacedLayer, at_layer};
+use crate::network::{FeedbackMap, Lowered, Network, PlacedLayer, at_layer};
 use crate::ops::{Combination, GaussianNoise, Term};
 use crate::program::{Builder, Value};
 use crate::train::Watching;
@@ -190,7 +189,7 @@ impl<'a> Lowering<'a> {
         number: usize,
         mut watching: Option<&mut Watching<'_>>,
     ) -> Result<()> {
-        for map in &self.network.registry.feedback {
+        for map in &self.network.feedback {
             b.set_layer(Some(self.placed[map.of].path.clone()));
             let input = self.lowered.layers[map.of].inputs[0];
             let purpose = 2 * number as u32;

@@ -1,12 +1,12 @@
 //! Lowers the measures of every layer, the judgement on the step, and what updates need to follow it.
 
-use super::{Watch, WatchPlaces};
-use crate::network::{Lowered, Network};
+use crate::network::{Lowered, Network, Watch};
 use crate::ops::combination::Term;
 use crate::ops::measure::{Entry, ExplosionRule, MeasureMemory, Measured};
 use crate::ops::update::Watched;
 use crate::ops::{Collect, Judge, Measure};
 use crate::program::{Builder, LayerPath, Phase, Value};
+use crate::state::WatchPlaces;
 use crate::tensor::Shape;
 use crate::{Error, Result};
 

@@ -1,26 +1,14 @@
 //! Where the registry keeps what a watched training needs: the memory of the measures, and copies of
 //! masters and moments to go back to.
 
-use crate::layers::StateSpec;
-use crate::network::{Network, State};
+use crate::network::Network;
 use crate::ops::Update;
 use crate::ops::measure::{Action, ExplosionRule, Header, MeasureMemory};
+use crate::ops::update::Optimizer;
 use crate::program::{Builder, Value};
+use crate::state::{State, StateSpec, WatchPlaces};
 use crate::tensor::Shape;
-use crate::train::Optimizer;
-use crate::{Device, Error, Result};
-
-/// The numbers, among what the registry keeps, of a watched training's memory.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WatchPlaces {
-    /// Where everything is in the memory of the measures.
-    pub(crate) memory: MeasureMemory,
-    /// The memory of the measures.
-    pub(crate) measures: usize,
-    /// For each store, the copies of its master and of its moments but velocities; none where it is not
-    /// copied.
-    pub(crate) copies: Vec<Vec<usize>>,
-}
+use crate::{Error, Result};
 
 impl WatchPlaces {
     /// The memory of the measures, in a program.
@@ -128,15 +116,11 @@ impl Network {
 
     /// Makes versions follow masters that went back to their copies.
     pub(crate) fn synchronize_after_rollback(&mut self) -> Result<()> {
-        match self.device {
-            Device::Cpu => self.refresh_versions(),
-            // A program that reads a version finds it older than the master.
-            #[cfg(feature = "gpu")]
-            Device::Gpu(_) => {
-                self.synchronize()?;
-                self.refresh_versions()
-            }
+        // A program that reads a version finds it older than the master.
+        if !self.device.is_host() {
+            self.synchronize()?;
         }
+        self.refresh_versions()
     }
 
     /// The newest header and figures of a watched training, brought back from the device if need be.

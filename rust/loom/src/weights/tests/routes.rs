@@ -3,11 +3,11 @@
 use super::*;
 use crate::layers::Dense;
 use crate::mesh::{Mesh, Sample, Stepper, SteppingConfig};
+use crate::network::Watch;
 use crate::ops::pointwise::Activation;
+use crate::ops::update::Optimizer;
 use crate::program::LayerPath;
-use crate::train::{
-    Examples, Optimizer, Rows, Targets, Trainer, TrainingConfig, TweenConfig, TweenState, Watch, train,
-};
+use crate::train::{Examples, Rows, Targets, Trainer, TrainingConfig, TweenConfig, TweenState, train};
 use crate::{Error, Network, tensor_view};
 
 const ROWS: usize = 12;

@@ -2,8 +2,9 @@
 
 use super::weights::{Means, Slopes};
 use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
-use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
-use crate::cpu::{Args, Isa, Real};
+use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
+use crate::ops::Args;
+use crate::simd::{Isa, Real};
 
 pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {
     let read = |number: usize| args.read::<T>(number);

@@ -2,8 +2,9 @@
 
 use super::weights::{Finish, Gather, Score, Weigh};
 use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
-use crate::cpu::product::{NoEpilogue, Output, Start, Strided, product_serial};
-use crate::cpu::{Args, Real};
+use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
+use crate::ops::Args;
+use crate::simd::Real;
 
 /// Queries of one task, for which a block of keys is turned once.
 const CHUNK: usize = 5 * TILE;

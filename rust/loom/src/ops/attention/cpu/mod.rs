@@ -5,10 +5,10 @@ mod forward;
 mod weights;
 
 use super::{Attention, BLOCK, FixedMask};
-use crate::cpu::product::{PanelSource, Strided};
-use crate::cpu::{Args, Cpu, Isa, Kernel, Real, Vector};
+use crate::matrix::{PanelSource, Strided};
 use crate::ops::sweep::map;
-use crate::ops::{Direction, Operation};
+use crate::ops::{Args, Direction, Operation};
+use crate::simd::{Cpu, Isa, Kernel, Real, Vector};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::cell::Cell;

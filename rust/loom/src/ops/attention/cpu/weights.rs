@@ -1,9 +1,9 @@
 //! From scores to weights, and from weights to their gradients.
 
 use super::{BLOCK, Sight};
-use crate::cpu::{Elementwise, Kernel, LANES, Math, Real, Vector};
 use crate::ops::attention::NOTHING;
 use crate::ops::sweep::{lane_sums2, load, store, update};
+use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector};
 use std::ops::Range;
 
 /// Turns the scores of a tile of queries over one block of keys into weights, and makes what the

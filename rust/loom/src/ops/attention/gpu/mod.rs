@@ -4,8 +4,8 @@
 mod text;
 
 use super::{Attention, CacheAppend};
-use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::ops::Direction;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::{Error, Result};
 use text::{Binding, Vectors, declarations, each, sight};
 
@@ -176,13 +176,13 @@ impl GpuOperation for CacheAppend {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::tests::{Case, any, gradient};
     use super::*;
-    use crate::cpu::Cpu;
     use crate::gpu::testing::check;
     use crate::ops::testing::{Data, Setting, numbers};
+    use crate::simd::Cpu;
     use proptest::prelude::*;
 
     fn both(op: &Attention, rows: usize) {

@@ -2,8 +2,8 @@
 
 use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::Result;
-use crate::gpu::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
-use crate::gpu::{Bind, BothGradients, Operand, Recorder, Template};
+use crate::shader::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
+use crate::shader::{Bind, BothGradients, Operand, Recorder, Template};
 
 /// Threads of the kernels that compute without tiles, and of the one that adds the parts.
 const THREADS: usize = 256;

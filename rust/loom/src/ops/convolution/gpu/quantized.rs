@@ -2,10 +2,10 @@
 //! sums.
 
 use super::Convolution;
-use crate::cpu::product::IntegerWeight;
-use crate::gpu::{Bind, Recorder, Template};
+use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::ops::product::gpu_quantized::{block_of, check_binding, code, quantize, scale};
+use crate::shader::{Bind, Recorder, Template};
 use crate::{Error, Result};
 use std::fmt::Write;
 
@@ -122,17 +122,17 @@ impl Convolution {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests {
     use super::super::super::quantized::tests::{Packed, cases, images, quantize, sums};
     use super::super::super::reference::places;
     use super::*;
-    use crate::cpu::{Args, Cpu, StepValues};
     use crate::dtype::{DType, Granularity};
     use crate::gpu::testing;
     use crate::ops::pointwise::Activation;
     use crate::ops::testing::{Data, Setting, numbers};
-    use crate::ops::{Op, Operation};
+    use crate::ops::{Args, Op, Operation, StepValues};
+    use crate::simd::Cpu;
 
     fn packed_of(packed: &Packed) -> testing::Packed<'_> {
         testing::Packed { packing: packed.packing, bytes: &packed.bytes, scales: &packed.scales }

@@ -1,9 +1,9 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
 use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
-use crate::gpu::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
-use crate::gpu::{Bind, Recorder, Template};
 use crate::ops::{Direction, pointwise};
+use crate::shader::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
+use crate::shader::{Bind, Recorder, Template};
 use crate::{Error, Result};
 
 /// Channels that a thread makes without tiles, at most.

@@ -1,6 +1,5 @@
 //! Every way the kernels go, against the CPU's.
 
-use crate::cpu::Cpu;
 use crate::dtype::{DType, testing::sample};
 use crate::gpu::testing::{self, Packed, check};
 use crate::ops::convolution::Convolution;
@@ -8,6 +7,7 @@ use crate::ops::convolution::tests::{convolution, deep, geometries, square};
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{Data, Setting, numbers};
 use crate::ops::{BiasGradient, Direction, Geometry, Op};
+use crate::simd::Cpu;
 use proptest::prelude::*;
 
 /// All three directions; the weight's gradient set and added to.

@@ -1,7 +1,7 @@
 //! Channels as lanes: a tap's source pixel times a row of weights.
 
 use super::{channel_tile, even, multiply, scattered_rows, store_first, tile};
-use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 
 /// One or two vectors of destination channels at all pixels of a band.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The weight gradient: output channels as lanes, pixels summed over.
 
 use super::{multiply, scattered_rows, store_first, tile};
-use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 
 /// A tile of the weight gradient: a few taps by one or two vectors of output
 /// channels, summed over pixels.

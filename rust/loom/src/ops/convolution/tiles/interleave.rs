@@ -1,6 +1,6 @@
 //! Rows turned into columns: from channel after channel to all channels of a place side by side.
 
-use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 
 /// Sixteen channels, each in runs of the same length, turned so that each place's sixteen elements lie
 /// side by side.

@@ -19,7 +19,7 @@ pub(super) use interleave::Interleave;
 pub(super) use pixels::{PixelStrip, Settle};
 pub(super) use planes::{PLANE_COLUMNS, PlaneStrip, ROWS as PLANE_ROWS};
 
-use crate::cpu::{Isa, LANES, Level, Real, Vector};
+use crate::simd::{Isa, LANES, Level, Real, Vector};
 
 /// The most rows and vectors of a tile whose every row holds that many vectors of sums.
 ///

@@ -1,7 +1,7 @@
 //! Pixels as lanes: a weight times a run of source pixels.
 
 use super::{pixel_vectors, store_first};
-use crate::cpu::{Isa, Kernel, LANES, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Real, Vector};
 
 /// A few destination channels at consecutive places of a frame: pixels of its
 /// rows, and what lies between one row's end and the next one's start.

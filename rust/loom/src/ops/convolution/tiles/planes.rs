@@ -1,7 +1,7 @@
 //! One channel by itself, as in a depthwise convolution: runs of source pixels times single weights.
 
 use super::store_first;
-use crate::cpu::{Isa, Kernel, LANES, Level, Real, Vector};
+use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector};
 
 /// The fewest columns that are worth a vector of their own in every row.
 pub(in super::super) const PLANE_COLUMNS: usize = 12;

@@ -1,7 +1,7 @@
 //! Every kernel on every instruction set has the bits of the scalar code.
 
 use super::*;
-use crate::cpu::{Isa, Kernel, Real, Vector};
+use crate::simd::{Isa, Kernel, Real, Vector};
 use proptest::prelude::*;
 
 /// Applies to a tile in place, and to one vector.
@@ -18,7 +18,7 @@ impl<T: Real> Kernel<T> for Tile<'_, T> {
     }
 }
 
-type V16<T> = [T; crate::cpu::LANES];
+type V16<T> = [T; crate::simd::LANES];
 
 #[track_caller]
 fn same<T: Real>(activation: Activation, isa: Isa, found: &[T], expected: impl Fn(usize) -> T) {

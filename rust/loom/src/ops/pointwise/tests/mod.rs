@@ -24,7 +24,7 @@ fn all() -> Vec<Activation> {
 }
 
 /// What the derivative at `x` is computed from.
-fn saved_at<T: crate::cpu::Real>(activation: Activation, x: T) -> T {
+fn saved_at<T: crate::simd::Real>(activation: Activation, x: T) -> T {
     match activation.saved() {
         Saved::Input => x,
         Saved::Output => activation.value(x),

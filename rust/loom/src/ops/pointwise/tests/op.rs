@@ -1,8 +1,8 @@
 //! The operation, cut into tasks over threads, has the bits of the scalar code.
 
 use super::*;
-use crate::cpu::{Args, Cpu, Isa, Real, StepValues};
-use crate::ops::Operation;
+use crate::ops::{Args, Operation, StepValues};
+use crate::simd::{Cpu, Isa, Real};
 
 /// Lengths around one and several tasks, so that the last one is ragged.
 const LENGTHS: [usize; 5] = [0, 1, 8191, 8193, 30_011];

@@ -120,7 +120,7 @@ fn derivatives_at_zero_are_the_left_ones() {
 
 #[test]
 fn numbers_far_out_give_limits_and_not_nan() {
-    fn check<T: crate::cpu::Real>(magnitudes: &[f64]) {
+    fn check<T: crate::simd::Real>(magnitudes: &[f64]) {
         for activation in all() {
             for &magnitude in magnitudes {
                 let (up, down) = (T::from_f64(magnitude), T::from_f64(-magnitude));

@@ -1,12 +1,12 @@
 //! Products on a GPU against those of the CPU, and the plans they are made by.
 
 use super::*;
-use crate::cpu::Cpu;
 use crate::dtype::{DType, testing::sample};
 use crate::gpu::testing::{self, Packed};
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{Data, Setting, numbers};
 use crate::ops::{BiasGradient, Op};
+use crate::simd::Cpu;
 use proptest::prelude::*;
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::InputGradient, Direction::WeightGradient];

@@ -1,0 +1,86 @@
+//! Kernels with their operands bound, ready to be replayed, and their order.
+
+use super::Gpu;
+use super::device::binding;
+use super::pipeline::Pipeline;
+use crate::shader::{Allocation, Bind, Recorded};
+use std::sync::Arc;
+
+/// A kernel with its operands and extents, ready to be replayed.
+#[derive(Clone, Debug)]
+pub(super) struct Dispatch {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) bindings: wgpu::BindGroup,
+    /// The first is the step's number, filled in when it is replayed.
+    pub(super) constants: Vec<u32>,
+    pub(super) groups: [u32; 2],
+    /// Which step of the frame it belongs to, counted from the one it is replayed with.
+    pub(super) ahead: u32,
+    /// The operands' memory, and whether it is written.
+    memory: Vec<(Allocation, bool)>,
+}
+
+impl Dispatch {
+    /// What was recorded, bound to its operands; `ahead` of the step that it is replayed with.
+    fn new(gpu: &Gpu, recorded: Recorded, ahead: u32) -> Self {
+        let pattern = recorded.operands.iter().map(|bind| matches!(bind, Bind::Write(_))).collect();
+        let pipeline = gpu.pipelines.of(&gpu.device, &recorded.kernel, pattern);
+        let mut memory = Vec::with_capacity(recorded.operands.len());
+        let mut entries = Vec::with_capacity(recorded.operands.len());
+        for (number, bind) in recorded.operands.iter().enumerate() {
+            let (Bind::Read(operand) | Bind::Write(operand)) = bind;
+            memory.push((operand.allocation().clone(), matches!(bind, Bind::Write(_))));
+            entries.push(wgpu::BindGroupEntry { binding: number as u32, resource: binding(operand) });
+        }
+        let bindings = gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(recorded.kernel.label()),
+            layout: &pipeline.layout.bindings,
+            entries: &entries,
+        });
+        let constants = std::iter::once(0).chain(recorded.constants).collect();
+        Self { pipeline, bindings, constants, groups: recorded.groups, ahead, memory }
+    }
+
+    /// All that was recorded, bound to its operands; `ahead` of the step that it is replayed with.
+    pub(super) fn all(gpu: &Gpu, recorded: Vec<Recorded>, ahead: u32) -> Vec<Self> {
+        recorded.into_iter().map(|recorded| Self::new(gpu, recorded, ahead)).collect()
+    }
+}
+
+/// Puts dispatches that do not wait for each other side by side.
+///
+/// Between two dispatches of which one needs the other's result the driver puts a barrier, and the
+/// device runs dry there. So each goes to the earliest level at which all it needs is done: what
+/// each computes, and from what, stays the same.
+pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Dispatch> {
+    /// The first levels at which memory may be read, and written, again.
+    struct Free {
+        allocation: Allocation,
+        read: usize,
+        write: usize,
+    }
+    let mut memory: Vec<Free> = Vec::new();
+    let mut levels: Vec<(usize, Dispatch)> = Vec::new();
+    for dispatch in dispatches {
+        let mut level = 0;
+        let mut touched = Vec::with_capacity(dispatch.memory.len());
+        for (allocation, written) in &dispatch.memory {
+            let place = memory.iter().position(|free| free.allocation.is(allocation)).unwrap_or_else(|| {
+                memory.push(Free { allocation: allocation.clone(), read: 0, write: 0 });
+                memory.len() - 1
+            });
+            level = level.max(if *written { memory[place].write } else { memory[place].read });
+            touched.push((place, *written));
+        }
+        for (place, written) in touched {
+            let free = &mut memory[place];
+            free.write = free.write.max(level + 1);
+            if written {
+                free.read = free.read.max(level + 1);
+            }
+        }
+        levels.push((level, dispatch));
+    }
+    levels.sort_by_key(|(level, _)| *level);
+    levels.into_iter().map(|(_, dispatch)| dispatch).collect()
+}

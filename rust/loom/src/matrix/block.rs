@@ -1,0 +1,304 @@
+//! One rectangle of C: blocks of k, panels of rows, and what is packed on the way.
+
+use super::panels::{FewRows, PanelSource, Strided};
+use super::tile::{FEW, InMemory, Left, Right, RowPanel};
+use super::{Epilogue, Output, Start};
+use crate::Buffer;
+use crate::simd::Isa;
+use crate::simd::wide::{Element, LANES};
+use std::cell::Cell;
+use std::ops::Range;
+
+/// The most terms summed before the next block of k begins. Each new block
+/// loads and stores all of C once more; operands come fast enough from the
+/// second-level cache, so the blocks are long.
+const DEPTH: usize = 1024;
+/// So many panels of rows, and ...
+const GROUP: usize = 5;
+/// ... so many columns (more, where k is short) meet while both stay in the
+/// second-level cache. A multiple of every tile's width.
+const CHUNK: usize = 128;
+/// So many terms of [`CHUNK`] columns of packed numbers are decoded for all rows of a piece.
+const DECODED: usize = 256;
+/// With so few terms a product only fills C: row after row then goes fastest.
+const SHALLOW: usize = 4;
+/// The most rows and columns of one piece, which packs its operands by itself.
+const PIECE: usize = 1024;
+/// The left operand is read where it is for so few columns, and ...
+const IN_PLACE_COLUMNS: usize = 512;
+/// ... the right one for so few rows: packing would cost more than it saves.
+const IN_PLACE_ROWS: usize = 512;
+/// Elements this many bytes apart fall on the same few lines of the first-level
+/// cache and drive each other out: such operands are packed sooner.
+const SAME_LINES: usize = 4096;
+/// A right operand that is not plain in memory is read in its own form for so
+/// few rows: decoding or transposing it again for each panel of rows is then
+/// still cheaper than packing.
+const OWN_FORM_ROWS: usize = 2 * FEW;
+/// The work that is worth a task of its own, in cycles: a few microseconds.
+const TASK_CYCLES: usize = 8000;
+/// Tasks for each thread, where there is work enough: they even out what else
+/// the machine does.
+const TASKS_PER_THREAD: usize = 4;
+
+thread_local! {
+    /// Where this thread packs panels; it only grows.
+    static SCRATCH: Cell<Buffer> = Cell::new(Buffer::default());
+}
+
+/// A product, ready to be computed piece by piece.
+pub(super) struct Block<'a, T> {
+    isa: Isa,
+    a: &'a dyn PanelSource<T>,
+    b: &'a dyn PanelSource<T>,
+    a_in_place: Option<Strided<'a, T>>,
+    b_in_place: Option<Strided<'a, T>>,
+    b_own_form: Option<&'a dyn FewRows<T>>,
+    start: Start,
+    epilogue: &'a dyn Epilogue<T>,
+    c: &'a Output<'a, T>,
+    depth: usize,
+}
+
+/// Where the kernels find the right operand's columns.
+#[derive(Clone, Copy)]
+enum Columns<'a, T> {
+    /// In memory or packed.
+    Panels(Right<InMemory<T>>),
+    /// In the form the operand has, which it reads itself.
+    OwnForm(&'a dyn FewRows<T>),
+}
+
+impl<T: Copy> Columns<'_, T> {
+    /// The columns after so many panels.
+    fn skip_panels(self, panels: usize) -> Self {
+        match self {
+            Columns::Panels(right) => Columns::Panels(right.skip_panels(panels)),
+            own => own,
+        }
+    }
+}
+
+/// Whether elements a stride apart share the same lines of the first-level cache.
+fn collides<T>(stride: usize) -> bool {
+    (stride * size_of::<T>()).is_multiple_of(SAME_LINES)
+}
+
+impl<'a, T: Element> Block<'a, T> {
+    pub fn new(
+        isa: Isa,
+        a: &'a dyn PanelSource<T>,
+        b: &'a dyn PanelSource<T>,
+        start: Start,
+        epilogue: &'a dyn Epilogue<T>,
+        c: &'a Output<'a, T>,
+    ) -> Self {
+        let (m, n, depth) = (a.lanes(), b.lanes(), a.depth());
+        assert_eq!(depth, b.depth(), "A[{m}, {depth}] and B[{}, {n}] do not fit each other", b.depth());
+        assert_eq!((m, n), (c.rows, c.columns), "C[{}, {}] is not to hold [{m}, {n}]", c.rows, c.columns);
+        let (a_in_place, b_in_place) = (a.in_place(), b.in_place());
+        // What follows reads by these extents without further checks.
+        assert!(a_in_place.is_none_or(|a| a.extents() == (depth, m)), "A is not what it says it is");
+        assert!(b_in_place.is_none_or(|b| b.extents() == (depth, n)), "B is not what it says it is");
+        let b_own_form = b.few_rows();
+        assert!(b_own_form.is_none_or(|b| b.extents() == (depth, n)), "B is not what it says it is");
+        Self { isa, a, b, a_in_place, b_in_place, b_own_form, start, epilogue, c, depth }
+    }
+
+    /// The extents of the pieces of C that are to be computed one by one.
+    pub fn cut(&self, threads: usize) -> (usize, usize) {
+        let (m, n, k) = (self.c.rows.max(1), self.c.columns.max(1), self.depth.max(1));
+        let width = T::tile(self.isa, m).1 * LANES;
+        let (mut rows, mut columns) = (m.min(PIECE), n.min(PIECE));
+        if threads == 1 {
+            return (rows, columns);
+        }
+        // Sixteen multiplications a cycle, or four elements moved.
+        let cycles = (m * n / LANES * k).max((m * k + k * n + m * n) / 4);
+        let wanted = (cycles / TASK_CYCLES).clamp(1, threads * TASKS_PER_THREAD);
+        while m.div_ceil(rows) * n.div_ceil(columns) < wanted {
+            // Codes are decoded once more for other rows.
+            let narrowest = if self.b.is_packed() { 2 * width } else { width };
+            if (columns > rows || self.b.is_packed()) && columns > narrowest {
+                columns = columns.div_ceil(2).next_multiple_of(width);
+            } else if rows > 1 {
+                rows = rows.div_ceil(2);
+            } else {
+                break;
+            }
+        }
+        (rows, columns)
+    }
+
+    /// Computes one piece.
+    ///
+    /// # Safety
+    /// The ranges are within C, and nobody else uses that part of C meanwhile.
+    pub unsafe fn compute(&self, rows: Range<usize>, columns: Range<usize>) {
+        if rows.is_empty() || columns.is_empty() {
+            return;
+        }
+        let some = rows.len() <= OWN_FORM_ROWS;
+        let few = |stride: usize, extent: usize, most: usize| extent <= most && !collides::<T>(stride);
+        let a_in_place = self.a_in_place.filter(|a| {
+            a.lane_stride() == 1 || some || few(a.lane_stride(), columns.len(), IN_PLACE_COLUMNS)
+        });
+        let b_in_place = self
+            .b_in_place
+            .filter(|b| b.lane_stride() == 1 && (some || few(b.depth_stride(), rows.len(), IN_PLACE_ROWS)));
+        let own_form =
+            if b_in_place.is_none() && a_in_place.is_some() && some { self.b_own_form } else { None };
+        let most = match own_form {
+            _ if self.depth <= SHALLOW => 1,
+            Some(_) => FEW.min(T::tile(self.isa, FEW).0),
+            None => T::tile(self.isa, rows.len()).0,
+        };
+        let panels = rows.len().div_ceil(most);
+        // Of fewer columns than a tile has, no more are packed.
+        let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
+        let width = width.min(columns.len().next_multiple_of(LANES));
+        let packed = b_in_place.is_none() && own_form.is_none();
+        // What is decoded in little time meets all rows at once, while it is in the second-level cache.
+        let at_once = packed && a_in_place.is_some() && self.b.is_packed();
+        let most_deep = if at_once { DECODED } else { DEPTH };
+        let decoded_columns = CHUNK.min(columns.len().next_multiple_of(LANES));
+        let blocks = self.depth.div_ceil(most_deep).max(1);
+        let deepest = self.depth.div_ceil(blocks);
+
+        let left_len = if a_in_place.is_some() { 0 } else { deepest * LANES * GROUP.min(panels) };
+        let packed_columns = if at_once { decoded_columns } else { columns.len().next_multiple_of(width) };
+        let right_len = if packed { deepest * packed_columns } else { 0 };
+        let mut scratch = SCRATCH.take();
+        if scratch.len_bytes() < (left_len + right_len) * size_of::<T>() {
+            scratch = Buffer::working::<T>(left_len + right_len);
+        }
+        let (left, right) = scratch.as_mut_slice::<T>()[..left_len + right_len].split_at_mut(left_len);
+
+        let rows_of = |panel: usize| {
+            let cut = |panel| rows.start + rows.len() * panel / panels;
+            cut(panel)..cut(panel + 1)
+        };
+        for block in 0..blocks {
+            let depth = block * deepest..self.depth.min((block + 1) * deepest);
+            if let Some(a) = a_in_place.filter(|_| at_once) {
+                for column in columns.clone().step_by(decoded_columns) {
+                    let columns = column..columns.end.min(column + decoded_columns);
+                    let right = &mut right[..depth.len() * decoded_columns];
+                    self.b.pack(self.isa, depth.clone(), columns.clone(), decoded_columns, right);
+                    let vectors = InMemory { b: right.as_ptr(), depth: decoded_columns };
+                    let right = Columns::Panels(Right { vectors, panel: width });
+                    for panel in 0..panels {
+                        let rows = rows_of(panel);
+                        let left = Left {
+                            a: a.at(depth.start, rows.start),
+                            row: a.lane_stride(),
+                            depth: a.depth_stride(),
+                        };
+                        // SAFETY: the left operand's elements of these ranges lie in its matrix, the right
+                        // one's were packed just now; this part of C is ours.
+                        unsafe { self.panel(left, right, depth.clone(), rows, columns.clone()) };
+                    }
+                }
+                continue;
+            }
+            let right = match (b_in_place, own_form) {
+                (Some(b), _) => {
+                    let vectors = InMemory { b: b.at(depth.start, columns.start), depth: b.depth_stride() };
+                    Columns::Panels(Right { vectors, panel: width })
+                }
+                (None, Some(own)) => Columns::OwnForm(own),
+                (None, None) => {
+                    Columns::Panels(self.right_packed(depth.clone(), columns.clone(), width, right))
+                }
+            };
+            for first in (0..panels).step_by(GROUP) {
+                let group = first..panels.min(first + GROUP);
+                if a_in_place.is_none() {
+                    for (panel, left) in group.clone().zip(left.chunks_exact_mut(depth.len() * LANES)) {
+                        self.a.pack(self.isa, depth.clone(), rows_of(panel), LANES, left);
+                    }
+                }
+                let chunk = CHUNK * (DEPTH / depth.len().max(1)).max(1);
+                for column in columns.clone().step_by(chunk) {
+                    let right = right.skip_panels((column - columns.start) / width);
+                    let columns = column..columns.end.min(column + chunk);
+                    for panel in group.clone() {
+                        let rows = rows_of(panel);
+                        let left = match a_in_place {
+                            Some(a) => Left {
+                                a: a.at(depth.start, rows.start),
+                                row: a.lane_stride(),
+                                depth: a.depth_stride(),
+                            },
+                            None => Left {
+                                a: left[(panel - first) * depth.len() * LANES..].as_ptr(),
+                                row: 1,
+                                depth: LANES,
+                            },
+                        };
+                        // SAFETY: the operands' elements of these ranges lie in their
+                        // matrices or were packed just now; this part of C is ours.
+                        unsafe { self.panel(left, right, depth.clone(), rows, columns.clone()) };
+                    }
+                }
+            }
+        }
+        SCRATCH.set(scratch);
+    }
+
+    /// One panel of rows against some columns, and the epilogue after the last block of k.
+    ///
+    /// # Safety
+    /// `left` and `right` reach the operands' elements of these ranges, and
+    /// nobody else uses this part of C.
+    unsafe fn panel(
+        &self,
+        left: Left<T>,
+        right: Columns<'_, T>,
+        depth: Range<usize>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) {
+        let c = |row: usize| self.c.data.wrapping_add(row * self.c.row_stride + columns.start);
+        let tiles = RowPanel {
+            rows: rows.len(),
+            columns: columns.len(),
+            depth: depth.len(),
+            left,
+            right: (),
+            c: c(rows.start),
+            c_row: self.c.row_stride,
+            accumulate: depth.start > 0 || self.start == Start::Continue,
+        };
+        match right {
+            // SAFETY: the caller's promise; there are no more rows than a tile has.
+            Columns::Panels(right) => unsafe { tiles.with(right).run(self.isa) },
+            // SAFETY: the caller's promise; there are only a few rows.
+            Columns::OwnForm(own) => unsafe { own.run(self.isa, tiles, depth.start, columns.start) },
+        }
+        if depth.end == self.depth && !self.epilogue.is_none() {
+            for row in rows {
+                // SAFETY: part of a row of C, and ours.
+                let piece = unsafe { std::slice::from_raw_parts_mut(c(row), columns.len()) };
+                self.epilogue.apply(self.isa, row, columns.start, piece);
+            }
+        }
+    }
+
+    /// Packs the right operand into panels of `width` columns.
+    fn right_packed(
+        &self,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        width: usize,
+        scratch: &mut [T],
+    ) -> Right<InMemory<T>> {
+        let panel_len = depth.len() * width;
+        for (panel, start) in columns.clone().step_by(width).enumerate() {
+            let lanes = start..columns.end.min(start + width);
+            let out = &mut scratch[panel * panel_len..(panel + 1) * panel_len];
+            self.b.pack(self.isa, depth.clone(), lanes, width, out);
+        }
+        Right { vectors: InMemory { b: scratch.as_ptr(), depth: width }, panel: panel_len }
+    }
+}

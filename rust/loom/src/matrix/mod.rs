@@ -1,0 +1,176 @@
+//! The matrix product: C[m, n] = A[m, k] B[k, n].
+//!
+//! Every element is the sum over k in order with fused multiply-add:
+//!
+//! ```text
+//! sum = 0 (or C's element, to continue)
+//! for k in 0..depth { sum = fma(A[i, k], B[k, j], sum) }
+//! C[i, j] = epilogue(sum)
+//! ```
+//!
+//! and equals, bit for bit, what [`product_reference`] computes by just that
+//! loop: how the work is cut into tiles, blocks and tasks never changes the
+//! order in which an element's terms are added, so the bits depend neither on
+//! the instruction set, nor on the number of threads, nor on the number of rows.
+//!
+//! Operands come from [`PanelSource`]s. They are read in place where that is
+//! fast, and packed into panels where it is not.
+
+mod block;
+mod decoders;
+mod epilogue;
+mod integer;
+mod packed;
+mod panels;
+mod reference;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub use decoders::{Bfloat16Panels, Int8Panels, PackedPanels};
+pub use epilogue::{Bias, Epilogue, NoEpilogue};
+pub use integer::{
+    DEPTH_LIMIT, IntegerRight, IntegerWeight, QuantizedRows, Route, integer_product, integer_rows,
+    integer_sums,
+};
+pub use packed::PackedRight;
+pub use panels::{PanelSource, Strided};
+pub use reference::product_reference;
+
+use crate::simd::wide::Holding;
+use crate::simd::{Cpu, Element, Isa, Pool};
+use block::Block;
+use std::marker::PhantomData;
+
+/// What the sums start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// From zero: what C held does not matter.
+    Zero,
+    /// From what C holds: the product is added, term by term.
+    Continue,
+}
+
+/// The result, C[m, n], row after row with any distance between rows.
+pub struct Output<'a, T> {
+    data: *mut T,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    _borrow: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it stands for the exclusive borrow it was made from.
+unsafe impl<T: Send> Send for Output<'_, T> {}
+// SAFETY: shared, it gives out addresses only; the product sees to it that tasks
+// write disjoint parts.
+unsafe impl<T: Send> Sync for Output<'_, T> {}
+
+impl<'a, T> Output<'a, T> {
+    /// C[m, n] with no gap between rows.
+    ///
+    /// # Panics
+    /// If `data` does not hold m times n elements.
+    pub fn new(data: &'a mut [T], m: usize, n: usize) -> Self {
+        assert_eq!(data.len(), m.saturating_mul(n), "C does not hold {m} x {n} elements");
+        Self::strided(data, m, n, n)
+    }
+
+    /// C[m, n] whose rows begin `row_stride` elements apart.
+    ///
+    /// # Panics
+    /// If rows overlap, or the last lies beyond the end of `data`.
+    pub fn strided(data: &'a mut [T], m: usize, n: usize, row_stride: usize) -> Self {
+        assert!(row_stride >= n || m <= 1, "rows of {n} elements overlap at a distance of {row_stride}");
+        let end = if m == 0 { 0 } else { (m - 1).saturating_mul(row_stride).saturating_add(n) };
+        assert!(end <= data.len(), "C[{m}, {n}] does not fit {} elements", data.len());
+        Self { data: data.as_mut_ptr(), rows: m, columns: n, row_stride, _borrow: PhantomData }
+    }
+}
+
+/// A product's operands, for kernels of single precision alone.
+struct Operands<'a, 'c, T> {
+    a: &'a dyn PanelSource<T>,
+    b: &'a dyn PanelSource<T>,
+    epilogue: &'a dyn Epilogue<T>,
+    c: &'a Output<'c, T>,
+}
+
+/// Operands of every element type.
+struct OperandsOf<'a, 'c>(PhantomData<(&'a (), &'c ())>);
+
+impl<'a, 'c: 'a> Holding for OperandsOf<'a, 'c> {
+    type Of<T: Element> = Operands<'a, 'c, T>;
+}
+
+/// Computes the product by the kernels for a few rows, if there is one for the right operand.
+fn streamed<T: Element>(
+    isa: Isa,
+    pool: Option<&Pool>,
+    a: &dyn PanelSource<T>,
+    b: &dyn PanelSource<T>,
+    start: Start,
+    epilogue: &dyn Epilogue<T>,
+    c: &Output<'_, T>,
+) -> bool {
+    T::single::<OperandsOf<'_, '_>>(Operands { a, b, epilogue, c }).is_some_and(
+        |Operands { a, b, epilogue, c }| {
+            b.streamed().is_some_and(|b| stream::product(isa, pool, a, b, start, epilogue, c))
+        },
+    )
+}
+
+/// Computes C = A B, or C += A B, then applies `epilogue`, spread over the pool.
+///
+/// Allocates nothing but, the first time a thread needs them, buffers that it keeps.
+///
+/// # Panics
+/// If the extents do not fit each other.
+pub fn product<T: Element>(
+    cpu: &Cpu,
+    a: &dyn PanelSource<T>,
+    b: &dyn PanelSource<T>,
+    start: Start,
+    epilogue: &dyn Epilogue<T>,
+    c: Output<'_, T>,
+) {
+    if c.rows <= stream::ROWS && streamed(cpu.isa(), Some(cpu.pool()), a, b, start, epilogue, &c) {
+        return;
+    }
+    let block = Block::new(cpu.isa(), a, b, start, epilogue, &c);
+    let (rows, columns) = block.cut(cpu.pool().threads());
+    let (down, across) = (c.rows.div_ceil(rows), c.columns.div_ceil(columns));
+    cpu.pool().run(down * across, &|task| {
+        let (i, j) = (task / across * rows, task % across * columns);
+        // SAFETY: the parts that tasks compute are within C and do not overlap.
+        unsafe { block.compute(i..c.rows.min(i + rows), j..c.columns.min(j + columns)) };
+    });
+}
+
+/// [`product`] on the calling thread alone: for use inside a pool's task.
+///
+/// The caller holds the default floating-point control, as tasks do.
+///
+/// # Panics
+/// If the extents do not fit each other.
+pub fn product_serial<T: Element>(
+    isa: Isa,
+    a: &dyn PanelSource<T>,
+    b: &dyn PanelSource<T>,
+    start: Start,
+    epilogue: &dyn Epilogue<T>,
+    c: Output<'_, T>,
+) {
+    if c.rows <= stream::ROWS && streamed(isa, None, a, b, start, epilogue, &c) {
+        return;
+    }
+    let block = Block::new(isa, a, b, start, epilogue, &c);
+    let (rows, columns) = block.cut(1);
+    for i in (0..c.rows).step_by(rows) {
+        for j in (0..c.columns).step_by(columns) {
+            // SAFETY: within C, which is borrowed exclusively.
+            unsafe { block.compute(i..c.rows.min(i + rows), j..c.columns.min(j + columns)) };
+        }
+    }
+}

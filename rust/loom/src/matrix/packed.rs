@@ -1,0 +1,95 @@
+//! A right operand that is packed once and then met by many small left ones.
+
+use super::Start;
+use super::panels::PanelSource;
+use super::tile::{InMemory, Left, Right, RowPanel};
+use crate::simd::Cpu;
+use crate::simd::wide::{Element, LANES};
+
+/// B[k, n] in panels as the kernels like it, for products of a few rows that follow one another:
+/// the steps of a recurrence.
+///
+/// Its products have the bits of [`product`](super::product).
+#[derive(Clone, Copy, Debug)]
+pub struct PackedRight<'a, T> {
+    panels: &'a [T],
+    depth: usize,
+    columns: usize,
+    width: usize,
+}
+
+impl<'a, T: Element> PackedRight<'a, T> {
+    /// The columns of a panel, for left operands of so many rows.
+    fn width(cpu: &Cpu, rows: usize) -> usize {
+        let most = T::tile(cpu.isa(), rows).0;
+        let panels = rows.div_ceil(most).max(1);
+        T::tile(cpu.isa(), rows.div_ceil(panels)).1 * LANES
+    }
+
+    /// The memory that packing B[k, n] needs, for left operands of so many rows.
+    pub fn elements(cpu: &Cpu, rows: usize, depth: usize, columns: usize) -> usize {
+        columns.next_multiple_of(Self::width(cpu, rows)) * depth
+    }
+
+    /// Packs an operand into memory of [`PackedRight::elements`], spread over the pool.
+    ///
+    /// # Panics
+    /// If the memory has another extent.
+    pub fn pack(cpu: &Cpu, rows: usize, source: &dyn PanelSource<T>, memory: &'a mut [T]) -> Self {
+        let (depth, columns) = (source.depth(), source.lanes());
+        let width = Self::width(cpu, rows);
+        assert_eq!(memory.len(), Self::elements(cpu, rows, depth, columns), "memory for another operand");
+        cpu.pool().for_each_chunk(memory, depth * width, |panel, memory| {
+            let start = panel * width;
+            source.pack(cpu.isa(), 0..depth, start..columns.min(start + width), width, memory);
+        });
+        Self { panels: memory, depth, columns, width }
+    }
+
+    /// C = A B, or C += A B, on the calling thread: `rows` rows of A begin `a_stride` elements
+    /// apart, those of C `c_stride`.
+    ///
+    /// # Panics
+    /// If A or C does not hold so many rows, or rows of C overlap.
+    pub fn multiply(
+        &self,
+        cpu: &Cpu,
+        rows: usize,
+        (a, a_stride): (&[T], usize),
+        start: Start,
+        (c, c_stride): (&mut [T], usize),
+    ) {
+        if rows == 0 || self.columns == 0 {
+            return;
+        }
+        assert!((rows - 1) * a_stride + self.depth <= a.len(), "A does not hold {rows} rows");
+        assert!((rows - 1) * c_stride + self.columns <= c.len(), "C does not hold {rows} rows");
+        assert!(c_stride >= self.columns || rows == 1, "rows of C overlap");
+        let isa = cpu.isa();
+        let panels = rows.div_ceil(T::tile(isa, rows).0);
+        let c = c.as_mut_ptr();
+        for (number, panel) in self.panels.chunks_exact((self.depth * self.width).max(1)).enumerate() {
+            let column = number * self.width;
+            for part in 0..panels {
+                let (first, end) = (rows * part / panels, rows * (part + 1) / panels);
+                let tiles = RowPanel {
+                    rows: end - first,
+                    columns: self.width.min(self.columns - column),
+                    depth: self.depth,
+                    left: Left { a: a.as_ptr().wrapping_add(first * a_stride), row: a_stride, depth: 1 },
+                    right: Right {
+                        vectors: InMemory { b: panel.as_ptr(), depth: self.width },
+                        // Narrower tiles follow each other within the panel.
+                        panel: T::tile(isa, end - first).1 * LANES,
+                    },
+                    c: c.wrapping_add(first * c_stride + column),
+                    c_row: c_stride,
+                    accumulate: start == Start::Continue,
+                };
+                // SAFETY: A and C hold these rows, as asserted, and C is borrowed exclusively; the
+                // panel has `depth` rows of `width` elements; there are no more rows than a tile has.
+                unsafe { tiles.run(isa) };
+            }
+        }
+    }
+}

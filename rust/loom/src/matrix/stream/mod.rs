@@ -1,0 +1,462 @@
+//! Products of a few rows, which the memory's speed bounds, not the arithmetic's.
+//!
+//! The right operand is read once, whole cache lines of its rows at a time and fetched ahead, and decoded in
+//! registers. Sums wait in memory between blocks of k: each is still one chain of fused multiply-adds in the
+//! order of k, so the bits are those of every other way through the product.
+
+mod blocks;
+mod decoded;
+mod decoders;
+mod kernel;
+mod lanes;
+#[cfg(test)]
+mod tests;
+mod whole;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use super::panels::PanelSource;
+use super::tile::Left;
+use super::{Epilogue, Output, Start};
+use crate::Buffer;
+use crate::dtype::{DType, Granularity, Packing};
+use crate::simd::{Isa, Level, Pool};
+use decoders::{Decoder, Float4, FourBits, Int4, OneBit, SmallFloat, TwoBits, Uint2, Uint4};
+use kernel::Strip;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::Range;
+use whole::{BFloat16, Float16, Float32, Int8, Int16, Uint8, Uint16, Whole};
+
+/// The most rows that are served so: of plain numbers, ...
+const PLAIN_ROWS: usize = 8;
+/// ... of codes, which are decoded again for every few rows, ...
+const CODED_ROWS: usize = 24;
+/// ... and of blocks, which are turned round only once.
+pub(super) const ROWS: usize = 48;
+/// Rows that meet the same decoded codes.
+const TOGETHER: usize = 4;
+/// The fewest columns that are worth it.
+const COLUMNS: usize = 32;
+/// Bytes of codes that are worked on while as many are fetched.
+const BLOCK: usize = 32 << 10;
+/// The work that is worth a task of its own, in multiply-adds: a few microseconds.
+const TASK: usize = 1 << 17;
+
+thread_local! {
+    /// Where this thread keeps sums and scales; it only grows.
+    static SCRATCH: Cell<Buffer> = Cell::new(Buffer::default());
+}
+
+/// A right operand B[k, n] whose rows of codes are read as they lie in memory.
+#[derive(Clone, Copy)]
+pub struct Streamed<'a> {
+    packing: Packing,
+    bytes: &'a [u8],
+    scales: &'a [f32],
+    way: Way,
+}
+
+/// How codes become terms of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Row by row, in registers.
+    Rows,
+    /// Turned round first, block by block.
+    Blocks,
+    /// Decoded first, run by run: types of more bits than memory is worth, and rows that begin within a byte.
+    Decoded,
+}
+
+/// A few rows of C, some columns wide, and the left operand's rows.
+struct Piece {
+    rows: usize,
+    columns: Range<usize>,
+    left: Left<f32>,
+    c: *mut f32,
+    c_row: usize,
+    accumulate: bool,
+}
+
+/// Runs some rows of k in the instruction set's own vectors.
+///
+/// # Safety
+/// As [`Strip::run`], but that the machine has `isa` needs no promise.
+unsafe fn enter<D: Decoder>(isa: Isa, strip: Strip, rows: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        unsafe fn avx512<D: Decoder>(strip: Strip, rows: usize) {
+            // SAFETY: as `enter`.
+            unsafe { strip.run::<x86::Avx512, D>(rows) }
+        }
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2<D: Decoder>(strip: Strip, rows: usize) {
+            // SAFETY: as `enter`.
+            unsafe { strip.run::<x86::Avx2, D>(rows) }
+        }
+        match isa.level() {
+            // SAFETY: `isa` proves that the machine has it; the rest as `enter`.
+            Level::Avx512 => return unsafe { avx512::<D>(strip, rows) },
+            // SAFETY: as above.
+            Level::Avx2 => return unsafe { avx2::<D>(strip, rows) },
+            Level::Portable => {}
+        }
+    }
+    let _ = isa;
+    // SAFETY: as `enter`.
+    unsafe { strip.run::<lanes::Plain, D>(rows) }
+}
+
+/// Does `$then` with the decoder of a type whose rows are packed one by one.
+macro_rules! with_decoder {
+    ($dtype:expr, $decoder:ident => $then:expr, else $otherwise:expr) => {
+        match $dtype {
+            DType::Float32 => with_decoder!(@ Whole<Float32>, $decoder, $then),
+            DType::Float16 => with_decoder!(@ Whole<Float16>, $decoder, $then),
+            DType::BFloat16 => with_decoder!(@ Whole<BFloat16>, $decoder, $then),
+            DType::Int16 => with_decoder!(@ Whole<Int16>, $decoder, $then),
+            DType::Int8 => with_decoder!(@ Whole<Int8>, $decoder, $then),
+            DType::Uint16 => with_decoder!(@ Whole<Uint16>, $decoder, $then),
+            DType::Uint8 => with_decoder!(@ Whole<Uint8>, $decoder, $then),
+            DType::Uint4 => with_decoder!(@ FourBits<Uint4>, $decoder, $then),
+            DType::Uint2 => with_decoder!(@ Uint2, $decoder, $then),
+            DType::Float8E4M3 => with_decoder!(@ SmallFloat<4>, $decoder, $then),
+            DType::Float8E5M2 => with_decoder!(@ SmallFloat<3>, $decoder, $then),
+            DType::Int4 => with_decoder!(@ FourBits<Int4>, $decoder, $then),
+            DType::Float4E2M1 => with_decoder!(@ FourBits<Float4>, $decoder, $then),
+            DType::Int2 | DType::Ternary => with_decoder!(@ TwoBits, $decoder, $then),
+            DType::Binary => with_decoder!(@ OneBit, $decoder, $then),
+            _ => $otherwise,
+        }
+    };
+    (@ $type:ty, $decoder:ident, $then:expr) => {{
+        type $decoder = $type;
+        $then
+    }};
+}
+
+impl<'a> Streamed<'a> {
+    /// The operand, if it has columns enough.
+    pub(super) fn new(packing: Packing, bytes: &'a [u8], scales: &'a [f32]) -> Option<Self> {
+        if packing.channels < COLUMNS || packing.rows == 0 {
+            return None;
+        }
+        let mut own = Self { packing, bytes, scales, way: Way::Decoded };
+        if packing.dtype.is_block_format() {
+            own.way = Way::Blocks;
+        } else if with_decoder!(packing.dtype, D => own.is_served::<D>(), else false) {
+            own.way = Way::Rows;
+        }
+        Some(own)
+    }
+
+    /// A plain matrix, row after row.
+    pub(super) fn plain(b: &'a [f32], k: usize, n: usize) -> Option<Self> {
+        Self::new(Packing::new(DType::Float32, k, n), bytemuck::cast_slice(b), &[])
+    }
+
+    /// Whether rows begin with whole bytes, and scales are such that the decoder can do with them.
+    fn is_served<D: Decoder>(&self) -> bool {
+        // All are looked at, without a branch: a comparison of bits is one of magnitudes.
+        let fine = |scale: &f32| scale.to_bits() & 0x7FFF_FFFF < D::SCALES;
+        let within = |zero: &f32| u64::from(zero.to_bits()) < 1 << D::BITS.min(63);
+        (self.packing.channels * D::BITS).is_multiple_of(8)
+            && match D::ZEROS {
+                false => self.scales.iter().fold(true, |all, scale| all & fine(scale)),
+                true => {
+                    let fits = self.scales.chunks_exact(2);
+                    fits.fold(true, |all, fit| all & fine(&fit[0]) & within(&fit[1]))
+                }
+            }
+    }
+
+    pub(super) fn extents(&self) -> (usize, usize) {
+        (self.packing.rows, self.packing.channels)
+    }
+
+    /// Columns that a task is a multiple of.
+    fn group(&self) -> usize {
+        match self.way {
+            Way::Rows => with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS),
+            Way::Blocks => blocks::COLUMNS,
+            Way::Decoded => decoded::GROUP,
+        }
+    }
+
+    /// The most rows for which this is the fastest way.
+    fn most_rows(&self) -> usize {
+        match (self.packing.dtype, self.way) {
+            (DType::Float32, _) => PLAIN_ROWS,
+            (_, Way::Blocks) => ROWS,
+            _ => CODED_ROWS,
+        }
+    }
+
+    /// Rows and columns of a task: no more tasks than threads, for the longer the pieces of rows that a thread
+    /// reads follow each other in memory, the faster they come.
+    fn cut(&self, rows: usize, threads: usize) -> (usize, usize) {
+        let (k, n) = self.extents();
+        let wanted = (rows * k * n / TASK).clamp(1, threads);
+        let width = n.div_ceil(wanted).next_multiple_of(self.group());
+        // Codes are decoded once more for other rows.
+        let down = (wanted / n.div_ceil(width)).clamp(1, rows.div_ceil(2 * TOGETHER));
+        (rows.div_ceil(down).next_multiple_of(TOGETHER).min(rows), width)
+    }
+
+    /// # Safety
+    /// The piece is within the operand and C, the left operand has its rows, and nobody else uses that part
+    /// of C.
+    unsafe fn run(&self, isa: Isa, piece: &Piece) {
+        let mut scratch = SCRATCH.take();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.way {
+                Way::Rows => with_decoder!(
+                    self.packing.dtype,
+                    D => self.rows::<D>(isa, piece, &mut scratch),
+                    else unreachable!("{} is not read row by row", self.packing.dtype)
+                ),
+                Way::Blocks => blocks::run(isa, &self.packing, self.bytes, piece, &mut scratch),
+                Way::Decoded => decoded::run(isa, self, piece, &mut scratch),
+            }
+        }
+        SCRATCH.set(scratch);
+    }
+
+    /// [`run`](Streamed::run) for types whose rows are packed one by one.
+    ///
+    /// # Safety
+    /// As `run`.
+    unsafe fn rows<D: Decoder>(&self, isa: Isa, piece: &Piece, scratch: &mut Buffer) {
+        let (depth, n) = self.extents();
+        let groups = piece.columns.len().div_ceil(D::VECTORS * 16);
+        let lanes = groups * D::VECTORS * 16;
+        let (stride, start) = (n * D::BITS / 8, piece.columns.start * D::BITS / 8);
+        // What a row of the groups reads, which may be more than it has.
+        let reads = lanes * D::BITS / 8 + D::BEYOND;
+        let padded = reads.next_multiple_of(64);
+        let at_once = (BLOCK / reads).clamp(4, 256);
+        // The last rows are read from a copy, where reading beyond them does no harm.
+        let inside = match self.bytes.len().checked_sub(start + reads) {
+            Some(spare) => depth.min(spare / stride + 1),
+            None => 0,
+        };
+        let copied = (depth - inside).min(at_once);
+
+        let floats = (piece.rows + if D::ZEROS { 2 } else { 1 }) * lanes;
+        let scratch = room(scratch, floats + copied * padded / 4);
+        let (floats, copies) = scratch.split_at_mut(floats);
+        let (sums, fits) = floats.split_at_mut(piece.rows * lanes);
+        let (scales, zeros) = fits.split_at_mut(lanes);
+        let copies: &mut [u8] = bytemuck::cast_slice_mut(copies);
+        let order = Order::<D>::of(piece.columns.clone());
+        // SAFETY: the caller's promise.
+        unsafe { order.read(piece, sums) };
+
+        let mut done = 0;
+        let mut filled = None;
+        while done < depth {
+            let (group, end) = self.scales_at(done);
+            if filled != Some(group) {
+                order.fill(scales, |column| D::scale(self.scale(group, column)));
+                if D::ZEROS {
+                    order.fill(zeros, |column| self.zero(group, column));
+                }
+                filled = Some(group);
+            }
+            let mut some = at_once.min(end - done);
+            let (codes, stride, ahead) = if done < inside {
+                some = some.min(inside - done);
+                (self.bytes[done * stride + start..].as_ptr(), stride, at_once * stride)
+            } else {
+                for (row, copy) in copies.chunks_exact_mut(padded).take(some).enumerate() {
+                    let codes = &self.bytes[(done + row) * stride + start..];
+                    let present = codes.len().min(reads);
+                    copy[..present].copy_from_slice(&codes[..present]);
+                }
+                (copies.as_ptr(), padded, 0)
+            };
+            let strip = Strip {
+                codes,
+                stride,
+                groups,
+                depth: some,
+                a: piece.left.a.wrapping_add(done * piece.left.depth),
+                a_row: piece.left.row,
+                a_depth: piece.left.depth,
+                scales: scales.as_ptr(),
+                zeros: zeros.as_ptr(),
+                sums: sums.as_mut_ptr(),
+                sums_row: lanes,
+                ahead,
+            };
+            // SAFETY: the codes of so many rows are there with what is read beyond them, as are the left
+            // operand's elements; scales and sums have all lanes.
+            unsafe { enter::<D>(isa, strip, piece.rows) };
+            done += some;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { order.write(piece, sums) };
+    }
+
+    /// The group of scales at a row of k, and where it ends.
+    fn scales_at(&self, k: usize) -> (usize, usize) {
+        match self.packing.granularity {
+            Granularity::Block(rows) => {
+                let group = k / rows.max(1);
+                (group, self.packing.rows.min((group + 1) * rows.max(1)))
+            }
+            _ => (0, self.packing.rows),
+        }
+    }
+
+    /// The place of a column's scale.
+    fn fit(&self, group: usize, column: usize) -> usize {
+        let number = match self.packing.granularity {
+            Granularity::Unscaled | Granularity::Tensor => 0,
+            Granularity::Channel => column,
+            Granularity::Block(_) => group * self.packing.channels + column,
+        };
+        number * self.packing.group_words()
+    }
+
+    fn scale(&self, group: usize, column: usize) -> f32 {
+        match self.packing.granularity {
+            Granularity::Unscaled => 1.0,
+            _ => self.scales[self.fit(group, column)],
+        }
+    }
+
+    /// The zero point, of a type that has one.
+    fn zero(&self, group: usize, column: usize) -> f32 {
+        self.scales[self.fit(group, column) + 1].to_bits() as f32
+    }
+}
+
+/// So many floats of a buffer that only grows.
+fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
+    if buffer.len_bytes() < floats * size_of::<f32>() {
+        *buffer = Buffer::working::<f32>(floats);
+    }
+    &mut buffer.as_mut_slice::<f32>()[..floats]
+}
+
+/// Which column each lane of the sums stands for.
+struct Order<D> {
+    columns: Range<usize>,
+    _decoder: PhantomData<D>,
+}
+
+impl<D: Decoder> Order<D> {
+    fn of(columns: Range<usize>) -> Self {
+        Self { columns, _decoder: PhantomData }
+    }
+
+    /// Calls with each lane's number and its column, where it has one, counted from the piece's first.
+    #[inline(always)]
+    fn each(&self, mut with: impl FnMut(usize, Option<usize>)) {
+        let group = D::VECTORS * 16;
+        for first in (0..self.columns.len()).step_by(group) {
+            for place in 0..group {
+                let column = first + D::column(place / 16, place % 16);
+                with(first + place, (column < self.columns.len()).then_some(column));
+            }
+        }
+    }
+
+    /// Scales in the lanes' order; zeros where there is no column.
+    fn fill(&self, scales: &mut [f32], scale: impl Fn(usize) -> f32) {
+        self.each(|lane, column| {
+            scales[lane] = column.map_or(0.0, |column| scale(self.columns.start + column))
+        });
+    }
+
+    /// What the sums start from.
+    ///
+    /// # Safety
+    /// As [`Streamed::run`].
+    unsafe fn read(&self, piece: &Piece, sums: &mut [f32]) {
+        if !piece.accumulate {
+            sums.fill(0.0);
+            return;
+        }
+        let lanes = sums.len() / piece.rows;
+        for (row, sums) in sums.chunks_exact_mut(lanes).enumerate() {
+            // SAFETY: the caller's promise.
+            let c = unsafe { piece.c.add(row * piece.c_row) };
+            self.each(|lane, column| {
+                // SAFETY: a column of the piece.
+                sums[lane] = column.map_or(0.0, |column| unsafe { *c.add(column) });
+            });
+        }
+    }
+
+    /// The sums, to where they belong.
+    ///
+    /// # Safety
+    /// As [`Streamed::run`].
+    unsafe fn write(&self, piece: &Piece, sums: &[f32]) {
+        let lanes = sums.len() / piece.rows;
+        for (row, sums) in sums.chunks_exact(lanes).enumerate() {
+            // SAFETY: the caller's promise.
+            let c = unsafe { piece.c.add(row * piece.c_row) };
+            self.each(|lane, column| {
+                if let Some(column) = column {
+                    // SAFETY: a column of the piece.
+                    unsafe { *c.add(column) = sums[lane] };
+                }
+            });
+        }
+    }
+}
+
+/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not, or has too
+/// many.
+pub(super) fn product(
+    isa: Isa,
+    pool: Option<&Pool>,
+    a: &dyn PanelSource<f32>,
+    b: Streamed<'_>,
+    start_from: Start,
+    epilogue: &dyn Epilogue<f32>,
+    c: &Output<'_, f32>,
+) -> bool {
+    let (depth, n) = b.extents();
+    let Some(left) = a.in_place() else { return false };
+    let (m, k) = (PanelSource::lanes(&left), PanelSource::depth(&left));
+    assert_eq!((m, k, n), (c.rows, depth, c.columns), "A[m, k], B[k, n] and C[m, n] do not fit each other");
+    if c.rows == 0 || c.rows > b.most_rows() {
+        return c.rows == 0;
+    }
+    let (height, width) = b.cut(c.rows, pool.map_or(1, Pool::threads));
+    let across = n.div_ceil(width);
+    let task = |task: usize| {
+        let (first, start) = (task / across * height, task % across * width);
+        let (rows, columns) = (first..c.rows.min(first + height), start..n.min(start + width));
+        let at = |row: usize| c.data.wrapping_add(row * c.row_stride + columns.start);
+        let piece = Piece {
+            rows: rows.len(),
+            columns: columns.clone(),
+            left: Left { a: left.at(0, rows.start), row: left.lane_stride(), depth: left.depth_stride() },
+            c: at(rows.start),
+            c_row: c.row_stride,
+            accumulate: start_from == Start::Continue,
+        };
+        // SAFETY: within the operands' and C's extents, as asserted, and tasks' parts do not overlap.
+        unsafe { b.run(isa, &piece) };
+        if !epilogue.is_none() {
+            for row in rows {
+                // SAFETY: part of a row of C, and this task's own.
+                let piece = unsafe { std::slice::from_raw_parts_mut(at(row), columns.len()) };
+                epilogue.apply(isa, row, columns.start, piece);
+            }
+        }
+    };
+    let tasks = across * c.rows.div_ceil(height);
+    match pool {
+        Some(pool) => pool.run(tasks, &task),
+        None => (0..tasks).for_each(task),
+    }
+    true
+}

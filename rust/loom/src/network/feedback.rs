@@ -1,0 +1,24 @@
+//! Feedback maps of layers, which targets are brought back by.
+
+use crate::layers::{FeedbackForm, Layer};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One layer's learned feedback map.
+#[derive(Clone, Debug)]
+pub(crate) struct FeedbackMap {
+    /// The layer it goes back through, by its number.
+    pub(crate) of: usize,
+    pub(crate) layer: Arc<dyn Layer>,
+    /// Its weights, in the registry.
+    pub(crate) store: usize,
+}
+
+/// Which feedback maps there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FeedbackKind {
+    /// What they are to become.
+    pub(crate) form: FeedbackForm,
+    /// The layer that learns from the loss itself: those below it but the first have maps.
+    pub(crate) top: usize,
+}

@@ -1,0 +1,23 @@
+//! What operations need to run on a GPU, and what runs them is not: WGSL text, operands, and dispatches as a
+//! list. Nothing here knows a driver; see the module `gpu` for that.
+//!
+//! ```text
+//! accelerator  a device with memory of its own
+//! operand      parts of that memory, as kernels are handed them
+//! template     WGSL text with its constants filled in
+//! recorder     how an operation becomes dispatches
+//! product      matrix products, as generators of WGSL
+//! ```
+
+mod accelerator;
+mod operand;
+pub mod product;
+mod recorder;
+mod template;
+
+pub use accelerator::{Accelerator, Allocation, Capabilities, HeldMemory};
+pub use operand::{OFFSET_ELEMENTS, Operand, VersionOperands};
+pub use recorder::{
+    BiasSums, Bind, BothGradients, GpuOperation, IMMEDIATE_BYTES, MAX_BINDINGS, Recorded, Recorder,
+};
+pub use template::{Kernel, Template};

@@ -1,0 +1,255 @@
+//! The tiled product on matrix units: tiles are kept as f16, and each subgroup makes 16 x 16 blocks of C
+//! by cooperative matrices, with sums in f32.
+//!
+//! Everything around it (hooks, edges, parts, column sums) is [`Tiled`]'s own. Operands come as f32 and are
+//! converted where they are put into workgroup memory.
+
+use super::tile::{Along, Loader, Tile};
+use super::tiled::Tiled;
+use std::fmt::Write;
+
+/// Rows and columns of one cooperative matrix.
+const FRAGMENT: u32 = 16;
+/// Threads of a subgroup.
+const SUBGROUP: u32 = 32;
+/// Elements added to each row of a tile, so that the rows of a fragment lie in different banks.
+const PADDING: u32 = 8;
+
+/// Subgroups above each other in a tile, and beside each other.
+fn subgroups(tile: &Tile) -> [u32; 2] {
+    let count = tile.threads() / SUBGROUP;
+    let down = if count > 1 && tile.rows >= 2 * FRAGMENT { 2 } else { 1 };
+    [down, count / down]
+}
+
+/// Whether a tile can be made of whole fragments by whole subgroups.
+pub fn has_fragments(tile: &Tile) -> bool {
+    let [down, along] = subgroups(tile);
+    tile.slices == 1
+        && tile.threads().is_multiple_of(SUBGROUP)
+        && tile.rows.is_multiple_of(down * FRAGMENT)
+        && tile.columns.is_multiple_of(along.max(1) * FRAGMENT)
+        && tile.depth.is_multiple_of(FRAGMENT)
+}
+
+/// Bytes of workgroup memory that a tile takes, column sums included.
+pub fn workgroup_bytes(tile: &Tile) -> u32 {
+    let tiles =
+        (tile.rows + PADDING) * (tile.depth + PADDING) + (tile.columns + PADDING) * (tile.depth + PADDING);
+    2 * tiles + 16 * (tile.threads() / SUBGROUP * 64).max(tile.columns * tile.depth / 4)
+}
+
+/// Elements from one stored row of an operand's tile to the next, and how many rows there are.
+fn stored(loader: Loader, extent: u32, depth: u32) -> [u32; 2] {
+    match loader.along {
+        Along::Depth => [depth + PADDING, extent],
+        Along::Across => [extent + PADDING, depth],
+    }
+}
+
+impl Tiled<'_> {
+    fn fragments(&self) -> [u32; 2] {
+        let [down, along] = subgroups(&self.tile);
+        [self.tile.rows / down / FRAGMENT, self.tile.columns / along / FRAGMENT]
+    }
+
+    /// The tiles as they are stored: rows along what is loaded side by side.
+    pub(super) fn write_unit_memory(&self, out: &mut String) -> std::fmt::Result {
+        let tile = &self.tile;
+        for (name, loader, extent) in [('a', self.left, tile.rows), ('b', self.right, tile.columns)] {
+            let [stride, rows] = stored(loader, extent, tile.depth);
+            let ty = if loader.width == 4 { "vec4<f16>" } else { "f16" };
+            let elements = stride * rows / loader.width;
+            writeln!(out, "var<workgroup> memory_{name}: array<{ty}, {elements}>;")?;
+        }
+        // The sums of the columns, or of what lies beyond; then a fragment of each subgroup.
+        let mut memory = tile.threads() / SUBGROUP * 64;
+        if self.hooks.sum_b {
+            memory = memory.max(tile.columns * tile.step() / self.right.width / 4);
+        }
+        if !self.hooks.beyond.is_empty() {
+            memory = memory.max(tile.threads());
+        }
+        writeln!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;")
+    }
+
+    /// Where the subgroup's fragments start in the tile.
+    pub(super) fn write_unit_positions(&self, out: &mut String) -> std::fmt::Result {
+        let along = subgroups(&self.tile)[1];
+        let [high, wide] = self.fragments().map(|count| count * FRAGMENT);
+        writeln!(out, "    let unit_row = subgroup / {along}u * {high}u;")?;
+        writeln!(out, "    let unit_column = subgroup % {along}u * {wide}u;")
+    }
+
+    pub(super) fn write_unit_sums(&self, out: &mut String) -> std::fmt::Result {
+        let [high, wide] = self.fragments();
+        for row in 0..high {
+            for column in 0..wide {
+                writeln!(out, "    var c{row}_{column} = coop_mat16x16<f32, C>();")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what was fetched into workgroup memory, as f16.
+    pub(super) fn write_unit_fill(&self, out: &mut String) -> std::fmt::Result {
+        let tile = &self.tile;
+        for (name, loader, extent) in [('a', self.left, tile.rows), ('b', self.right, tile.columns)] {
+            let [stride, _] = stored(loader, extent, tile.depth);
+            let total = extent * tile.depth / loader.width;
+            let ty = if loader.width == 4 { "vec4<f16>" } else { "f16" };
+            for load in 0..self.loads(extent * tile.depth, loader.width) {
+                let guard = match (load + 1) * tile.threads() > total {
+                    true => format!("if (thread + {}u < {total}u) ", load * tile.threads()),
+                    false => String::new(),
+                };
+                let (across, k) = (format!("{name}_across{load}"), format!("{name}_k{load}"));
+                let at = match loader.along {
+                    Along::Depth => format!("({across} * {stride}u + {k}) / {}u", loader.width),
+                    Along::Across => format!("({k} * {stride}u + {across}) / {}u", loader.width),
+                };
+                writeln!(out, "        {guard}{{ memory_{name}[{at}] = {ty}({name}_next{load}); }}")?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_unit_products(&self, out: &mut String) -> std::fmt::Result {
+        let tile = &self.tile;
+        let [high, wide] = self.fragments();
+        // The load named T is the one of row-major memory: of A along the depth, of B across.
+        let fragment = |side: char, loader: Loader, extent: u32, at: String, k: u32| {
+            let [stride, _] = stored(loader, extent, tile.depth);
+            let (row_major, place) = match loader.along {
+                Along::Depth => (side == 'a', format!("({at}) * {stride}u + {k}u")),
+                Along::Across => (side == 'b', format!("{}u + {at}", k * stride)),
+            };
+            let load = if row_major { "coopLoadT" } else { "coopLoad" };
+            let role = side.to_ascii_uppercase();
+            format!(
+                "{load}<coop_mat16x16<f16, {role}>>(&memory_{side}[({place}) / {width}u], {}u)",
+                stride / loader.width,
+                width = loader.width
+            )
+        };
+        for k in (0..tile.depth).step_by(FRAGMENT as usize) {
+            writeln!(out, "        {{")?;
+            for row in 0..high {
+                let at = format!("unit_row + {}u", row * FRAGMENT);
+                let load = fragment('a', self.left, tile.rows, at, k);
+                writeln!(out, "            let l{row} = {load};")?;
+            }
+            for column in 0..wide {
+                let at = format!("unit_column + {}u", column * FRAGMENT);
+                let load = fragment('b', self.right, tile.columns, at, k);
+                writeln!(out, "            let r{column} = {load};")?;
+                for row in 0..high {
+                    let sum = format!("c{row}_{column}");
+                    writeln!(out, "            {sum} = coopMultiplyAdd(l{row}, r{column}, {sum});")?;
+                }
+            }
+            writeln!(out, "        }}")?;
+        }
+        Ok(())
+    }
+
+    /// Stores the fragments by way of workgroup memory, where each thread finds what it finishes.
+    pub(super) fn write_unit_stores(&self, out: &mut String) -> std::fmt::Result {
+        let along = subgroups(&self.tile)[1];
+        let [high, wide] = self.fragments();
+        writeln!(out, "    let held = thread / {SUBGROUP}u * 64u + thread % {SUBGROUP}u;")?;
+        writeln!(out, "    let held_row = row0 + thread / {}u * {}u", SUBGROUP * along, high * FRAGMENT)?;
+        writeln!(out, "        + thread % {SUBGROUP}u / 4u;")?;
+        writeln!(
+            out,
+            "    let held_column = column0 + thread / {SUBGROUP}u % {along}u * {}u + thread % 4u * 4u;",
+            wide * FRAGMENT
+        )?;
+        for row in 0..high {
+            for column in 0..wide {
+                writeln!(out, "    workgroupBarrier();")?;
+                writeln!(out, "    coopStoreT(c{row}_{column}, &memory[subgroup * 64u], 4u);")?;
+                writeln!(out, "    workgroupBarrier();")?;
+                // Each thread has four neighbouring elements of two rows, 8 apart.
+                for half in 0..2 {
+                    let at_row = format!("held_row + {}u", row * FRAGMENT + half * 8);
+                    let at_column = format!("held_column + {}u", column * FRAGMENT);
+                    self.write_store(
+                        out,
+                        &at_row,
+                        &at_column,
+                        &format!("memory[held + {}u]", half * SUBGROUP),
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shader::product::{Edges, Hooks, UNITS_LARGE, UNITS_SMALL};
+
+    #[track_caller]
+    fn validate(text: &str) {
+        let kernel = crate::shader::Kernel::new("units", text);
+        let module = naga::front::wgsl::parse_str(kernel.source())
+            .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
+        let flags = naga::valid::ValidationFlags::all();
+        let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::all())
+            .validate(&module)
+            .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
+        let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
+        naga::back::spv::write_vec(&module, &info, &options, None).expect("SPIR-V");
+    }
+
+    /// Software adapters have no matrix units, so only naga sees the text there.
+    #[test]
+    fn every_text_is_valid() {
+        let tiles = [UNITS_LARGE, UNITS_SMALL, Tile::new(16, 32, 16, 4, 4), Tile::new(32, 256, 16, 8, 8)];
+        for tile in tiles {
+            assert!(has_fragments(&tile) && workgroup_bytes(&tile) <= 49152 && tile.threads() <= 256);
+            for (left, right) in [(Along::Depth, Along::Across), (Along::Across, Along::Depth)] {
+                for width in [1, 4] {
+                    for parts in [None, Some(["constants.parts", "constants.chunk"])] {
+                        let ty = if width == 4 { "vec4<f32>" } else { "f32" };
+                        let declarations = format!(
+                            "struct Constants {{ step: u32, rows: u32, columns: u32, depth: u32, parts: u32, chunk: u32 }}
+var<immediate> constants: Constants;
+@group(0) @binding(0) var<storage, read> left: array<{ty}>;
+@group(0) @binding(1) var<storage, read> right: array<{ty}>;
+@group(0) @binding(2) var<storage, read_write> output: array<{ty}>;
+fn load_a(row: u32, k: u32) -> {ty} {{ return left[row * constants.depth + k]; }}
+fn load_b(k: u32, column: u32) -> {ty} {{ return right[k * constants.columns + column]; }}
+fn store(row: u32, column: u32, value: {ty}) {{ output[row * constants.columns + column + part] = value; }}
+fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
+"
+                        );
+                        validate(
+                            &Tiled {
+                                tile,
+                                left: Loader { along: left, width },
+                                right: Loader { along: right, width },
+                                store_width: width,
+                                edges: Edges::ALL,
+                                extents: ["constants.rows", "constants.columns", "constants.depth"],
+                                parts,
+                                hooks: Hooks {
+                                    sum_b: right == Along::Depth,
+                                    batches: parts.map(|_| "3u"),
+                                    ..Hooks::default()
+                                },
+                                rounding: crate::shader::product::Rounding::Bits,
+                                units: true,
+                                declarations: &declarations,
+                            }
+                            .source(),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! WGSL text with its constants filled in.
+
+use std::fmt::{Display, Write};
+
+/// What every kernel may use; stands before its text.
+const PRELUDE: &str = include_str!("prelude.wgsl");
+
+/// A WGSL file whose open places are being filled in.
+///
+/// `constant` puts `const NAME: type = value;` before the text, `section` replaces `#{NAME}`.
+#[derive(Clone, Debug)]
+pub struct Template {
+    constants: String,
+    text: String,
+}
+
+impl Template {
+    /// The text of a file.
+    pub fn new(text: &str) -> Self {
+        Self { constants: String::new(), text: text.to_string() }
+    }
+
+    /// Defines an unsigned constant.
+    #[must_use]
+    pub fn constant(mut self, name: &str, value: impl TryInto<u32>) -> Self {
+        // Extents that do not fit 32 bits are refused before any kernel is made for them.
+        let value = value.try_into().unwrap_or(u32::MAX);
+        let _ = writeln!(self.constants, "const {name}: u32 = {value}u;");
+        self
+    }
+
+    /// Defines a constant truth value.
+    #[must_use]
+    pub fn flag(mut self, name: &str, value: bool) -> Self {
+        let _ = writeln!(self.constants, "const {name}: bool = {value};");
+        self
+    }
+
+    /// Defines a constant `f32`.
+    #[must_use]
+    pub fn float(mut self, name: &str, value: f64) -> Self {
+        // A constant expression may not be infinite: the largest number stands for it. The shortest
+        // text that reads back as the same number loses no digit.
+        let value = (value as f32).clamp(-f32::MAX, f32::MAX);
+        let _ = writeln!(self.constants, "const {name}: f32 = {value:e}f;");
+        self
+    }
+
+    /// Replaces `#{name}` by this text.
+    #[must_use]
+    pub fn section(mut self, name: &str, text: impl Display) -> Self {
+        self.text = self.text.replace(&format!("#{{{name}}}"), &text.to_string());
+        self
+    }
+
+    /// The text so far, as a part of another.
+    pub fn text(self) -> String {
+        self.constants + &self.text
+    }
+
+    /// The kernel, ready to be compiled.
+    pub fn kernel(self, label: impl Into<String>) -> Kernel {
+        Kernel::new(label, &self.text())
+    }
+}
+
+/// The complete text of a compute shader with one entry point, `main`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    label: String,
+    source: String,
+    /// Whether it is loom's own text, which needs no checks while it runs.
+    trusted: bool,
+}
+
+impl Kernel {
+    /// A kernel of this text; `enable` directives in it are moved to the front.
+    pub fn new(label: impl Into<String>, text: &str) -> Self {
+        let is_directive = |line: &&str| line.starts_with("enable ");
+        let mut source = String::with_capacity(PRELUDE.len() + text.len());
+        for line in text.lines().filter(is_directive) {
+            source.push_str(line);
+            source.push('\n');
+        }
+        source.push_str(PRELUDE);
+        for line in text.lines().filter(|line| !is_directive(line)) {
+            source.push_str(line);
+            source.push('\n');
+        }
+        Self { label: label.into(), source, trusted: true }
+    }
+
+    /// A kernel of text from elsewhere: its indices are checked while it runs.
+    #[must_use]
+    pub fn checked(self) -> Self {
+        Self { trusted: false, ..self }
+    }
+
+    /// What it is, for error messages and debuggers.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The whole text.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether it is loom's own text, which needs no checks while it runs.
+    pub fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+}

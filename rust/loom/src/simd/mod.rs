@@ -1,0 +1,54 @@
+//! The processor: its instruction sets and threads, vectors over all of them, and mathematics that gives
+//! the same bits on each.
+//!
+//! ```text
+//! isa            which instruction sets there are
+//! pool           the threads
+//! context        one of each, to hand to kernels
+//! float_control  the register that says how numbers are rounded
+//! elementwise    arithmetic of a number, or of every lane
+//! math           exp, ln, tanh and their kin
+//! real           f32 and f64, vectors of 16 lanes, kernels over them
+//! portable, avx2, avx512   the vectors
+//! dispatch       enters the code for an instruction set
+//! wide           sixteen elements in registers, for matrix products
+//! ```
+//!
+//! A kernel is written once, generically over [`Vector`], and handed to
+//! [`Real::dispatch`], which enters a function compiled
+//! for the instruction set and runs it there. Every operation here gives the
+//! same bits on every implementation: they are either single operations that
+//! IEEE 754 defines to the bit, or built from such. The one exception is the
+//! payload and sign of a NaN that arithmetic produces, which the standard
+//! leaves open; that a lane is NaN is the same everywhere.
+//!
+//! Whatever a kernel calls should be `#[inline(always)]`, closures kept small:
+//! code that is not inlined into the entry function is compiled for the
+//! baseline machine, which gives the same bits slowly.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod context;
+mod dispatch;
+mod elementwise;
+mod float_control;
+mod isa;
+pub mod math;
+mod pool;
+mod portable;
+mod real;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wide;
+
+pub use context::Cpu;
+pub use elementwise::Elementwise;
+pub use float_control::FloatControl;
+pub use isa::{Isa, Level};
+pub use math::Math;
+pub use pool::{MAX_THREADS, Pool, THREADS_VARIABLE};
+pub use portable::Portable;
+pub use real::{Kernel, LANES, Real, Vector};
+pub use wide::Element;

@@ -1,0 +1,519 @@
+//! A fork-join pool of threads that stay.
+//!
+//! A training step forks dozens of times a millisecond, so a fork must cost
+//! about a microsecond and allocate nothing. Workers watch one atomic word for
+//! a while before they sleep. Nobody waits for a worker that has not come: the
+//! caller starts at once, finishes everything alone if it must, and waits only
+//! for workers that are inside a task. That keeps the pool fast when there are
+//! more threads than cores.
+//!
+//! Each participant has a share of the tasks of its own, the same share every
+//! time, so that data stays in the caches of the core that wrote it; who is
+//! done with its share helps with the others'.
+
+use super::float_control::FloatControl;
+use crate::{Error, Result};
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The environment variable that sets the number of threads of [`Pool::global`].
+pub const THREADS_VARIABLE: &str = "LOOM_NUM_THREADS";
+/// More threads than this are refused: the count of workers inside a run has 16 bits.
+pub const MAX_THREADS: usize = 4096;
+
+/// How long a worker watches for work before it sleeps.
+const WATCH: Duration = Duration::from_micros(50);
+/// How long the caller watches for the last worker before it lets others run.
+const FINISH_WATCH: Duration = Duration::from_micros(100);
+/// ... and before it sleeps.
+const FINISH_YIELD: Duration = Duration::from_millis(1);
+
+// The state word: how many workers are inside the run, whether more may enter,
+// whether the caller sleeps until the last has left, and the run's number.
+const INSIDE: u64 = 0xFFFF;
+const OPEN: u64 = 1 << 16;
+const CALLER_SLEEPS: u64 = 1 << 17;
+const NUMBER: u32 = 18;
+
+/// One value on a cache line of its own (two, as lines are fetched in pairs).
+#[repr(align(128))]
+struct Padded<T>(T);
+
+type Task = dyn Fn(usize) + Sync;
+
+/// What a run does; written by the caller while no worker is inside.
+#[derive(Clone, Copy)]
+struct Job {
+    body: *const Task,
+    tasks: usize,
+    shares: usize,
+}
+
+struct Shared {
+    state: Padded<AtomicU64>,
+    sleepers: Padded<AtomicUsize>,
+    busy: AtomicBool,
+    stop: AtomicBool,
+    oversubscribed: bool,
+    job: UnsafeCell<Option<Job>>,
+    /// How much of each participant's share has been taken.
+    taken: Box<[Padded<AtomicUsize>]>,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    sleep: Mutex<()>,
+    wake: Condvar,
+    finish: Condvar,
+}
+
+// SAFETY: `job` is the only part that is not Sync by itself. The caller writes
+// it while `state` is closed and nobody is inside, then opens with release
+// order; workers read it only after entering with acquire order.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer inside `job` is used by workers only while they are
+// inside a run, which the caller that owns the pointee waits for.
+unsafe impl Send for Shared {}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Takes tasks, `participant`'s own share first, until none is left.
+    fn work(&self, job: Job, participant: usize, body: &(dyn Fn(usize) + Sync)) {
+        let Job { tasks, shares, .. } = job;
+        for step in 0..shares {
+            let share = (participant + step) % shares;
+            let start = share * tasks / shares;
+            let len = (share + 1) * tasks / shares - start;
+            let taken = &self.taken[share].0;
+            while taken.load(Ordering::Relaxed) < len {
+                let index = taken.fetch_add(1, Ordering::Relaxed);
+                if index >= len {
+                    break;
+                }
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(start + index))) {
+                    lock(&self.panic).get_or_insert(payload);
+                }
+            }
+        }
+    }
+
+    /// A worker's life.
+    fn serve(&self, participant: usize) {
+        let mut seen = 0;
+        loop {
+            let state = self.await_run(seen);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            seen = state >> NUMBER;
+            if state & OPEN == 0 || !self.enter(seen) {
+                continue;
+            }
+            let _control = FloatControl::standard();
+            // SAFETY: this worker is inside the run (see `Sync` above), so the
+            // job is written, and its body lives until this worker leaves.
+            let (job, body) = unsafe {
+                match *self.job.get() {
+                    Some(job) => (job, &*job.body),
+                    None => return,
+                }
+            };
+            self.work(job, participant, body);
+            let before = self.state.0.fetch_sub(1, Ordering::AcqRel);
+            if before & INSIDE == 1 && before & CALLER_SLEEPS != 0 {
+                drop(lock(&self.sleep));
+                self.finish.notify_all();
+            }
+        }
+    }
+
+    /// Enters run `number`, unless it is over.
+    fn enter(&self, number: u64) -> bool {
+        let mut state = self.state.0.load(Ordering::Relaxed);
+        while state >> NUMBER == number && state & OPEN != 0 {
+            match self.state.0.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// Waits until the run's number differs from `seen`, or until told to stop.
+    fn await_run(&self, seen: u64) -> u64 {
+        let news = |state: u64| state >> NUMBER != seen || self.stop.load(Ordering::Acquire);
+        let mut watch = Watch::new(self.oversubscribed);
+        loop {
+            let state = self.state.0.load(Ordering::Acquire);
+            if news(state) {
+                return state;
+            }
+            if watch.turn() >= WATCH {
+                break;
+            }
+        }
+        let mut guard = lock(&self.sleep);
+        // Sequentially consistent with the caller's opening of the run: either
+        // it sees a sleeper, or the sleeper sees the run.
+        self.sleepers.0.fetch_add(1, Ordering::SeqCst);
+        let state = loop {
+            let state = self.state.0.load(Ordering::SeqCst);
+            if news(state) {
+                break state;
+            }
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        };
+        self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
+        state
+    }
+
+    /// Closes the run and waits until no worker is inside.
+    fn finish(&self) {
+        let state = self.state.0.fetch_and(!OPEN, Ordering::AcqRel);
+        if state & INSIDE == 0 {
+            return;
+        }
+        let mut watch = Watch::new(self.oversubscribed);
+        while self.state.0.load(Ordering::Acquire) & INSIDE != 0 {
+            let waited = watch.turn();
+            if waited >= FINISH_YIELD {
+                let mut guard = lock(&self.sleep);
+                let mut state = self.state.0.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
+                while state & INSIDE != 0 {
+                    guard = self.finish.wait(guard).unwrap_or_else(PoisonError::into_inner);
+                    state = self.state.0.load(Ordering::Acquire);
+                }
+                return;
+            }
+            if waited >= FINISH_WATCH {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Passes time without hurting a neighbour, and says how much has passed.
+struct Watch {
+    since: Option<Instant>,
+    waited: Duration,
+    turns: u32,
+    give_way: bool,
+}
+
+impl Watch {
+    fn new(give_way: bool) -> Self {
+        Self { since: None, waited: Duration::ZERO, turns: 0, give_way }
+    }
+
+    fn turn(&mut self) -> Duration {
+        self.turns += 1;
+        if self.give_way {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+        // The clock is read seldom: it costs as much as several turns.
+        if self.give_way || self.turns.is_multiple_of(32) {
+            let since = *self.since.get_or_insert_with(Instant::now);
+            self.waited = since.elapsed();
+        }
+        self.waited
+    }
+}
+
+/// Threads that run the tasks of a parallel loop.
+///
+/// ```
+/// use loom::simd::Pool;
+///
+/// let pool = Pool::new(2)?;
+/// let mut squares = vec![0; 1000];
+/// pool.for_each_chunk(&mut squares, 100, |chunk, piece| {
+///     for (i, square) in piece.iter_mut().enumerate() {
+///         *square = (chunk * 100 + i).pow(2);
+///     }
+/// });
+/// assert_eq!(squares[999], 998_001);
+/// # Ok::<(), loom::Error>(())
+/// ```
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// A pool of `threads` threads, the one that calls [`Pool::run`] among them.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when `threads` is 0 or more than [`MAX_THREADS`];
+    /// [`Error::Device`] when the system has no more threads to give.
+    pub fn new(threads: usize) -> Result<Self> {
+        if threads == 0 || threads > MAX_THREADS {
+            return Err(Error::Value(format!(
+                "the number of threads must be between 1 and {MAX_THREADS}, not {threads}"
+            )));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shared = Arc::new(Shared {
+            state: Padded(AtomicU64::new(0)),
+            sleepers: Padded(AtomicUsize::new(0)),
+            busy: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            oversubscribed: threads > cores,
+            job: UnsafeCell::new(None),
+            taken: (0..threads).map(|_| Padded(AtomicUsize::new(0))).collect(),
+            panic: Mutex::new(None),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            finish: Condvar::new(),
+        });
+        let mut pool = Self { shared, workers: Vec::with_capacity(threads - 1) };
+        for participant in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let worker = std::thread::Builder::new()
+                .name(format!("loom-{participant}"))
+                .spawn(move || shared.serve(participant))
+                .map_err(|error| {
+                    Error::Device(format!(
+                        "cannot start thread {participant} of {threads}: {error}; set {THREADS_VARIABLE} lower"
+                    ))
+                })?;
+            pool.workers.push(worker);
+        }
+        Ok(pool)
+    }
+
+    /// The pool that everything uses unless told otherwise: `LOOM_NUM_THREADS`
+    /// threads, or as many as the process may run at once.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when `LOOM_NUM_THREADS` is not a number from 1 to [`MAX_THREADS`].
+    pub fn global() -> Result<Arc<Self>> {
+        static GLOBAL: OnceLock<Result<Arc<Pool>, String>> = OnceLock::new();
+        GLOBAL
+            .get_or_init(|| {
+                let set = std::env::var_os(THREADS_VARIABLE);
+                let threads = threads_from(set.as_ref().map(|value| value.to_string_lossy()).as_deref())?;
+                Pool::new(threads).map(Arc::new).map_err(|error| error.to_string())
+            })
+            .clone()
+            .map_err(Error::Value)
+    }
+
+    /// How many threads take part in a run, the caller among them.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `body` with each of `0..tasks` once, spread over the threads, and
+    /// returns when all calls have ended.
+    ///
+    /// Allocates nothing. When the pool is busy (another thread runs on it, or
+    /// this call comes from inside a task) the caller does everything itself.
+    ///
+    /// # Panics
+    /// A panic of `body` goes on in the caller once no task is running any more.
+    pub fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
+        let _control = FloatControl::standard();
+        let shared = &*self.shared;
+        if tasks <= 1 || self.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
+            (0..tasks).for_each(body);
+            return;
+        }
+        let shares = tasks.min(self.threads());
+        // SAFETY: only the lifetime of the trait object is changed. Workers use
+        // it only while inside the run, and `finish` below waits for them
+        // before this call returns; nothing between here and there unwinds,
+        // as `work` catches the panics of `body`.
+        let body_pointer =
+            unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static Task>(body) } as *const Task;
+        let job = Job { body: body_pointer, tasks, shares };
+        for taken in &shared.taken[..shares] {
+            taken.0.store(0, Ordering::Relaxed);
+        }
+        // SAFETY: `busy` makes this the only caller, and the last run is closed
+        // and empty, so no worker reads the job now.
+        unsafe { *shared.job.get() = Some(job) };
+        let number = (shared.state.0.load(Ordering::Relaxed) >> NUMBER) + 1;
+        shared.state.0.store(number << NUMBER | OPEN, Ordering::SeqCst);
+        if shared.sleepers.0.load(Ordering::SeqCst) > 0 {
+            drop(lock(&shared.sleep));
+            shared.wake.notify_all();
+        }
+        shared.work(job, 0, body);
+        shared.finish();
+        let panic = lock(&shared.panic).take();
+        shared.busy.store(false, Ordering::Release);
+        if let Some(payload) = panic {
+            resume_unwind(payload);
+        }
+    }
+
+    /// Cuts `data` into pieces of `chunk` elements (the last may be shorter) and
+    /// calls `body(piece's number, piece)` for each, spread over the threads.
+    ///
+    /// Choose `chunk` by the shape of the work, never by the number of threads,
+    /// where results could depend on it.
+    pub fn for_each_chunk<A: Send>(
+        &self,
+        data: &mut [A],
+        chunk: usize,
+        body: impl Fn(usize, &mut [A]) + Sync,
+    ) {
+        let pieces = Pieces::new(data, chunk);
+        self.run(pieces.count(), &|index| {
+            // SAFETY: the pool calls this once for each index below the count.
+            body(index, unsafe { pieces.piece(index) });
+        });
+    }
+
+    /// [`Pool::for_each_chunk`] over two slices in step, each with its own chunk length.
+    ///
+    /// # Panics
+    /// If the slices are not cut into equally many pieces.
+    pub fn for_each_chunk2<A: Send, B: Send>(
+        &self,
+        (a, chunk_a): (&mut [A], usize),
+        (b, chunk_b): (&mut [B], usize),
+        body: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+    ) {
+        let (a, b) = (Pieces::new(a, chunk_a), Pieces::new(b, chunk_b));
+        assert_eq!(a.count(), b.count(), "the slices are cut into different numbers of pieces");
+        self.run(a.count(), &|index| {
+            // SAFETY: the pool calls this once for each index below both counts.
+            unsafe { body(index, a.piece(index), b.piece(index)) };
+        });
+    }
+
+    /// [`Pool::for_each_chunk`] over three slices in step, each with its own chunk length.
+    ///
+    /// # Panics
+    /// If the slices are not cut into equally many pieces.
+    pub fn for_each_chunk3<A: Send, B: Send, C: Send>(
+        &self,
+        (a, chunk_a): (&mut [A], usize),
+        (b, chunk_b): (&mut [B], usize),
+        (c, chunk_c): (&mut [C], usize),
+        body: impl Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync,
+    ) {
+        let (a, b, c) = (Pieces::new(a, chunk_a), Pieces::new(b, chunk_b), Pieces::new(c, chunk_c));
+        assert_eq!(a.count(), b.count(), "the slices are cut into different numbers of pieces");
+        assert_eq!(a.count(), c.count(), "the slices are cut into different numbers of pieces");
+        self.run(a.count(), &|index| {
+            // SAFETY: the pool calls this once for each index below all counts.
+            unsafe { body(index, a.piece(index), b.piece(index), c.piece(index)) };
+        });
+    }
+}
+
+impl Pool {
+    /// [`Pool::for_each_chunk`] over several slices in step; the first decides how many pieces
+    /// there are, and a shorter one gives empty pieces past its end.
+    pub fn for_each_chunks<A: Send, const N: usize>(
+        &self,
+        data: [&mut [A]; N],
+        chunk: usize,
+        body: impl Fn(usize, [&mut [A]; N]) + Sync,
+    ) {
+        let pieces = data.map(|slice| Pieces::new(slice, chunk));
+        let count = pieces.first().map_or(0, Pieces::count);
+        self.run(count, &|index| {
+            // SAFETY: the pool calls this once for each index.
+            body(index, pieces.each_ref().map(|pieces| unsafe { pieces.piece(index) }));
+        });
+    }
+}
+
+impl Pool {
+    /// Calls `body(task, pieces)` for each of `0..tasks`, spread over the threads, with the task's piece
+    /// of every slice: each comes with the elements of a piece. Pieces past a slice's end are empty.
+    ///
+    /// Choose the pieces by the shape of the work, as in [`Pool::for_each_chunk`].
+    pub fn for_each_piece<A: Send, const N: usize>(
+        &self,
+        tasks: usize,
+        data: [(&mut [A], usize); N],
+        body: impl Fn(usize, [&mut [A]; N]) + Sync,
+    ) {
+        let pieces = data.map(|(slice, chunk)| Pieces::new(slice, chunk));
+        self.run(tasks, &|index| {
+            // SAFETY: the pool calls this once for each index.
+            body(index, pieces.each_ref().map(|pieces| unsafe { pieces.piece(index) }));
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        drop(lock(&self.shared.sleep));
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker catches the panics of tasks and has none of its own.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} threads)", self.threads())
+    }
+}
+
+/// A mutable slice that tasks take disjoint pieces of.
+struct Pieces<'a, T> {
+    data: *mut T,
+    len: usize,
+    chunk: usize,
+    _borrow: std::marker::PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it stands for the exclusive borrow it was made from; sharing it only
+// lets threads take pieces, each of which `piece` hands to one caller only.
+unsafe impl<T: Send> Sync for Pieces<'_, T> {}
+
+impl<'a, T> Pieces<'a, T> {
+    fn new(data: &'a mut [T], chunk: usize) -> Self {
+        let (len, chunk) = (data.len(), chunk.max(1));
+        Self { data: data.as_mut_ptr(), len, chunk, _borrow: std::marker::PhantomData }
+    }
+
+    fn count(&self) -> usize {
+        self.len.div_ceil(self.chunk)
+    }
+
+    /// # Safety
+    /// No other call has the same index while the piece is in use. Past `count()`
+    /// pieces are empty.
+    #[allow(clippy::mut_from_ref)] // the caller promises that pieces do not overlap
+    unsafe fn piece(&self, index: usize) -> &mut [T] {
+        let start = (index * self.chunk).min(self.len);
+        let len = self.chunk.min(self.len - start);
+        // SAFETY: within the borrowed slice, as start + len <= self.len; pieces of
+        // different indices do not overlap.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
+    }
+}
+
+/// The number of threads asked for by the environment variable's value.
+fn threads_from(set: Option<&str>) -> Result<usize, String> {
+    match set {
+        None => Ok(std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)),
+        Some(text) => match text.trim().parse() {
+            Ok(threads) if (1..=MAX_THREADS).contains(&threads) => Ok(threads),
+            _ => Err(format!(
+                "{THREADS_VARIABLE}={text:?} is not a number of threads: set it to a whole number from 1 to \
+                 {MAX_THREADS}, or unset it to use every core"
+            )),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! What persists from step to step beside the weights: the registry, what layers keep and carry, the rings of
+//! a mesh, the counters of a training; and the names by which programs find all of it.
+
+mod loss_scale;
+mod mirror;
+mod optimizer_state;
+mod place;
+mod registry;
+mod ring;
+mod spec;
+mod states;
+mod training;
+
+pub use loss_scale::LossScale;
+pub use mirror::Mirror;
+pub use optimizer_state::{Notes, OptimizerState};
+pub use place::{LayerPath, ParameterRef, Place, Value};
+pub use registry::Registry;
+pub(crate) use registry::StatesBefore;
+pub(crate) use ring::{Member, Ring};
+pub use spec::{CarriedSpec, StateSpec};
+pub use states::Carried;
+pub(crate) use states::{CarriedPlace, State};
+pub(crate) use training::{KnownReach, StateCopies, WatchPlaces};

@@ -1,0 +1,243 @@
+//! Everything of a network that persists from step to step.
+
+use super::mirror::Mirror;
+use super::place::ParameterRef;
+use super::ring::Ring;
+use super::states::{Carried, State};
+use super::training::{KnownReach, StateCopies, WatchPlaces};
+use crate::tensor::Buffer;
+use crate::weights::WeightStore;
+use crate::{Error, Result};
+use std::borrow::Cow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
+///
+/// On a GPU the newest content may be there; [`synchronize`](Registry::synchronize) brings it back.
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// Trained, morphed and saved.
+    pub(crate) stores: Vec<WeightStore>,
+    /// The flat gradient of each store; empty until something is trained.
+    pub(crate) gradients: Vec<Buffer>,
+    /// The optimizer's moments of each store; saved on request.
+    pub(crate) moments: Vec<Vec<Buffer>>,
+    /// What layers keep beside their parameters: saved, but neither trained nor morphed.
+    pub(crate) states: Vec<State>,
+    /// Where, among the states, a watched training has its own; after those of all layers.
+    pub(crate) watch: Option<WatchPlaces>,
+    /// How many of the stores belong to layers; feedback maps have the others.
+    pub(crate) layer_stores: usize,
+    /// How many moments the stores of feedback maps have.
+    pub(crate) feedback_slots: usize,
+    /// What layers carry from batch to batch of training, where any does and a batch has passed; saved.
+    pub(crate) carried: Option<Carried>,
+    /// What a mesh has held at its last ticks, while one of its programs runs.
+    pub(crate) ring: Option<Ring>,
+    /// Bounds of masters and moments, of the stores whose last update has left such.
+    pub(crate) reach: Vec<Option<KnownReach>>,
+    /// What layers kept and carried before the newest step.
+    pub(crate) copies: StateCopies,
+    /// Whether all gradients are to be replaced by the next contribution.
+    pub(crate) gradients_zeroed: bool,
+    /// The copies on a device with memory of its own, where the network is on one.
+    pub(crate) mirror: Option<Mutex<Box<dyn Mirror>>>,
+}
+
+/// What layers kept and carried before a step.
+#[derive(Debug)]
+pub(crate) struct StatesBefore {
+    states: Vec<State>,
+    carried: Option<Vec<Buffer>>,
+}
+
+impl Registry {
+    /// The weight stores, in the order their layers are passed.
+    pub fn stores(&self) -> &[WeightStore] {
+        &self.stores
+    }
+
+    /// A number that grows with every change of a master.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.stores.iter().map(WeightStore::epoch).sum()
+    }
+
+    /// Offset and length, in elements, of a parameter in its flat store.
+    pub(crate) fn extent(&self, parameter: ParameterRef) -> (usize, usize) {
+        let store = &self.stores[parameter.store];
+        match parameter.parameter {
+            Some(index) => {
+                let info = &store.parameters()[index];
+                (info.offset, info.len())
+            }
+            None => (0, store.len()),
+        }
+    }
+
+    /// A copy of what layers keep and carry; what is on a GPU alone is brought back first.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) where a GPU was lost.
+    pub(crate) fn copy_states(&mut self) -> Result<StatesBefore> {
+        self.synchronize()?;
+        let carried = self.carried.as_ref().map(Carried::contents).transpose()?;
+        Ok(StatesBefore { states: self.states.clone(), carried })
+    }
+
+    /// Puts back what layers kept and carried before, where there is such a copy.
+    pub(crate) fn restore_states(&mut self, before: Option<StatesBefore>) {
+        let Some(before) = before else { return };
+        self.states = before.states;
+        self.forget_device_states();
+        if let (Some(carried), Some(contents)) = (&mut self.carried, before.carried) {
+            carried.restore(contents);
+        }
+    }
+
+    /// Makes room for gradients, where there is none yet.
+    pub(crate) fn prepare_gradients(&mut self, element: usize) -> Result<()> {
+        let sizes: Vec<usize> = self.stores.iter().map(|store| store.len() * element).collect();
+        let fits = self.gradients.len() == sizes.len()
+            && self.gradients.iter().zip(&sizes).all(|(buffer, size)| buffer.len_bytes() == *size);
+        if !fits {
+            self.clear_gradients();
+            self.gradients = sizes.iter().map(|size| Buffer::zeroed(*size)).collect::<Result<_>>()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets all gradients and their memory.
+    pub(crate) fn clear_gradients(&mut self) {
+        self.gradients.clear();
+        self.gradients_zeroed = true;
+        self.forget_device_gradients();
+    }
+
+    /// Makes room for `slots` moments a store, zeroed; those that fit already keep their content.
+    pub(crate) fn prepare_moments(&mut self, slots: usize, element: usize) -> Result<()> {
+        // How many moments each store has, and of which size.
+        let wanted: Vec<(usize, usize)> = self
+            .stores
+            .iter()
+            .enumerate()
+            .map(|(number, store)| {
+                let slots = if number < self.layer_stores { slots } else { self.feedback_slots };
+                (slots, store.len() * element)
+            })
+            .collect();
+        let fits = self.moments.len() == wanted.len()
+            && self.moments.iter().zip(&wanted).all(|(moments, (slots, size))| {
+                moments.len() == *slots && moments.iter().all(|moment| moment.len_bytes() == *size)
+            });
+        if !fits {
+            self.clear_moments();
+            let fresh = |(slots, size): &(usize, usize)| (0..*slots).map(|_| Buffer::zeroed(*size)).collect();
+            self.moments = wanted.iter().map(fresh).collect::<Result<_>>()?;
+            self.reach.clear();
+        }
+        Ok(())
+    }
+
+    /// Forgets all moments.
+    pub(crate) fn clear_moments(&mut self) {
+        self.moments.clear();
+        self.reach.clear();
+        self.forget_device_moments();
+    }
+}
+
+impl Registry {
+    /// The copies on the GPU that the network is on.
+    pub(crate) fn mirror(&self) -> Result<MutexGuard<'_, Box<dyn Mirror>>> {
+        match &self.mirror {
+            Some(mirror) => Ok(mirror.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => Err(Error::Internal("a network without a mirror ran on a GPU".into())),
+        }
+    }
+
+    /// Makes room for copies on a device, where that has memory of its own, and forgets those on another.
+    pub(crate) fn place_on(&mut self, mirror: Option<Box<dyn Mirror>>) {
+        self.mirror = mirror.map(Mutex::new);
+    }
+
+    fn mirror_mut(&mut self) -> Option<&mut dyn Mirror> {
+        self.mirror.as_mut().map(|mirror| &mut **mirror.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn forget_device_gradients(&mut self) {
+        if let Some(mirror) = self.mirror_mut() {
+            mirror.forget_gradients();
+        }
+    }
+
+    /// The host has changed moments.
+    pub(crate) fn forget_device_moments(&mut self) {
+        if let Some(mirror) = self.mirror_mut() {
+            mirror.forget_moments();
+        }
+    }
+
+    /// The host has changed what layers keep.
+    pub(crate) fn forget_device_states(&mut self) {
+        if let Some(mirror) = self.mirror_mut() {
+            mirror.forget_states();
+        }
+    }
+
+    /// Brings what is newer on the GPU back to the host.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost; the host then has what was last brought back.
+    pub(crate) fn synchronize(&mut self) -> Result<()> {
+        let Some(mirror) = self.mirror.take() else { return Ok(()) };
+        let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outcome = inner.synchronize(self);
+        self.mirror = Some(inner.into());
+        outcome
+    }
+
+    /// Brings one state back to the host, where the GPU's is newer.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the GPU was lost.
+    pub(crate) fn fetch_state(&mut self, number: usize) -> Result<()> {
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let mirror = mirror.lock().unwrap_or_else(PoisonError::into_inner);
+        let elements = self.states[number].spec.shape.len();
+        mirror.current_state(number, elements, self.states[number].content.bytes_mut())
+    }
+
+    /// Whether nothing on the GPU is newer than what the host has.
+    pub(crate) fn is_synchronized(&self) -> bool {
+        self.mirror().map_or(true, |mirror| !mirror.is_ahead())
+    }
+
+    /// A store with its newest master.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
+    pub(crate) fn store(&self, index: usize) -> Result<Cow<'_, WeightStore>> {
+        let store = &self.stores[index];
+        match &self.mirror {
+            Some(_) if self.mirror()?.masters_ahead() => {
+                Ok(Cow::Owned(self.mirror()?.current(index, store)?))
+            }
+            _ => Ok(Cow::Borrowed(store)),
+        }
+    }
+
+    /// A store's newest gradient.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
+    pub(crate) fn gradient(&self, index: usize) -> Result<Cow<'_, Buffer>> {
+        match &self.mirror {
+            Some(_) if self.mirror()?.gradients_ahead() => {
+                let mut copy = self.gradients[index].clone();
+                self.mirror()?.current_gradient(index, copy.bytes_mut())?;
+                Ok(Cow::Owned(copy))
+            }
+            _ => Ok(Cow::Borrowed(&self.gradients[index])),
+        }
+    }
+}

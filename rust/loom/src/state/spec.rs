@@ -1,0 +1,28 @@
+//! What layers declare to keep, and to carry.
+
+use crate::tensor::Shape;
+use std::borrow::Cow;
+
+/// Something that a layer keeps beside its parameters: saved, but moved by no optimizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateSpec {
+    /// Its name in the layer, such as `running_mean`.
+    pub name: Cow<'static, str>,
+    /// Its extents; there is no batch axis.
+    pub shape: Shape,
+    /// What every element starts as.
+    pub initial: f64,
+}
+
+/// Something that a layer carries from call to call of a session, for every row by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CarriedSpec {
+    /// Its name in the layer, such as `hidden`.
+    pub name: Cow<'static, str>,
+    /// One row's extents, for a session of at most `length` steps.
+    pub shape: Shape,
+    /// What every element starts as.
+    pub initial: f64,
+    /// Whether it is carried from batch to batch of training, too.
+    pub in_training: bool,
+}

@@ -1,0 +1,239 @@
+//! What layers keep beside their parameters, and what they carry from call to call.
+
+use super::place::LayerPath;
+use crate::shader::{Accelerator, Allocation};
+use crate::simd::Real;
+use crate::state::{CarriedSpec, StateSpec};
+use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, check_finite};
+use crate::{Error, Result, extents};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One thing that a layer keeps: saved with the network, moved by no optimizer.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) spec: StateSpec,
+    pub(crate) content: Buffer,
+}
+
+impl State {
+    /// As the layer wants it to start.
+    pub(crate) fn new(spec: StateSpec, precision: Precision) -> Result<Self> {
+        let content = filled(precision, spec.shape.len(), spec.initial)?;
+        Ok(Self { spec, content })
+    }
+
+    /// The content with its extents.
+    pub(crate) fn tensor(&self, precision: Precision) -> Result<Tensor> {
+        shaped(self.spec.shape.to_vec(), &self.content, precision)
+    }
+
+    /// Replaces the content.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit.
+    pub(crate) fn set(&mut self, values: &TensorView<'_>) -> Result<()> {
+        check_values(&self.spec.name, &self.spec.shape, values)?;
+        copy_into(&mut self.content, values);
+        Ok(())
+    }
+}
+
+fn check_values(name: &str, shape: &[usize], values: &TensorView<'_>) -> Result<()> {
+    if values.shape() != shape {
+        return Err(Error::Shape(format!(
+            "\"{name}\" has shape {}, got {}",
+            Shape::from(shape),
+            Shape::from(values.shape())
+        )));
+    }
+    check_finite(values, name)
+}
+
+/// Copies values into a buffer of as many elements, in the buffer's precision.
+fn copy_into(buffer: &mut Buffer, values: &TensorView<'_>) {
+    let single = buffer.len_bytes() == values.elements().len() * size_of::<f32>();
+    if single {
+        values.copy_to(buffer.as_mut_slice::<f32>());
+    } else {
+        values.copy_to(buffer.as_mut_slice::<f64>());
+    }
+}
+
+fn shaped(shape: Vec<usize>, content: &Buffer, precision: Precision) -> Result<Tensor> {
+    match precision {
+        Precision::Float32 | Precision::Mixed => {
+            Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
+        }
+        Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
+    }
+}
+
+fn filled(precision: Precision, len: usize, value: f64) -> Result<Buffer> {
+    fn of<T: Real>(len: usize, value: f64) -> Result<Buffer> {
+        let mut buffer = Buffer::of::<T>(len)?;
+        buffer.as_mut_slice::<T>().fill(T::from_f64(value));
+        Ok(buffer)
+    }
+    match precision {
+        Precision::Float32 | Precision::Mixed => of::<f32>(len, value),
+        Precision::Float64 => of::<f64>(len, value),
+    }
+}
+
+/// Something that a layer carries, with the layer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CarriedPlace {
+    pub(crate) path: LayerPath,
+    pub(crate) spec: CarriedSpec,
+}
+
+/// What the layers of a network carry from call to call, for each row: recurrent states, keys and
+/// values of attention.
+#[derive(Debug)]
+pub struct Carried {
+    /// Tells this memory from any other: what was recorded over one is not for another.
+    id: u64,
+    precision: Precision,
+    rows: usize,
+    places: Vec<CarriedPlace>,
+    /// On the processor.
+    pub(crate) buffers: Vec<Buffer>,
+    /// On the device that the network was on when this was made, where that has memory of its own.
+    pub(crate) on_device: Option<DeviceMemory>,
+}
+
+/// A device with what is carried there.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    device: Arc<dyn Accelerator>,
+    pub(crate) allocations: Vec<Allocation>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Carried {
+    /// Memory for `rows` rows, on a device with memory of its own if one is given, as it starts.
+    pub(crate) fn new(
+        places: Vec<CarriedPlace>,
+        rows: usize,
+        precision: Precision,
+        device: Option<&Arc<dyn Accelerator>>,
+    ) -> Result<Self> {
+        for CarriedSpec { name, shape, .. } in places.iter().map(|place| &place.spec) {
+            extents::check(format_args!("\"{name}\", carried from call to call,"), shape)?;
+            extents::elements(format_args!("\"{name}\", carried from call to call"), rows, shape.len())?;
+        }
+        let mut carried = Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            precision,
+            rows,
+            places,
+            buffers: Vec::new(),
+            on_device: None,
+        };
+        if let Some(device) = device {
+            let bytes = |place: &CarriedPlace| (place.spec.shape.len() * rows * precision.size()) as u64;
+            let allocate = |place| device.storage("state carried from call to call", bytes(place));
+            let allocations = carried.places.iter().map(allocate).collect::<Result<_>>()?;
+            carried.on_device = Some(DeviceMemory { device: device.clone(), allocations });
+        }
+        carried.reset()?;
+        Ok(carried)
+    }
+
+    /// The name of what is carried under this number.
+    pub(crate) fn name(&self, number: usize) -> Option<&str> {
+        self.places.get(number).map(|place| &*place.spec.name)
+    }
+
+    /// A number that no other memory has.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// What is carried, in the order of the numbers that programs know it by.
+    pub(crate) fn places(&self) -> &[CarriedPlace] {
+        &self.places
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] where there is no room for it.
+    pub(crate) fn reset(&mut self) -> Result<()> {
+        let fresh = |place: &CarriedPlace| {
+            filled(self.precision, place.spec.shape.len() * self.rows, place.spec.initial)
+        };
+        let contents = self.places.iter().map(fresh).collect::<Result<_>>()?;
+        self.restore(contents);
+        Ok(())
+    }
+
+    /// A copy of everything.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where it is on a GPU that was lost.
+    pub(crate) fn contents(&self) -> Result<Vec<Buffer>> {
+        if let Some(memory) = &self.on_device {
+            let read = |(place, allocation): (&CarriedPlace, _)| {
+                let mut content = Buffer::zeroed(place.spec.shape.len() * self.rows * self.precision.size())?;
+                memory.device.read_back(allocation, content.bytes_mut())?;
+                Ok(content)
+            };
+            return self.places.iter().zip(&memory.allocations).map(read).collect();
+        }
+        Ok(self.buffers.clone())
+    }
+
+    /// Puts such a copy back.
+    pub(crate) fn restore(&mut self, contents: Vec<Buffer>) {
+        if let Some(memory) = &self.on_device {
+            for (allocation, content) in memory.allocations.iter().zip(&contents) {
+                memory.device.upload(allocation, 0, content.bytes());
+            }
+            return;
+        }
+        self.buffers = contents;
+    }
+
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where a GPU was lost or has no room.
+    pub(crate) fn moved_to(&self, device: Option<&Arc<dyn Accelerator>>) -> Result<Self> {
+        let mut moved = Self::new(self.places.clone(), self.rows, self.precision, device)?;
+        moved.restore(self.contents()?);
+        Ok(moved)
+    }
+
+    /// One of them: (rows, ...).
+    ///
+    /// # Errors
+    /// As [`contents`](Self::contents).
+    pub(crate) fn tensor(&self, number: usize) -> Result<Tensor> {
+        shaped(self.shape(number), &self.contents()?[number], self.precision)
+    }
+
+    /// Replaces one of them.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, and as
+    /// [`contents`](Self::contents).
+    pub(crate) fn set(&mut self, number: usize, values: &TensorView<'_>) -> Result<()> {
+        check_values(&self.places[number].spec.name, &self.shape(number), values)?;
+        let mut contents = self.contents()?;
+        copy_into(&mut contents[number], values);
+        self.restore(contents);
+        Ok(())
+    }
+
+    fn shape(&self, number: usize) -> Vec<usize> {
+        [&[self.rows], &self.places[number].spec.shape[..]].concat()
+    }
+}
