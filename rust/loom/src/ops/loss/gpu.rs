@@ -1,8 +1,9 @@
 //! Losses on a GPU: one dispatch, the threads of a row side by side.
 
+use super::table::{ElementFunction, ElementVisitor};
 use super::{Loss, LossFunction};
 use crate::gpu::{Bind, GpuOperation, Operand, Recorder, Template};
-use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::ops::pointwise::wgsl;
 use crate::ops::segment;
 use crate::{Error, Result};
 use std::fmt::Write;
@@ -11,50 +12,6 @@ use std::fmt::Write;
 const THREADS: usize = 256;
 /// From so many class axes a row on, each is computed for itself.
 const SPREAD: usize = 16;
-
-/// `(o - t)^2`.
-const SQUARED: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    return (o - t) * (o - t);
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    return (o - t) + (o - t);
-}
-";
-
-/// `|o - t|`. Where neither is larger the difference is 0, or NaN, which must show.
-const ABSOLUTE: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    return abs(o - t);
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    return select(select(o - t, -1.0, o < t), 1.0, o > t);
-}
-";
-
-/// A parabola within DELTA of the target, a line beyond.
-const HUBER: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    let distance = abs(o - t);
-    let line = DELTA * (distance - 0.5 * DELTA);
-    return select(line, 0.5 * distance * distance, distance <= DELTA);
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    let difference = o - t;
-    // What is beyond either limit is cut. Of comparisons, too, drivers make a clamp that loses a NaN.
-    return select(clamp(difference, -DELTA, DELTA), difference, is_nan(difference));
-}
-";
-
-/// Binary cross-entropy on logits; no exponential overflows.
-const BINARY: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    return max(o, 0.0) - o * t + loom_ln_1p(exp(-abs(o)));
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    return loom_sigmoid(o) - t;
-}
-";
 
 /// A kernel's operands, with their declarations.
 #[derive(Default)]
@@ -144,21 +101,28 @@ fn table(recorder: &mut Recorder<'_>, numbers: &[f64]) -> Result<Operand> {
     recorder.table(&words)
 }
 
+/// The functions `loss_of(o, t)` and `slope_of(o, t)`, and what they call.
+struct Text;
+
+impl ElementVisitor for Text {
+    type Output = String;
+
+    fn visit<F: ElementFunction>(self, function: F) -> String {
+        let value = wgsl::function("loss_of", ["o", "t"], |[o, t]| function.value(o, t));
+        let slope = wgsl::function("slope_of", ["o", "t"], |[o, t]| function.slope(o, t));
+        wgsl::with_prelude(value + &slope)
+    }
+}
+
 impl Loss {
     /// The text of a loss of single elements, and how many threads a row has.
     fn over_elements(&self) -> (Template, usize) {
-        let function = match self.function {
-            LossFunction::MeanAbsoluteError => ABSOLUTE.to_string(),
-            LossFunction::Huber { delta } => Template::new(HUBER).float("DELTA", delta).text(),
-            LossFunction::BinaryCrossEntropy => format!("{WGSL_PRELUDE}\n{BINARY}"),
-            _ => SQUARED.to_string(),
-        };
         let threads = segment::lanes(self.elements(), THREADS);
         let gradient = if self.gradient { "gradient[i] = slope_of(o, t) * scale;" } else { "" };
         let template = Template::new(include_str!("elements.wgsl"))
             .constant("ELEMENTS", self.elements())
             .constant("ROW_THREADS", threads)
-            .section("FUNCTION", function)
+            .section("FUNCTION", self.function.visit(Text).unwrap_or_default())
             .section("GRADIENT", gradient)
             .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"));
         (template, threads)
