@@ -61,6 +61,19 @@ pub trait Arithmetic:
         self
     }
 
+    /// The square.
+    #[inline(always)]
+    fn squared(self) -> Self {
+        self * self
+    }
+
+    /// `self` where it is above 0, else 0, for NaN too.
+    #[inline(always)]
+    fn positive_part(self) -> Self {
+        let zero = self.constant(0.0);
+        self.select_greater(zero, self, zero)
+    }
+
     /// 1 with the sign of `self`; 0 and NaN stay.
     #[inline(always)]
     fn sign(self) -> Self {

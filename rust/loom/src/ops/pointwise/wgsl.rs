@@ -291,7 +291,7 @@ impl Arithmetic for Expression<'_> {
     }
 
     fn flush(self) -> Self {
-        self.call("loom_flush")
+        self.call("flush")
     }
 
     fn exp(self) -> Self {

@@ -23,8 +23,8 @@ mod tests {
     use crate::cpu::Cpu;
     use crate::gpu::testing::{check, compare, gpu, run_within};
     use crate::ops::testing::{Setting, numbers};
+    use crate::ops::update::Optimizer;
     use crate::ops::{Direction, Op, Product, Update};
-    use crate::train::Optimizer;
 
     /// A store with other parameters before and after the weight, whose gradients are given.
     fn case(
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn it_is_the_product_and_then_the_update() {
-        for optimizer in [Optimizer::sgd(), Optimizer::adam(), Optimizer::default(), Optimizer::rms_prop()] {
+        for optimizer in Optimizer::ALL {
             for (rows, inputs, outputs) in [(1, 1, 1), (64, 40, 10), (5, 33, 7)] {
                 let (op, setting) = case(optimizer.clone(), rows, inputs, outputs);
                 check(op, &setting);

@@ -1,18 +1,22 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
+mod bounds;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod reach;
+mod table;
 
 pub(super) use cpu::Slots;
+#[cfg(feature = "gpu")]
+pub(super) use gpu::StoreKernel;
 pub(crate) use reach::{Reach, largest};
+pub use table::Optimizer;
 #[cfg(test)]
 mod tests;
 
 use super::measure::{Action, Header, LayerFigure, MeasureMemory};
 use crate::cpu::Real;
-use crate::train::Optimizer;
 use std::fmt;
 use std::ops::Range;
 
