@@ -178,6 +178,16 @@ losses! {
             slope: o.sigmoid() - t,
             targets: 0.0..=1.0,
         }
+
+        /// `ln cosh(o - t)`: a parabola near the target, a line far from it, smooth everywhere.
+        LogCosh "log_cosh" |o, t| {
+            value: {
+                // The logarithm of 2 / (1 + exp(-2 d)), which neither overflows nor loses a small d.
+                let distance = (o - t).abs();
+                distance - distance.tanh().ln_1p()
+            },
+            slope: (o - t).tanh(),
+        }
     }
 
     classes {
