@@ -332,6 +332,26 @@ optimizers! {
         },
     }
 
+    /// Steps of one size by the sign of an average (Chen et al. 2023), with decoupled weight decay.
+    Lion "lion" {
+        settings: {
+            /// How much of the mean is in the average whose sign is taken.
+            beta1: share = 0.9,
+            /// Decay of the mean.
+            beta2: share = 0.99,
+            /// Times rate and weight, taken off the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: &["mean"],
+        scalars: |step| [step.rate, (step.rate * step.decay).one_minus()],
+        update: |[rate, shrink, _], w, g, [mean, b, c]| {
+            let sign = mean.toward(g, 1.0 - beta1).sign();
+            (w * shrink - rate * sign, [mean.toward(g, 1.0 - beta2).flush(), b, c])
+        },
+    }
+
     /// Hinton's lecture 6e, with PyTorch's options.
     RmsProp "rmsprop" {
         settings: {
