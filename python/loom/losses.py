@@ -1,6 +1,6 @@
 """Losses, by name or, where they have a parameter, as a small object.
 
-The names: mse, mae, huber, cross_entropy, nll, binary_cross_entropy.
+The names: mse, mae, huber, log_cosh, cross_entropy, nll, binary_cross_entropy.
 `cross_entropy` takes logits and `nll` probabilities; both take class indices,
 one-hot rows or soft rows. `binary_cross_entropy` takes logits.
 
@@ -36,6 +36,7 @@ __all__ = [
     "expand_class_weight",
     "huber",
     "is_classification",
+    "log_cosh",
     "mae",
     "mse",
     "name_of",
@@ -57,7 +58,7 @@ ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
 _FAMILY: NamedFamily[Loss] = NamedFamily(
     "loss",
-    plain=("mse", "mae", "cross_entropy", "nll", "binary_cross_entropy"),
+    plain=("mse", "mae", "log_cosh", "cross_entropy", "nll", "binary_cross_entropy"),
     aliases={"crossentropy": "cross_entropy", "cross-entropy": "cross_entropy"},
 )
 
@@ -204,6 +205,25 @@ def mae(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
         ShapeError: Output and target do not fit together.
     """
     return _evaluate("mae", output, target, weight)
+
+
+def log_cosh(
+    output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """Mean logarithm of the error's cosh over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) what the network gave.
+        target: (rows, ...) what was wanted.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+    """
+    return _evaluate("log_cosh", output, target, weight)
 
 
 def huber(

@@ -15,7 +15,7 @@ from loom._settings.encoding import Tagged, TaggedFamily
 from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "OptimizerLike", "RMSprop", "resolve"]
+__all__ = ["SGD", "Adam", "AdamW", "Lion", "Optimizer", "OptimizerLike", "RMSprop", "resolve"]
 
 
 class Optimizer(Tagged):
@@ -114,6 +114,34 @@ class AdamW(Optimizer):
         )
 
 
+@_FAMILY.register("lion")
+@dataclass(frozen=True)
+class Lion(Optimizer):
+    """Lion (Chen et al. 2023): steps of one size, with decoupled weight decay.
+
+    w -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay w); m = beta2 m + (1 - beta2) g.
+    Every weight moves by lr, so that a third to a tenth of AdamW's rate suits it.
+
+    Args:
+        beta1: Share of the average m in what the sign is taken of; from 0 to below 1.
+        beta2: Decay of the gradient's average; from 0 to below 1.
+        weight_decay: Share of each weight taken away, times the rate.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+    def __post_init__(self) -> None:
+        self._set(
+            beta1=real("Lion", "beta1", self.beta1, least=0.0, below=1.0),
+            beta2=real("Lion", "beta2", self.beta2, least=0.0, below=1.0),
+            **_decay("Lion", self.weight_decay, self.decay_exempt),
+        )
+
+
 @_FAMILY.register("rmsprop")
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
@@ -152,7 +180,7 @@ def resolve(value: OptimizerLike) -> Optimizer:
     """Returns the optimizer that an `optimizer=` argument means.
 
     Args:
-        value: An optimizer, its name (sgd, adam, adamw, rmsprop), or its JSON
+        value: An optimizer, its name (sgd, adam, adamw, lion, rmsprop), or its JSON
             form.
 
     Returns:

@@ -8,6 +8,7 @@ features and sequences have the classes last, images have them second.
 """
 
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -154,12 +155,20 @@ def negative_log_likelihoods():
             yield case(f"{name} soft", "nll", extents, probabilities, soft, mean_of_soft, class_weight=weight)
 
 
+def log_cosh(output, target, reduction="mean"):
+    """The logarithm of cosh of the difference, which PyTorch does not have: from the sum of exponentials."""
+    difference = output - target
+    losses = torch.logaddexp(difference, -difference) - math.log(2)
+    return losses.mean() if reduction == "mean" else losses
+
+
 def element_wise():
     functions = {
         "mse": F.mse_loss,
         "mae": F.l1_loss,
         "huber": lambda o, t, **k: F.huber_loss(o, t, delta=0.7, **k),
         "binary_cross_entropy": F.binary_cross_entropy_with_logits,
+        "log_cosh": log_cosh,
     }
     for function, call in functions.items():
         for layout, extents in LAYOUTS.items():

@@ -64,6 +64,32 @@ def rmsprop():
                     yield torch.optim.RMSprop, ours, {"eps": epsilon, **shared}, 0.001
 
 
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of Chen et al. 2023, which PyTorch does not have."""
+
+    def __init__(self, weights, lr, foreach, **settings):
+        assert not foreach
+        super().__init__(weights, {"lr": lr, **settings})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for weight in group["params"]:
+                state = self.state[weight]
+                mean = state.get("mean", torch.zeros_like(weight))
+                sign = torch.sign(beta1 * mean + (1 - beta1) * weight.grad)
+                weight -= group["lr"] * (sign + group["weight_decay"] * weight)
+                state["mean"] = beta2 * mean + (1 - beta2) * weight.grad
+
+
+def lion():
+    for decay in (0.0, 0.1):
+        for beta1, beta2 in ((0.9, 0.99), (0.5, 0.98)):
+            ours = {"type": "lion", "beta1": beta1, "beta2": beta2, "weight_decay": decay}
+            yield Lion, ours, {"betas": (beta1, beta2), "weight_decay": decay}, 0.001
+
+
 def run(cls, options, base, dtype):
     weights = torch.nn.Parameter(torch.tensor(initial(), dtype=dtype))
     optimizer = cls([weights], lr=base, foreach=False, **options)
@@ -79,7 +105,7 @@ def run(cls, options, base, dtype):
 
 def main():
     cases = []
-    for cls, ours, theirs, base in [*sgd(), *adam(), *rmsprop()]:
+    for cls, ours, theirs, base in [*sgd(), *adam(), *rmsprop(), *lion()]:
         double = run(cls, theirs, base, torch.float64)
         single = run(cls, theirs, base, torch.float32)
         single = [[float(f"{x:.9g}") for x in row] for row in single]

@@ -34,6 +34,13 @@ OPTIMIZERS = {
         "weight_decay": 0.01,
         "decay_exempt": False,
     },
+    optimizers.Lion(): {
+        "type": "lion",
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "weight_decay": 0.0,
+        "decay_exempt": False,
+    },
     optimizers.RMSprop(centered=True): {
         "type": "rmsprop",
         "alpha": 0.99,

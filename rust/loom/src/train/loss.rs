@@ -1,7 +1,6 @@
 //! Losses by name, and a loss by itself for the manual loop.
 
 use super::data::Targets;
-use crate::error::unknown;
 use crate::layers::class_extents;
 use crate::ops::loss::{divisor, validate_targets};
 use crate::ops::{Args, Loss, LossFunction, Operation, StepValues};
@@ -15,43 +14,23 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossConfig(pub LossFunction);
 
-/// The names of all losses.
-const NAMES: [&str; 6] = ["mse", "cross_entropy", "nll", "mae", "huber", "binary_cross_entropy"];
-
 impl LossConfig {
-    /// The loss of this name, with default parameters.
+    /// The loss of this name, with its default setting.
     ///
     /// # Errors
     /// [`Error::Value`] listing the known names.
     pub fn parse(name: &str) -> Result<Self> {
-        Ok(Self(match name {
-            "mse" => LossFunction::MeanSquaredError,
-            "cross_entropy" | "crossentropy" | "cross-entropy" => {
-                LossFunction::CrossEntropy { temperature: 1.0 }
-            }
-            "nll" => LossFunction::NegativeLogLikelihood,
-            "mae" => LossFunction::MeanAbsoluteError,
-            "huber" => LossFunction::Huber { delta: 1.0 },
-            "binary_cross_entropy" => LossFunction::BinaryCrossEntropy,
-            other => return Err(unknown("loss", other, NAMES)),
-        }))
+        LossFunction::named(name).map(Self)
     }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
-        match self.0 {
-            LossFunction::MeanSquaredError => "mse",
-            LossFunction::CrossEntropy { .. } => "cross_entropy",
-            LossFunction::NegativeLogLikelihood => "nll",
-            LossFunction::MeanAbsoluteError => "mae",
-            LossFunction::Huber { .. } => "huber",
-            LossFunction::BinaryCrossEntropy => "binary_cross_entropy",
-        }
+        self.0.name()
     }
 
     /// Whether targets may be class indices.
     pub fn takes_classes(&self) -> bool {
-        matches!(self.0, LossFunction::CrossEntropy { .. } | LossFunction::NegativeLogLikelihood)
+        self.0.is_over_classes()
     }
 
     fn from_json(value: &Value) -> Result<Self> {
@@ -62,33 +41,24 @@ impl LossConfig {
                 return Err(Error::Value(format!("a loss is a name or {{name: parameters}}, got {other}")));
             }
         };
-        let mut loss = Self(LossFunction::MeanSquaredError);
+        let mut loss = LossFunction::MeanSquaredError;
         for (name, parameters) in object {
-            loss = Self::parse(name)?;
-            let parameters = parameters.as_object().cloned().unwrap_or_default();
-            for (key, value) in &parameters {
-                match (&mut loss.0, key.as_str(), value.as_f64()) {
-                    (LossFunction::Huber { delta }, "delta", Some(given))
-                        if given.is_finite() && given > 0.0 =>
-                    {
-                        *delta = given;
-                    }
-                    (LossFunction::Huber { .. }, "delta", _) => {
-                        return Err(Error::Value(format!("huber: delta must be above 0, got {value}")));
-                    }
-                    _ => return Err(Error::Value(format!("loss \"{name}\" has no parameter \"{key}\""))),
-                }
+            loss = LossFunction::named(name)?;
+            for (key, value) in parameters.as_object().into_iter().flatten() {
+                loss = loss.with_setting(key, value.as_f64(), &value.to_string())?;
             }
         }
-        Ok(loss)
+        Ok(Self(loss))
     }
 }
 
+/// Its name, with its setting where that is not the default.
 impl Serialize for LossConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            LossFunction::Huber { delta } if delta != 1.0 => {
-                json!({ "huber": { "delta": delta } }).serialize(serializer)
+        let mut loss = self.0;
+        match loss.setting() {
+            Some((setting, value, _)) if !LossFunction::ALL.contains(&self.0) => {
+                json!({ self.name(): { setting: *value } }).serialize(serializer)
             }
             _ => serializer.serialize_str(self.name()),
         }

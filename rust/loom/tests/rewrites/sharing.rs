@@ -271,6 +271,7 @@ fn update(rule: &Optimizer, rate: f64, number: i32, w: &mut [f64], g: &[f64], mo
                 *v = alpha * *v + (1.0 - alpha) * g[i] * g[i];
                 w[i] -= rate * g[i] / (v.sqrt() + epsilon);
             }
+            _ => unreachable!("not written out: {rule:?}"),
         }
     }
 }

@@ -4,13 +4,12 @@ use super::{Foresee, Foreseen, Foresight, HeldParameter};
 use crate::Result;
 use crate::ops::Update;
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
+use crate::ops::update::StoreKernel;
 use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use std::fmt::Write;
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
-/// Weights that one word of a mask speaks of.
-const MASKED: usize = 32;
 
 impl GpuOperation for Foresee {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -58,91 +57,49 @@ fn record_update(
     let words: Vec<u32> =
         held.iter().flat_map(|held| [held.first as u32, held.end as u32, held.most.to_bits()]).collect();
     let parameters = recorder.table(if words.is_empty() { &[0, 0, 0] } else { &words })?;
-    let exempt = update.exempt_mask();
-    let frozen = update.frozen.iter().any(|part| !part.is_empty()).then(|| update.mask_of(&update.frozen));
-    let masks: Vec<(&str, Operand)> = [("exempt", exempt), ("frozen", frozen)]
-        .into_iter()
-        .filter_map(|(name, mask)| Some((name, mask?)))
-        .map(|(name, mask)| Ok((name, recorder.table(&mask)?)))
-        .collect::<Result<_>>()?;
-    let (mut bindings, mut load, mut odd) = (String::new(), String::new(), String::new());
-    let mut binding = 5;
-    let mut bind = |name: &str, kind: &str| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(bindings, "@group(0) @binding({binding}) var<storage, read> {name}: array<{kind}>;");
-        binding += 1;
-    };
-    for name in ["a", "b", "c"].into_iter().take(slots) {
-        bind(&format!("moment_{name}"), "vec4<f32>");
-        let _ = writeln!(load, "moments.{name} = moment_{name}[i];");
-        let _ = writeln!(odd, "if any(counts & is_odd(moments.{name})) {{ wrong = 2u; }}");
-    }
-    masks.iter().for_each(|(name, _)| bind(name, "u32"));
-    let bits = |name: &str| {
-        format!(
-            "(vec4<u32>({name}[i / 8u]) >> (vec4<u32>(i % 8u * 4u) + vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u))"
-        )
-    };
-    let has = |wanted: &str| masks.iter().any(|(name, _)| *name == wanted);
-    let exempt = match has("exempt") {
-        true => format!("decays = {} == vec4<u32>();", bits("exempt")),
-        false => String::new(),
-    };
-    let frozen = match has("frozen") {
-        true => format!("counts = counts & ({} == vec4<u32>());", bits("frozen")),
-        false => String::new(),
-    };
+    let mut kernel = StoreKernel::new(update, recorder, 3, "read")?;
     let (mut decide, mut rate) = (String::new(), "1.0".to_string());
-    let memory = match &update.watched {
-        Some(watched) => {
-            bind("measures", "f32");
-            decide = format!("if measures[{}] != 1.0 {{ return; }}", MeasureMemory::header(Header::Action));
-            rate = format!("measures[{}]", MeasureMemory::header(Header::RateFactor));
-            if let Some(layer) = watched.layer {
-                let gate = watched.memory.figure(layer, LayerFigure::Gate);
-                let _ = write!(decide, "\nif measures[{gate}] < 0.0 {{ return; }}");
-                let _ = write!(rate, " * measures[{gate}]");
-            }
-            Some(recorder.read(2 + slots)?)
+    let memory = update.watched.map(|_| recorder.read(2 + slots)).transpose()?;
+    let mut others = vec![("read_write", "found", "atomic<u32>"), ("read", "parameters", "u32")];
+    if let Some(watched) = &update.watched {
+        others.push(("read", "measures", "f32"));
+        // Writing to a string cannot fail.
+        let _ =
+            writeln!(decide, "if measures[{}] != 1.0 {{ return; }}", MeasureMemory::header(Header::Action));
+        rate = format!("measures[{}]", MeasureMemory::header(Header::RateFactor));
+        if let Some(layer) = watched.layer {
+            let gate = watched.memory.figure(layer, LayerFigure::Gate);
+            let _ = writeln!(decide, "if measures[{gate}] < 0.0 {{ return; }}");
+            let _ = write!(rate, " * measures[{gate}]");
         }
-        None => None,
-    };
-    let kernel = Template::new(include_str!("update.wgsl"))
-        .constant("THREADS", THREADS)
-        .constant("PARAMETERS", held.len())
-        .section("BINDINGS", bindings)
-        .section("RULE", update.wgsl_rule())
-        .section("EXEMPT", exempt)
-        .section("FROZEN", frozen)
-        .section("LOAD", load)
-        .section("MOMENTS", odd)
-        .section("DECIDE", decide)
-        .section("BASE_RATE", update.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
-        .section("RATE", rate)
-        .constant("UPDATE", update.repeat[0])
-        .constant("UPDATES", update.repeat[1])
-        .kernel(format!("foresee.{}", update.optimizer.name()));
-    // The mask of a part starts at whole units too.
-    for part in recorder.parts(update.len, 64 * MASKED)? {
-        let (first, count) = (part.start, part.len());
-        let mut operands = vec![
-            Bind::Read(recorder.control()),
-            Bind::Read(gradient.slice(first, count)?),
-            Bind::Read(master.slice(first, count)?),
-            Bind::Write(found.clone()),
-            Bind::Read(parameters.clone()),
-        ];
-        for moment in &moments {
-            operands.push(Bind::Read(moment.slice(first, count)?));
-        }
-        for (_, mask) in &masks {
-            operands.push(Bind::Read(mask.slice(first / MASKED, count.div_ceil(MASKED))?));
-        }
-        operands.extend(memory.clone().map(Bind::Read));
-        let units = count.div_ceil(4);
-        recorder.dispatch(&kernel, &operands, &[units as u32, first as u32], units.div_ceil(THREADS))?;
     }
-    Ok(())
+    for (number, (access, name, element)) in others.into_iter().enumerate() {
+        let binding = kernel.next + number;
+        let _ = writeln!(
+            kernel.bindings,
+            "@group(0) @binding({binding}) var<storage, {access}> {name}: array<{element}>;"
+        );
+    }
+    decide += "var held = held_at(constants.first + 4u * i);\n";
+    if let Some(frozen) = kernel.mask("frozen") {
+        let _ = writeln!(decide, "held.counts = held.counts & ({frozen} == vec4<u32>());");
+    }
+    decide += "if !any(held.counts) { return; }";
+    kernel.template = kernel
+        .template
+        .constant("PARAMETERS", held.len())
+        .section("FUNCTIONS", include_str!("update.wgsl"))
+        .section("BEFORE", "")
+        .section("FINISH", "look(held, made, moments);")
+        .section("DECIDE", decide)
+        .section("RATE", rate);
+    kernel.dispatch(recorder, update, "foresee", |part| {
+        let slice = |operand: &Operand| operand.slice(part.start, part.len()).map(Bind::Read);
+        let before = [&gradient, &master].into_iter().chain(&moments).map(slice).collect::<Result<_>>()?;
+        let mut after = vec![Bind::Write(found.clone()), Bind::Read(parameters.clone())];
+        after.extend(memory.clone().map(Bind::Read));
+        Ok([before, after])
+    })
 }
 
 impl GpuOperation for Foresight {

@@ -1,9 +1,9 @@
 //! Runs a loss: cuts the rows into tasks, hands each to the kernel of its kind.
 
+use super::Loss;
 use super::class::{ClassRows, Target};
-use super::element::{Absolute, Binary, ElementRows, Huber, Squared};
+use super::element::ElementRows;
 use super::targets::{validate_labels, validate_output};
-use super::{Loss, LossFunction};
 use crate::ops::sweep::{TRANSCENDENTAL, rows_per_task};
 use crate::ops::{Args, Operation};
 use crate::simd::Real;
@@ -58,23 +58,12 @@ impl Operation for Loss {
             let weights = if self.weighted { &weights[first..][..losses.len()] } else { weights };
             let rows = Rows { output, weights, divisor, losses, gradient };
             let target = target.from(first, row, self.positions());
-            match (self.function, target) {
-                (LossFunction::CrossEntropy { .. } | LossFunction::NegativeLogLikelihood, target) => {
-                    T::dispatch(isa, ClassRows { op: self, rows, target });
+            match target {
+                target if self.is_over_classes() => T::dispatch(isa, ClassRows { op: self, rows, target }),
+                Target::Real(target) => {
+                    T::dispatch(isa, ElementRows { function: self.function, rows, target, row });
                 }
-                (_, Target::Classes(_)) => {} // refused above
-                (LossFunction::MeanSquaredError, Target::Real(target)) => {
-                    T::dispatch(isa, ElementRows { function: Squared, rows, target, row });
-                }
-                (LossFunction::MeanAbsoluteError, Target::Real(target)) => {
-                    T::dispatch(isa, ElementRows { function: Absolute, rows, target, row });
-                }
-                (LossFunction::Huber { delta }, Target::Real(target)) => {
-                    T::dispatch(isa, ElementRows { function: Huber { delta }, rows, target, row });
-                }
-                (LossFunction::BinaryCrossEntropy, Target::Real(target)) => {
-                    T::dispatch(isa, ElementRows { function: Binary, rows, target, row });
-                }
+                Target::Classes(_) => {} // refused above
             }
         };
         if self.gradient {

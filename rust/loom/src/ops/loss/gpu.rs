@@ -1,7 +1,8 @@
 //! Losses on a GPU: one dispatch, the threads of a row side by side.
 
+use super::table::{ElementFunction, ElementVisitor};
 use super::{Loss, LossFunction};
-use crate::ops::pointwise::WGSL_PRELUDE;
+use crate::ops::pointwise::wgsl;
 use crate::ops::segment;
 use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use crate::{Error, Result};
@@ -11,50 +12,6 @@ use std::fmt::Write;
 const THREADS: usize = 256;
 /// From so many class axes a row on, each is computed for itself.
 const SPREAD: usize = 16;
-
-/// `(o - t)^2`.
-const SQUARED: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    return (o - t) * (o - t);
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    return (o - t) + (o - t);
-}
-";
-
-/// `|o - t|`. Where neither is larger the difference is 0, or NaN, which must show.
-const ABSOLUTE: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    return abs(o - t);
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    return select(select(o - t, -1.0, o < t), 1.0, o > t);
-}
-";
-
-/// A parabola within DELTA of the target, a line beyond.
-const HUBER: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    let distance = abs(o - t);
-    let line = DELTA * (distance - 0.5 * DELTA);
-    return select(line, 0.5 * distance * distance, distance <= DELTA);
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    let difference = o - t;
-    // What is beyond either limit is cut. Of comparisons, too, drivers make a clamp that loses a NaN.
-    return select(clamp(difference, -DELTA, DELTA), difference, is_nan(difference));
-}
-";
-
-/// Binary cross-entropy on logits; no exponential overflows.
-const BINARY: &str = "\
-fn loss_of(o: f32, t: f32) -> f32 {
-    return max(o, 0.0) - o * t + loom_ln_1p(exp(-abs(o)));
-}
-fn slope_of(o: f32, t: f32) -> f32 {
-    return loom_sigmoid(o) - t;
-}
-";
 
 /// A kernel's operands, with their declarations.
 #[derive(Default)]
@@ -144,21 +101,28 @@ fn table(recorder: &mut Recorder<'_>, numbers: &[f64]) -> Result<Operand> {
     recorder.table(&words)
 }
 
+/// The functions `loss_of(o, t)` and `slope_of(o, t)`, and what they call.
+struct Text;
+
+impl ElementVisitor for Text {
+    type Output = String;
+
+    fn visit<F: ElementFunction>(self, function: F) -> String {
+        let value = wgsl::function("loss_of", ["o", "t"], |[o, t]| function.value(o, t));
+        let slope = wgsl::function("slope_of", ["o", "t"], |[o, t]| function.slope(o, t));
+        wgsl::with_prelude(value + &slope)
+    }
+}
+
 impl Loss {
     /// The text of a loss of single elements, and how many threads a row has.
     fn over_elements(&self) -> (Template, usize) {
-        let function = match self.function {
-            LossFunction::MeanAbsoluteError => ABSOLUTE.to_string(),
-            LossFunction::Huber { delta } => Template::new(HUBER).float("DELTA", delta).text(),
-            LossFunction::BinaryCrossEntropy => format!("{WGSL_PRELUDE}\n{BINARY}"),
-            _ => SQUARED.to_string(),
-        };
         let threads = segment::lanes(self.elements(), THREADS);
         let gradient = if self.gradient { "gradient[i] = slope_of(o, t) * scale;" } else { "" };
         let template = Template::new(include_str!("elements.wgsl"))
             .constant("ELEMENTS", self.elements())
             .constant("ROW_THREADS", threads)
-            .section("FUNCTION", function)
+            .section("FUNCTION", self.function.visit(Text).unwrap_or_default())
             .section("GRADIENT", gradient)
             .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"));
         (template, threads)
@@ -218,15 +182,14 @@ mod tests {
     use crate::gpu::testing::check;
     use proptest::prelude::*;
 
-    const FUNCTIONS: [LossFunction; 7] = [
-        LossFunction::CrossEntropy { temperature: 1.0 },
-        LossFunction::CrossEntropy { temperature: 0.7 },
-        LossFunction::NegativeLogLikelihood,
-        LossFunction::MeanSquaredError,
-        LossFunction::MeanAbsoluteError,
-        LossFunction::Huber { delta: 0.5 },
-        LossFunction::BinaryCrossEntropy,
-    ];
+    const OVER_CLASSES: [LossFunction; 2] =
+        [LossFunction::CrossEntropy { temperature: 1.0 }, LossFunction::NegativeLogLikelihood];
+
+    /// Every loss, and again with settings that are not the default.
+    fn functions() -> impl Iterator<Item = LossFunction> {
+        let others = [LossFunction::CrossEntropy { temperature: 0.7 }, LossFunction::Huber { delta: 0.5 }];
+        LossFunction::ALL.iter().copied().chain(others)
+    }
 
     fn check_example(op: Loss, rows: usize) {
         let example = example::<f32>(op.clone(), rows, 17);
@@ -235,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_function_and_layout() {
-        for function in FUNCTIONS {
+        for function in functions() {
             for (rows, outer, classes, inner) in
                 [(1, 1, 1, 1), (300, 1, 10, 1), (3, 2, 300, 1), (2, 2, 3, 150), (3, 17, 5, 1), (1, 300, 9, 1)]
             {
@@ -253,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_option_of_losses_over_classes() {
-        for function in [FUNCTIONS[0], FUNCTIONS[2]] {
+        for function in OVER_CLASSES {
             for class_targets in [false, true] {
                 for (label_smoothing, weights) in [(0.1, false), (0.0, true), (0.2, true)] {
                     let mut op = loss(function, 1, 10, 1);
@@ -267,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_scaled_gradient_is_the_gradient_times_the_scale() {
-        for function in FUNCTIONS {
+        for function in functions() {
             let op = loss(function, 1, 5, 1);
             let mut setting = example::<f32>(op.clone(), 3, 9).setting();
             setting.values.loss_scale = 1024.0;
@@ -282,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_divisor_of_zero_makes_the_gradient_zero() {
-        for function in FUNCTIONS {
+        for function in functions() {
             let mut op = loss(function, 1, 5, 1);
             op.weighted = true;
             let mut example = example::<f32>(op.clone(), 2, 9);
@@ -294,7 +257,7 @@ mod tests {
 
     #[test]
     fn numbers_that_are_not_finite_show_where_they_do_on_the_cpu() {
-        for function in FUNCTIONS {
+        for function in functions() {
             for class_targets in [false, true] {
                 for number in [f32::NAN, f32::NEG_INFINITY, f32::INFINITY] {
                     let mut op = loss(function, 1, 5, 1);

@@ -4,36 +4,15 @@ mod class;
 mod cpu;
 mod element;
 mod gpu;
+mod table;
 mod targets;
 #[cfg(test)]
 mod tests;
 
+pub use table::LossFunction;
 pub use targets::{divisor, validate_targets};
 
 use std::fmt;
-
-/// What is measured between an output o and a target t.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum LossFunction {
-    /// `-sum t log softmax(o / temperature)` over the class axis; o are logits.
-    CrossEntropy {
-        /// Divides the logits: that of a softmax layer which the loss has absorbed.
-        temperature: f64,
-    },
-    /// `-sum t log max(o, 1e-12)` over the class axis; o are probabilities.
-    NegativeLogLikelihood,
-    /// `(o - t)^2`.
-    MeanSquaredError,
-    /// `|o - t|`; its gradient at 0 is 0.
-    MeanAbsoluteError,
-    /// `(o - t)^2 / 2` within delta of the target, `delta (|o - t| - delta / 2)` beyond.
-    Huber {
-        /// Where the parabola becomes a line; above zero.
-        delta: f64,
-    },
-    /// `-(t log sigmoid(o) + (1 - t) log(1 - sigmoid(o)))`; o are logits.
-    BinaryCrossEntropy,
-}
 
 /// A loss over (rows x outer, classes, inner), with its gradient.
 ///
@@ -76,14 +55,6 @@ pub struct Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.function {
-            LossFunction::CrossEntropy { .. } => "cross_entropy",
-            LossFunction::NegativeLogLikelihood => "nll",
-            LossFunction::MeanSquaredError => "mse",
-            LossFunction::MeanAbsoluteError => "mae",
-            LossFunction::Huber { .. } => "huber",
-            LossFunction::BinaryCrossEntropy => "binary_cross_entropy",
-        };
-        write!(f, "loss.{name} {}x{}x{}", self.outer, self.classes, self.inner)
+        write!(f, "loss.{} {}x{}x{}", self.function.name(), self.outer, self.classes, self.inner)
     }
 }

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 impl Loss {
     /// Whether the loss is one of distributions over classes, not of single elements.
     pub(super) fn is_over_classes(&self) -> bool {
-        matches!(self.function, LossFunction::CrossEntropy { .. } | LossFunction::NegativeLogLikelihood)
+        self.function.is_over_classes()
     }
 
     /// Class axes of one row: one class index each, where targets are such.
@@ -45,7 +45,7 @@ pub fn divisor<T: Real>(op: &Loss, rows: usize, labels: &[i32], weights: &[T]) -
 ///
 /// # Errors
 /// [`Error::Value`] naming the first element at fault: a class index out of range, a target
-/// that is not finite or, for binary cross-entropy, not within 0..1, a negative probability.
+/// that is not finite or not within the range that the loss takes, a negative probability.
 pub fn validate_targets<T: Real>(op: &Loss, output: &[T], targets: &[T], labels: &[i32]) -> Result<()> {
     validate_labels(op, labels)?;
     if let Some(i) = targets.iter().position(|target| !target.is_finite()) {
@@ -55,15 +55,16 @@ pub fn validate_targets<T: Real>(op: &Loss, output: &[T], targets: &[T], labels:
             targets[i]
         )));
     }
-    if op.function == LossFunction::BinaryCrossEntropy {
-        let range = T::ZERO..=T::ONE;
-        if let Some(i) = targets.iter().position(|target| !range.contains(target)) {
-            return Err(Error::Value(format!(
-                "{} is {}; binary_cross_entropy takes probabilities from 0 to 1 as targets",
-                place(op, "the target", i),
-                targets[i]
-            )));
-        }
+    let range = op.function.target_range();
+    if let Some(i) = targets.iter().position(|target| !range.contains(&target.to_f64())) {
+        return Err(Error::Value(format!(
+            "{} is {}; {} takes targets from {} to {}",
+            place(op, "the target", i),
+            targets[i],
+            op.function.name(),
+            range.start(),
+            range.end()
+        )));
     }
     validate_output(op, output)
 }

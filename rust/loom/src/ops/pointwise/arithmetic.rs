@@ -5,8 +5,9 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// Arithmetic that numbers, vectors and WGSL expressions have in common.
 ///
-/// A formula over it is at once scalar code, vector code and shader text.
-/// Nothing here is fused, so that numbers and vectors give the same bits.
+/// A formula over it is at once scalar code, vector code and shader text; over bounds it says how large
+/// its results can be. Nothing is fused but [`Arithmetic::mul_add`], which is rounded once wherever it
+/// runs, so that numbers and vectors give the same bits.
 pub trait Arithmetic:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
@@ -15,6 +16,13 @@ pub trait Arithmetic:
 
     /// `yes` where `self > than`, else `no` (so too where either is NaN).
     fn select_greater(self, than: Self, yes: Self, no: Self) -> Self;
+
+    /// `self * factor + addend`, rounded once.
+    fn mul_add(self, factor: Self, addend: Self) -> Self;
+
+    /// Zero instead of what is too small for a normal number, with which processors compute many times
+    /// slower.
+    fn flush(self) -> Self;
 
     /// e to the power of `self`.
     fn exp(self) -> Self;
@@ -39,6 +47,39 @@ pub trait Arithmetic:
 
     /// The magnitude.
     fn abs(self) -> Self;
+
+    /// `self`, moved by this share of the way to `other`; a share is from 0 to 1.
+    #[inline(always)]
+    fn toward(self, other: Self, share: f64) -> Self {
+        (other - self).mul_add(self.constant(share), self)
+    }
+
+    /// `self`, of which is known that its magnitude is at most `bound`: changes nothing, but bounds hear
+    /// of it.
+    #[inline(always)]
+    fn known_within(self, _bound: f64) -> Self {
+        self
+    }
+
+    /// The square.
+    #[inline(always)]
+    fn squared(self) -> Self {
+        self * self
+    }
+
+    /// `self` where it is above 0, else 0, for NaN too.
+    #[inline(always)]
+    fn positive_part(self) -> Self {
+        let zero = self.constant(0.0);
+        self.select_greater(zero, self, zero)
+    }
+
+    /// 1 with the sign of `self`; 0 and NaN stay.
+    #[inline(always)]
+    fn sign(self) -> Self {
+        let zero = self.constant(0.0);
+        self.select_greater(zero, self.constant(1.0), zero.select_greater(self, self.constant(-1.0), self))
+    }
 
     /// `self + value`.
     #[inline(always)]
@@ -88,6 +129,19 @@ impl<M: Math> Arithmetic for M {
     #[inline(always)]
     fn select_greater(self, than: Self, yes: Self, no: Self) -> Self {
         M::select(M::gt(self, than), yes, no)
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        M::mul_add(self, factor, addend)
+    }
+
+    #[inline(always)]
+    fn flush(self) -> Self {
+        // Elements are f32 or f64.
+        let single = size_of::<M::Element>() == size_of::<f32>();
+        let least = if single { f64::from(f32::MIN_POSITIVE) } else { f64::MIN_POSITIVE };
+        M::select(M::lt(M::abs(self), M::constant(least)), M::constant(0.0), self)
     }
 
     #[inline(always)]

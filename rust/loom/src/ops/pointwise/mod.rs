@@ -8,7 +8,8 @@ mod op;
 mod table;
 #[cfg(test)]
 mod tests;
-mod wgsl;
+#[cfg_attr(not(feature = "gpu"), allow(dead_code, reason = "only devices read its text"))]
+pub(in crate::ops) mod wgsl;
 
 pub use arithmetic::Arithmetic;
 pub use cpu::{apply, apply_in_place, backward, derive_in_place, forward};

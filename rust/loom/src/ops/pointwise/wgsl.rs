@@ -1,4 +1,4 @@
-//! The table's formulas as WGSL text.
+//! Formulas as WGSL text.
 
 use super::{Activation, Arithmetic, Function, FunctionVisitor};
 use std::cell::RefCell;
@@ -79,24 +79,40 @@ impl FunctionVisitor for Render<'_> {
     type Output = String;
 
     fn visit<F: Function>(self, function: F) -> String {
-        let formula = Formula::default();
-        let x = formula.node(Node::Argument);
-        let result = match self.part {
+        self::function(self.name, ["x"], |[x]| match self.part {
             Part::Value => function.value(x),
             Part::Derivative => function.derivative(x),
-        };
-        formula.render(self.name, result.index)
+        })
     }
+}
+
+/// A WGSL function of these arguments, which may call the functions of [`PRELUDE`].
+pub(in crate::ops) fn function<const N: usize>(
+    name: &str,
+    arguments: [&'static str; N],
+    result: impl for<'a> FnOnce([Expression<'a>; N]) -> Expression<'a>,
+) -> String {
+    let formula = Formula::default();
+    let result = result(arguments.map(|name| formula.argument(name)));
+    let (body, texts) = formula.render(&[result]);
+    let arguments = arguments.map(|name| format!("{name}: f32")).join(", ");
+    format!("fn {name}({arguments}) -> f32 {{\n{body}    return {};\n}}\n", texts[0])
+}
+
+/// The text after [`PRELUDE`], where it calls any of that.
+pub(in crate::ops) fn with_prelude(text: String) -> String {
+    if text.contains("loom_") { format!("{PRELUDE}\n{text}") } else { text }
 }
 
 /// One operation on earlier nodes, which are named by their index.
 #[derive(Clone, Copy, PartialEq)]
 enum Node {
-    Argument,
+    Argument(&'static str),
     Constant(f64),
     Negative(usize),
     Binary(char, usize, usize),
     Call(&'static str, usize),
+    MulAdd(usize, usize, usize),
     SelectGreater { left: usize, right: usize, yes: usize, no: usize },
 }
 
@@ -104,9 +120,10 @@ impl Node {
     /// The nodes it uses.
     fn operands(&self) -> impl Iterator<Item = usize> {
         let operands = match *self {
-            Node::Argument | Node::Constant(_) => [None; 4],
+            Node::Argument(_) | Node::Constant(_) => [None; 4],
             Node::Negative(a) | Node::Call(_, a) => [Some(a), None, None, None],
             Node::Binary(_, a, b) => [Some(a), Some(b), None, None],
+            Node::MulAdd(a, b, c) => [Some(a), Some(b), Some(c), None],
             Node::SelectGreater { left, right, yes, no } => [Some(left), Some(right), Some(yes), Some(no)],
         };
         operands.into_iter().flatten()
@@ -115,7 +132,7 @@ impl Node {
 
 /// The nodes of a formula, each different from all before it.
 #[derive(Default)]
-struct Formula {
+pub(in crate::ops) struct Formula {
     nodes: RefCell<Vec<Node>>,
 }
 
@@ -130,12 +147,18 @@ impl Formula {
         Expression { formula: self, index }
     }
 
-    /// The function's text; what is used more than once gets a name.
-    fn render(&self, name: &str, result: usize) -> String {
+    /// An argument of this name.
+    pub(in crate::ops) fn argument(&self, name: &'static str) -> Expression<'_> {
+        self.node(Node::Argument(name))
+    }
+
+    /// The statements that the results need, since what is used more than once gets a name, and the
+    /// results' texts.
+    pub(in crate::ops) fn render(&self, results: &[Expression<'_>]) -> (String, Vec<String>) {
         let nodes = self.nodes.borrow();
         // Operands come before what uses them, so one pass backwards finds all that is needed.
         let mut uses = vec![0usize; nodes.len()];
-        uses[result] = 1;
+        results.iter().for_each(|result| uses[result.index] += 1);
         for (index, node) in nodes.iter().enumerate().rev() {
             if uses[index] > 0 {
                 node.operands().for_each(|operand| uses[operand] += 1);
@@ -147,7 +170,7 @@ impl Formula {
         let mut texts: Vec<String> = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
             let mut text = text_of(node, &texts);
-            let leaf = matches!(node, Node::Argument | Node::Constant(_));
+            let leaf = matches!(node, Node::Argument(_) | Node::Constant(_));
             if uses[index] > 1 && !leaf {
                 // Writing to a string cannot fail.
                 let _ = writeln!(body, "    let v{named} = {};", unparenthesised(&text));
@@ -156,18 +179,25 @@ impl Formula {
             }
             texts.push(text);
         }
-        format!("fn {name}(x: f32) -> f32 {{\n{body}    return {};\n}}\n", unparenthesised(&texts[result]))
+        let results =
+            results.iter().map(|result| unparenthesised(&texts[result.index]).to_string()).collect();
+        (body, results)
     }
 }
 
 /// The text of a node whose operands' texts are known.
 fn text_of(node: &Node, texts: &[String]) -> String {
     match *node {
-        Node::Argument => "x".to_string(),
-        // The shortest text that reads back as the same f32 always has a point or an exponent.
-        Node::Constant(value) => format!("{:?}", value as f32),
+        Node::Argument(name) => name.to_string(),
+        // The shortest text that reads back as the same f32 always has a point or an exponent. A constant
+        // may not be infinite: the largest number stands for it.
+        Node::Constant(value) => format!("{:?}", (value as f32).clamp(-f32::MAX, f32::MAX)),
         Node::Negative(a) => format!("(-{})", texts[a]),
         Node::Binary(symbol, a, b) => format!("({} {symbol} {})", texts[a], texts[b]),
+        Node::MulAdd(a, b, c) => {
+            let [a, b, c] = [a, b, c].map(|operand| unparenthesised(&texts[operand]));
+            format!("fma({a}, {b}, {c})")
+        }
         Node::Call(function, a) => format!("{function}({})", unparenthesised(&texts[a])),
         // The smaller or larger of two, of which the one that may be a NaN stays one.
         Node::SelectGreater { left, right, yes, no } if yes == left && no == right => {
@@ -195,7 +225,7 @@ fn unparenthesised(text: &str) -> &str {
 
 /// Part of a formula that is to become text.
 #[derive(Clone, Copy)]
-struct Expression<'a> {
+pub(in crate::ops) struct Expression<'a> {
     formula: &'a Formula,
     index: usize,
 }
@@ -205,7 +235,8 @@ impl Expression<'_> {
         self.formula.node(Node::Binary(symbol, self.index, other.index))
     }
 
-    fn call(self, function: &'static str) -> Self {
+    /// A call of a function that stands in the same module.
+    pub(in crate::ops) fn call(self, function: &'static str) -> Self {
         self.formula.node(Node::Call(function, self.index))
     }
 }
@@ -253,6 +284,14 @@ impl Arithmetic for Expression<'_> {
     fn select_greater(self, than: Self, yes: Self, no: Self) -> Self {
         let node = Node::SelectGreater { left: self.index, right: than.index, yes: yes.index, no: no.index };
         self.formula.node(node)
+    }
+
+    fn mul_add(self, factor: Self, addend: Self) -> Self {
+        self.formula.node(Node::MulAdd(self.index, factor.index, addend.index))
+    }
+
+    fn flush(self) -> Self {
+        self.call("flush")
     }
 
     fn exp(self) -> Self {

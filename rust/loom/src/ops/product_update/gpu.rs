@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn it_is_the_product_and_then_the_update() {
-        for optimizer in [Optimizer::sgd(), Optimizer::adam(), Optimizer::default(), Optimizer::rms_prop()] {
+        for optimizer in Optimizer::ALL {
             for (rows, inputs, outputs) in [(1, 1, 1), (64, 40, 10), (5, 33, 7)] {
                 let (op, setting) = case(optimizer.clone(), rows, inputs, outputs);
                 check(op, &setting);

@@ -1,167 +1,51 @@
 //! The update rules over slices, one pass, the same bits on every instruction set.
-//!
-//! Every operation is one that IEEE 754 rounds exactly, in the order PyTorch's
-//! documentation writes them, so the scalar formula is the reference.
 
-use super::{Decision, Update};
+use super::table::{MOMENTS, Rule, RuleVisitor, SCALARS, Step};
+use super::{Decision, Optimizer, Update};
 use crate::Result;
 use crate::ops::measure::Action;
-use crate::ops::update::Optimizer;
 use crate::ops::{Args, Operation, StepValues};
-use crate::simd::{Cpu, Elementwise, Kernel, LANES, Real, Vector};
+use crate::simd::{Cpu, Kernel, LANES, Real, Vector};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Elements that one task updates: enough to pay for handing it out, few enough to share a layer.
 const CHUNK: usize = 1 << 14;
 
-/// A rule with this step's scalars, rounded once from `f64`.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Rule<T> {
-    Sgd {
-        rate: T,
-        momentum: T,
-        nesterov: bool,
-        decay: T,
-    },
-    Velocity {
-        rate: T,
-        momentum: T,
-    },
-    /// `news` and `square_news` are the shares of the gradient and its square: 1 - beta, taken
-    /// before rounding, since the difference from 1 has far fewer digits after. `root_scale` is
-    /// one over the root of the correction: one division a weight less.
-    Adam {
-        step_size: T,
-        news: T,
-        beta2: T,
-        square_news: T,
-        root_scale: T,
-        epsilon: T,
-        decay: T,
-        shrink: T,
-    },
-    /// `news` is 1 - alpha.
-    RmsProp {
-        rate: T,
-        alpha: T,
-        news: T,
-        epsilon: T,
-        /// What is added below the root instead.
-        rooted: T,
-        momentum: T,
-        centered: bool,
-        decay: T,
-    },
+/// The numbers of a step that a rule is written in, with or without weight decay, before they are rounded.
+struct Scalars<'a> {
+    step: Step<'a, f64>,
 }
 
-impl<T: Real> Rule<T> {
-    /// The rule of `optimizer` at this step, with or without its weight decay.
-    pub(super) fn new(update: &Update, factor: f64, values: &StepValues, decays: bool) -> Self {
-        let optimizer = &update.optimizer;
-        let rate = update.rate.unwrap_or(values.rate) * (update.rate_factor * factor);
-        let [number, updates] = update.repeat.map(u64::from);
-        let steps = (values.optimizer_step - 1) * updates + number + 1;
-        let decayed = |decay: f64| if decays { decay } else { 0.0 };
-        let t = T::from_f64;
-        match *optimizer {
-            Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
-                Rule::Sgd { rate: t(rate), momentum: t(momentum), nesterov, decay: t(decayed(weight_decay)) }
-            }
-            Optimizer::Velocity { momentum } => Rule::Velocity { rate: t(rate), momentum: t(momentum) },
-            Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
-            | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
-                let steps = steps as f64;
-                let decoupled = matches!(optimizer, Optimizer::AdamW { .. });
-                let decay = decayed(weight_decay);
-                Rule::Adam {
-                    step_size: t(rate / (1.0 - libm::pow(beta1, steps))),
-                    news: t(1.0 - beta1),
-                    beta2: t(beta2),
-                    square_news: t(1.0 - beta2),
-                    root_scale: t(1.0 / (1.0 - libm::pow(beta2, steps)).sqrt()),
-                    epsilon: t(epsilon),
-                    decay: t(if decoupled { 0.0 } else { decay }),
-                    shrink: t(if decoupled { 1.0 - rate * decay } else { 1.0 }),
-                }
-            }
-            Optimizer::RmsProp {
-                alpha, epsilon, epsilon_in_root, momentum, centered, weight_decay, ..
-            } => Rule::RmsProp {
-                rate: t(rate),
-                alpha: t(alpha),
-                news: t(1.0 - alpha),
-                epsilon: t(if epsilon_in_root { 0.0 } else { epsilon }),
-                rooted: t(if epsilon_in_root { epsilon } else { 0.0 }),
-                momentum: t(momentum),
-                centered,
-                decay: t(decayed(weight_decay)),
-            },
-        }
+impl RuleVisitor for Scalars<'_> {
+    type Output = [f64; SCALARS];
+
+    fn visit<R: Rule>(self, rule: R) -> [f64; SCALARS] {
+        rule.scalars(&self.step)
     }
 }
 
-/// Zero instead of what is too small for a normal number.
-///
-/// A weight whose gradient has died leaves moments that decay for ever; below the normal numbers
-/// every processor computes with them many times slower, and they move nothing any more.
-#[inline(always)]
-fn flush<T: Real, E: Elementwise<Element = T>>(moment: E) -> E {
-    E::select(moment.abs().lt(E::splat(T::MIN_POSITIVE)), E::splat(T::ZERO), moment)
-}
-
-/// New weight and moments from old ones and the gradient; unused moments pass through.
-///
-/// Moments come in the order of [`Optimizer::slots`].
-#[inline(always)]
-fn apply<T: Real, E: Elementwise<Element = T>>(rule: &Rule<T>, w: E, g: E, moments: [E; 3]) -> (E, [E; 3]) {
-    let s = E::splat;
-    let [a, b, c] = moments;
-    match *rule {
-        Rule::Sgd { rate, momentum, nesterov, decay } => {
-            let g = s(decay).mul_add(w, g);
-            let v = flush(s(momentum).mul_add(a, g));
-            let step = if nesterov { s(momentum).mul_add(v, g) } else { v };
-            (w - s(rate) * step, [v, b, c])
-        }
-        Rule::Adam { step_size, news, beta2, square_news, root_scale, epsilon, decay, shrink } => {
-            let w = w * s(shrink);
-            let g = s(decay).mul_add(w, g);
-            let mean = flush((g - a).mul_add(s(news), a));
-            let square = flush(b * s(beta2) + g * g * s(square_news));
-            let denominator = square.sqrt().mul_add(s(root_scale), s(epsilon));
-            (w - s(step_size) * (mean / denominator), [mean, square, c])
-        }
-        Rule::Velocity { rate, momentum } => {
-            let v = flush(s(momentum) * a - s(rate) * g);
-            (w + v, [v, b, c])
-        }
-        Rule::RmsProp { rate, alpha, news, epsilon, rooted, momentum, centered, decay } => {
-            let g = s(decay).mul_add(w, g);
-            let square = flush(a * s(alpha) + g * g * s(news));
-            let (mean, spread) = if centered {
-                let mean = flush((g - b).mul_add(s(news), b));
-                // Rounding may leave a square below the mean's own.
-                (mean, (square - mean * mean).max(s(T::ZERO)))
-            } else {
-                (b, square)
-            };
-            let step = g / ((spread + s(rooted)).sqrt() + s(epsilon));
-            if momentum == T::ZERO {
-                return (w - s(rate) * step, [square, mean, c]);
-            }
-            let velocity = flush(s(momentum).mul_add(if centered { c } else { b }, step));
-            let moments = if centered { [square, mean, velocity] } else { [square, velocity, c] };
-            (w - s(rate) * velocity, moments)
-        }
+impl Update {
+    /// The numbers of this step, rounded once.
+    pub(super) fn scalars<T: Real>(&self, factor: f64, values: &StepValues, decays: bool) -> [T; SCALARS] {
+        let [number, updates] = self.repeat.map(u64::from);
+        let steps = ((values.optimizer_step - 1) * updates + number + 1) as f64;
+        let step = Step {
+            rate: self.rate.unwrap_or(values.rate) * (self.rate_factor * factor),
+            decay: if decays { self.optimizer.weight_decay() } else { 0.0 },
+            seen: &|beta| 1.0 - libm::pow(beta, steps),
+        };
+        self.optimizer.visit(Scalars { step }).map(T::from_f64)
     }
 }
 
 /// One slice of a store.
 struct Slice<'a, T> {
-    rule: Rule<T>,
+    optimizer: &'a Optimizer,
+    scalars: [T; SCALARS],
     w: &'a mut [T],
     g: &'a [T],
-    moments: [&'a mut [T]; 3],
+    moments: [&'a mut [T]; MOMENTS],
 }
 
 impl<T: Real> Kernel<T> for Slice<'_, T> {
@@ -169,41 +53,56 @@ impl<T: Real> Kernel<T> for Slice<'_, T> {
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
+        self.optimizer.visit(Loop::<V> { slice: self, vector: PhantomData });
+    }
+}
+
+struct Loop<'a, V: Vector> {
+    slice: Slice<'a, V::Element>,
+    vector: PhantomData<V>,
+}
+
+impl<V: Vector> RuleVisitor for Loop<'_, V> {
+    type Output = ();
+
+    #[inline(always)]
+    fn visit<R: Rule>(self, rule: R) {
         // One loop for each number of moments, so that none is asked for in vain.
-        match &self.moments {
-            [[], ..] => self.update::<V, 0>(),
-            [_, [], _] => self.update::<V, 1>(),
-            [_, _, []] => self.update::<V, 2>(),
-            _ => self.update::<V, 3>(),
+        match &self.slice.moments {
+            [[], ..] => self.slice.update::<V, R, 0>(rule),
+            [_, [], _] => self.slice.update::<V, R, 1>(rule),
+            [_, _, []] => self.slice.update::<V, R, 2>(rule),
+            _ => self.slice.update::<V, R, 3>(rule),
         }
     }
 }
 
 impl<T: Real> Slice<'_, T> {
     #[inline(always)]
-    fn update<V: Vector<Element = T>, const MOMENTS: usize>(self) {
-        let Slice { rule, w, g, mut moments } = self;
+    fn update<V: Vector<Element = T>, R: Rule, const COUNT: usize>(self, rule: R) {
+        let Slice { scalars, w, g, mut moments, .. } = self;
+        let vectors = scalars.map(V::splat);
         let whole = w.len() / LANES * LANES;
         for start in (0..whole).step_by(LANES) {
             let end = start + LANES;
-            let mut old = [V::splat(T::ZERO); 3];
-            for (old, moment) in old.iter_mut().zip(&moments).take(MOMENTS) {
+            let mut old = [V::splat(T::ZERO); MOMENTS];
+            for (old, moment) in old.iter_mut().zip(&moments).take(COUNT) {
                 *old = V::load(&moment[start..end]);
             }
-            let (weight, new) = apply(&rule, V::load(&w[start..end]), V::load(&g[start..end]), old);
+            let (weight, new) = rule.update(vectors, V::load(&w[start..end]), V::load(&g[start..end]), old);
             weight.store(&mut w[start..end]);
-            for (new, moment) in new.into_iter().zip(&mut moments).take(MOMENTS) {
+            for (new, moment) in new.into_iter().zip(&mut moments).take(COUNT) {
                 new.store(&mut moment[start..end]);
             }
         }
         for index in whole..w.len() {
-            let mut old = [T::ZERO; 3];
-            for (old, moment) in old.iter_mut().zip(&moments).take(MOMENTS) {
+            let mut old = [T::ZERO; MOMENTS];
+            for (old, moment) in old.iter_mut().zip(&moments).take(COUNT) {
                 *old = moment[index];
             }
-            let (weight, new) = apply(&rule, w[index], g[index], old);
+            let (weight, new) = rule.update(scalars, w[index], g[index], old);
             w[index] = weight;
-            for (new, moment) in new.into_iter().zip(&mut moments).take(MOMENTS) {
+            for (new, moment) in new.into_iter().zip(&mut moments).take(COUNT) {
                 moment[index] = new;
             }
         }
@@ -294,7 +193,7 @@ impl Update {
         let mut start = range.start;
         while start < range.end {
             let (end, decays, moves) = self.stretch(start, range.end);
-            let rule = Rule::<T>::new(self, factor.unwrap_or(0.0), values, decays);
+            let scalars = self.scalars::<T>(factor.unwrap_or(0.0), values, decays);
             let before = start - range.start;
             cpu.pool().for_each_chunks(slots.next(end - start), chunk, |task, mut arrays| {
                 match action {
@@ -310,7 +209,8 @@ impl Update {
                 let mut moments = [a, b, c];
                 gradient(first..first + w.len(), &mut |g| {
                     let moments = moments.each_mut().map(|moment| &mut **moment);
-                    T::dispatch(isa, Slice { rule, w: &mut *w, g, moments });
+                    let optimizer = &self.optimizer;
+                    T::dispatch(isa, Slice { optimizer, scalars, w: &mut *w, g, moments });
                 });
             });
             start = end;

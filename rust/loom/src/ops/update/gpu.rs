@@ -1,86 +1,81 @@
 //! The update on a GPU: one pass over a store, bound by memory.
 
 use super::Update;
+use super::table::{MOMENTS, Rule, RuleVisitor, Step};
 use crate::Result;
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
-use crate::ops::update::Optimizer;
+use crate::ops::pointwise::Arithmetic;
+use crate::ops::pointwise::wgsl::{self, Formula};
 use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
 use std::fmt::Write;
 use std::ops::Range;
 
 /// Threads of a workgroup.
 const THREADS: usize = 256;
-/// Weights that one word of the mask of exempt weights speaks of.
+/// Weights that one word of a mask speaks of.
 const MASKED: usize = 32;
+/// What the text calls moments, in the order of the optimizer's slots.
+pub(in crate::ops) const MOMENT_NAMES: [&str; MOMENTS] = ["a", "b", "c"];
 
 impl Update {
     /// The rule as text: `Rule`, `Moments`, and the functions `rule_of(rate, updates) -> Rule` and
     /// `apply_rule(rule, decays, w, g, &moments) -> w`, the moments in the order of
     /// [`Optimizer::slots`].
-    pub(in crate::ops) fn wgsl_rule(&self) -> String {
-        let text = |text: &str| {
-            Template::new(&[include_str!("rule.wgsl"), text].concat()).float("RATE_FACTOR", self.rate_factor)
-        };
-        match self.optimizer {
-            Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => text(include_str!("sgd.wgsl"))
-                .float("DECAY", weight_decay)
-                .float("MOMENTUM", momentum)
-                .flag("NESTEROV", nesterov)
-                .text(),
-            Optimizer::Velocity { momentum } => {
-                text(include_str!("velocity.wgsl")).float("MOMENTUM", momentum).text()
-            }
-            Optimizer::Adam { beta1, beta2, epsilon, weight_decay, .. }
-            | Optimizer::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
-                let decoupled = matches!(self.optimizer, Optimizer::AdamW { .. });
-                text(include_str!("adam.wgsl"))
-                    .float("LN_BETA1", libm::log(beta1))
-                    .float("LN_BETA2", libm::log(beta2))
-                    .float("MEAN_NEWS", 1.0 - beta1)
-                    .float("BETA2", beta2)
-                    .float("SQUARE_NEWS", 1.0 - beta2)
-                    .float("EPSILON", epsilon)
-                    .float("DECAY", if decoupled { 0.0 } else { weight_decay })
-                    .float("DECOUPLED_DECAY", if decoupled { weight_decay } else { 0.0 })
-                    .text()
-            }
-            Optimizer::RmsProp {
-                alpha, epsilon, epsilon_in_root, momentum, centered, weight_decay, ..
-            } => text(include_str!("rms_prop.wgsl"))
-                .float("ALPHA", alpha)
-                .float("NEWS", 1.0 - alpha)
-                .float("EPSILON", if epsilon_in_root { 0.0 } else { epsilon })
-                .float("ROOTED", if epsilon_in_root { epsilon } else { 0.0 })
-                .float("DECAY", weight_decay)
-                .float("MOMENTUM", momentum)
-                .flag("HAS_MOMENTUM", momentum != 0.0)
-                .flag("CENTERED", centered)
-                .text(),
-        }
+    fn wgsl_rule(&self) -> String {
+        let text = Template::new(include_str!("rule.wgsl"))
+            .float("RATE_FACTOR", self.rate_factor)
+            .float("DECAY", self.optimizer.weight_decay())
+            .section("FUNCTIONS", self.optimizer.visit(Text))
+            .text();
+        wgsl::with_prelude(text)
     }
 
     /// One bit a weight, set where decay leaves it out; none where that makes no difference.
-    pub(in crate::ops) fn exempt_mask(&self) -> Option<Vec<u32>> {
-        let weight_decay = match self.optimizer {
-            Optimizer::Velocity { .. } => 0.0,
-            Optimizer::Sgd { weight_decay, .. }
-            | Optimizer::Adam { weight_decay, .. }
-            | Optimizer::AdamW { weight_decay, .. }
-            | Optimizer::RmsProp { weight_decay, .. } => weight_decay,
-        };
-        if weight_decay == 0.0 || self.exempt.iter().all(Range::is_empty) {
+    fn exempt_mask(&self) -> Option<Vec<u32>> {
+        if self.optimizer.weight_decay() == 0.0 || self.exempt.iter().all(Range::is_empty) {
             return None;
         }
         Some(self.mask_of(&self.exempt))
     }
 
     /// One bit a weight, set in these parts.
-    pub(in crate::ops) fn mask_of(&self, parts: &[Range<usize>]) -> Vec<u32> {
+    fn mask_of(&self, parts: &[Range<usize>]) -> Vec<u32> {
         let mut mask = vec![0; self.len.div_ceil(MASKED)];
         for index in parts.iter().cloned().flatten().filter(|index| *index < self.len) {
             mask[index / MASKED] |= 1 << (index % MASKED);
         }
         mask
+    }
+}
+
+/// The functions `scalars_of` and `update_of` of `rule.wgsl`.
+struct Text;
+
+impl RuleVisitor for Text {
+    type Output = String;
+
+    fn visit<R: Rule>(self, rule: R) -> String {
+        let formula = Formula::default();
+        let updates = formula.argument("updates");
+        let seen = |beta| -updates.times(libm::log(beta)).call("precise_exp_m1");
+        let step = Step { rate: formula.argument("rate"), decay: formula.argument("decay"), seen: &seen };
+        let (body, scalars) = formula.render(&rule.scalars(&step));
+        let scalars_of = format!(
+            "fn scalars_of(rate: f32, decay: f32, updates: f32) -> Scalars {{\n{body}    return Scalars({});\n}}\n",
+            scalars.join(", ")
+        );
+        let formula = Formula::default();
+        let [w, g] = ["w", "g"].map(|name| formula.argument(name));
+        let scalars = ["scalars.a", "scalars.b", "scalars.c"].map(|name| formula.argument(name));
+        let (w, moments) = rule.update(scalars, w, g, MOMENT_NAMES.map(|name| formula.argument(name)));
+        let [a, b, c] = moments;
+        let (body, made) = formula.render(&[w, a, b, c]);
+        scalars_of
+            + &format!(
+                "fn update_of(scalars: Scalars, w: f32, g: f32, a: f32, b: f32, c: f32) -> Made {{\n{body}    return \
+                 Made({});\n}}\n",
+                made.join(", ")
+            )
     }
 }
 
@@ -144,101 +139,146 @@ impl Update {
     }
 }
 
-impl GpuOperation for Update {
-    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let gradient = recorder.read(0)?;
-        let slots = self.optimizer.slots().len();
-        let written: Vec<_> = (0..=slots).map(|slot| recorder.write(slot)).collect::<Result<_>>()?;
-        let exempt = self.exempt_mask();
-        let frozen = self.frozen.iter().any(|part| !part.is_empty()).then(|| self.mask_of(&self.frozen));
-        // The names of the masks there are, with their words.
-        let masks = [("exempt", exempt), ("frozen", frozen)];
+/// The kernel of an update, made or only looked at, with what both have in common filled in.
+pub(in crate::ops) struct StoreKernel {
+    pub(in crate::ops) template: Template,
+    /// The declarations of moments and masks.
+    pub(in crate::ops) bindings: String,
+    /// The first binding that is free.
+    pub(in crate::ops) next: usize,
+    masks: Vec<(&'static str, Operand)>,
+}
+
+impl StoreKernel {
+    /// The kernel of this update, whose moments are bound from `first` on.
+    pub(in crate::ops) fn new(
+        update: &Update,
+        recorder: &mut Recorder<'_>,
+        first: usize,
+        access: &str,
+    ) -> Result<Self> {
+        let frozen =
+            update.frozen.iter().any(|part| !part.is_empty()).then(|| update.mask_of(&update.frozen));
+        let masks = [("exempt", update.exempt_mask()), ("frozen", frozen)];
         let masks: Vec<(&str, Operand)> = masks
             .into_iter()
             .filter_map(|(name, mask)| Some((name, mask?)))
             .map(|(name, mask)| Ok((name, recorder.table(&mask)?)))
             .collect::<Result<_>>()?;
-        let (mut bindings, mut load, mut store) = (String::new(), String::new(), String::new());
-        for (slot, name) in ["a", "b", "c"].into_iter().enumerate().take(slots) {
+        let slots = &MOMENT_NAMES[..update.optimizer.slots().len()];
+        let moments = slots.iter().map(|name| (format!("{access}> moment_{name}"), "vec4<f32>"));
+        let declared = moments.chain(masks.iter().map(|(name, _)| (format!("read> {name}"), "u32")));
+        let (mut bindings, mut load) = (String::new(), String::new());
+        for (number, (name, element)) in declared.enumerate() {
             // Writing to a string cannot fail.
             let _ = writeln!(
                 bindings,
-                "@group(0) @binding({}) var<storage, read_write> moment_{name}: array<vec4<f32>>;",
-                3 + slot
+                "@group(0) @binding({}) var<storage, {name}: array<{element}>;",
+                first + number
             );
+        }
+        for name in slots {
             let _ = writeln!(load, "moments.{name} = moment_{name}[i];");
-            let _ = writeln!(store, "moment_{name}[i] = moments.{name};");
         }
-        for (number, (name, _)) in masks.iter().enumerate() {
-            let _ = writeln!(
-                bindings,
-                "@group(0) @binding({}) var<storage, read> {name}: array<u32>;",
-                3 + slots + number
-            );
-        }
-        let has = |wanted: &str| masks.iter().any(|(name, _)| *name == wanted);
-        // Four bits of a mask.
-        let bits = |name: &str| {
-            format!(
-                "(vec4<u32>({name}[i / 8u]) >> (vec4<u32>(i % 8u * 4u) + vec4<u32>(0u, 1u, 2u, 3u)) & \
-                 vec4<u32>(1u))"
-            )
-        };
-        let exempt = match has("exempt") {
-            true => format!("decays = {} == vec4<u32>();", bits("exempt")),
-            false => String::new(),
-        };
-        if has("frozen") {
-            // Everything is put back where the weight is frozen.
-            let _ = writeln!(load, "let stays = {} != vec4<u32>();\nlet before = moments;", bits("frozen"));
-            for name in ["a", "b", "c"].into_iter().take(slots).rev() {
-                store = format!("moments.{name} = select(moments.{name}, before.{name}, stays);\n{store}");
-            }
-        }
-        let frozen =
-            if has("frozen") { "master[i] = select(made, master[i], stays);" } else { "master[i] = made;" };
-        let watch = self.record_watch(recorder, 3 + slots + masks.len())?;
-        bindings += &watch.bindings;
-        let kernel = Template::new(include_str!("update.wgsl"))
+        let next = first + slots.len() + masks.len();
+        let mut kernel = Self { template: Template::new(""), bindings, next, masks };
+        let exempt =
+            kernel.mask("exempt").map_or(String::new(), |bits| format!("decays = {bits} == vec4<u32>();"));
+        kernel.template = Template::new(include_str!("update.wgsl"))
             .constant("THREADS", THREADS)
-            .section("BINDINGS", bindings)
-            .section("RULE", self.wgsl_rule())
+            .section("ACCESS", access)
+            .section("RULE", update.wgsl_rule())
             .section("EXEMPT", exempt)
             .section("LOAD", load)
-            .section("FREEZE", frozen)
-            .section("STORE", store)
-            .section("DECIDE", watch.decide)
-            .section("BASE_RATE", self.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
-            .section("RATE", watch.rate)
-            .constant("UPDATE", self.repeat[0])
-            .constant("UPDATES", self.repeat[1])
-            .kernel(format!("update.{}", self.optimizer.name()));
+            .section("BASE_RATE", update.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
+            .constant("UPDATE", update.repeat[0])
+            .constant("UPDATES", update.repeat[1]);
+        Ok(kernel)
+    }
+
+    /// The four bits of a mask that thread i needs, where there is such a mask.
+    pub(in crate::ops) fn mask(&self, wanted: &str) -> Option<String> {
+        let (name, _) = self.masks.iter().find(|(name, _)| *name == wanted)?;
+        Some(format!(
+            "(vec4<u32>({name}[i / 8u]) >> (vec4<u32>(i % 8u * 4u) + vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u))"
+        ))
+    }
+
+    /// Runs over the store in parts. `operands` are what is bound of a part before the masks, from the
+    /// gradient on, and after them.
+    pub(in crate::ops) fn dispatch(
+        self,
+        recorder: &mut Recorder<'_>,
+        update: &Update,
+        label: &str,
+        operands: impl Fn(Range<usize>) -> Result<[Vec<Bind>; 2]>,
+    ) -> Result<()> {
+        let Self { template, bindings, masks, .. } = self;
+        let kernel =
+            template.section("BINDINGS", bindings).kernel(format!("{label}.{}", update.optimizer.name()));
         // The mask of a part starts at whole units too.
-        for part in recorder.parts(self.len, 64 * MASKED)? {
+        for part in recorder.parts(update.len, 64 * MASKED)? {
             let (first, count) = (part.start, part.len());
-            let mut operands =
-                vec![Bind::Read(recorder.control()), Bind::Read(gradient.slice(first, count)?)];
-            for operand in &written {
-                operands.push(Bind::Write(operand.slice(first, count)?));
-            }
+            let [before, after] = operands(part)?;
+            let mut operands = vec![Bind::Read(recorder.control())];
+            operands.extend(before);
             for (_, mask) in &masks {
                 operands.push(Bind::Read(mask.slice(first / MASKED, count.div_ceil(MASKED))?));
             }
-            if let Some(memory) = &watch.memory {
-                operands.push(Bind::Read(memory.clone()));
-            }
-            for copy in &watch.copies {
-                operands.push(Bind::Write(copy.slice(first, count)?));
-            }
+            operands.extend(after);
             let units = count.div_ceil(4);
-            recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))?;
+            recorder.dispatch(&kernel, &operands, &[units as u32, first as u32], units.div_ceil(THREADS))?;
         }
         Ok(())
     }
 }
 
+impl GpuOperation for Update {
+    fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
+        let gradient = recorder.read(0)?;
+        let slots = self.optimizer.slots().len();
+        let written: Vec<_> = (0..=slots).map(|slot| recorder.write(slot)).collect::<Result<_>>()?;
+        let mut kernel = StoreKernel::new(self, recorder, 3, "read_write")?;
+        let (mut load, mut finish) = (String::new(), String::from("master[i] = made;"));
+        for name in &MOMENT_NAMES[..slots] {
+            // Writing to a string cannot fail.
+            let _ = write!(finish, "\nmoment_{name}[i] = moments.{name};");
+        }
+        if let Some(frozen) = kernel.mask("frozen") {
+            // Everything is put back where the weight is frozen.
+            let _ = write!(load, "let stays = {frozen} != vec4<u32>();\nlet before = moments;");
+            finish = "master[i] = select(made, master[i], stays);".into();
+            for name in &MOMENT_NAMES[..slots] {
+                let _ = write!(finish, "\nmoment_{name}[i] = select(moments.{name}, before.{name}, stays);");
+            }
+        }
+        let watch = self.record_watch(recorder, kernel.next)?;
+        kernel.bindings += &watch.bindings;
+        kernel.template = kernel
+            .template
+            .section("FUNCTIONS", "")
+            .section("BEFORE", load)
+            .section("FINISH", finish)
+            .section("DECIDE", format!("{}\nif control.applies == 0u {{ return; }}", watch.decide))
+            .section("RATE", &watch.rate);
+        kernel.dispatch(recorder, self, "update", |part| {
+            let (first, count) = (part.start, part.len());
+            let mut before = vec![Bind::Read(gradient.slice(first, count)?)];
+            for operand in &written {
+                before.push(Bind::Write(operand.slice(first, count)?));
+            }
+            let mut after: Vec<Bind> = watch.memory.iter().cloned().map(Bind::Read).collect();
+            for copy in &watch.copies {
+                after.push(Bind::Write(copy.slice(first, count)?));
+            }
+            Ok([before, after])
+        })
+    }
+}
+
 #[cfg(all(test, feature = "gpu"))]
 mod tests {
+    use super::super::Optimizer;
     use super::super::tests::{golden, gradient, initial, update, with_moments};
     use super::*;
     use crate::gpu::testing::{check, compare, gpu, run_after, run_within};

@@ -1,13 +1,15 @@
 //! Optimizer updates: one pass over a store's master, gradient and moments.
 
+mod bounds;
 mod cpu;
 mod gpu;
-mod optimizer;
 mod reach;
+mod table;
 
 pub(super) use cpu::Slots;
-pub use optimizer::Optimizer;
+pub(super) use gpu::StoreKernel;
 pub(crate) use reach::{Reach, largest};
+pub use table::Optimizer;
 #[cfg(test)]
 mod tests;
 

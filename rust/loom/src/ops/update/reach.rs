@@ -1,16 +1,17 @@
 //! How large weights and moments can be after an update, known before it is made.
 
-use super::Update;
-use super::cpu::Rule;
+use super::bounds::{Bounds, Context};
+use super::table::{LEAST_EPSILON, MOMENTS, Rule, RuleVisitor, SCALARS};
+use super::{Optimizer, Update};
 use crate::ops::StepValues;
+use crate::ops::pointwise::Arithmetic;
 use crate::simd::{Cpu, Kernel, LANES, Real, Vector};
 use crate::tensor::Precision;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the rounding of one step adds to a bound at most, many times over.
 const ROUNDING: f64 = 1.0 + 1.0 / (1u64 << 20) as f64;
-/// Below this epsilon what is too small for a normal number is no longer lost beside it.
-const LEAST_EPSILON: f64 = 1e-12;
 /// Elements that one task looks through.
 const CHUNK: usize = 1 << 15;
 
@@ -64,63 +65,30 @@ impl Update {
         factor: f64,
         values: &StepValues,
     ) -> Reach {
-        let Reach { master, moments: [a, b, c], ratio, root_scale: earlier } = before;
-        let number = |x: T| x.to_f64().abs();
-        // Each is the largest of what is computed in its place.
-        let (change, moments, peak, ratio, root_scale) = match Rule::<T>::new(self, factor, values, true) {
-            Rule::Sgd { rate, momentum, nesterov, decay } => {
-                let g = number(decay) * master + gradient;
-                let v = number(momentum) * a + g;
-                let step = if nesterov { number(momentum) * v + g } else { v };
-                (number(rate) * step, [v, b, c], step, 0.0, 1.0)
+        let round = |x: f64| T::from_f64(x).to_f64();
+        let context = Context { peak: Cell::new(0.0), round };
+        let scalars = self.scalars::<T>(factor, values, true).map(T::to_f64);
+        let (change, moments, ratio, root_scale) = match self.optimizer {
+            Optimizer::Adam { beta1, beta2, epsilon, .. }
+            | Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
+                let settings = [1.0 - beta1, beta2, 1.0 - beta2, epsilon].map(round);
+                adam(before, gradient, settings, scalars, &self.optimizer, &context)
             }
-            Rule::Velocity { rate, momentum } => {
-                let step = number(rate) * gradient;
-                let v = number(momentum) * a + step;
-                (v, [v, b, c], step, 0.0, 1.0)
-            }
-            Rule::Adam { step_size, news, beta2, square_news, root_scale, epsilon, decay, shrink } => {
-                let master = master * number(shrink).max(1.0);
-                let g = number(decay) * master + gradient;
-                let (news, squares) = (number(news), number(square_news));
-                let (root_scale, epsilon) = (number(root_scale), number(epsilon));
-                let mean = (1.0 - news) * a + news * g;
-                let square = number(beta2) * b + squares * g * g;
-                let denominator = root_scale * square.sqrt() + epsilon;
-                // The old mean is a part of what its own denominator was, which decays more slowly;
-                // and the gradient is in both.
-                let kept = (1.0 - news) * ratio * (earlier / (root_scale * number(beta2).sqrt())).max(1.0);
-                let new = news / (root_scale * squares.sqrt()) + news * LEAST_EPSILON / epsilon;
-                let ratio = match epsilon >= LEAST_EPSILON {
-                    true => (kept + new).min(mean / epsilon),
-                    false => mean / epsilon,
-                };
-                let grown = master - before.master;
-                let peak = (g + a).max(g * g).max(denominator).max(ratio);
-                (grown + number(step_size) * ratio, [mean, square, c], peak, ratio, root_scale)
-            }
-            Rule::RmsProp { rate, alpha, news, epsilon, rooted, momentum, centered, decay } => {
-                let g = number(decay) * master + gradient;
-                let square = number(alpha) * a + number(news) * g * g;
-                let mean = if centered { b.max(g) } else { 0.0 };
-                let least = number(epsilon) + number(rooted).sqrt();
-                let step = match centered || least < LEAST_EPSILON {
-                    true => g / least,
-                    // The gradient's own square is below the root.
-                    false => (g / least).min(1.0 / number(news).sqrt() + 1.0),
-                };
-                let peak = (g * g).max(mean * mean).max(g + b).max(step);
-                let velocity = number(momentum) * if centered { c } else { b } + step;
-                let moves = momentum != T::ZERO;
-                let moments = match (centered, moves) {
-                    (true, true) => [square, mean, velocity],
-                    (true, false) => [square, mean, 0.0],
-                    (false, true) => [square, velocity, 0.0],
-                    (false, false) => [square, 0.0, 0.0],
-                };
-                (number(rate) * if moves { velocity } else { step }, moments, peak, 0.0, 1.0)
+            _ => {
+                let of = |most: f64| Bounds::between(-most, most, &context);
+                let mut moments = before.moments.map(of);
+                for (moment, slot) in moments.iter_mut().zip(self.optimizer.slots()) {
+                    if *slot == "square" {
+                        *moment = moment.positive_part();
+                    }
+                }
+                let scalars = scalars.map(|scalar| Bounds::between(scalar, scalar, &context));
+                let rule = AfterRule { scalars, w: of(before.master), g: of(gradient), moments };
+                let (w, moments) = self.optimizer.visit(rule);
+                (w.magnitude() - before.master, moments.map(Bounds::magnitude), 0.0, 1.0)
             }
         };
+        let (master, peak) = (before.master, context.peak.get());
         let fine = peak <= limit(T::PRECISION);
         let bound = |x: f64| if fine && !x.is_nan() { x * ROUNDING } else { f64::INFINITY };
         Reach {
@@ -130,6 +98,54 @@ impl Update {
             root_scale,
         }
     }
+}
+
+/// What a rule makes of bounds.
+struct AfterRule<'a> {
+    scalars: [Bounds<'a>; SCALARS],
+    w: Bounds<'a>,
+    g: Bounds<'a>,
+    moments: [Bounds<'a>; MOMENTS],
+}
+
+impl<'a> RuleVisitor for AfterRule<'a> {
+    type Output = (Bounds<'a>, [Bounds<'a>; MOMENTS]);
+
+    fn visit<R: Rule>(self, rule: R) -> Self::Output {
+        rule.update(self.scalars, self.w, self.g, self.moments)
+    }
+}
+
+/// The change of weights by Adam, its moments, its ratio and what that was scaled by: its formula alone does
+/// not know that mean and denominator are averages of the same gradients.
+fn adam(
+    before: Reach,
+    gradient: f64,
+    [news, beta2, squares, epsilon]: [f64; 4],
+    [step_size, root_scale, decay]: [f64; SCALARS],
+    optimizer: &Optimizer,
+    context: &Context,
+) -> (f64, [f64; MOMENTS], f64, f64) {
+    let Reach { master, moments: [a, b, c], ratio, root_scale: earlier } = before;
+    let (coupled, shrink) = match optimizer {
+        Optimizer::AdamW { .. } => (0.0, decay.abs()),
+        _ => (decay.abs(), 1.0),
+    };
+    let shrunk = master * shrink.max(1.0);
+    let g = coupled * shrunk + gradient;
+    let mean = (1.0 - news) * a + news * g;
+    let square = beta2 * b + squares * g * g;
+    let denominator = root_scale * square.sqrt() + epsilon;
+    // The old mean is a part of what its own denominator was, which decays more slowly; and the gradient is
+    // in both.
+    let kept = (1.0 - news) * ratio * (earlier / (root_scale * beta2.sqrt())).max(1.0);
+    let new = news / (root_scale * squares.sqrt()) + news * LEAST_EPSILON / epsilon;
+    let ratio = match epsilon >= LEAST_EPSILON {
+        true => (kept + new).min(mean / epsilon),
+        false => mean / epsilon,
+    };
+    context.peak.set((g + a).max(g * g).max(denominator).max(ratio));
+    (shrunk - master + step_size.abs() * ratio, [mean, square, c], ratio, root_scale)
 }
 
 /// The largest magnitude; infinite where anything is infinite or NaN.
@@ -186,7 +202,6 @@ mod tests {
     use super::super::tests::{golden, update};
     use super::*;
     use crate::ops::testing::{Data, Setting, numbers};
-    use crate::ops::update::Optimizer;
     use crate::simd::Cpu;
 
     /// The largest magnitude of an array, counted plainly.

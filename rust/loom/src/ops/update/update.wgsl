@@ -1,18 +1,22 @@
-// One step of the optimizer over a part of a store, four weights a thread. What lies beyond the last
-// weight in its unit of four is nobody's.
+// One step of the optimizer over a part of a store, four weights a thread: made, or only looked at. What
+// lies beyond the last weight in its unit of four is nobody's.
 @group(0) @binding(0) var<storage, read> control: Control;
 @group(0) @binding(1) var<storage, read> gradient: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> master: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, #{ACCESS}> master: array<vec4<f32>>;
 #{BINDINGS}
 
 struct Constants {
     step: u32,
     // Units of four weights.
     units: u32,
+    // The part's first weight.
+    first: u32,
 }
 var<immediate> constants: Constants;
 
 #{RULE}
+
+#{FUNCTIONS}
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -25,9 +29,6 @@ fn main(
         return;
     }
     #{DECIDE}
-    if control.applies == 0u {
-        return;
-    }
     let now = steps[constants.step];
     let updates = (now.optimizer_step - control.skipped - 1u) * UPDATES + UPDATE + 1u;
     let rule = rule_of(#{BASE_RATE} * (#{RATE}), updates);
@@ -35,7 +36,7 @@ fn main(
     #{EXEMPT}
     var moments: Moments;
     #{LOAD}
+    #{BEFORE}
     let made = apply_rule(rule, decays, master[i], gradient[i], &moments);
-    #{FREEZE}
-    #{STORE}
+    #{FINISH}
 }

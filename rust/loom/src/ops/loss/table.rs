@@ -1,0 +1,222 @@
+//! The table of losses: one row each, from which their names, settings and code come.
+
+use crate::ops::pointwise::Arithmetic;
+use crate::{Error, Result, error};
+use std::ops::RangeInclusive;
+
+/// A loss of one element o against its target t, with its setting filled in.
+pub(super) trait ElementFunction: Copy {
+    /// The loss.
+    fn value<A: Arithmetic>(self, o: A, t: A) -> A;
+
+    /// Its derivative with respect to o.
+    fn slope<A: Arithmetic>(self, o: A, t: A) -> A;
+}
+
+/// Code that is to be compiled once for each loss of single elements.
+pub(super) trait ElementVisitor {
+    /// What `visit` returns.
+    type Output;
+
+    /// Runs for one row. Mark it `#[inline(always)]` inside kernels.
+    fn visit<F: ElementFunction>(self, function: F) -> Self::Output;
+}
+
+macro_rules! losses {
+    (
+        elements {$(
+            $(#[$doc:meta])*
+            $name:ident $text:literal
+            $(($(#[$setting_doc:meta])* $setting:ident = $default:literal, above $least:literal))?
+            |$o:ident, $t:ident| {
+                value: $value:expr,
+                slope: $slope:expr
+                $(, targets: $targets:expr)? $(,)?
+            }
+        )*}
+        classes {$(
+            $(#[$class_doc:meta])*
+            $class:ident $class_text:literal $([or $($alias:literal),+])?
+            $(($(#[$absorbed_doc:meta])* $absorbed:ident = $absorbed_default:literal))?
+        )*}
+    ) => {
+        /// What is measured between an output o and a target t.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum LossFunction {
+            $($(#[$doc])* $name $({ $(#[$setting_doc])* $setting: f64 })?,)*
+            $($(#[$class_doc])* $class $({ $(#[$absorbed_doc])* $absorbed: f64 })?,)*
+        }
+
+        impl LossFunction {
+            /// Every loss with its default setting, in the table's order.
+            pub const ALL: &[LossFunction] = &[
+                $(LossFunction::$name $({ $setting: $default })?,)*
+                $(LossFunction::$class $({ $absorbed: $absorbed_default })?,)*
+            ];
+
+            /// The name it is known by.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(LossFunction::$name { .. } => $text,)*
+                    $(LossFunction::$class { .. } => $class_text,)*
+                }
+            }
+
+            /// The loss of this name, with its default setting.
+            ///
+            /// # Errors
+            /// [`Error::Value`] listing the known names.
+            pub fn named(name: &str) -> Result<Self> {
+                match name {
+                    $($text => Ok(LossFunction::$name $({ $setting: $default })?),)*
+                    $($class_text $($(| $alias)+)? => Ok(LossFunction::$class $({ $absorbed: $absorbed_default })?),)*
+                    _ => Err(error::unknown("loss", name, Self::ALL.iter().map(|known| known.name()))),
+                }
+            }
+
+            /// Whether it is of distributions over classes, not of single elements.
+            pub fn is_over_classes(self) -> bool {
+                match self {
+                    $(LossFunction::$name { .. } => false,)*
+                    $(LossFunction::$class { .. } => true,)*
+                }
+            }
+
+            /// Its setting, if it has one: the name, the value, and what the value must be above.
+            pub(crate) fn setting(&mut self) -> Option<(&'static str, &mut f64, f64)> {
+                match self {
+                    $($(LossFunction::$name { $setting } => {
+                        Some((stringify!($setting), $setting, $least))
+                    })?)*
+                    _ => None,
+                }
+            }
+
+            /// The range that its targets must be in.
+            pub(super) fn target_range(self) -> RangeInclusive<f64> {
+                match self {
+                    $($(LossFunction::$name { .. } => $targets,)?)*
+                    _ => f64::MIN..=f64::MAX,
+                }
+            }
+
+            /// Calls `visitor` with this loss's row; `None` for a loss over classes, which has a kernel of
+            /// its own.
+            #[inline(always)]
+            pub(super) fn visit<Visitor: ElementVisitor>(self, visitor: Visitor) -> Option<Visitor::Output> {
+                match self {
+                    $(LossFunction::$name $({ $setting })? => {
+                        Some(visitor.visit(rows::$name { $($setting)? }))
+                    })*
+                    $(LossFunction::$class { .. } => None,)*
+                }
+            }
+        }
+
+        /// The rows as types, so that code can be compiled for each.
+        mod rows {
+            $(
+                #[derive(Clone, Copy)]
+                pub struct $name { $(pub $setting: f64)? }
+            )*
+        }
+
+        $(
+            impl ElementFunction for rows::$name {
+                #[inline(always)]
+                fn value<A: Arithmetic>(self, $o: A, $t: A) -> A {
+                    let Self { $($setting)? } = self;
+                    $value
+                }
+
+                #[inline(always)]
+                fn slope<A: Arithmetic>(self, $o: A, $t: A) -> A {
+                    let Self { $($setting)? } = self;
+                    $slope
+                }
+            }
+        )*
+    };
+}
+
+losses! {
+    elements {
+        /// `(o - t)^2`.
+        MeanSquaredError "mse" |o, t| {
+            value: (o - t) * (o - t),
+            slope: (o - t) + (o - t),
+        }
+
+        /// `|o - t|`; its gradient at 0 is 0.
+        MeanAbsoluteError "mae" |o, t| {
+            value: (o - t).abs(),
+            slope: {
+                // Where neither is larger the difference is 0 of either sign, or NaN, which must show.
+                let neither = (o - t).plus(0.0);
+                o.select_greater(t, o.constant(1.0), t.select_greater(o, o.constant(-1.0), neither))
+            },
+        }
+
+        /// `(o - t)^2 / 2` within delta of the target, `delta (|o - t| - delta / 2)` beyond.
+        Huber "huber" (
+            /// Where the parabola becomes a line; above zero.
+            delta = 1.0, above 0.0
+        ) |o, t| {
+            value: {
+                let distance = (o - t).abs();
+                let line = (distance - o.constant(delta).times(0.5)).times(delta);
+                distance.select_greater(o.constant(delta), line, distance.times(0.5) * distance)
+            },
+            slope: (o - t).at_most(delta).at_least(-delta),
+        }
+
+        /// `-(t log sigmoid(o) + (1 - t) log(1 - sigmoid(o)))`; o are logits.
+        BinaryCrossEntropy "binary_cross_entropy" |o, t| {
+            // No exponential overflows.
+            value: o.at_least(0.0) - o * t + (-o.abs()).exp().ln_1p(),
+            slope: o.sigmoid() - t,
+            targets: 0.0..=1.0,
+        }
+
+        /// `ln cosh(o - t)`: a parabola near the target, a line far from it, smooth everywhere.
+        LogCosh "log_cosh" |o, t| {
+            value: {
+                // The logarithm of 2 / (1 + exp(-2 d)), which neither overflows nor loses a small d.
+                let distance = (o - t).abs();
+                distance - distance.tanh().ln_1p()
+            },
+            slope: (o - t).tanh(),
+        }
+    }
+
+    classes {
+        /// `-sum t log softmax(o / temperature)` over the class axis; o are logits.
+        CrossEntropy "cross_entropy" [or "crossentropy", "cross-entropy"] (
+            /// Divides the logits: that of a softmax layer which the loss has absorbed.
+            temperature = 1.0
+        )
+
+        /// `-sum t log max(o, 1e-12)` over the class axis; o are probabilities.
+        NegativeLogLikelihood "nll"
+    }
+}
+
+impl LossFunction {
+    /// Itself with another value of its setting.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a name that is not its setting's, or a value out of range, which is shown as
+    /// `given`.
+    pub(crate) fn with_setting(mut self, name: &str, value: Option<f64>, given: &str) -> Result<Self> {
+        let loss = self.name();
+        match self.setting() {
+            Some((setting, place, least)) if setting == name => match value {
+                Some(value) if value.is_finite() && value > least => *place = value,
+                _ => return Err(Error::Value(format!("{loss}: {name} must be above {least}, got {given}"))),
+            },
+            _ => return Err(Error::Value(format!("loss \"{loss}\" has no parameter \"{name}\""))),
+        }
+        Ok(self)
+    }
+}
