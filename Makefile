@@ -62,6 +62,7 @@ build: $(STAMPS)/maturin
 lint: $(STAMPS)/development $(STAMPS)/dev
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	$(BIN)/python tools/floors/rust.py
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
