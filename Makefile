@@ -62,6 +62,8 @@ build: $(STAMPS)/maturin
 lint: $(STAMPS)/development $(STAMPS)/dev
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	$(BIN)/python tools/floors/rust.py
+	$(BIN)/python tools/floors/python.py
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

@@ -29,6 +29,11 @@ DECLARED = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", re.MULTIL
 INLINE = re.compile(r"\bmod\s+(\w+)\s*\{")
 USE = re.compile(r"(?P<public>\bpub(?:\([^)]*\))?\s+)?\buse\s+(?P<tree>[^;]*);", re.DOTALL)
 PATH = re.compile(r"(?<![\w:$])\$?[A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)+")
+ITEM = re.compile(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub|use|fn|impl|mod|let|const|struct|static)\b")
+STATEMENT = re.compile(
+    r"\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:use|let|const|static)\b",
+)
+DEFINES = r"\b(?:fn|struct|enum|trait|type|const|static|mod|union|macro_rules!)\s+{}\b"
 WORDS = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -42,25 +47,28 @@ class File:
     children: set[str] = field(default_factory=set)
     names: dict[str, Module] = field(default_factory=dict)
     globs: list[Module] = field(default_factory=list)
-    paths: list[tuple[int, Module]] = field(default_factory=list)
+    inline: list[range] = field(default_factory=list)
+    paths: list[tuple[int, Module, bool]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Import:
-    """One file's use of what another one holds."""
+    """One file's use of what another one holds, or its handing that on."""
 
     importer: Module
     named: Module
     holder: Module
     where: str
     text: str
+    used: bool
 
 
 def settings(path: Path) -> dict[str, dict[str, list[str]]]:
     """Tables of lists of strings: what there is of TOML in this check, on every Python."""
     tables: dict[str, dict[str, list[str]]] = {}
     table = ""
-    for line in re.sub(r"#[^\n]*", "", path.read_text()).replace(",\n", ", ").replace("[\n", "[").splitlines():
+    text = re.sub(r"#[^\n]*", "", path.read_text())
+    for line in text.replace(",\n", ", ").replace("[\n", "[").splitlines():
         if named := re.fullmatch(r"\[([\w-]+)\]", line.strip()):
             table = named[1]
             tables[table] = {}
@@ -77,7 +85,7 @@ def blank(text: str) -> str:
 
 def without_tests(text: str) -> tuple[str, set[str]]:
     """Code without what only tests compile, and the modules in other files that are of that kind."""
-    tests = set()
+    tests: set[str] = set()
     while found := TESTS.search(text):
         end = end_of_item(text, found.end())
         item = text[found.start() : end]
@@ -89,9 +97,8 @@ def without_tests(text: str) -> tuple[str, set[str]]:
 def end_of_item(text: str, start: int) -> int:
     """Where the item that starts here ends: after its block, or after its semicolon or comma."""
     depth, position = 0, start
-    declares = re.compile(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub\b|use\b|fn\b|impl\b|mod\b|let\b|const\b|struct\b|static\b)")
-    item = declares.match(text, start) is not None
-    used = re.match(r"\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:use|let|const|static)\b", text[start:])
+    item = ITEM.match(text, start) is not None
+    used = STATEMENT.match(text, start)
     while position < len(text):
         letter = text[position]
         position += 1
@@ -150,8 +157,11 @@ class Crate:
     def read(self, path: Path, module: Module) -> None:
         """Takes in a file and the modules that it declares."""
         text = HIDDEN.sub(lambda found: blank(found[0]), path.read_text())
-        text, tests = without_tests(text)
+        text, tests = without_tests(re.sub(r"\bpub\(in [^)]*\)", lambda found: blank(found[0]), text))
         file = self.files[module] = File(path, module, text, set(DECLARED.findall(text)) - tests)
+        file.inline = [
+            range(found.start(), end_of_item(text, found.start())) for found in INLINE.finditer(text)
+        ]
         folder = path.parent if path.name in ("lib.rs", "mod.rs") else path.with_suffix("")
         for child in file.children:
             inside = folder / child / "mod.rs"
@@ -160,10 +170,7 @@ class Crate:
     def absolute(self, file: File, words: Module, position: int) -> Module | None:
         """A path from the root on, or none where it does not lead to this crate's modules."""
         here = list(file.module)
-        inside = 0
-        for found in INLINE.finditer(file.text):
-            if found.start() < position < end_of_item(file.text, found.start()):
-                inside += 1
+        inside = sum(position in span for span in file.inline)
         if words[0] == "crate":
             return words[1:]
         if words[0] == "self":
@@ -190,17 +197,18 @@ class Crate:
                 else:
                     file.names[name] = target
                 # What a module only hands on is no use of its own.
-                if not use["public"] or name == "*" or self.mentions(file, name):
-                    file.paths.append((use.start("tree"), target))
+                used = not use["public"] or name == "*" or self.mentions(file, name)
+                file.paths.append((use.start("tree"), target, used))
         bare = USE.sub(lambda found: blank(found[0]), file.text)
         for found in PATH.finditer(bare):
             words = tuple(WORDS.findall(found[0]))
             target = self.absolute(file, words, found.start())
             if target is not None:
-                file.paths.append((found.start(), target))
+                file.paths.append((found.start(), target, True))
 
     @staticmethod
     def mentions(file: File, name: str) -> bool:
+        """Whether a name stands in the code, and not in a `use` alone."""
         rest = USE.sub("", file.text)
         return re.search(rf"\b{name}\b", rest) is not None
 
@@ -218,7 +226,7 @@ class Crate:
         file = self.files[module]
         if rest[0] in file.names:
             return self.holder((*file.names[rest[0]], *rest[1:]), seen)
-        if re.search(rf"\b(?:fn|struct|enum|trait|type|const|static|mod|union|macro_rules!)\s+{rest[0]}\b", file.text):
+        if re.search(DEFINES.format(rest[0]), file.text):
             return module
         for glob in file.globs:
             found = self.holder((*glob, *rest), seen)
@@ -228,7 +236,7 @@ class Crate:
 
     def follow(self, file: File) -> None:
         """Notes which files hold what this one's paths name."""
-        for position, path in file.paths:
+        for position, path, used in file.paths:
             named = path
             while named not in self.files:
                 named = named[:-1]
@@ -238,7 +246,7 @@ class Crate:
             line = file.text.count("\n", 0, position) + 1
             where = f"{file.path.relative_to(self.source)}:{line}"
             # What the root names for users stands where it is defined.
-            self.imports.append(Import(file.module, named or holder, holder, where, "::".join(path)))
+            self.imports.append(Import(file.module, named or holder, holder, where, "::".join(path), used))
 
 
 class Floors:
@@ -265,7 +273,9 @@ def unlisted(crate: Crate, floors: Floors) -> list[str]:
     missing = ["::".join(module) for module in crate.files if module and floors.of(module) is None]
     missing = [name for name in missing if "::" not in name]
     gone = ["::".join(module) for module in floors.height if module not in crate.files]
-    return [f"{name} stands on no floor" for name in missing] + [f"{name} is listed and not there" for name in gone]
+    return [f"{name} stands on no floor" for name in missing] + [
+        f"{name} is listed and not there" for name in gone
+    ]
 
 
 def upwards(crate: Crate, floors: Floors) -> list[str]:
@@ -327,49 +337,72 @@ def of_files(crate: Crate, floors: Floors) -> list[list[Module]]:
     """Circles of the files within each module."""
     edges: dict[Module, set[Module]] = {}
     for each in crate.imports:
-        if each.importer != each.holder and floors.of(each.importer) == floors.of(each.holder) and each.holder:
+        same = floors.of(each.importer) == floors.of(each.holder)
+        if each.used and same and each.holder and each.importer != each.holder:
             edges.setdefault(each.importer, set()).add(each.holder)
     return circles(edges)
 
 
 def described(crate: Crate, group: list[Module]) -> str:
     """A circle and the imports that close it."""
-    names = ["::".join(module) or "the root" for module in group]
-    lines = [f"circle of {len(group)}: {', '.join(names)}"]
+    lines = [f"circle of {len(group)}: {spelled(group)}"]
     seen = set()
     for each in crate.imports:
         pair = each.importer, each.holder
-        if each.importer in group and each.holder in group and each.importer != each.holder and pair not in seen:
+        within = each.importer in group and each.holder in group and each.importer != each.holder
+        if each.used and within and pair not in seen:
             seen.add(pair)
             lines.append(f"    {each.where} -> {'::'.join(each.holder)} ({each.text})")
     return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
-    """Prints what is wrong; the number of things that are."""
-    brief = "--count" in arguments
-    named = [argument for argument in arguments if not argument.startswith("--")]
-    path = Path(named[0]) if named else Path(__file__).with_name("rust.toml")
+    """Prints what is wrong with the crates that the settings name; 1 where anything is."""
+    path = Path(arguments[0]) if arguments else Path(__file__).with_name("rust.toml")
     read = settings(path)
     failed = False
     for name, places in read["crates"].items():
         crate = Crate((path.parent / places[0]).resolve())
         floors = Floors(read[name])
-        still = {frozenset(tuple(module.split("::")) for module in group.split()) for group in places[1:]}
+        tangled = of_files(crate, floors)
         lists = {
             "misplaced": unlisted(crate, floors),
             "imports upwards": upwards(crate, floors),
-            "circles of modules": ["circle: " + ", ".join("::".join(m) for m in g) for g in of_modules(crate, floors)],
-            "circles of files": [described(crate, g) for g in of_files(crate, floors) if frozenset(g) not in still],
+            "circles of modules": [f"circle: {spelled(group)}" for group in of_modules(crate, floors)],
+            "new circles of files": beyond(crate, floors, tangled, read.get(f"{name}-circles", {})),
         }
-        if not brief:
-            for lines in lists.values():
-                for line in lines:
-                    print(line)
+        for line in (line for lines in lists.values() for line in lines):
+            print(line)
         counts = ", ".join(f"{len(lines)} {title}" for title, lines in lists.items())
-        print(f"{name}: {len(crate.files)} modules, {counts}")
+        print(
+            f"{name}: {len(crate.files)} modules, {counts}; {sum(map(len, tangled))} files in circles of old"
+        )
         failed |= any(lists.values())
     return int(failed)
+
+
+def beyond(
+    crate: Crate, floors: Floors, tangled: list[list[Module]], known: dict[str, list[str]]
+) -> list[str]:
+    """Circles of files in modules where more stand in circles than are known to, or fewer."""
+    found: dict[str, list[list[Module]]] = {}
+    for group in tangled:
+        found.setdefault("::".join(floors.of(group[0]) or ()), []).append(group)
+    lines = []
+    for name in sorted({*found, *known}):
+        groups = found.get(name, [])
+        count, allowed = sum(map(len, groups)), int(known.get(name, ["0"])[0])
+        if count > allowed:
+            lines += [described(crate, group) for group in groups]
+            lines.append(f"{name}: {count} files import each other in circles, {allowed} are known to")
+        elif count < allowed:
+            lines.append(f"{name}: {count} files are left in circles; say so where {allowed} are known")
+    return lines
+
+
+def spelled(group: list[Module]) -> str:
+    """The modules of a group by their paths."""
+    return ", ".join("::".join(module) for module in group)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 mod activation;
 mod attention;
 mod chain;
+mod configured;
 #[cfg(test)]
 mod conformance;
 mod context;

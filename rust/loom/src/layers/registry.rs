@@ -1,5 +1,7 @@
 //! Layers by name: one line each, and room for those a user of the crate brings.
 
+pub use super::configured::Configured;
+pub(super) use super::configured::config_of;
 use super::sample::Sample;
 use super::{
     ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
@@ -10,7 +12,6 @@ use super::{
 };
 use crate::error::unknown;
 use crate::{Error, Result};
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::sync::{LazyLock, RwLock};
 
@@ -86,18 +87,6 @@ const BUILT_IN: &[Entry] = &[
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);
 
-/// A layer whose fields are its config, checked once they are read.
-pub trait Configured: Layer + DeserializeOwned + 'static {
-    /// Refuses values that no input could make right.
-    fn validate(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// What the layer is tried on, each option at least once: the conformance tests prove its gradients,
-    /// its agreement from device to device and its config on every one of these.
-    fn samples() -> Vec<Sample>;
-}
-
 /// The samples of every layer there is, by kind.
 pub fn samples() -> Vec<(&'static str, Vec<Sample>)> {
     table().into_iter().map(|entry| (entry.kind, (entry.samples)())).collect()
@@ -155,15 +144,4 @@ pub fn register<L: Configured>(kind: &'static str) -> Result<()> {
     let mut registered = REGISTERED.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     registered.push(entry::<L>(kind));
     Ok(())
-}
-
-/// The config object of a layer: its serialised fields and its `type`.
-pub(super) fn config_of(kind: &str, layer: &impl serde::Serialize) -> Value {
-    let mut object = match serde_json::to_value(layer) {
-        Ok(Value::Object(fields)) => fields,
-        // Unit-like layers serialise to nothing.
-        _ => Map::new(),
-    };
-    object.insert("type".into(), Value::String(kind.into()));
-    Value::Object(object)
 }

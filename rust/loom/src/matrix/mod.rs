@@ -20,6 +20,7 @@ mod block;
 mod decoders;
 mod epilogue;
 mod integer;
+mod output;
 mod packed;
 mod panels;
 mod reference;
@@ -34,6 +35,7 @@ pub use integer::{
     DEPTH_LIMIT, IntegerRight, IntegerWeight, QuantizedRows, Route, integer_product, integer_rows,
     integer_sums,
 };
+pub use output::{Output, Start};
 pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
@@ -42,52 +44,6 @@ use crate::simd::wide::Holding;
 use crate::simd::{Cpu, Element, Isa, Pool};
 use block::Block;
 use std::marker::PhantomData;
-
-/// What the sums start from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// From zero: what C held does not matter.
-    Zero,
-    /// From what C holds: the product is added, term by term.
-    Continue,
-}
-
-/// The result, C[m, n], row after row with any distance between rows.
-pub struct Output<'a, T> {
-    data: *mut T,
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    _borrow: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: it stands for the exclusive borrow it was made from.
-unsafe impl<T: Send> Send for Output<'_, T> {}
-// SAFETY: shared, it gives out addresses only; the product sees to it that tasks
-// write disjoint parts.
-unsafe impl<T: Send> Sync for Output<'_, T> {}
-
-impl<'a, T> Output<'a, T> {
-    /// C[m, n] with no gap between rows.
-    ///
-    /// # Panics
-    /// If `data` does not hold m times n elements.
-    pub fn new(data: &'a mut [T], m: usize, n: usize) -> Self {
-        assert_eq!(data.len(), m.saturating_mul(n), "C does not hold {m} x {n} elements");
-        Self::strided(data, m, n, n)
-    }
-
-    /// C[m, n] whose rows begin `row_stride` elements apart.
-    ///
-    /// # Panics
-    /// If rows overlap, or the last lies beyond the end of `data`.
-    pub fn strided(data: &'a mut [T], m: usize, n: usize, row_stride: usize) -> Self {
-        assert!(row_stride >= n || m <= 1, "rows of {n} elements overlap at a distance of {row_stride}");
-        let end = if m == 0 { 0 } else { (m - 1).saturating_mul(row_stride).saturating_add(n) };
-        assert!(end <= data.len(), "C[{m}, {n}] does not fit {} elements", data.len());
-        Self { data: data.as_mut_ptr(), rows: m, columns: n, row_stride, _borrow: PhantomData }
-    }
-}
 
 /// A product's operands, for kernels of single precision alone.
 struct Operands<'a, 'c, T> {

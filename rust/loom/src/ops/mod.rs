@@ -33,6 +33,7 @@ pub mod noise;
 pub mod normalize;
 pub mod one_hot;
 mod operands;
+mod operation;
 pub mod permute;
 pub mod pointwise;
 pub mod pool;
@@ -79,6 +80,7 @@ pub use nested_softmax::NestedSoftmax;
 pub use noise::GaussianNoise;
 pub use normalize::{ChannelMoments, ChannelNormalize, GainGradient, Normalize, RunningAverage};
 pub use one_hot::OneHot;
+pub use operation::{Direction, Operation};
 pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
@@ -95,33 +97,6 @@ pub use update::Update;
 use crate::Result;
 use crate::simd::Real;
 use std::fmt;
-
-/// Which way an operation runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Input to output.
-    Forward,
-    /// Gradient of the output to gradient of the input.
-    InputGradient,
-    /// Gradient of the output to gradient of the weight.
-    WeightGradient,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Direction::Forward => "forward",
-            Direction::InputGradient => "input_gradient",
-            Direction::WeightGradient => "weight_gradient",
-        })
-    }
-}
-
-/// What every operation provides.
-pub trait Operation: fmt::Debug + fmt::Display {
-    /// Computes on the CPU. Operands and results come in the order the operation documents.
-    fn run<T: Real>(&self, args: &mut Args<'_>) -> Result<()>;
-}
 
 macro_rules! operations {
     ($($name:ident),* $(,)?) => {

@@ -1,6 +1,5 @@
 //! Everything of a network that persists from step to step.
 
-use super::mirror::Mirror;
 use super::place::ParameterRef;
 use super::ring::Ring;
 use super::states::{Carried, State};
@@ -8,8 +7,58 @@ use super::training::{KnownReach, StateCopies, WatchPlaces};
 use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
+use std::any::Any;
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What an engine keeps of a network's registry in memory of its own, and may be newer there.
+///
+/// Each side knows how new its content is by the stores' epochs: an older copy is remade before
+/// use, so neither side can read stale weights.
+pub trait Mirror: Any + Debug + Send {
+    /// The host has changed its gradients, or dropped them.
+    fn forget_gradients(&mut self);
+
+    /// The host has changed its moments, or dropped them.
+    fn forget_moments(&mut self);
+
+    /// The host has changed what layers keep.
+    fn forget_states(&mut self);
+
+    /// Whether anything here is newer than what the host has.
+    fn is_ahead(&self) -> bool;
+
+    /// Whether masters here are newer than the host's.
+    fn masters_ahead(&self) -> bool;
+
+    /// Whether gradients here are newer than the host's.
+    fn gradients_ahead(&self) -> bool;
+
+    /// A copy of a store with the master that is here.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost.
+    fn current(&self, index: usize, store: &WeightStore) -> Result<WeightStore>;
+
+    /// Reads a store's gradient back.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Reads back something kept beside the parameters, where this has the newer one.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current).
+    fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Brings everything that is newer here back to the host.
+    ///
+    /// # Errors
+    /// As [`current`](Self::current); the host then has what was last read back.
+    fn synchronize(&mut self, registry: &mut Registry) -> Result<()>;
+}
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
 ///
@@ -77,7 +126,7 @@ impl Registry {
     /// A copy of what layers keep and carry; what is on a GPU alone is brought back first.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where a GPU was lost.
+    /// [`Error::Device`] where a GPU was lost.
     pub(crate) fn copy_states(&mut self) -> Result<StatesBefore> {
         self.synchronize()?;
         let carried = self.carried.as_ref().map(Carried::contents).transpose()?;

@@ -16,6 +16,7 @@
 
 mod codes;
 mod dots;
+mod limits;
 mod right;
 mod rows;
 #[cfg(test)]
@@ -23,6 +24,8 @@ mod tests;
 
 pub use codes::IntegerWeight;
 pub use dots::Route;
+pub use limits::DEPTH_LIMIT;
+use limits::{COLUMNS, DEPTH};
 pub use right::IntegerRight;
 pub use rows::QuantizedRows;
 
@@ -34,12 +37,6 @@ use dots::Panel;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Sums over this many k and more need not fit 32 bits: 2^31 / 127^2.
-pub const DEPTH_LIMIT: usize = 133_144;
-/// Columns that are worked on together.
-const COLUMNS: usize = 64;
-/// Rows of k whose codes are packed at once: the panel then stays in the second-level cache.
-const DEPTH: usize = 1024;
 /// The most rows of a task.
 const ROWS: usize = 256;
 

@@ -1,6 +1,17 @@
 //! The memory of the measures: one array of real numbers.
 
-use super::Entry;
+/// Where the sums of a [`Measure`](super::Measure) go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// A layer's output and its target.
+    Layer(usize),
+    /// The norm of a value, by its number among those measured.
+    Norm(usize),
+    /// A layer's cell state and its target.
+    Cell(usize),
+    /// What a layer's feedback map makes of a value, and the value.
+    Reconstruction(usize),
+}
 
 /// Where everything is in the memory of the measures of a network.
 ///

@@ -13,7 +13,7 @@ mod memory;
 mod tests;
 
 pub use judge::{ExplosionRule, GapMetric, Judge, LinkBudget};
-pub use memory::{Action, Header, LayerFigure, MeasureMemory};
+pub use memory::{Action, Entry, Header, LayerFigure, MeasureMemory};
 
 use crate::ops::combination::Term;
 use std::fmt;
@@ -53,19 +53,6 @@ impl fmt::Display for Measure {
             Measured::Gradient(_) => write!(f, "measure.gradient"),
         }
     }
-}
-
-/// Where the sums of a [`Measure`] go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entry {
-    /// A layer's output and its target.
-    Layer(usize),
-    /// The norm of a value, by its number among those measured.
-    Norm(usize),
-    /// A layer's cell state and its target.
-    Cell(usize),
-    /// What a layer's feedback map makes of a value, and the value.
-    Reconstruction(usize),
 }
 
 /// Brings the sums of measures together in their memory: reads them, writes the memory.
