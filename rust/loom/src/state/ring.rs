@@ -16,7 +16,7 @@ pub(crate) struct Member {
 
 /// Members with their memory, all zero at first.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub struct Ring {
     members: Vec<Member>,
     rows: usize,
     /// Bytes of one element.
@@ -91,12 +91,12 @@ impl Ring {
     }
 
     /// After how many ticks all members are back where they were.
-    pub(crate) fn turns(&self) -> usize {
+    pub fn turns(&self) -> usize {
         self.turns
     }
 
     /// Which of its turns the ring is at.
-    pub(crate) fn turn(&self) -> usize {
+    pub fn turn(&self) -> usize {
         (self.clock % self.turns as u64) as usize
     }
 
@@ -118,8 +118,8 @@ impl Ring {
         &mut self.buffers[member][slot]
     }
 
-    /// A member's memory of this age, on a GPU.
-    pub(crate) fn allocation(&self, member: usize, age: usize) -> Option<&Allocation> {
+    /// A member's memory of this age, on a device with memory of its own.
+    pub fn allocation(&self, member: usize, age: usize) -> Option<&Allocation> {
         let slot = self.slot(member, age);
         self.on_device.as_ref().map(|memory| &memory.allocations[member][slot])
     }

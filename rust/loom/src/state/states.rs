@@ -147,8 +147,8 @@ impl Carried {
         self.places.get(number).map(|place| &*place.spec.name)
     }
 
-    /// A number that no other memory has.
-    pub(crate) fn id(&self) -> u64 {
+    /// A number that no other memory has: what an engine recorded over one is not for another.
+    pub fn id(&self) -> u64 {
         self.id
     }
 

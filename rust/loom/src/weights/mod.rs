@@ -183,13 +183,16 @@ impl WeightStore {
 
     /// Takes note that the master was changed on a device: what the host holds is stale until it
     /// is copied to [`device_copy`](WeightStore::device_copy). Returns the new epoch.
-    pub(crate) fn moved_on_device(&mut self) -> u64 {
+    pub fn moved_on_device(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch
     }
 
     /// Where a device's newer master is copied to; the epoch stays, since it is that of the copy.
-    pub(crate) fn device_copy(&mut self) -> Result<&mut [u8]> {
+    ///
+    /// # Errors
+    /// [`Error::State`] where the master was dropped.
+    pub fn device_copy(&mut self) -> Result<&mut [u8]> {
         self.master.as_mut().map(Buffer::bytes_mut).ok_or_else(dropping::dropped)
     }
 

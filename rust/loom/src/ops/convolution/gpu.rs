@@ -4,7 +4,7 @@
 mod correlate;
 mod quantized;
 mod sweep;
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests;
 
 use super::{Convolution, Direction};

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 use std::ops::Range;
 
 /// What a product reads and writes on the device.
-pub(crate) struct Operands<'a> {
+pub struct Operands<'a> {
     /// A.
     pub left: &'a Operand,
     /// B, plain or packed.
@@ -32,8 +32,11 @@ pub(in crate::ops) fn record(
     record_plan(recorder, &problem.plan(&limits), operands)
 }
 
-/// [`record`] with this cut.
-pub(crate) fn record_cut(
+/// Records the dispatches of one product, cut like this.
+///
+/// # Errors
+/// As [`GpuOperation::record`].
+pub fn record_cut(
     recorder: &mut Recorder<'_>,
     problem: &Problem<'_>,
     cut: Cut,
@@ -42,7 +45,8 @@ pub(crate) fn record_cut(
     record_plan(recorder, &problem.plan_with(cut), operands)
 }
 
-pub(crate) fn limits(recorder: &Recorder<'_>) -> Limits {
+/// What the device of a recorder lets products do.
+pub fn limits(recorder: &Recorder<'_>) -> Limits {
     let capabilities = recorder.capabilities();
     Limits {
         workgroup_bytes: capabilities.workgroup_storage,
@@ -248,7 +252,7 @@ impl GpuOperation for Product {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod packed_tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tests;

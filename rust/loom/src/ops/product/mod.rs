@@ -6,7 +6,7 @@ pub(super) mod gpu_quantized;
 
 pub(super) use cpu::{with_decoded, with_right};
 pub(super) use gpu::record;
-pub(crate) use gpu::{Operands, limits, record_cut};
+pub use gpu::{Operands, limits, record_cut};
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;

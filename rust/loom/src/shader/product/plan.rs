@@ -147,7 +147,7 @@ impl Problem<'_> {
     }
 
     /// A cut that reads the weight as it lies, with this shape.
-    pub(crate) fn stream_with(&self, shape: Stream, parts: usize, limits: &Limits) -> Option<Cut> {
+    pub fn stream_with(&self, shape: Stream, parts: usize, limits: &Limits) -> Option<Cut> {
         let weight = self.streamed()?;
         let fits = shape.threads as usize <= limits.threads && weight.takes(&shape, self.columns, self.depth);
         fits.then_some(Cut::Stream(shape, weight, parts))
