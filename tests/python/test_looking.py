@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import loom
 from loom import losses, nn
+from loom.engine import engine_of
 from networks import blobs, mlp, quiet, weights
 
 Array = NDArray[Any]
@@ -328,3 +329,10 @@ def test_tweening_by_hand_draws_anew(device: str) -> None:
         made.append(state.forward_acts[0])
     assert not np.array_equal(made[0], made[1])
     assert not np.array_equal(made[1], made[2])
+
+
+def test_values_of_a_layer_are_called_by_their_names() -> None:
+    net = loom.Sequential([nn.Dense(3)], input_shape=2)
+    net.forward(np.ones((1, 2)))
+    with pytest.raises(loom.LoomError, match='unknown value of a layer "outputs"'):
+        engine_of(net).native.layer_value((0, 0, 0, 0), "outputs")

@@ -250,7 +250,12 @@ impl Network {
         let which = match which {
             "input" => LayerValue::Input,
             "preactivation" => LayerValue::Preactivation,
-            _ => LayerValue::Output,
+            "output" => LayerValue::Output,
+            _ => {
+                let known = "input, preactivation, output";
+                let message = format!("unknown value of a layer \"{which}\". Known: {known}");
+                return Err(PyError::from(loom::Error::Value(message)).into());
+            }
         };
         let tensor = self.look(py, move |engine| engine.layer_value(cell, layer, which))?;
         to_numpy(py, tensor)

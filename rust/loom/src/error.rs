@@ -75,7 +75,7 @@ pub(crate) fn unknown<'a>(
 ) -> Error {
     let hint = match nearest(given, known.clone()) {
         Some(name) => format!("; did you mean \"{name}\"?"),
-        None => String::new(),
+        None => ".".into(),
     };
     let list: Vec<&str> = known.into_iter().collect();
     Error::Value(format!("unknown {what} \"{given}\"{hint} Known: {}", list.join(", ")))
@@ -91,5 +91,20 @@ pub(crate) fn in_context(place: &str, error: Error) -> Error {
         Error::NonFinite(message) => Error::NonFinite(format!("{place}: {message}")),
         Error::Memory(message) => Error::Memory(format!("{place}: {message}")),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_answered_in_whole_sentences() {
+        let known = ["mse", "cross_entropy"];
+        assert_eq!(
+            unknown("loss", "cross-entropy", known).to_string(),
+            "unknown loss \"cross-entropy\"; did you mean \"cross_entropy\"? Known: mse, cross_entropy"
+        );
+        assert_eq!(unknown("loss", "x", known).to_string(), "unknown loss \"x\". Known: mse, cross_entropy");
     }
 }
