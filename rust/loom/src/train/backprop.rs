@@ -141,13 +141,11 @@ impl Trainer {
         resume: bool,
         pin_layers: bool,
     ) -> Result<Self> {
-        let output = network.output_shape().clone();
         prepare_state(network, config, resume)?;
         network.kept_step = KeptStep::default();
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let (program, op) = compile(network, config, plan, pin_layers)?;
-        let (_, classes, inner) = class_extents(&output);
-        let threshold = if config.loss.0 == LossFunction::BinaryCrossEntropy { 0.0 } else { 0.5 };
+        let axis = class_axis(network.output_shape(), &config.loss);
         Ok(Self {
             config: config.clone(),
             plan,
@@ -158,7 +156,7 @@ impl Trainer {
             keep_outputs: false,
             shuffled: false,
             earlier: Vec::new(),
-            axis: ClassAxis { classes, inner, threshold },
+            axis,
             frames: super::frames::Frames::default(),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
