@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from loom.optimizers import SGD as SGD
     from loom.optimizers import Adam as Adam
     from loom.optimizers import AdamW as AdamW
+    from loom.optimizers import Lion as Lion
     from loom.optimizers import RMSprop as RMSprop
     from loom.trainer import Trainer as Trainer
     from loom.training import train as train

@@ -26,6 +26,7 @@ HOMES = {
     "LayerKind": "loom.catalogue",
     "LayerReport": "loom.measuring.report",
     "LinkConfig": "loom.architecture",
+    "Lion": "loom.optimizers",
     "LoomError": "loom.errors",
     "MeasureHistory": "loom.measuring",
     "Measures": "loom.measuring",
