@@ -78,12 +78,12 @@ def aim(chance: Chance, drawn: Drawn, shape: Shape) -> Aim:
     behind = drawn.places[drawn.places.index(cell) + 1 :]
     final = not any(target in behind for _, target, _, _ in drawn.links)
     name = chance.one(
-        ["mse", "mae", "huber", "binary_cross_entropy", "cross_entropy", "cross_entropy", "nll"]
+        ["mse", "mae", "huber", "log_cosh", "binary_cross_entropy", "cross_entropy", "cross_entropy", "nll"]
     )
     weighted = chance.happens(0.25)
     if name == "huber":
         return Aim(Huber(chance.real(0.2, 2.0)), weighted=weighted)
-    if name in ("mse", "mae", "binary_cross_entropy"):
+    if name in ("mse", "mae", "log_cosh", "binary_cross_entropy"):
         return Aim(name, weighted=weighted)
     if name == "nll" and not (final and type(last).__name__ in _PROBABILITIES):
         name = "cross_entropy"
@@ -215,7 +215,7 @@ class Course:
 
 def rule(chance: Chance) -> optimizers.Optimizer:
     """Draws an optimizer with every option."""
-    kind = chance.whole(0, 3)
+    kind = chance.whole(0, 4)
     decay: dict[str, Any] = {}
     if chance.happens(0.4):
         decay = {"weight_decay": chance.real(0.001, 0.2), "decay_exempt": chance.happens(0.4)}
@@ -232,6 +232,8 @@ def rule(chance: Chance) -> optimizers.Optimizer:
             epsilon_in_root=chance.happens(0.3),
             **decay,
         )
+    if kind == 4:
+        return optimizers.Lion(beta1=chance.real(0.0, 0.95), beta2=chance.real(0.7, 0.999), **decay)
     moments: dict[str, Any] = {}
     if chance.happens(0.6):
         moments = {

@@ -32,6 +32,9 @@ def loss_sum(
             each = (output - wanted) ** 2
         elif aim.name == "mae":
             each = (output - wanted).abs()
+        elif aim.name == "log_cosh":
+            apart = output - wanted
+            each = torch.logaddexp(apart, -apart) - math.log(2.0)
         elif isinstance(aim.loss, losses.Huber):
             each = F.huber_loss(output, wanted, reduction="none", delta=aim.loss.delta)
         else:
@@ -262,10 +265,36 @@ class GravesRMSprop:
             value.sub_(group["lr"] * velocity)
 
 
+class Lion:
+    """Lion as Chen et al. (2023) write it, which PyTorch does not have.
+
+    Args:
+        groups: One parameter each, with its weight decay.
+        rule: The settings.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], rule: optimizers.Lion) -> None:
+        self.param_groups = groups
+        self._settings = rule
+        self._means = [torch.zeros_like(group["params"][0]) for group in groups]
+
+    @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
+    def step(self) -> None:
+        """Moves every parameter."""
+        rule = self._settings
+        for group, mean in zip(self.param_groups, self._means, strict=True):
+            value = group["params"][0]
+            direction = (rule.beta1 * mean + (1 - rule.beta1) * value.grad).sign()
+            value.sub_(group["lr"] * (direction + group["weight_decay"] * value))
+            mean.mul_(rule.beta2).add_((1 - rule.beta2) * value.grad)
+
+
 def _rule(rule: optimizers.Optimizer, groups: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - one of several
     plain = {"lr": 0.0, "foreach": False}
     if isinstance(rule, optimizers.SGD):
         return torch.optim.SGD(groups, momentum=rule.momentum, nesterov=rule.nesterov, **plain)
+    if isinstance(rule, optimizers.Lion):
+        return Lion([{**group, "lr": 0.0} for group in groups], rule)
     if isinstance(rule, optimizers.RMSprop):
         if rule.epsilon_in_root:
             return GravesRMSprop([{**group, "lr": 0.0} for group in groups], rule)

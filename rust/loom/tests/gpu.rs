@@ -538,8 +538,9 @@ fn a_released_gpu_is_found_again_while_a_network_is_on_it() -> Result<()> {
     let known = Arc::downgrade(&gpu);
     drop(gpu);
     loom::gpu::release();
-    let again = Device::open("gpu", Precision::Float32)?;
-    let Some(again) = loom::gpu::Gpu::of(again.engine()) else { return Ok(()) };
+    let Some(again) = loom::gpu::Gpu::of(Device::open("gpu", Precision::Float32)?.engine()) else {
+        return Ok(());
+    };
     assert!(std::ptr::eq(known.as_ptr(), Arc::as_ptr(&again)));
     drop(again);
     loom::gpu::release();
