@@ -114,7 +114,7 @@ impl Network {
             }
         }
         self.collect_ranges(&mut entries);
-        if let Some(carried) = &self.registry.carried {
+        if let Some(carried) = self.registry.begun() {
             for (number, place) in carried.places().iter().enumerate() {
                 let name = format!("{}@carried.{}", place.path, place.spec.name);
                 entries.push((name, real_entry(&carried.tensor(number)?)));
@@ -295,6 +295,7 @@ impl Network {
             let values = real_tensor(tensors, name, self.precision())?;
             carried.set(number, &values.view()).map_err(damaged)?;
         }
+        carried.begun = true;
         self.registry.carried = Some(carried);
         Ok(())
     }

@@ -209,7 +209,7 @@ fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Resu
     let mut run = Run::new(crate::Device::cpu().engine().clone(), Arc::new(network.compile(&key)?))?;
     run.rows = rows;
     network.reset_states();
-    network.prepare_carried(rows)?;
+    network.prepare_carried([rows])?;
     network.registry.prepare_gradients(4).unwrap();
     let ports = run.program().ports().clone();
     if let Some(port) = ports.input {

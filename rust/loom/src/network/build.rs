@@ -111,7 +111,7 @@ impl Network {
         }
         let places = self.carried_in_training();
         self.carries = !places.is_empty();
-        self.registry.carried = carried.filter(|carried| carried.places() == places);
+        self.registry.carried = carried.filter(|carried| carried.begun && carried.places() == places);
         self.cell_shapes = cell_shapes;
         self.built = true;
         self.invalidate();

@@ -293,7 +293,7 @@ impl Network {
     pub fn state_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
         let placed = self.layer(cell, layer)?;
         let kept = placed.states.clone().map(|number| self.registry.states[number].spec.name.to_string());
-        let places = self.registry.carried.iter().flat_map(|carried| carried.places());
+        let places = self.registry.begun().into_iter().flat_map(|carried| carried.places());
         let carried =
             places.filter(|place| place.path == placed.path).map(|place| place.spec.name.to_string());
         Ok(kept.chain(carried).collect())
@@ -339,7 +339,7 @@ impl Network {
                 self.synchronize()?;
                 self.registry.states[number].tensor(self.precision)
             }
-            Held::Carried(number) => match &self.registry.carried {
+            Held::Carried(number) => match self.registry.begun() {
                 Some(carried) => carried.tensor(number),
                 None => Err(at_layer(
                     self.layer(cell, layer)?,
@@ -375,18 +375,13 @@ impl Network {
                 self.registry.forget_device_states();
             }
             Held::Carried(number) => {
-                let begins = self.registry.carried.is_none();
                 if values.shape().is_empty() || values.rows() == 0 {
                     return Err(in_place(Error::Shape(format!("\"{name}\" needs at least one row"))));
                 }
-                self.prepare_carried(values.rows()).map_err(in_place)?;
+                self.prepare_carried([values.rows()]).map_err(in_place)?;
                 let Some(carried) = &mut self.registry.carried else { return Ok(()) };
-                if let Err(error) = carried.set(number, &values) {
-                    if begins {
-                        self.registry.carried = None;
-                    }
-                    return Err(in_place(error));
-                }
+                carried.set(number, &values).map_err(in_place)?;
+                carried.begun = true;
             }
         }
         self.note_moved_states();

@@ -451,22 +451,28 @@ impl Network {
         self.history = None;
     }
 
-    /// Makes room for what layers carry from batch to batch of training.
+    /// Makes room for what layers carry through batches of so many rows in training.
     ///
     /// # Errors
-    /// [`Error::State`] where what they carry is of another number of rows.
-    pub(crate) fn prepare_carried(&mut self, rows: usize) -> Result<()> {
-        if !self.carries {
-            return Ok(());
+    /// [`Error::State`] where the batches differ, or what is carried is of another number of rows.
+    pub(crate) fn prepare_carried(&mut self, batches: impl IntoIterator<Item = usize>) -> Result<()> {
+        if self.carries {
+            for (number, rows) in batches.into_iter().enumerate() {
+                self.prepare_carried_rows(rows, number > 0)?;
+            }
         }
+        Ok(())
+    }
+
+    fn prepare_carried_rows(&mut self, rows: usize, begun: bool) -> Result<()> {
         match &self.registry.carried {
             Some(carried) if carried.rows() == rows => Ok(()),
-            Some(carried) => Err(Error::State(format!(
+            Some(carried) if begun || carried.begun => Err(Error::State(format!(
                 "stateful layers carry the state of {} rows, this batch has {rows}; give batches of one size, \
                  or call reset_states()",
                 carried.rows()
             ))),
-            None => {
+            _ => {
                 let places = self.carried_in_training();
                 self.registry.carried =
                     Some(Carried::new(places, rows, self.precision, self.device.accelerator().as_ref())?);

@@ -248,6 +248,11 @@ impl Program {
         self.steps.iter().any(|step| step.phase == Phase::States && step.writes.iter().any(kept))
     }
 
+    /// Whether it reads or writes what layers carry from call to call.
+    pub(crate) fn carries(&self) -> bool {
+        self.values.iter().any(|info| matches!(info.place, Place::Carried(_)))
+    }
+
     /// Follows aliases to the value that owns the memory.
     pub(crate) fn owner(&self, value: Value) -> Value {
         owner(&self.values, value)

@@ -79,7 +79,8 @@ pub struct Registry {
     pub(crate) layer_stores: usize,
     /// How many moments the stores of feedback maps have.
     pub(crate) feedback_slots: usize,
-    /// What layers carry from batch to batch of training, where any does and a batch has passed; saved.
+    /// Memory for what layers carry from batch to batch of training, where any does; saved once it has
+    /// [begun](Registry::begun).
     pub(crate) carried: Option<Carried>,
     /// What a mesh has held at its last ticks, while one of its programs runs.
     pub(crate) ring: Option<Ring>,
@@ -104,6 +105,18 @@ impl Registry {
     /// The weight stores, in the order their layers are passed.
     pub fn stores(&self) -> &[WeightStore] {
         &self.stores
+    }
+
+    /// What layers carry from batch to batch of training, once a batch has passed.
+    pub(crate) fn begun(&self) -> Option<&Carried> {
+        self.carried.as_ref().filter(|carried| carried.begun)
+    }
+
+    /// What layers carry has taken on what a batch has left, or somebody has set it.
+    pub(crate) fn begin_carrying(&mut self) {
+        if let Some(carried) = &mut self.carried {
+            carried.begun = true;
+        }
     }
 
     /// A number that grows with every change of a master.

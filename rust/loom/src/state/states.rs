@@ -96,6 +96,9 @@ pub struct Carried {
     id: u64,
     precision: Precision,
     rows: usize,
+    /// Whether a batch has passed or somebody has set it: until then it is memory that was made ready, and
+    /// nothing is carried.
+    pub(crate) begun: bool,
     places: Vec<CarriedPlace>,
     /// On the processor.
     pub(crate) buffers: Vec<Buffer>,
@@ -128,6 +131,7 @@ impl Carried {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             precision,
             rows,
+            begun: false,
             places,
             buffers: Vec::new(),
             on_device: None,
@@ -209,6 +213,7 @@ impl Carried {
     pub(crate) fn moved_to(&self, device: Option<&Arc<dyn Accelerator>>) -> Result<Self> {
         let mut moved = Self::new(self.places.clone(), self.rows, self.precision, device)?;
         moved.restore(self.contents()?);
+        moved.begun = self.begun;
         Ok(moved)
     }
 

@@ -325,18 +325,24 @@ impl Trainer {
         Ok(report)
     }
 
-    /// Makes room for what layers carry through batches of so many rows, or forgets what they have carried
-    /// where each brings sequences of its own.
+    /// Makes room for what layers carry through batches of so many rows, unless each brings sequences of
+    /// its own.
     pub(super) fn prepare_carried(
         &self,
         network: &mut Network,
-        mut rows: impl Iterator<Item = usize>,
+        batches: impl Iterator<Item = usize>,
     ) -> Result<()> {
-        if self.plan.apart {
-            network.registry.carried = None;
-            return Ok(());
+        if self.plan.apart { Ok(()) } else { network.prepare_carried(batches) }
+    }
+
+    /// Counts a step that has landed. What layers carry is then of its batch, or nothing where that brought
+    /// sequences of its own.
+    pub(super) fn count_landed(&self, network: &mut Network) {
+        match self.plan.apart {
+            true => network.registry.carried = None,
+            false => network.registry.begin_carrying(),
         }
-        rows.try_for_each(|rows| network.prepare_carried(rows))
+        count_update(network);
     }
 
     /// Whether steps that go wrong are taken back by the measures' judgement.
@@ -358,7 +364,7 @@ impl Trainer {
         };
         if action == Action::Apply {
             let Some(fault) = network.land(&mut self.run, values)? else {
-                count_update(network);
+                self.count_landed(network);
                 return Ok(None);
             };
             let rule = self.config.watched().and_then(|watch| watch.explosion);

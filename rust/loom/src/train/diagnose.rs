@@ -60,7 +60,7 @@ fn first_activation<T: Real>(
     values: &StepValues,
 ) -> crate::Result<Option<String>> {
     let mut b = Builder::new(network.precision());
-    let apart = network.registry.carried.is_none();
+    let apart = !failed.program().carries();
     network.lower_forward(&mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
     let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())?))?;
     run.rows = failed.rows;

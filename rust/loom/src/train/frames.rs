@@ -1,6 +1,6 @@
 //! Several steps at a time: one command frame on a GPU, one after another on the CPU.
 
-use super::backprop::{Trainer, count_update, left_out, note_explosion, step_values};
+use super::backprop::{Trainer, left_out, note_explosion, step_values};
 use super::data::{Targets, gather};
 use super::landing::{Fault, repeats};
 use super::metrics::Truth;
@@ -140,7 +140,7 @@ impl Trainer {
         if outcome.left_out {
             return self.non_finite_at(network, report, &values);
         }
-        count_update(network);
+        self.count_landed(network);
         Ok(report)
     }
 
@@ -313,7 +313,7 @@ impl Epoch {
                 trainer.reproduce(network, examples, batch, &step.values)?;
                 report = trainer.non_finite_at(network, report, &step.values)?;
             } else {
-                count_update(network);
+                trainer.count_landed(network);
             }
             // The host follows the device's scale by the same rule.
             debug_assert!(network.loss_scale().is_none_or(|now| now.scale == outcome.scale));

@@ -4,7 +4,7 @@
 use super::*;
 use crate::dtype::DType;
 use crate::io::SaveOptions;
-use crate::layers::{BatchNorm, Dense};
+use crate::layers::{BatchNorm, Dense, Gru};
 use crate::mesh::{Mesh, Sample, SteppingConfig, train_stepping};
 use crate::ops::measure::Header;
 use crate::ops::pointwise::Activation;
@@ -376,6 +376,61 @@ fn nothing_that_load_refuses_replaces_a_good_file() -> Result<()> {
         assert!(matches!(&error, Error::NonFinite(text) if text.contains("layer")), "{error}");
         assert_eq!(std::fs::read(&path).expect("a file"), good);
         Network::load(&path)?;
+    }
+    Ok(())
+}
+
+/// A step that is left out begins no sequence: what stateful layers carry is then what it was, or nothing.
+#[test]
+fn a_first_step_that_is_refused_carries_nothing() -> Result<()> {
+    let carried = |network: &mut Network| network.state(AT, 1, "state_l0");
+    for device in devices() {
+        for on_nonfinite in [OnNonFinite::Raise, OnNonFinite::Skip] {
+            let mut network = Network::with_options([5, 6], [1, 1, 1], Precision::Float32, 3)?;
+            network.add(AT, BatchNorm::default())?;
+            network.add(AT, Gru { stateful: true, ..Gru::new(4) }.return_sequences())?;
+            network.build()?;
+            network.to(device)?;
+            // Running statistics cannot hold the square of the first input, in training and in the manual loop.
+            let wild: Vec<f32> = numbers(ROWS * 30).into_iter().map(|x| x * 1e30).collect();
+            let wild = tensor_view(&[ROWS, 5, 6], &wild)?;
+            let target = numbers(ROWS * 20);
+            let target = tensor_view(&[ROWS, 5, 4], &target)?;
+            let calm = numbers((ROWS - 3) * 30);
+            let calm = tensor_view(&[ROWS - 3, 5, 6], &calm)?;
+            let calm_target = numbers((ROWS - 3) * 20);
+            let calm_target = tensor_view(&[ROWS - 3, 5, 4], &calm_target)?;
+            let calm = Examples::regression(calm, calm_target);
+            let wild = Examples::regression(wild, target);
+            let config = config(1e-3, Optimizer::adam(), on_nonfinite);
+            let mut trainer = Trainer::new(&mut network, &config, &wild, 100, false, false)?;
+            let step = |trainer: &mut Trainer, network: &mut Network, examples: &Examples<'_>| {
+                trainer.step(network, &[(examples, Rows::First(examples.rows()))])
+            };
+            let is_left_out = |outcome: Result<StepReport>| match outcome {
+                Ok(report) => assert!(report.skipped && on_nonfinite == OnNonFinite::Skip),
+                Err(Error::NonFinite(_)) => assert_eq!(on_nonfinite, OnNonFinite::Raise),
+                Err(error) => panic!("{error}"),
+            };
+            let nothing = network.state_names(AT, 1)?;
+            assert_eq!(nothing, Vec::<String>::new());
+            is_left_out(step(&mut trainer, &mut network, &wild));
+            assert_eq!(network.state_names(AT, 1)?, nothing);
+            assert!(network.forward(wild.input).is_err(), "the manual loop went on with infinite statistics");
+            assert_eq!(network.state_names(AT, 1)?, nothing);
+            assert!(carried(&mut network).is_err());
+            // So the next batch may have any number of rows.
+            step(&mut trainer, &mut network, &calm)?;
+            let before = carried(&mut network)?;
+            assert_eq!(before.shape()[0], ROWS - 3);
+            // Uneven batches are refused before any of them passes.
+            let uneven = [(&calm, Rows::First(ROWS - 3)), (&calm, Rows::First(ROWS - 4))];
+            assert!(matches!(trainer.step(&mut network, &uneven), Err(Error::State(_))));
+            assert_eq!(carried(&mut network)?, before);
+            network.reset_states();
+            assert!(matches!(trainer.step(&mut network, &uneven), Err(Error::State(_))));
+            assert_eq!(network.state_names(AT, 1)?, nothing);
+        }
     }
     Ok(())
 }

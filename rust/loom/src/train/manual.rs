@@ -96,7 +96,7 @@ impl Network {
             _ => self.programs.lease(&key, &self.device, || self.compile(&key))?,
         };
         if training {
-            self.prepare_carried(input.rows())?;
+            self.prepare_carried([input.rows()])?;
         }
         run.rows = input.rows();
         run.epoch = self.registry.epoch();
@@ -112,6 +112,7 @@ impl Network {
         }
         let pass = self.note_pass();
         if training {
+            self.registry.begin_carrying();
             self.optimizer_state.forwards += 1;
         }
         // Whatever may be looked at until the next pass.

@@ -122,7 +122,7 @@ impl TweenState {
         self.stage = Stage::Nothing;
         self.kept = KeptStep::default();
         self.trainer.fit(network, input.rows(), self.trainer.plan)?;
-        network.prepare_carried(input.rows())?;
+        network.prepare_carried([input.rows()])?;
         network.note_training_pass();
         // A pass that no update follows is drawn anew the next time.
         let forwards = network.optimizer_state.forwards;
