@@ -1,6 +1,11 @@
 //! A neural-network engine: a 3-D grid of cells that hold layers, weights in one
 //! full-precision master and any number of packed low-bit versions, the same bits on every CPU.
 //!
+#![doc = include_str!("../docs/architecture.svg")]
+//!
+//! A network compiles to a program, a list of operations over planned memory, and an engine runs it: the
+//! processor, or a GPU. Weights stand in a registry beside it, where steps of training move them.
+//!
 //! ```
 //! use loom::layers::Dense;
 //! use loom::ops::pointwise::Activation;

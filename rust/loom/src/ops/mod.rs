@@ -1,5 +1,5 @@
-//! The primitive operations: one folder each, holding what it computes, its CPU
-//! kernel and its tests.
+//! The primitive operations: one folder each, holding what it computes, its kernels for processors and for
+//! GPUs, and its tests.
 //!
 //! The set is closed but for [`Custom`]; layers lower to these and nothing else.
 
