@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock, get_ident
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from loom import _native, nn
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.engine.observation import Observation
-from loom.engine.placement import Placement
 from loom.errors import StateError
 from loom.grid import Coordinate, Extents, coordinates
 from loom.observers import Observer
 
-__all__ = ["Engine", "HasEngine", "engine_of"]
+__all__ = ["Engine", "HasEngine", "NetworkT", "engine_of"]
 
 
 class Engine:
@@ -37,7 +36,11 @@ class Engine:
         self.precision: Precision = _precision(described.precision)
         self.dtype = real_dtype(self.precision)
         self.observation = Observation()
-        self.placement = Placement(native)
+        self.device = native.device()
+        self._placed = False
+        """Whether somebody has said where the network is to be."""
+        self.last_forward_time: float | None = None
+        """The seconds that the newest pass of the manual loop took; None before any."""
         self.reads_indices = False
         """Whether the network reads whole numbers; known once built."""
         self.direct = False
@@ -170,14 +173,20 @@ class Engine:
         self.direct = self.trained_by is None and not self.observation.active and not self.reads_indices
 
     def move(self, device: str) -> None:
-        """Moves the network to a device; see `Placement.move`."""
-        self.placement.move(device)
+        """Moves the network to a device; "auto" also leaves it to training again where it is to be.
+
+        Raises:
+            DeviceError: The GPU is not there, or cannot compute in the network's precision.
+        """
+        self.native.to(device)
+        self._placed = device != "auto"
+        self.device = self.native.device()
         # A GPU that was lost and opened anew has the same name.
         self.note_change()
 
     def place_for_training(self, device: str) -> None:
         """Moves the network where training wants it; with "auto" one that was placed already stays."""
-        if not self.placement.stays_for(device):
+        if device != "auto" or not self._placed:
             self.move(device)
 
     def observe(self, observer: Observer) -> None:
@@ -189,15 +198,6 @@ class Engine:
     def unobserve(self, observer: Observer | None) -> None:
         """Takes observers away; see `Observation.remove`."""
         self.observation.remove(observer)
-        self.note_change()
-
-    def set_optimizer(self, optimizer: str) -> None:
-        """Chooses the rule that gradients are applied by.
-
-        Args:
-            optimizer: The optimizer as JSON.
-        """
-        self.native.set_optimizer(optimizer)
         self.note_change()
 
     # Data
@@ -218,6 +218,9 @@ class HasEngine(Protocol):
 
     @property
     def _engine(self) -> Engine: ...
+
+
+NetworkT = TypeVar("NetworkT", bound=HasEngine)
 
 
 def engine_of(owner: HasEngine) -> Engine:

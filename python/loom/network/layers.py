@@ -16,7 +16,7 @@ from loom.network.parameters import Parameters, read_only
 from loom.network.text import brief
 from loom.network.weights import InputRange, Weights
 
-__all__ = ["LayerHandle"]
+__all__ = ["LayerHandle", "layers_of"]
 
 
 class LayerHandle:
@@ -281,3 +281,8 @@ class LayerHandle:
     def __repr__(self) -> str:
         """Returns the layer's place and its settings."""
         return f"Layer {self.at}: {brief(self.config)}"
+
+
+def layers_of(network: HasEngine) -> list[LayerHandle]:
+    """Returns every layer of a network, in the order data flows."""
+    return [LayerHandle(network, cell, place) for cell, place in engine_of(network).layer_places()]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OWN_ATTRIBUTES", "reduced"]
 
-OWN_ATTRIBUTES = frozenset({"_engine", "_inference", "_loop", "_morphing", "_record", "_state"})
+OWN_ATTRIBUTES = frozenset({"_engine", "_record"})
 """What a network has that is made anew with it: all attributes but those that its users give it."""
 
 

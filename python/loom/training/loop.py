@@ -114,7 +114,7 @@ class _Run:
             "batch_size": config.batch_size,
             "metrics": [metrics.name_of(metric) for metric in self.metrics],
             "verbose": config.verbose,
-            "device": self.engine.placement.device,
+            "device": self.engine.device,
             "resumed": self.resumed,
         }
         with interrupts.open:
@@ -197,7 +197,7 @@ class _Run:
             metrics=self.history,
             step_times=self.step_times,
             skipped_steps=self.skipped,
-            device=self.engine.placement.device,
+            device=self.engine.device,
             stop_reason=self.stop_reason,
             explosions=self.exploded,
             message=self.hooks.message,
