@@ -4,8 +4,6 @@ The hooks have Keras's names. `logs` holds the epoch's loss and metrics, those
 of validation beginning with "val_"; batch hooks get the batch's loss.
 """
 
-from __future__ import annotations
-
 from loom.callbacks.base import Callback, Logs, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
 from loom.callbacks.csv_logger import CSVLogger

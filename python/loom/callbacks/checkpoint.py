@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from loom._settings.checks import choice, flag
+from loom.callbacks._monitoring import improves, monitored
 from loom.callbacks.base import Callback, Logs
-from loom.callbacks.monitoring import improves, monitored
 from loom.errors import ConfigError
 
 __all__ = ["ModelCheckpoint"]

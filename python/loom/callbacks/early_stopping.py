@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
+from loom.callbacks._monitoring import improves, monitored
 from loom.callbacks.base import Callback, Logs, StopTraining
-from loom.callbacks.monitoring import improves, monitored
 
 __all__ = ["EarlyStopping"]
 
