@@ -32,11 +32,7 @@ class CellConfig(Plain):
     layers: Sequence[nn.Layer | Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        numbers = items(self.at)
-        if numbers is None or len(numbers) != 3:
-            raise ConfigError(f"CellConfig: at must be (depth, row, column), got {self.at!r}")
-        at = tuple(whole("CellConfig", "at", number, least=0) for number in numbers)
-        object.__setattr__(self, "at", at)
+        object.__setattr__(self, "at", _place("CellConfig", "at", self.at, "depth, row, column"))
         object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in self.layers))
 
 
@@ -63,12 +59,7 @@ class LinkConfig(Plain):
     def __post_init__(self) -> None:
         where = "LinkConfig"
         for name in ("source", "target"):
-            numbers = items(getattr(self, name))
-            if numbers is None or len(numbers) != 3:
-                raise ConfigError(
-                    f"{where}: {name} must be (depth, row, column), got {getattr(self, name)!r}"
-                )
-            object.__setattr__(self, name, tuple(whole(where, name, number, least=0) for number in numbers))
+            object.__setattr__(self, name, _place(where, name, getattr(self, name), "depth, row, column"))
         combine = choice(where, "combine", self.combine, ("add", "concat", "context"))
         object.__setattr__(self, "combine", combine)
         if self.axis is not None:
@@ -130,11 +121,8 @@ class LayerSettings(Plain):
     parameters: Mapping[str, ParameterSettings | Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        numbers = items(self.at)
-        if numbers is None or len(numbers) != 4:
-            raise ConfigError(f"LayerSettings: at must be (depth, row, column, layer), got {self.at!r}")
         settings = {
-            "at": tuple(whole("LayerSettings", "at", number, least=0) for number in numbers),
+            "at": _place("LayerSettings", "at", self.at, "depth, row, column, layer"),
             "trainable": flag("LayerSettings", "trainable", self.trainable),
             "frozen": _names(self.frozen),
             "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
@@ -182,7 +170,7 @@ class NetworkConfig(Plain):
         cells = [
             cell if isinstance(cell, CellConfig) else CellConfig.from_config(cell) for cell in self.cells
         ]
-        order = {at: place for place, at in enumerate(coordinates(grid))}
+        order: dict[tuple[int, ...], int] = {at: place for place, at in enumerate(coordinates(grid))}
         seen: set[tuple[int, ...]] = set()
         for cell in cells:
             at = tuple(cell.at)
@@ -191,7 +179,7 @@ class NetworkConfig(Plain):
             if at in seen:
                 raise ConfigError(f"{where}: cell {at} is named twice")
             seen.add(at)
-        filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: order[_at(cell)])
+        filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: order[tuple(cell.at)])
         settings = {
             "input_shape": as_shape(self.input_shape),
             "grid": grid,
@@ -210,6 +198,13 @@ class NetworkConfig(Plain):
             object.__setattr__(self, name, value)
 
 
+def _place(where: str, name: str, value: object, axes: str) -> tuple[int, ...]:
+    numbers = items(value)
+    if numbers is None or len(numbers) != axes.count(",") + 1:
+        raise ConfigError(f"{where}: {name} must be ({axes}), got {value!r}")
+    return tuple(whole(where, name, number, least=0) for number in numbers)
+
+
 def _names(value: Sequence[str]) -> tuple[str, ...]:
     names = items(value)
     if names is None or not all(isinstance(name, str) for name in names):
@@ -224,8 +219,3 @@ def _parameters(value: object) -> dict[str, ParameterSettings]:
         name: entry if isinstance(entry, ParameterSettings) else ParameterSettings.from_config(entry)
         for name, entry in value.items()
     }
-
-
-def _at(cell: CellConfig) -> tuple[int, int, int]:
-    z, y, x = cell.at
-    return z, y, x

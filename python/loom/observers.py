@@ -105,7 +105,6 @@ class Recorder:
             del self.records[: -self.limit]
 
     def __len__(self) -> int:
-        """Returns how many forward passes are kept."""
         return len(self.records)
 
     def clear(self) -> None:

@@ -7,11 +7,11 @@ from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.engine import engine_of
-from loom.errors import ConfigError, DataError
+from loom.errors import DataError
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -56,9 +56,7 @@ class Trainer:
         observe: bool | Observe = False,
     ) -> None:
         self.network = network
-        self.config = TrainingConfig() if config is None else config
-        if not isinstance(self.config, TrainingConfig):
-            raise ConfigError(f"config must be a loom.TrainingConfig, got {self.config!r}")
+        self.config = check_training(config)
         engine = engine_of(network)
         self._form = Form.of(engine, self.config)
         engine.check_idle("a trainer")

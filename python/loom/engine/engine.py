@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from threading import Lock, get_ident
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from loom import _native, nn
 from loom._typing import ArrayLike, Precision, RealArray
@@ -13,7 +13,7 @@ from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.engine.observation import Observation
 from loom.errors import StateError
-from loom.grid import Coordinate, Extents, coordinates
+from loom.grid import Coordinate, as_grid, as_shape, coordinates
 from loom.observers import Observer
 
 __all__ = ["Engine", "HasEngine", "NetworkT", "engine_of"]
@@ -31,9 +31,9 @@ class Engine:
         self.native = native
         self._config = config
         described = self.config
-        self.grid: Extents = _triple(described.grid)
-        self.input_shape = _extents(described.input_shape)
-        self.precision: Precision = _precision(described.precision)
+        self.grid = as_grid(described.grid)
+        self.input_shape = as_shape(described.input_shape)
+        self.precision = cast(Precision, described.precision)
         self.dtype = real_dtype(self.precision)
         self.observation = Observation()
         self.device = native.device()
@@ -60,15 +60,7 @@ class Engine:
         return self._config
 
     def layer_config(self, at: Coordinate, place: int) -> nn.Layer:
-        """Returns the configuration of a layer.
-
-        Args:
-            at: Its cell.
-            place: Its place in the cell.
-
-        Raises:
-            StateError: The cell has no layers any more.
-        """
+        """Returns the configuration of a layer; a StateError where the cell has no layers any more."""
         for cell in self.config.cells:
             described: Any = cell
             if tuple(described.at) == at:
@@ -102,23 +94,12 @@ class Engine:
         return self.native.claim(get_ident())
 
     def check_thread(self) -> None:
-        """Refuses whatever another thread asks while this one trains.
-
-        Raises:
-            StateError: The network is training in another thread.
-        """
+        """Refuses, with a StateError, whatever another thread asks while this one trains."""
         if self.trained_by not in {None, get_ident()}:
             raise StateError("the network is training in another thread; wait for that to end")
 
     def check_idle(self, what: str) -> None:
-        """Refuses what would get in the way of training.
-
-        Args:
-            what: What is not possible now, for the message.
-
-        Raises:
-            StateError: The network is training.
-        """
+        """Refuses, with a StateError, what would get in the way of training; `what` is for the message."""
         self.check_thread()
         if self.trained_by is not None:
             raise StateError(f"{what} is not possible while loom.train trains the network")
@@ -130,11 +111,7 @@ class Engine:
         self.revision += 1
 
     def begin_change(self) -> None:
-        """Notes that settings or weights of layers are about to change.
-
-        Raises:
-            StateError: The network is training in another thread.
-        """
+        """Notes that settings or weights of layers are about to change; refused as by `check_thread`."""
         self.check_thread()
         self._config = None
         self.note_change()
@@ -158,11 +135,7 @@ class Engine:
         self.note_change()
 
     def build(self) -> None:
-        """Infers every shape and draws initial weights, unless that was done.
-
-        Raises:
-            ShapeError: Layers do not fit together.
-        """
+        """Infers every shape and draws initial weights, unless that was done."""
         self.check_thread()
         with self._building:
             if not self._built:
@@ -173,11 +146,7 @@ class Engine:
         self.direct = self.trained_by is None and not self.observation.active and not self.reads_indices
 
     def move(self, device: str) -> None:
-        """Moves the network to a device; "auto" also leaves it to training again where it is to be.
-
-        Raises:
-            DeviceError: The GPU is not there, or cannot compute in the network's precision.
-        """
+        """Moves the network to a device; "auto" also leaves it to training again where it is to be."""
         self.native.to(device)
         self._placed = device != "auto"
         self.device = self.native.device()
@@ -203,12 +172,7 @@ class Engine:
     # Data
 
     def as_input(self, x: ArrayLike) -> RealArray:
-        """Converts what is to go into the network; builds it.
-
-        Raises:
-            DTypeError: It is no array of real numbers, or the network reads whole numbers and
-                these are not of an integer type.
-        """
+        """Converts what is to go into the network, as `loom.convert.as_input` does; builds it."""
         self.build()
         return as_input(x, self.precision, indices=self.reads_indices)
 
@@ -224,22 +188,5 @@ NetworkT = TypeVar("NetworkT", bound=HasEngine)
 
 
 def engine_of(owner: HasEngine) -> Engine:
-    """Returns the engine of a network, or of the network that a cell or layer is in.
-
-    Args:
-        owner: The network, cell or layer.
-    """
+    """Returns the engine of a network, or of the network that a cell or layer is in."""
     return owner._engine
-
-
-def _triple(extents: Sequence[int]) -> Extents:
-    depth, rows, columns = extents
-    return depth, rows, columns
-
-
-def _precision(name: str) -> Precision:
-    return "float64" if name == "float64" else "mixed" if name == "mixed" else "float32"
-
-
-def _extents(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)

@@ -45,11 +45,9 @@ class MeasureHistory:
     explosions: NDArray[np.int64]
 
     def __len__(self) -> int:
-        """Returns how many steps were kept."""
         return len(self.steps)
 
     def __repr__(self) -> str:
-        """Returns how much there is."""
         extents = f"{len(self)} steps of {len(self.layers)} layers"
         return f"MeasureHistory({extents}, {len(self.explosions)} explosions)"
 
@@ -164,7 +162,6 @@ class Measures:
         )
 
     def __repr__(self) -> str:
-        """Returns how many steps were measured, and the mean gap."""
         return (
             f"{type(self).__name__}({self.steps} steps, mean gap {self.mean_gap:.4g}, "
             f"{self.explosion_count} explosions)"

@@ -19,7 +19,7 @@ from loom.losses import is_classification
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.mesh.mesh import Mesh, native_mesh
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.tweening import TweenConfig
@@ -63,7 +63,6 @@ class SteppingResult:
         return self.losses[-1] if self.losses else float("nan")
 
     def __repr__(self) -> str:
-        """Returns one line: samples, updates, last loss, time."""
         return (
             f"SteppingResult({self.samples} samples, {self.updates} updates, loss {self.final_loss:.4g}, "
             f"{self.total_time:.2f} s on {self.device})"
@@ -125,9 +124,7 @@ class Stepper:
         tween: TweenConfig | None = None,
         observe: bool | Observe = False,
     ) -> None:
-        settings = TrainingConfig() if config is None else config
-        if not isinstance(settings, TrainingConfig):
-            raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
+        settings = check_training(config)
         if not isinstance(mesh, Mesh):
             raise ConfigError(f"a Stepper trains a loom.Mesh, got {mesh!r}")
         network = mesh.network

@@ -172,11 +172,9 @@ class Network:
         return LayerHandle(self, at, place_in_cell(at, layer, self._engine.native.cell_len(at)))
 
     def __iter__(self) -> Iterator[Cell]:
-        """Yields the cells in the order data flows."""
         return iter(self.cells)
 
     def __repr__(self) -> str:
-        """Returns the extents, every layer with its place, and the links."""
         return described(self.config)
 
     def summary(self, file: IO[str] | None = None) -> None:

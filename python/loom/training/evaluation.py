@@ -131,25 +131,19 @@ def in_order(
     known: Iterable[tuple[str, float]],
     seen: Sequence[tuple[NDArray[Any], NDArray[Any]]],
 ) -> dict[str, float]:
-    """Puts the engine's metrics and those of the user's own into the order they were named in.
-
-    Args:
-        chosen: The metrics of a config.
-        known: What the engine measured, in the same order.
-        seen: Outputs and targets of each batch, for the user's own metrics.
-
-    Returns:
-        Each metric by name.
-    """
+    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order."""
     measured = iter([value for _, value in known])
+    whole: tuple[NDArray[Any], ...] | None = None
     found: dict[str, float] = {}
     for metric in chosen:
+        name = metrics.name_of(metric)
         if isinstance(metric, metrics.Metric):
-            found[metrics.name_of(metric)] = next(measured)
+            found[name] = next(measured)
+        elif seen:
+            whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
+            found[name] = float(metric(*whole))
         else:
-            outputs = np.concatenate([output for output, _ in seen]) if seen else np.empty(0)
-            targets = np.concatenate([target for _, target in seen]) if seen else np.empty(0)
-            found[metrics.name_of(metric)] = float(metric(outputs, targets)) if seen else float("nan")
+            found[name] = float("nan")
     return found
 
 
