@@ -107,6 +107,9 @@ class Recorder:
     def __len__(self) -> int:
         return len(self.records)
 
+    def __repr__(self) -> str:
+        return f"Recorder({len(self)} passes)"
+
     def clear(self) -> None:
         """Forgets everything."""
         self.records.clear()

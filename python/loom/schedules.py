@@ -248,6 +248,7 @@ def resolve(value: ScheduleLike | None) -> Schedule:
         return value
     if isinstance(value, Mapping):
         return _FAMILY.from_config(value)
-    if value in _FAMILY.kinds:
-        return _FAMILY.from_config({"type": value})
+    kind: object = value
+    if isinstance(kind, str) and kind in _FAMILY.kinds:
+        return _FAMILY.from_config({"type": kind})
     raise unknown("schedule", value, _FAMILY.kinds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loom import _native
-from loom._settings.checks import whole
+from loom._settings.checks import flag, whole
 from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.engine import engine_of
@@ -63,10 +63,13 @@ class Trainer:
         engine.place_for_training(self.config.device)
         self._settings = engine_config(self.config, self._form.output_shape, observe=resolve_observe(observe))
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
-        self._resume = resume
+        self._resume = flag("Trainer", "resume", resume)
         self._trainer: _native.Trainer | None = None
         self._revision = -1
         self._classes = False
+
+    def __repr__(self) -> str:
+        return f"Trainer({self.config!r})"
 
     def step(self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None) -> float:
         """Learns from one batch.

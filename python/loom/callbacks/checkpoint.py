@@ -55,6 +55,9 @@ class ModelCheckpoint(Callback):
         self._judged: int | None = None
         self._due: Path | None = None
 
+    def __repr__(self) -> str:
+        return f"ModelCheckpoint({self.filepath!r})"
+
     @property
     def state_key(self) -> str:
         """Its name, with what it watches."""

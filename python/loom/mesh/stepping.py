@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from loom import _native
 from loom._interrupts import Interrupts
-from loom._settings.checks import whole
+from loom._settings.checks import flag, whole
 from loom._typing import ArrayLike
 from loom.data import as_target
 from loom.engine import engine_of
@@ -22,7 +22,7 @@ from loom.mesh.mesh import Mesh, native_mesh
 from loom.training.config import TrainingConfig, check_training
 from loom.training.record import record_of
 from loom.training.settings import engine_config
-from loom.tweening import TweenConfig
+from loom.tweening.config import TweenConfig, check_tween
 
 __all__ = ["Stepper", "SteppingResult", "train_stepping"]
 
@@ -149,12 +149,15 @@ class Stepper:
             whole("Stepper", "update_every", update_every, least=1),
             1 if total_updates is None else whole("Stepper", "total_updates", total_updates, least=1),
         )
+        rule = None if tween is None else check_tween(tween)
         known = replace(settings, metrics=())
-        learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=tween)
+        learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=rule)
         self.mesh = mesh
         self.config = settings
         self._classes = is_classification(settings.loss)
-        self._native = _native.Stepper(native_mesh(mesh), learning, extents, cell, resume)
+        self._native = _native.Stepper(
+            native_mesh(mesh), learning, extents, cell, flag("Stepper", "resume", resume)
+        )
         record_of(network).judged_by = settings
 
     def step(self, x: ArrayLike, y: ArrayLike | None = None) -> float | None:
@@ -189,6 +192,9 @@ class Stepper:
     def result(self) -> SteppingResult:
         """What training has done so far; it has no total time."""
         return SteppingResult(**self._native.result(), device=self.mesh.network.device)
+
+    def __repr__(self) -> str:
+        return f"Stepper({self.mesh!r}, {self.config!r})"
 
 
 def train_stepping(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any, overload
 
@@ -91,6 +92,10 @@ class Cell:
 
 def place_in_cell(at: Coordinate, index: int, count: int) -> int:
     """Returns a layer's place, counted from the start; a CellIndexError where there is no such layer."""
+    try:
+        index = operator.index(index)
+    except TypeError:
+        raise CellIndexError(f"a layer in a cell is addressed by a whole number, got {index!r}") from None
     if not -count <= index < count:
         held = "no layers" if count == 0 else f"{count} layer{'s' * (count > 1)}"
         raise CellIndexError(f"cell {at} has {held}, so there is no layer {index}")

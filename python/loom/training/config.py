@@ -158,6 +158,11 @@ def check_training(config: TrainingConfig | None) -> TrainingConfig:
     """Returns the settings of a training, the defaults where None; a ConfigError for anything else."""
     if config is None:
         return TrainingConfig()
+    if hasattr(config, "__len__"):
+        raise ConfigError(
+            f"config must be a loom.TrainingConfig, got {type(config).__name__}; "
+            "samples and targets go in as one argument, (x, y)"
+        )
     if not isinstance(config, TrainingConfig):
         raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
     return config

@@ -15,7 +15,7 @@ from loom.engine import HasEngine, engine_of
 from loom.errors import StateError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -60,7 +60,7 @@ def evaluate(
         ['accuracy', 'loss']
     """
     engine_of(network).check_thread()
-    chosen = config or record_of(network).judged_by
+    chosen = record_of(network).judged_by if config is None else check_training(config)
     if chosen is None:
         if loss is None:
             raise StateError(

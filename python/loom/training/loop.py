@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from loom import _native, metrics
 from loom._interrupts import Interrupts
+from loom._settings.checks import flag
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.data import ArraySource, Data, as_source, split
 from loom.engine import engine_of
-from loom.errors import DataError
+from loom.errors import ConfigError, DataError
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
 from loom.training.config import TrainingConfig, check_training
@@ -62,6 +63,9 @@ def run_training(
         The course of the run.
     """
     config = check_training(config)
+    flag("train", "resume", resume)
+    if not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks must be a list of callbacks, got {callbacks!r}; put it into [ ]")
     with Interrupts() as interrupts, engine_of(network).claim():
         run = _Run(network, data, config, validation, callbacks, resume, observe, tween, interrupts)
         result = run.result()
