@@ -7,7 +7,8 @@ HOMES = {
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
-            "CSVLogger Callback EarlyStopping History LambdaCallback ModelCheckpoint StopTraining"
+            "CSVLogger Callback EarlyStopping History LambdaCallback ModelCheckpoint ReduceLROnPlateau "
+            "StopTraining"
         ),
         "loom.catalogue": "LayerKind NumericType dtypes layers",
         "loom.data": "TrainingBatch",

@@ -10,6 +10,7 @@ from loom.callbacks.csv_logger import CSVLogger
 from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.callbacks.history import History
+from loom.callbacks.reduce_on_plateau import ReduceLROnPlateau
 from loom.callbacks.running import CallbackList
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LambdaCallback",
     "Logs",
     "ModelCheckpoint",
+    "ReduceLROnPlateau",
     "StopTraining",
     "TrainedNetwork",
 ]
