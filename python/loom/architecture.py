@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from loom import nn
 from loom._settings.checks import choice, flag, items, real, whole
@@ -14,6 +14,8 @@ from loom.grid import as_grid, as_shape, coordinates
 from loom.nn.composite import as_layer
 
 __all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "ParameterSettings", "as_layer"]
+
+PlainT = TypeVar("PlainT", bound=Plain)
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,7 @@ class NetworkConfig(Plain):
     def __post_init__(self) -> None:
         where = "NetworkConfig"
         grid = as_grid(self.grid)
-        cells = [
-            cell if isinstance(cell, CellConfig) else CellConfig.from_config(cell) for cell in self.cells
-        ]
+        cells = [_made(CellConfig, cell) for cell in self.cells]
         order: dict[tuple[int, ...], int] = {at: place for place, at in enumerate(coordinates(grid))}
         seen: set[tuple[int, ...]] = set()
         for cell in cells:
@@ -186,16 +186,15 @@ class NetworkConfig(Plain):
             "cells": tuple(filled),
             "precision": choice(where, "precision", self.precision, ("float32", "float64", "mixed")),
             "seed": whole(where, "seed", self.seed, least=0),
-            "settings": tuple(
-                entry if isinstance(entry, LayerSettings) else LayerSettings.from_config(entry)
-                for entry in self.settings
-            ),
-            "links": tuple(
-                link if isinstance(link, LinkConfig) else LinkConfig.from_config(link) for link in self.links
-            ),
+            "settings": tuple(_made(LayerSettings, entry) for entry in self.settings),
+            "links": tuple(_made(LinkConfig, link) for link in self.links),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+
+def _made(kind: type[PlainT], given: PlainT | Mapping[str, Any]) -> PlainT:
+    return given if isinstance(given, kind) else kind.from_config(cast("Mapping[str, Any]", given))
 
 
 def _place(where: str, name: str, value: object, axes: str) -> tuple[int, ...]:
@@ -215,7 +214,4 @@ def _names(value: Sequence[str]) -> tuple[str, ...]:
 def _parameters(value: object) -> dict[str, ParameterSettings]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"LayerSettings: parameters must be settings by name, got {value!r}")
-    return {
-        name: entry if isinstance(entry, ParameterSettings) else ParameterSettings.from_config(entry)
-        for name, entry in value.items()
-    }
+    return {name: _made(ParameterSettings, entry) for name, entry in value.items()}

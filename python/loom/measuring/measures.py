@@ -71,6 +71,11 @@ class Measures:
         found = np.array(self._newest()[name], np.float64)
         return found if len(found) else np.full(len(self.layers), np.nan)
 
+    def _number(self, name: str, before: float) -> float:
+        """Returns a figure of the newest step; what it is before any."""
+        newest = self._newest()
+        return float(newest[name]) if newest["steps"] else before
+
     @property
     def steps(self) -> int:
         """How many steps were measured since the training began."""
@@ -114,8 +119,7 @@ class Measures:
     @property
     def mean_gap(self) -> float:
         """The mean gap over all layers; nan before any step."""
-        newest = self._newest()
-        return float(newest["avg_gap"]) if newest["steps"] else float("nan")
+        return self._number("avg_gap", float("nan"))
 
     @property
     def prev_avg_gap(self) -> float:
@@ -125,8 +129,7 @@ class Measures:
     @property
     def gap_growth_rate(self) -> float:
         """The mean gap over that of the last calm step before; 1 where there was none."""
-        newest = self._newest()
-        return float(newest["growth"]) if newest["steps"] else 1.0
+        return self._number("growth", 1.0)
 
     @property
     def explosion_count(self) -> int:
@@ -136,8 +139,7 @@ class Measures:
     @property
     def rate_factor(self) -> float:
         """What explosions have left of the learning rate: 1 or less."""
-        newest = self._newest()
-        return float(newest["rate_factor"]) if newest["steps"] else 1.0
+        return self._number("rate_factor", 1.0)
 
     @property
     def loss_history(self) -> NDArray[np.float64]:

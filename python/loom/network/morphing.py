@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from loom._settings.checks import items, real, whole
 from loom._typing import ArrayLike
@@ -13,13 +12,11 @@ from loom.network.layers import LayerHandle, layers_of
 
 __all__ = ["calibrate", "drop_master", "morph", "unpack"]
 
-Where: TypeAlias = "Callable[[LayerHandle], object] | None"
-
 
 def morph(
     self: NetworkT,
     dtype: str,
-    where: Where = None,
+    where: Callable[[LayerHandle], object] | None = None,
     granularity: str | None = None,
     calibration: str = "absmax",
     rounding: str = "nearest",
@@ -152,7 +149,7 @@ def drop_master(self: NetworkT) -> NetworkT:
     return self
 
 
-def unpack(self: NetworkT, where: Where = None) -> NetworkT:
+def unpack(self: NetworkT, where: Callable[[LayerHandle], object] | None = None) -> NetworkT:
     """Makes masters again of packed weights after `drop_master`: the network can be trained again.
 
     Each weight of the new master is what its code stands for; what the network computes
@@ -179,7 +176,9 @@ def unpack(self: NetworkT, where: Where = None) -> NetworkT:
     return self
 
 
-def _chosen(network: HasEngine, where: Where) -> list[tuple[int, int, int, int]] | None:
+def _chosen(
+    network: HasEngine, where: Callable[[LayerHandle], object] | None
+) -> list[tuple[int, int, int, int]] | None:
     return None if where is None else [layer.at for layer in layers_of(network) if where(layer)]
 
 

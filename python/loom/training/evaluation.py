@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, metrics
-from loom.data import ArraySource, Data, Source, as_source
+from loom.data import ArraySource, BatchSource, Data, Source, as_source
 from loom.engine import HasEngine, engine_of
 from loom.errors import StateError
 from loom.losses import LossLike
@@ -116,8 +116,9 @@ class Evaluation:
         return {"loss": loss, **in_order(self._metrics, known, seen)}
 
     def _batches(self) -> Iterator[Examples]:
+        if isinstance(self._source, BatchSource):
+            yield from map(self._form.examples, self._source)
         if self._arrays is None:
-            yield from map(self._form.examples, _batches_of(self._source))
             return
         x, y, weight = self._arrays
         # One call a batch, so that Ctrl-C is heard between them.
@@ -145,7 +146,3 @@ def in_order(
         else:
             found[name] = float("nan")
     return found
-
-
-def _batches_of(source: Source) -> Iterable[Any]:
-    return () if isinstance(source, ArraySource) else source
