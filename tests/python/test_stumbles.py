@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,46 @@ def test_pictures_of_something_else() -> None:
         loom.plot.tween("run")  # type: ignore[arg-type]
     with pytest.raises(loom.ConfigError, match="columns must be a positive whole number"):
         loom.plot.predictions(np.zeros((1, 2, 2)), [0], columns=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: loom.train(3, (X, Y)),  # type: ignore[arg-type]
+        lambda: loom.evaluate(3, (X, Y)),  # type: ignore[arg-type]
+        lambda: loom.Trainer(3),  # type: ignore[arg-type]
+        lambda: loom.TweenState(3),  # type: ignore[arg-type]
+        lambda: loom.Mesh(3),  # type: ignore[arg-type]
+        lambda: loom.Session(3, 1),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_network_is_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(loom.ConfigError, match=r"expected a loom\.Network, got int"):
+        call()
+
+
+def test_one_layer_without_a_list() -> None:
+    for layer in (nn.Dense(2), {"type": "flatten"}):
+        with pytest.raises(loom.ConfigError, match=r"layers must be a list of layers, got .*\[ \]"):
+            loom.Sequential(layer, input_shape=3)  # type: ignore[arg-type]
+
+
+def test_a_cell_is_no_number(net: Network) -> None:
+    for call in (
+        lambda: net.link(0, 0),  # type: ignore[arg-type]
+        lambda: loom.Mesh(net).output(3),  # type: ignore[arg-type]
+        lambda: loom.Mesh(net, window=1).backward({0: Y}),
+        lambda: loom.Stepper(loom.Mesh(net, window=1), output=0),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(loom.CellIndexError, match=r"a cell is addressed as \[depth, row, column\]"):
+            call()
+
+
+def test_states_and_choices_of_another_kind(net: Network) -> None:
+    with pytest.raises(loom.ConfigError, match=r"a state is arrays by name, .* got list"):
+        net.load_state_dict([X])  # type: ignore[arg-type]
+    with pytest.raises(loom.ConfigError, match=r"where is a function that takes a layer .* got 0"):
+        net.morph("int8", where=0)  # type: ignore[arg-type]
 
 
 def test_names_that_are_not_there_have_defaults(net: Network) -> None:

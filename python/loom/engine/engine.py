@@ -12,7 +12,7 @@ from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.engine.observation import Observation
-from loom.errors import StateError
+from loom.errors import ConfigError, StateError
 from loom.grid import Coordinate, as_grid, as_shape, coordinates
 from loom.observers import Observer
 
@@ -189,4 +189,7 @@ NetworkT = TypeVar("NetworkT", bound=HasEngine)
 
 def engine_of(owner: HasEngine) -> Engine:
     """Returns the engine of a network, or of the network that a cell or layer is in."""
-    return owner._engine
+    try:
+        return owner._engine
+    except AttributeError:
+        raise ConfigError(f"expected a loom.Network, got {type(owner).__name__}") from None

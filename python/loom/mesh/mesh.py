@@ -13,7 +13,7 @@ from loom.convert import as_real_array
 from loom.device import check_device
 from loom.engine import engine_of
 from loom.errors import ConfigError
-from loom.grid import Coordinate, locate
+from loom.grid import Coordinate, locate_given
 from loom.network import Network
 from loom.network.network import from_native
 
@@ -310,7 +310,7 @@ class Mesh:
         return mesh
 
     def _locate(self, index: Sequence[int]) -> tuple[Coordinate, int | None]:
-        at, layer = locate(self._engine.grid, tuple(index))
+        at, layer = locate_given(self._engine.grid, index)
         if layer is not None and layer < 0:
             layer += self._engine.native.cell_len(at)
         return at, layer

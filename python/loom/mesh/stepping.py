@@ -14,7 +14,7 @@ from loom._typing import ArrayLike
 from loom.data import as_target
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
-from loom.grid import locate
+from loom.grid import locate_given
 from loom.losses import is_classification
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
@@ -140,7 +140,7 @@ class Stepper:
             cell = None
             self._shape = network.output_shape
         else:
-            cell, layer = locate(engine.grid, tuple(output))
+            cell, layer = locate_given(engine.grid, output)
             if layer is not None:
                 raise ConfigError(f"output is a cell, (depth, row, column), not a layer; got {output!r}")
             self._shape = tuple(mesh.output(cell).shape[1:])

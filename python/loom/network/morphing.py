@@ -179,7 +179,13 @@ def unpack(self: NetworkT, where: Callable[[LayerHandle], object] | None = None)
 def _chosen(
     network: HasEngine, where: Callable[[LayerHandle], object] | None
 ) -> list[tuple[int, int, int, int]] | None:
-    return None if where is None else [layer.at for layer in layers_of(network) if where(layer)]
+    if where is None:
+        return None
+    if not callable(where):
+        raise ConfigError(
+            f"where is a function that takes a layer and says whether it is meant, got {where!r}"
+        )
+    return [layer.at for layer in layers_of(network) if where(layer)]
 
 
 def _names(parameters: object) -> list[str]:

@@ -18,7 +18,7 @@ from loom.architecture import LinkConfig, NetworkConfig
 from loom.device import check_device
 from loom.engine import Engine
 from loom.errors import ConfigError, SerializationError
-from loom.grid import Extents, coordinates, locate
+from loom.grid import Extents, coordinates, locate, locate_given
 from loom.measuring import Measures, Observe
 from loom.network import inference, manual_loop, morphing, state_dicts
 from loom.network.cells import Cell, place_in_cell
@@ -309,7 +309,7 @@ class Network:
             (1, 4)
         """
         self._engine.check_idle("adding a link")
-        ends = [locate(self._engine.grid, tuple(cell)) for cell in (source, target)]
+        ends = [locate_given(self._engine.grid, cell) for cell in (source, target)]
         if any(layer is not None for _, layer in ends):
             raise ConfigError("link connects cells, (depth, row, column), not layers")
         self._engine.link(LinkConfig(ends[0][0], ends[1][0], combine, axis))

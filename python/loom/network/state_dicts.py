@@ -52,6 +52,10 @@ def load_state_dict(self: NetworkT, state: Mapping[str, ArrayLike]) -> NetworkT:
     """
     engine = engine_of(self)
     engine.check_thread()
+    if not isinstance(state, Mapping):
+        raise ConfigError(
+            f"a state is arrays by name, as state_dict returns them, got {type(state).__name__}"
+        )
     before = state_dict(self)
     carried = [f"{path}.{name}" for path, at in _places(engine) for name in engine.native.carried_names(at)]
     fixed = [name for name in before if name not in carried]
