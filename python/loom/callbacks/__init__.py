@@ -1,8 +1,4 @@
-"""Callbacks: code of the user's that runs while a network trains.
-
-The hooks have Keras's names. `logs` holds the epoch's loss and metrics, those
-of validation beginning with "val_"; batch hooks get the batch's loss.
-"""
+"""Callbacks: code of the user's that runs while a network trains; see `Callback`."""
 
 from loom.callbacks.base import Callback, Logs, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
