@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
+    from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
     from loom.callbacks import StopTraining as StopTraining
     from loom.catalogue import LayerKind as LayerKind
     from loom.catalogue import NumericType as NumericType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from loom import nn
 from loom._settings.checks import choice, flag, items, real, whole
@@ -14,6 +14,8 @@ from loom.grid import as_grid, as_shape, coordinates
 from loom.nn.composite import as_layer
 
 __all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "ParameterSettings", "as_layer"]
+
+PlainT = TypeVar("PlainT", bound=Plain)
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,7 @@ class CellConfig(Plain):
     layers: Sequence[nn.Layer | Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        numbers = items(self.at)
-        if numbers is None or len(numbers) != 3:
-            raise ConfigError(f"CellConfig: at must be (depth, row, column), got {self.at!r}")
-        at = tuple(whole("CellConfig", "at", number, least=0) for number in numbers)
-        object.__setattr__(self, "at", at)
+        object.__setattr__(self, "at", _place("CellConfig", "at", self.at, "depth, row, column"))
         object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in self.layers))
 
 
@@ -63,12 +61,7 @@ class LinkConfig(Plain):
     def __post_init__(self) -> None:
         where = "LinkConfig"
         for name in ("source", "target"):
-            numbers = items(getattr(self, name))
-            if numbers is None or len(numbers) != 3:
-                raise ConfigError(
-                    f"{where}: {name} must be (depth, row, column), got {getattr(self, name)!r}"
-                )
-            object.__setattr__(self, name, tuple(whole(where, name, number, least=0) for number in numbers))
+            object.__setattr__(self, name, _place(where, name, getattr(self, name), "depth, row, column"))
         combine = choice(where, "combine", self.combine, ("add", "concat", "context"))
         object.__setattr__(self, "combine", combine)
         if self.axis is not None:
@@ -130,11 +123,8 @@ class LayerSettings(Plain):
     parameters: Mapping[str, ParameterSettings | Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        numbers = items(self.at)
-        if numbers is None or len(numbers) != 4:
-            raise ConfigError(f"LayerSettings: at must be (depth, row, column, layer), got {self.at!r}")
         settings = {
-            "at": tuple(whole("LayerSettings", "at", number, least=0) for number in numbers),
+            "at": _place("LayerSettings", "at", self.at, "depth, row, column, layer"),
             "trainable": flag("LayerSettings", "trainable", self.trainable),
             "frozen": _names(self.frozen),
             "rate_factor": real("LayerSettings", "rate_factor", self.rate_factor, least=0.0),
@@ -179,10 +169,8 @@ class NetworkConfig(Plain):
     def __post_init__(self) -> None:
         where = "NetworkConfig"
         grid = as_grid(self.grid)
-        cells = [
-            cell if isinstance(cell, CellConfig) else CellConfig.from_config(cell) for cell in self.cells
-        ]
-        order = {at: place for place, at in enumerate(coordinates(grid))}
+        cells = [_made(CellConfig, cell) for cell in self.cells]
+        order: dict[tuple[int, ...], int] = {at: place for place, at in enumerate(coordinates(grid))}
         seen: set[tuple[int, ...]] = set()
         for cell in cells:
             at = tuple(cell.at)
@@ -191,23 +179,29 @@ class NetworkConfig(Plain):
             if at in seen:
                 raise ConfigError(f"{where}: cell {at} is named twice")
             seen.add(at)
-        filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: order[_at(cell)])
+        filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: order[tuple(cell.at)])
         settings = {
             "input_shape": as_shape(self.input_shape),
             "grid": grid,
             "cells": tuple(filled),
             "precision": choice(where, "precision", self.precision, ("float32", "float64", "mixed")),
             "seed": whole(where, "seed", self.seed, least=0),
-            "settings": tuple(
-                entry if isinstance(entry, LayerSettings) else LayerSettings.from_config(entry)
-                for entry in self.settings
-            ),
-            "links": tuple(
-                link if isinstance(link, LinkConfig) else LinkConfig.from_config(link) for link in self.links
-            ),
+            "settings": tuple(_made(LayerSettings, entry) for entry in self.settings),
+            "links": tuple(_made(LinkConfig, link) for link in self.links),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+
+def _made(kind: type[PlainT], given: PlainT | Mapping[str, Any]) -> PlainT:
+    return given if isinstance(given, kind) else kind.from_config(cast("Mapping[str, Any]", given))
+
+
+def _place(where: str, name: str, value: object, axes: str) -> tuple[int, ...]:
+    numbers = items(value)
+    if numbers is None or len(numbers) != axes.count(",") + 1:
+        raise ConfigError(f"{where}: {name} must be ({axes}), got {value!r}")
+    return tuple(whole(where, name, number, least=0) for number in numbers)
 
 
 def _names(value: Sequence[str]) -> tuple[str, ...]:
@@ -220,12 +214,4 @@ def _names(value: Sequence[str]) -> tuple[str, ...]:
 def _parameters(value: object) -> dict[str, ParameterSettings]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigError(f"LayerSettings: parameters must be settings by name, got {value!r}")
-    return {
-        name: entry if isinstance(entry, ParameterSettings) else ParameterSettings.from_config(entry)
-        for name, entry in value.items()
-    }
-
-
-def _at(cell: CellConfig) -> tuple[int, int, int]:
-    z, y, x = cell.at
-    return z, y, x
+    return {name: _made(ParameterSettings, entry) for name, entry in value.items()}

@@ -72,7 +72,6 @@ class Device:
     timestamps: bool = False
 
     def __str__(self) -> str:
-        """Returns one line: name, hardware, driver."""
         software = ", software" if self.software else ""
         return f"{self.name}: {self.hardware} ({self.backend}, {self.driver}{software})"
 
@@ -90,7 +89,6 @@ class DeviceList(list[Device]):
         self.reason = reason
 
     def __str__(self) -> str:
-        """Returns a line for each device, and the reason."""
         lines = [str(device) for device in self]
         return "\n".join(lines if self.reason is None else [*lines, f"no GPU: {self.reason}"])
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import SupportsIndex, TypeAlias, cast
 
 from loom._settings.checks import items, whole
 from loom.errors import CellIndexError, ConfigError
 
-__all__ = ["CellIndex", "Coordinate", "Extents", "as_grid", "as_shape", "coordinates", "locate"]
+__all__ = [
+    "CellIndex",
+    "Coordinate",
+    "Extents",
+    "as_grid",
+    "as_shape",
+    "coordinates",
+    "locate",
+    "locate_given",
+]
 
 Coordinate: TypeAlias = "tuple[int, int, int]"
 """Depth, row, column."""
@@ -92,6 +101,11 @@ def locate(grid: Extents, index: object) -> tuple[Coordinate, int | None]:
         for name, number, extent in zip(("depth", "row", "column"), numbers[:3], grid, strict=True)
     ]
     return (place[0], place[1], place[2]), (numbers[3] if len(numbers) == 4 else None)
+
+
+def locate_given(grid: Extents, cell: object) -> tuple[Coordinate, int | None]:
+    """Finds what `locate` does, for a cell that stands in an argument: as any sequence of whole numbers."""
+    return locate(grid, tuple(cell) if isinstance(cell, Iterable) else cell)
 
 
 def _inside(name: str, number: int, extent: int) -> int:

@@ -1,7 +1,5 @@
 """The public path of cells, layers in their places, and their parameters; see `loom.network`."""
 
-from __future__ import annotations
-
 from loom.network.cells import Cell, place_in_cell
 from loom.network.layers import LayerHandle
 from loom.network.parameters import Parameters

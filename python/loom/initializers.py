@@ -10,8 +10,8 @@ He normal for convolutions, zeros for biases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, cast
 
 from loom._settings.checks import real
 from loom._settings.encoding import Named, NamedFamily
@@ -34,6 +34,12 @@ class Initializer(Named):
     """Base of the initialisers that have a parameter."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(cast(Any, self)):
+            least = 0.0 if field.name == "std" else None
+            value = real(type(self).__name__, field.name, getattr(self, field.name), least=least)
+            object.__setattr__(self, field.name, value)
 
 
 InitializerLike: TypeAlias = "str | Initializer | Mapping[str, Any]"
@@ -61,9 +67,6 @@ class Constant(Initializer):
 
     value: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "value", real("Constant", "value", self.value))
-
 
 @_FAMILY.register("normal")
 @dataclass(frozen=True)
@@ -76,9 +79,6 @@ class Normal(Initializer):
 
     std: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "std", real("Normal", "std", self.std, least=0.0))
-
 
 @_FAMILY.register("truncated_normal")
 @dataclass(frozen=True)
@@ -90,9 +90,6 @@ class TruncatedNormal(Initializer):
     """
 
     std: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "std", real("TruncatedNormal", "std", self.std, least=0.0))
 
 
 @_FAMILY.register("uniform")
@@ -109,8 +106,7 @@ class Uniform(Initializer):
     high: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", real("Uniform", "low", self.low))
-        object.__setattr__(self, "high", real("Uniform", "high", self.high))
+        super().__post_init__()
         if self.low > self.high:
             raise ConfigError(f"Uniform: low must not be above high, got {self.low:g} and {self.high:g}")
 
@@ -125,9 +121,6 @@ class Orthogonal(Initializer):
     """
 
     gain: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gain", real("Orthogonal", "gain", self.gain))
 
 
 def resolve(value: InitializerLike | None) -> str | Initializer | None:

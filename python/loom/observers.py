@@ -105,8 +105,10 @@ class Recorder:
             del self.records[: -self.limit]
 
     def __len__(self) -> int:
-        """Returns how many forward passes are kept."""
         return len(self.records)
+
+    def __repr__(self) -> str:
+        return f"Recorder({len(self)} passes)"
 
     def clear(self) -> None:
         """Forgets everything."""

@@ -7,8 +7,8 @@ formulas g is the gradient, w the weight, lr the rate of the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, cast
 
 from loom._settings.checks import flag, real
 from loom._settings.encoding import Tagged, TaggedFamily
@@ -23,9 +23,18 @@ class Optimizer(Tagged):
 
     __slots__ = ()
 
-    def _set(self, **settings: object) -> None:
-        for name, value in settings.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        for field in fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool):
+                checked: object = flag(where, field.name, value)
+            elif field.name == "epsilon":
+                checked = real(where, field.name, value, above=0.0)
+            else:
+                below = None if field.name == "weight_decay" else 1.0
+                checked = real(where, field.name, value, least=0.0, below=below)
+            object.__setattr__(self, field.name, checked)
 
 
 OptimizerLike: TypeAlias = "str | Optimizer | Mapping[str, Any]"
@@ -51,11 +60,7 @@ class SGD(Optimizer):
     decay_exempt: bool = False
 
     def __post_init__(self) -> None:
-        self._set(
-            momentum=real("SGD", "momentum", self.momentum, least=0.0, below=1.0),
-            nesterov=flag("SGD", "nesterov", self.nesterov),
-            **_decay("SGD", self.weight_decay, self.decay_exempt),
-        )
+        super().__post_init__()
         if self.nesterov and self.momentum == 0.0:
             raise ConfigError("SGD: nesterov needs a momentum above 0")
 
@@ -79,12 +84,6 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
     decay_exempt: bool = False
 
-    def __post_init__(self) -> None:
-        self._set(
-            **_moments("Adam", self.beta1, self.beta2, self.epsilon),
-            **_decay("Adam", self.weight_decay, self.decay_exempt),
-        )
-
 
 @_FAMILY.register("adamw")
 @dataclass(frozen=True)
@@ -107,12 +106,6 @@ class AdamW(Optimizer):
     weight_decay: float = 0.01
     decay_exempt: bool = False
 
-    def __post_init__(self) -> None:
-        self._set(
-            **_moments("AdamW", self.beta1, self.beta2, self.epsilon),
-            **_decay("AdamW", self.weight_decay, self.decay_exempt),
-        )
-
 
 @_FAMILY.register("lion")
 @dataclass(frozen=True)
@@ -133,13 +126,6 @@ class Lion(Optimizer):
     beta2: float = 0.99
     weight_decay: float = 0.0
     decay_exempt: bool = False
-
-    def __post_init__(self) -> None:
-        self._set(
-            beta1=real("Lion", "beta1", self.beta1, least=0.0, below=1.0),
-            beta2=real("Lion", "beta2", self.beta2, least=0.0, below=1.0),
-            **_decay("Lion", self.weight_decay, self.decay_exempt),
-        )
 
 
 @_FAMILY.register("rmsprop")
@@ -165,16 +151,6 @@ class RMSprop(Optimizer):
     decay_exempt: bool = False
     epsilon_in_root: bool = False
 
-    def __post_init__(self) -> None:
-        self._set(
-            alpha=real("RMSprop", "alpha", self.alpha, least=0.0, below=1.0),
-            epsilon=real("RMSprop", "epsilon", self.epsilon, above=0.0),
-            momentum=real("RMSprop", "momentum", self.momentum, least=0.0, below=1.0),
-            centered=flag("RMSprop", "centered", self.centered),
-            epsilon_in_root=flag("RMSprop", "epsilon_in_root", self.epsilon_in_root),
-            **_decay("RMSprop", self.weight_decay, self.decay_exempt),
-        )
-
 
 def resolve(value: OptimizerLike) -> Optimizer:
     """Returns the optimizer that an `optimizer=` argument means.
@@ -197,18 +173,3 @@ def resolve(value: OptimizerLike) -> Optimizer:
     if name in _FAMILY.kinds:
         return _FAMILY.kinds[name]()
     raise unknown("optimizer", value, _FAMILY.kinds)
-
-
-def _moments(where: str, beta1: float, beta2: float, epsilon: float) -> dict[str, object]:
-    return {
-        "beta1": real(where, "beta1", beta1, least=0.0, below=1.0),
-        "beta2": real(where, "beta2", beta2, least=0.0, below=1.0),
-        "epsilon": real(where, "epsilon", epsilon, above=0.0),
-    }
-
-
-def _decay(where: str, weight_decay: float, decay_exempt: bool) -> dict[str, object]:
-    return {
-        "weight_decay": real(where, "weight_decay", weight_decay, least=0.0),
-        "decay_exempt": flag(where, "decay_exempt", decay_exempt),
-    }

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loom._settings.checks import whole
 from loom._typing import ArrayLike
+from loom.callbacks import History
 from loom.convert import as_labels, as_real_array
-from loom.errors import DataError, FileError, ShapeError
+from loom.errors import ConfigError, DataError, FileError, ShapeError
 from loom.extras import require
 from loom.measuring import Measures
+from loom.training.result import TrainingResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from loom.callbacks import History
     from loom.network import Network
-    from loom.training.result import TrainingResult
 
 __all__ = ["predictions", "training_curves", "tween"]
 
@@ -92,6 +93,7 @@ def predictions(
         raise ShapeError(
             f"{len(pictures)} images, {len(given)} predictions and {len(right)} actual classes do not match"
         )
+    columns = whole("predictions", "columns", columns, least=1)
     rows = -(-len(pictures) // columns)
     figure = _figure(width=1.1 * columns, height=1.4 * rows)
     for position, (picture, guess, truth) in enumerate(zip(pictures, given, right, strict=True), start=1):
@@ -122,7 +124,10 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
         DataError: No history was kept.
         FileError: The picture cannot be written.
     """
-    history = (measured if isinstance(measured, Measures) else measured.measures).history
+    measures = getattr(measured, "measures", measured)
+    if not isinstance(measures, Measures):
+        raise ConfigError(f"tween draws a network, its measures or a TweenState, got {measured!r}")
+    history = measures.history
     if not len(history):
         raise DataError("there is nothing to draw: no history was kept; give history=1 to keep every step")
     colors = require("matplotlib.colors", extra="plot", purpose="loom.plot")
@@ -153,11 +158,11 @@ def tween(measured: Measures | Network, path: str | Path | None = None) -> Figur
 
 
 def _logs(run: TrainingResult | History) -> Mapping[str, Sequence[float]]:
-    history = getattr(run, "history", None)
-    if history is not None:
-        return dict(history)
-    result: Any = run
-    return {"loss": result.loss_history, **result.metrics}
+    if isinstance(run, TrainingResult):
+        return {"loss": run.loss_history, **run.metrics}
+    if isinstance(run, History):
+        return run.history
+    raise ConfigError(f"training_curves draws a TrainingResult or a History, got {run!r}")
 
 
 def _figure(*, width: float, height: float) -> Figure:

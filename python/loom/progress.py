@@ -1,7 +1,5 @@
 """The public path of what a training run shows; see `loom.training.progress`."""
 
-from __future__ import annotations
-
 from loom.training.progress import LiveProgress, PlainProgress, ProgressReporter, format_logs, reporter
 
 __all__ = ["LiveProgress", "PlainProgress", "ProgressReporter", "format_logs", "reporter"]

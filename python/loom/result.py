@@ -1,7 +1,5 @@
 """The public path of what a training run gives back; see `loom.training.result`."""
 
-from __future__ import annotations
-
 from loom.training.result import StopReason, TrainingResult
 
 __all__ = ["StopReason", "TrainingResult"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, cast
 
 from loom import _native
 from loom._settings.checks import real, whole
@@ -32,6 +32,17 @@ __all__ = [
     "Warmup",
     "resolve",
 ]
+
+
+_BOUNDS: dict[str, dict[str, float]] = {
+    "end_factor": {"least": 0.0},
+    "period_factor": {"least": 1.0},
+    "gamma": {"above": 0.0},
+    "power": {"above": 0.0},
+    "rise": {"above": 0.0, "below": 1.0},
+    "div_factor": {"above": 0.0},
+    "final_div_factor": {"above": 0.0},
+}
 
 
 class Schedule(Tagged):
@@ -61,15 +72,17 @@ class Schedule(Tagged):
             whole(name, "total", total, least=0),
         )
 
-    def _set(self, **settings: object) -> None:
-        for name, value in settings.items():
-            object.__setattr__(self, name, value)
-
-    def _steps(self, steps: int | None) -> int | None:
-        return None if steps is None else whole(type(self).__name__, "steps", steps, least=1)
-
-    def _factor(self, name: str, value: float) -> float:
-        return real(type(self).__name__, name, value, least=0.0)
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        for field in fields(cast(Any, self)):
+            value = getattr(self, field.name)
+            if field.name in {"steps", "period"}:
+                # Where None may be given it stands for the whole run.
+                if value is not None or field.default is not None:
+                    value = whole(where, field.name, value, least=1)
+            elif field.name in _BOUNDS:
+                value = real(where, field.name, value, **_BOUNDS[field.name])
+            object.__setattr__(self, field.name, value)
 
 
 ScheduleLike: TypeAlias = "str | Schedule | Mapping[str, Any]"
@@ -96,9 +109,6 @@ class Linear(Schedule):
     end_factor: float = 0.0
     steps: int | None = None
 
-    def __post_init__(self) -> None:
-        self._set(end_factor=self._factor("end_factor", self.end_factor), steps=self._steps(self.steps))
-
 
 @_FAMILY.register("cosine")
 @dataclass(frozen=True)
@@ -112,9 +122,6 @@ class Cosine(Schedule):
 
     end_factor: float = 0.0
     steps: int | None = None
-
-    def __post_init__(self) -> None:
-        self._set(end_factor=self._factor("end_factor", self.end_factor), steps=self._steps(self.steps))
 
 
 @_FAMILY.register("cosine_restarts")
@@ -133,13 +140,6 @@ class CosineRestarts(Schedule):
     period_factor: float = 1.0
     end_factor: float = 0.0
 
-    def __post_init__(self) -> None:
-        self._set(
-            period=whole("CosineRestarts", "period", self.period, least=1),
-            period_factor=real("CosineRestarts", "period_factor", self.period_factor, least=1.0),
-            end_factor=self._factor("end_factor", self.end_factor),
-        )
-
 
 @_FAMILY.register("exponential")
 @dataclass(frozen=True)
@@ -154,12 +154,6 @@ class Exponential(Schedule):
     gamma: float
     steps: int = 1
 
-    def __post_init__(self) -> None:
-        self._set(
-            gamma=real("Exponential", "gamma", self.gamma, above=0.0),
-            steps=whole("Exponential", "steps", self.steps, least=1),
-        )
-
 
 @_FAMILY.register("step")
 @dataclass(frozen=True)
@@ -173,12 +167,6 @@ class Step(Schedule):
 
     steps: int
     gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        self._set(
-            steps=whole("Step", "steps", self.steps, least=1),
-            gamma=real("Step", "gamma", self.gamma, above=0.0),
-        )
 
 
 @_FAMILY.register("polynomial")
@@ -195,13 +183,6 @@ class Polynomial(Schedule):
     power: float = 1.0
     end_factor: float = 0.0
     steps: int | None = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            power=real("Polynomial", "power", self.power, above=0.0),
-            end_factor=self._factor("end_factor", self.end_factor),
-            steps=self._steps(self.steps),
-        )
 
 
 @_FAMILY.register("one_cycle")
@@ -226,14 +207,6 @@ class OneCycle(Schedule):
     final_div_factor: float = 1e4
     steps: int | None = None
 
-    def __post_init__(self) -> None:
-        self._set(
-            rise=real("OneCycle", "rise", self.rise, above=0.0, below=1.0),
-            div_factor=real("OneCycle", "div_factor", self.div_factor, above=0.0),
-            final_div_factor=real("OneCycle", "final_div_factor", self.final_div_factor, above=0.0),
-            steps=self._steps(self.steps),
-        )
-
 
 @_FAMILY.register("warmup")
 @dataclass(frozen=True)
@@ -252,7 +225,8 @@ class Warmup(Schedule):
         then = resolve(self.then)
         if isinstance(then, Warmup):
             raise ConfigError("Warmup: then must not be another Warmup")
-        self._set(steps=whole("Warmup", "steps", self.steps, least=1), then=then)
+        object.__setattr__(self, "then", then)
+        super().__post_init__()
 
 
 def resolve(value: ScheduleLike | None) -> Schedule:
@@ -274,6 +248,7 @@ def resolve(value: ScheduleLike | None) -> Schedule:
         return value
     if isinstance(value, Mapping):
         return _FAMILY.from_config(value)
-    if value in _FAMILY.kinds:
-        return _FAMILY.from_config({"type": value})
+    kind: object = value
+    if isinstance(kind, str) and kind in _FAMILY.kinds:
+        return _FAMILY.from_config({"type": kind})
     raise unknown("schedule", value, _FAMILY.kinds)

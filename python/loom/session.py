@@ -1,7 +1,5 @@
 """The public path of inference that goes on from its last call; see `loom.network.session`."""
 
-from __future__ import annotations
-
 from loom.network.session import Session
 
 __all__ = ["Session"]

@@ -1,7 +1,5 @@
 """The public path of figures about layers; see `loom.engine.statistics`."""
 
-from __future__ import annotations
-
 from loom.engine.statistics import LayerGradient, layer_activations, layer_gradients
 
 __all__ = ["LayerGradient", "layer_activations", "layer_gradients"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from loom import _native
-from loom._settings.checks import whole
+from loom._settings.checks import flag, whole
 from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.engine import engine_of
-from loom.errors import ConfigError, DataError
+from loom.errors import DataError
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -56,19 +56,20 @@ class Trainer:
         observe: bool | Observe = False,
     ) -> None:
         self.network = network
-        self.config = TrainingConfig() if config is None else config
-        if not isinstance(self.config, TrainingConfig):
-            raise ConfigError(f"config must be a loom.TrainingConfig, got {self.config!r}")
+        self.config = check_training(config)
         engine = engine_of(network)
         self._form = Form.of(engine, self.config)
         engine.check_idle("a trainer")
         engine.place_for_training(self.config.device)
         self._settings = engine_config(self.config, self._form.output_shape, observe=resolve_observe(observe))
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
-        self._resume = resume
+        self._resume = flag("Trainer", "resume", resume)
         self._trainer: _native.Trainer | None = None
         self._revision = -1
         self._classes = False
+
+    def __repr__(self) -> str:
+        return f"Trainer({self.config!r})"
 
     def step(self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None) -> float:
         """Learns from one batch.

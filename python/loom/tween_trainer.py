@@ -1,7 +1,5 @@
 """The public path of learning by targets over whole data sets; see `loom.tweening.trainer`."""
 
-from __future__ import annotations
-
 from loom.tweening.trainer import TweenTrainer
 
 __all__ = ["TweenTrainer"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from loom._settings.checks import choice, flag
+from loom.callbacks._monitoring import improves, monitored
 from loom.callbacks.base import Callback, Logs
-from loom.callbacks.monitoring import improves, monitored
 from loom.errors import ConfigError
 
 __all__ = ["ModelCheckpoint"]
@@ -54,6 +54,9 @@ class ModelCheckpoint(Callback):
         # The epoch that was judged last, and where it is to be saved.
         self._judged: int | None = None
         self._due: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"ModelCheckpoint({self.filepath!r})"
 
     @property
     def state_key(self) -> str:

@@ -32,6 +32,9 @@ class CSVLogger(Callback):
         # Lines of the file, the names aside; None before anything was written.
         self._lines: int | None = None
 
+    def __repr__(self) -> str:
+        return f"CSVLogger({str(self.path)!r})"
+
     def state_dict(self) -> dict[str, Any]:
         """Returns how many lines there are."""
         return {"lines": self._lines}

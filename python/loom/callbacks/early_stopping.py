@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
+from loom.callbacks._monitoring import improves, monitored
 from loom.callbacks.base import Callback, Logs, StopTraining
-from loom.callbacks.monitoring import improves, monitored
 
 __all__ = ["EarlyStopping"]
 
@@ -45,7 +45,8 @@ class EarlyStopping(Callback, Plain):
         self.patience = whole("EarlyStopping", "patience", self.patience, least=0)
         self.min_delta = real("EarlyStopping", "min_delta", self.min_delta, least=0.0)
         self.mode = choice("EarlyStopping", "mode", self.mode, ("auto", "min", "max"))
-        flag("EarlyStopping", "restore_best_weights", self.restore_best_weights)
+        restores = flag("EarlyStopping", "restore_best_weights", self.restore_best_weights)
+        self.restore_best_weights = restores
         self._forget()
 
     def _forget(self) -> None:

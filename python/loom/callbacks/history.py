@@ -22,6 +22,9 @@ class History(Callback):
         self.epoch: list[int] = []
         self.history: dict[str, list[float]] = {}
 
+    def __repr__(self) -> str:
+        return f"History({len(self.epoch)} epochs, {', '.join(self.history) or 'no logs'})"
+
     def state_dict(self) -> dict[str, Any]:
         """Returns epochs and logs."""
         return {"epoch": self.epoch, "history": self.history}

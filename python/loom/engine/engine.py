@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from threading import Lock, get_ident
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from loom import _native, nn
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.engine.observation import Observation
-from loom.engine.placement import Placement
-from loom.errors import StateError
-from loom.grid import Coordinate, Extents, coordinates
+from loom.errors import ConfigError, StateError
+from loom.grid import Coordinate, as_grid, as_shape, coordinates
 from loom.observers import Observer
 
-__all__ = ["Engine", "HasEngine", "engine_of"]
+__all__ = ["Engine", "HasEngine", "NetworkT", "engine_of"]
 
 
 class Engine:
@@ -32,12 +31,16 @@ class Engine:
         self.native = native
         self._config = config
         described = self.config
-        self.grid: Extents = _triple(described.grid)
-        self.input_shape = _extents(described.input_shape)
-        self.precision: Precision = _precision(described.precision)
+        self.grid = as_grid(described.grid)
+        self.input_shape = as_shape(described.input_shape)
+        self.precision = cast(Precision, described.precision)
         self.dtype = real_dtype(self.precision)
         self.observation = Observation()
-        self.placement = Placement(native)
+        self.device = native.device()
+        self._placed = False
+        """Whether somebody has said where the network is to be."""
+        self.last_forward_time: float | None = None
+        """The seconds that the newest pass of the manual loop took; None before any."""
         self.reads_indices = False
         """Whether the network reads whole numbers; known once built."""
         self.direct = False
@@ -57,15 +60,7 @@ class Engine:
         return self._config
 
     def layer_config(self, at: Coordinate, place: int) -> nn.Layer:
-        """Returns the configuration of a layer.
-
-        Args:
-            at: Its cell.
-            place: Its place in the cell.
-
-        Raises:
-            StateError: The cell has no layers any more.
-        """
+        """Returns the configuration of a layer; a StateError where the cell has no layers any more."""
         for cell in self.config.cells:
             described: Any = cell
             if tuple(described.at) == at:
@@ -99,23 +94,12 @@ class Engine:
         return self.native.claim(get_ident())
 
     def check_thread(self) -> None:
-        """Refuses whatever another thread asks while this one trains.
-
-        Raises:
-            StateError: The network is training in another thread.
-        """
+        """Refuses, with a StateError, whatever another thread asks while this one trains."""
         if self.trained_by not in {None, get_ident()}:
             raise StateError("the network is training in another thread; wait for that to end")
 
     def check_idle(self, what: str) -> None:
-        """Refuses what would get in the way of training.
-
-        Args:
-            what: What is not possible now, for the message.
-
-        Raises:
-            StateError: The network is training.
-        """
+        """Refuses, with a StateError, what would get in the way of training; `what` is for the message."""
         self.check_thread()
         if self.trained_by is not None:
             raise StateError(f"{what} is not possible while loom.train trains the network")
@@ -127,11 +111,7 @@ class Engine:
         self.revision += 1
 
     def begin_change(self) -> None:
-        """Notes that settings or weights of layers are about to change.
-
-        Raises:
-            StateError: The network is training in another thread.
-        """
+        """Notes that settings or weights of layers are about to change; refused as by `check_thread`."""
         self.check_thread()
         self._config = None
         self.note_change()
@@ -155,11 +135,7 @@ class Engine:
         self.note_change()
 
     def build(self) -> None:
-        """Infers every shape and draws initial weights, unless that was done.
-
-        Raises:
-            ShapeError: Layers do not fit together.
-        """
+        """Infers every shape and draws initial weights, unless that was done."""
         self.check_thread()
         with self._building:
             if not self._built:
@@ -170,14 +146,16 @@ class Engine:
         self.direct = self.trained_by is None and not self.observation.active and not self.reads_indices
 
     def move(self, device: str) -> None:
-        """Moves the network to a device; see `Placement.move`."""
-        self.placement.move(device)
+        """Moves the network to a device; "auto" also leaves it to training again where it is to be."""
+        self.native.to(device)
+        self._placed = device != "auto"
+        self.device = self.native.device()
         # A GPU that was lost and opened anew has the same name.
         self.note_change()
 
     def place_for_training(self, device: str) -> None:
         """Moves the network where training wants it; with "auto" one that was placed already stays."""
-        if not self.placement.stays_for(device):
+        if device != "auto" or not self._placed:
             self.move(device)
 
     def observe(self, observer: Observer) -> None:
@@ -191,24 +169,10 @@ class Engine:
         self.observation.remove(observer)
         self.note_change()
 
-    def set_optimizer(self, optimizer: str) -> None:
-        """Chooses the rule that gradients are applied by.
-
-        Args:
-            optimizer: The optimizer as JSON.
-        """
-        self.native.set_optimizer(optimizer)
-        self.note_change()
-
     # Data
 
     def as_input(self, x: ArrayLike) -> RealArray:
-        """Converts what is to go into the network; builds it.
-
-        Raises:
-            DTypeError: It is no array of real numbers, or the network reads whole numbers and
-                these are not of an integer type.
-        """
+        """Converts what is to go into the network, as `loom.convert.as_input` does; builds it."""
         self.build()
         return as_input(x, self.precision, indices=self.reads_indices)
 
@@ -220,23 +184,12 @@ class HasEngine(Protocol):
     def _engine(self) -> Engine: ...
 
 
+NetworkT = TypeVar("NetworkT", bound=HasEngine)
+
+
 def engine_of(owner: HasEngine) -> Engine:
-    """Returns the engine of a network, or of the network that a cell or layer is in.
-
-    Args:
-        owner: The network, cell or layer.
-    """
-    return owner._engine
-
-
-def _triple(extents: Sequence[int]) -> Extents:
-    depth, rows, columns = extents
-    return depth, rows, columns
-
-
-def _precision(name: str) -> Precision:
-    return "float64" if name == "float64" else "mixed" if name == "mixed" else "float32"
-
-
-def _extents(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    """Returns the engine of a network, or of the network that a cell or layer is in."""
+    try:
+        return owner._engine
+    except AttributeError:
+        raise ConfigError(f"expected a loom.Network, got {type(owner).__name__}") from None

@@ -25,11 +25,7 @@ class Observation:
         return bool(self._observers)
 
     def add(self, observer: Observer) -> None:
-        """Shows forward passes to an observer from now on; the first one's are counted from 0.
-
-        Raises:
-            ConfigError: The observer cannot be called.
-        """
+        """Shows forward passes to an observer from now on; the first one's are counted from 0."""
         if not callable(observer):
             raise ConfigError(f"an observer is called with each layer's statistics, got {observer!r}")
         if not self._observers:
@@ -37,11 +33,7 @@ class Observation:
         self._observers.append(observer)
 
     def remove(self, observer: Observer | None) -> None:
-        """Takes an observer away, or all of them where None.
-
-        Raises:
-            StateError: The observer is not observing.
-        """
+        """Takes an observer away, or all of them where None."""
         if observer is None:
             self._observers.clear()
         elif observer in self._observers:
@@ -50,11 +42,7 @@ class Observation:
             raise StateError(f"{observer!r} does not observe this network")
 
     def tell(self, figures: Iterable[Mapping[str, Any]]) -> None:
-        """Shows a forward pass to every observer.
-
-        Args:
-            figures: What the engine found about each layer.
-        """
+        """Shows what the engine found about each layer in a forward pass to every observer."""
         activations = layer_activations(self._passes, figures)
         self._passes += 1
         for observer in tuple(self._observers):

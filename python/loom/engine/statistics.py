@@ -45,7 +45,7 @@ class LayerGradient:
 
 def layer_gradients(figures: Iterable[Mapping[str, Any]]) -> list[LayerGradient]:
     """Names what the engine found about gradients."""
-    return [LayerGradient(**_place(layer), **_without_place(layer)) for layer in figures]
+    return [LayerGradient(**_placed(layer)) for layer in figures]
 
 
 def layer_activations(forward: int, figures: Iterable[Mapping[str, Any]]) -> list[LayerActivation]:
@@ -53,25 +53,15 @@ def layer_activations(forward: int, figures: Iterable[Mapping[str, Any]]) -> lis
     return [
         LayerActivation(
             forward=forward,
-            kind=layer["kind"],
-            shape=(layer["rows"], *layer["shape"]),
-            mean=layer["mean"],
-            std=layer["std"],
-            min=layer["min"],
-            max=layer["max"],
-            norm=layer["norm"],
-            zeros=layer["zeros"],
-            nonfinite=layer["non_finite"],
-            **_place(layer),
+            shape=(layer.pop("rows"), *layer.pop("shape")),
+            nonfinite=layer.pop("non_finite"),
+            **layer,
         )
-        for layer in figures
+        for layer in map(_placed, figures)
     ]
 
 
-def _place(layer: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(layer: Mapping[str, Any]) -> dict[str, Any]:
     depth, row, column, place = layer["at"]
-    return {"cell": (depth, row, column), "layer": place}
-
-
-def _without_place(layer: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in layer.items() if name != "at"}
+    figures = {name: value for name, value in layer.items() if name != "at"}
+    return {"cell": (depth, row, column), "layer": place, **figures}

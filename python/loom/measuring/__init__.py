@@ -4,8 +4,6 @@ Learning by targets takes them as it goes; in plain backpropagation they are swi
 with `observe=` in `loom.train` and `loom.Trainer`. The engine fills them within the step.
 """
 
-from __future__ import annotations
-
 from loom.measuring.measures import MeasureHistory, Measures
 from loom.measuring.report import BottleneckWarning
 from loom.measuring.settings import Observe

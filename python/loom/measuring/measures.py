@@ -45,11 +45,9 @@ class MeasureHistory:
     explosions: NDArray[np.int64]
 
     def __len__(self) -> int:
-        """Returns how many steps were kept."""
         return len(self.steps)
 
     def __repr__(self) -> str:
-        """Returns how much there is."""
         extents = f"{len(self)} steps of {len(self.layers)} layers"
         return f"MeasureHistory({extents}, {len(self.explosions)} explosions)"
 
@@ -72,6 +70,11 @@ class Measures:
     def _figures(self, name: str) -> NDArray[np.float64]:
         found = np.array(self._newest()[name], np.float64)
         return found if len(found) else np.full(len(self.layers), np.nan)
+
+    def _number(self, name: str, before: float) -> float:
+        """Returns a figure of the newest step; what it is before any."""
+        newest = self._newest()
+        return float(newest[name]) if newest["steps"] else before
 
     @property
     def steps(self) -> int:
@@ -116,8 +119,7 @@ class Measures:
     @property
     def mean_gap(self) -> float:
         """The mean gap over all layers; nan before any step."""
-        newest = self._newest()
-        return float(newest["avg_gap"]) if newest["steps"] else float("nan")
+        return self._number("avg_gap", float("nan"))
 
     @property
     def prev_avg_gap(self) -> float:
@@ -127,8 +129,7 @@ class Measures:
     @property
     def gap_growth_rate(self) -> float:
         """The mean gap over that of the last calm step before; 1 where there was none."""
-        newest = self._newest()
-        return float(newest["growth"]) if newest["steps"] else 1.0
+        return self._number("growth", 1.0)
 
     @property
     def explosion_count(self) -> int:
@@ -138,8 +139,7 @@ class Measures:
     @property
     def rate_factor(self) -> float:
         """What explosions have left of the learning rate: 1 or less."""
-        newest = self._newest()
-        return float(newest["rate_factor"]) if newest["steps"] else 1.0
+        return self._number("rate_factor", 1.0)
 
     @property
     def loss_history(self) -> NDArray[np.float64]:
@@ -164,7 +164,6 @@ class Measures:
         )
 
     def __repr__(self) -> str:
-        """Returns how many steps were measured, and the mean gap."""
         return (
             f"{type(self).__name__}({self.steps} steps, mean gap {self.mean_gap:.4g}, "
             f"{self.explosion_count} explosions)"

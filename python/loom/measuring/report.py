@@ -83,19 +83,15 @@ class TweenReport(Sequence[LayerReport]):
     @overload
     def __getitem__(self, index: slice) -> tuple[LayerReport, ...]: ...
     def __getitem__(self, index: int | slice) -> LayerReport | tuple[LayerReport, ...]:
-        """Returns a layer, or several."""
         return self.layers[index]
 
     def __iter__(self) -> Iterator[LayerReport]:
-        """Yields the layers in order."""
         return iter(self.layers)
 
     def __len__(self) -> int:
-        """Returns how many layers there are."""
         return len(self.layers)
 
     def __str__(self) -> str:
-        """Returns a table, and a line for each bottleneck."""
         shown = [name for name in _COLUMNS if any(not math.isnan(getattr(layer, name)) for layer in self)]
         titles = ["layer", "kind", "targets", *(name.replace("_", " ") for name in shown)]
         rows = [
@@ -141,10 +137,8 @@ def bottleneck_message(layers: Sequence[LayerReport]) -> str:
 def report(network: HasEngine, settings: str, budgets: NDArray[Any] | None = None) -> TweenReport:
     """Returns what was measured of every layer.
 
-    Args:
-        network: The network.
-        settings: How it learns, as the engine takes it.
-        budgets: (layers,) each layer's mean budget, where known better than by the kept history.
+    `settings` are as the engine takes them; `budgets`, (layers,), are the mean budgets, where they are
+    known better than by the kept history.
     """
     engine = engine_of(network)
     measures = Measures(network)

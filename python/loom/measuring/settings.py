@@ -69,18 +69,7 @@ class Observe(Plain):
 
 
 def check_measuring(where: str, config: object) -> dict[str, object]:
-    """Checks the settings that `Observe` has, wherever they stand.
-
-    Args:
-        where: Whose settings they are, for messages.
-        config: What has them.
-
-    Returns:
-        Each setting, as it is to be kept.
-
-    Raises:
-        ConfigError: One is out of range, or a name unknown.
-    """
+    """Returns the settings that `Observe` has, checked, wherever they stand; `where` is for messages."""
     given = {field.name: getattr(config, field.name) for field in fields(Observe)}
 
     def above(name: str, bound: float, most: float | None = None) -> float:
@@ -102,11 +91,7 @@ def check_measuring(where: str, config: object) -> dict[str, object]:
 
 
 def watch_settings(config: object) -> dict[str, JSON]:
-    """Returns the settings that `Observe` has as the engine takes them.
-
-    Args:
-        config: What has them, checked.
-    """
+    """Returns the settings that `Observe` has as the engine takes them."""
     settings = {field.name: getattr(config, field.name) for field in fields(Observe)}
     rule = {name: settings.pop(name) for name in ("gap_threshold", "explosion_limit", "recovery_rate")}
     detects = settings.pop("detect_explosions")
@@ -114,14 +99,7 @@ def watch_settings(config: object) -> dict[str, JSON]:
 
 
 def resolve_observe(value: object) -> Observe | None:
-    """Returns what an `observe=` argument means.
-
-    Args:
-        value: True for the defaults, False or None for no measures, or an `Observe`.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
+    """Returns what an `observe=` argument means: True stands for the defaults, False for no measures."""
     if value is None or value is False:
         return None
     if value is True:

@@ -13,7 +13,7 @@ from loom.convert import as_real_array
 from loom.device import check_device
 from loom.engine import engine_of
 from loom.errors import ConfigError
-from loom.grid import Coordinate, locate
+from loom.grid import Coordinate, locate_given
 from loom.network import Network
 from loom.network.network import from_native
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Gradients", "Mesh"]
 
 Gradients: TypeAlias = "Mapping[Any, ArrayLike | Sequence[ArrayLike | None]]"
+
+_MOST_TICKS = 4096
 
 
 class Mesh:
@@ -62,10 +64,7 @@ class Mesh:
     """
 
     def __init__(self, network: Network, rows: int = 1, window: int = 0) -> None:
-        checked = (
-            whole("Mesh", "rows", rows, least=1),
-            whole("Mesh", "window", window, least=0),
-        )
+        checked = (whole("Mesh", "rows", rows, least=1), whole("Mesh", "window", window, least=0))
         engine = engine_of(network)
         engine.check_idle("a mesh")
         engine.build()
@@ -153,8 +152,10 @@ class Mesh:
         count = whole("Mesh.tick", "count", count, least=0)
         self._engine.check_idle("a mesh")
         # One call a slice, so that Ctrl-C is heard between them.
-        for part in _slices(count):
-            self._native.tick(part)
+        while count > _MOST_TICKS:
+            self._native.tick(_MOST_TICKS)
+            count -= _MOST_TICKS
+        self._native.tick(count)
 
     def output(self, cell: Sequence[int] | None = None, age: int = 0) -> RealArray:
         """Returns what a cell hands on: what its last layer holds, or what arrives where there is none.
@@ -309,13 +310,12 @@ class Mesh:
         return mesh
 
     def _locate(self, index: Sequence[int]) -> tuple[Coordinate, int | None]:
-        at, layer = locate(self._engine.grid, tuple(index))
+        at, layer = locate_given(self._engine.grid, index)
         if layer is not None and layer < 0:
             layer += self._engine.native.cell_len(at)
         return at, layer
 
     def __repr__(self) -> str:
-        """Returns how far it is."""
         rows, window, ticks, _, training = self._native.state()
         mode = "training" if training else "inference"
         return f"Mesh(rows={rows}, window={window}, ticks={ticks}, {mode}, {self._network.device})"
@@ -324,12 +324,3 @@ class Mesh:
 def native_mesh(mesh: Mesh) -> _native.Mesh:
     """Returns the native half of a mesh."""
     return mesh._native
-
-
-_MOST_TICKS = 4096
-
-
-def _slices(count: int) -> Iterator[int]:
-    yield min(count, _MOST_TICKS)
-    for start in range(_MOST_TICKS, count, _MOST_TICKS):
-        yield min(count - start, _MOST_TICKS)

@@ -9,20 +9,20 @@ from typing import TypeAlias
 
 from loom import _native
 from loom._interrupts import Interrupts
-from loom._settings.checks import whole
+from loom._settings.checks import flag, whole
 from loom._typing import ArrayLike
 from loom.data import as_target
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
-from loom.grid import locate
+from loom.grid import locate_given
 from loom.losses import is_classification
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.mesh.mesh import Mesh, native_mesh
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.record import record_of
 from loom.training.settings import engine_config
-from loom.tweening import TweenConfig
+from loom.tweening.config import TweenConfig, check_tween
 
 __all__ = ["Stepper", "SteppingResult", "train_stepping"]
 
@@ -63,7 +63,6 @@ class SteppingResult:
         return self.losses[-1] if self.losses else float("nan")
 
     def __repr__(self) -> str:
-        """Returns one line: samples, updates, last loss, time."""
         return (
             f"SteppingResult({self.samples} samples, {self.updates} updates, loss {self.final_loss:.4g}, "
             f"{self.total_time:.2f} s on {self.device})"
@@ -125,9 +124,7 @@ class Stepper:
         tween: TweenConfig | None = None,
         observe: bool | Observe = False,
     ) -> None:
-        settings = TrainingConfig() if config is None else config
-        if not isinstance(settings, TrainingConfig):
-            raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
+        settings = check_training(config)
         if not isinstance(mesh, Mesh):
             raise ConfigError(f"a Stepper trains a loom.Mesh, got {mesh!r}")
         network = mesh.network
@@ -143,7 +140,7 @@ class Stepper:
             cell = None
             self._shape = network.output_shape
         else:
-            cell, layer = locate(engine.grid, tuple(output))
+            cell, layer = locate_given(engine.grid, output)
             if layer is not None:
                 raise ConfigError(f"output is a cell, (depth, row, column), not a layer; got {output!r}")
             self._shape = tuple(mesh.output(cell).shape[1:])
@@ -152,12 +149,15 @@ class Stepper:
             whole("Stepper", "update_every", update_every, least=1),
             1 if total_updates is None else whole("Stepper", "total_updates", total_updates, least=1),
         )
+        rule = None if tween is None else check_tween(tween)
         known = replace(settings, metrics=())
-        learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=tween)
+        learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=rule)
         self.mesh = mesh
         self.config = settings
         self._classes = is_classification(settings.loss)
-        self._native = _native.Stepper(native_mesh(mesh), learning, extents, cell, resume)
+        self._native = _native.Stepper(
+            native_mesh(mesh), learning, extents, cell, flag("Stepper", "resume", resume)
+        )
         record_of(network).judged_by = settings
 
     def step(self, x: ArrayLike, y: ArrayLike | None = None) -> float | None:
@@ -192,6 +192,9 @@ class Stepper:
     def result(self) -> SteppingResult:
         """What training has done so far; it has no total time."""
         return SteppingResult(**self._native.result(), device=self.mesh.network.device)
+
+    def __repr__(self) -> str:
+        return f"Stepper({self.mesh!r}, {self.config!r})"
 
 
 def train_stepping(

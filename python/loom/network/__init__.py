@@ -1,7 +1,5 @@
 """The network, its cells and layers, and what can be done with it."""
 
-from __future__ import annotations
-
 from loom.network.making import Sequential, load
 from loom.network.network import Network
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any, overload
 
@@ -58,11 +59,9 @@ class Cell:
         return tuple(self._engine.native.cell_output_shape(self.at))
 
     def __len__(self) -> int:
-        """Returns how many layers the cell holds."""
         return self._engine.native.cell_len(self.at)
 
     def __iter__(self) -> Iterator[LayerHandle]:
-        """Yields the layers in order."""
         for place in range(len(self)):
             yield LayerHandle(self._network, self.at, place)
 
@@ -87,25 +86,16 @@ class Cell:
         return Cell, (self._network, self.at)
 
     def __repr__(self) -> str:
-        """Returns the cell's place and its layers."""
         lines = [f"Cell {self.at}", *(f"  {layer.index}: {brief(layer.config)}" for layer in self)]
         return "\n".join(lines)
 
 
 def place_in_cell(at: Coordinate, index: int, count: int) -> int:
-    """Returns a layer's place, counted from the start.
-
-    Args:
-        at: The cell.
-        index: The place; negative numbers count from the end.
-        count: How many layers the cell holds.
-
-    Returns:
-        The place.
-
-    Raises:
-        CellIndexError: There is no such layer.
-    """
+    """Returns a layer's place, counted from the start; a CellIndexError where there is no such layer."""
+    try:
+        index = operator.index(index)
+    except TypeError:
+        raise CellIndexError(f"a layer in a cell is addressed by a whole number, got {index!r}") from None
     if not -count <= index < count:
         held = "no layers" if count == 0 else f"{count} layer{'s' * (count > 1)}"
         raise CellIndexError(f"cell {at} has {held}, so there is no layer {index}")

@@ -1,4 +1,4 @@
-"""Inference: the output for each sample, dropout off."""
+"""Inference: the output for each sample, dropout off; and who is shown what layers make."""
 
 from __future__ import annotations
 
@@ -7,50 +7,80 @@ import numpy as np
 from loom._settings.checks import whole
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
-from loom.engine import Engine
+from loom.engine import Engine, HasEngine, NetworkT, engine_of
+from loom.observers import Observer
 
-__all__ = ["Inference"]
+__all__ = ["observe", "predict", "unobserve"]
 
 
-class Inference:
-    """What `Network.predict` does.
+def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
+    """Returns the output for each sample, dropout off.
+
+    On the CPU a sample's result is the same bits alone and in any batch; on a GPU it is
+    the same bits each time, and may round differently in batches of other sizes.
+    Several threads may predict at once.
 
     Args:
-        engine: The network's engine.
+        x: (rows, *input_shape) the samples.
+        batch_size: How many are computed at a time.
+
+    Returns:
+        (rows, *output_shape) in the network's precision.
+
+    Raises:
+        ShapeError: The samples do not have the network's input shape.
+        NonFiniteError: They hold NaN or infinity.
+        StateError: The network is training in another thread.
     """
+    engine = engine_of(self)
+    if engine.direct:
+        if not (type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous):
+            x = as_real_array(x, engine.precision)
+        if x.ndim and x.shape[0] <= batch_size:
+            return engine.native.predict(x, batch_size)
+    size = whole("predict", "batch_size", batch_size, least=1)
+    array = engine.as_input(x)
+    if array.ndim == 0 or array.shape[0] <= size or array.shape[1:] != engine.input_shape:
+        return _batch(engine, array, size)
+    # One call a batch, so that Ctrl-C is heard between them.
+    output = np.empty((array.shape[0], *engine.native.output_shape()), engine.dtype)
+    for start in range(0, array.shape[0], size):
+        rows = slice(start, start + size)
+        output[rows] = _batch(engine, array[rows], size)
+    return output
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._predict = engine.native.predict
 
-    def predict(self, x: ArrayLike, batch_size: int) -> RealArray:
-        """Returns the output for each sample; see `loom.Network.predict`."""
-        engine = self._engine
-        if engine.direct:
-            if not (type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous):
-                x = as_real_array(x, engine.precision)
-            if x.ndim and x.shape[0] <= batch_size:
-                return self._predict(x, batch_size)
-        size = whole("predict", "batch_size", batch_size, least=1)
-        return self._in_batches(engine.as_input(x), size)
+def _batch(engine: Engine, x: RealArray, batch_size: int) -> RealArray:
+    if not engine.observation.active:
+        return engine.native.predict(x, batch_size)
+    output, passes = engine.native.predict_observed(x, batch_size)
+    for figures in passes:
+        engine.observation.tell(figures)
+    return output
 
-    def _in_batches(self, x: RealArray, batch_size: int) -> RealArray:
-        engine = self._engine
-        engine.build()
-        if x.ndim == 0 or x.shape[0] <= batch_size or x.shape[1:] != engine.input_shape:
-            return self._batch(x, batch_size)
-        # One call a batch, so that Ctrl-C is heard between them.
-        output = np.empty((x.shape[0], *engine.native.output_shape()), engine.dtype)
-        for start in range(0, x.shape[0], batch_size):
-            rows = slice(start, start + batch_size)
-            output[rows] = self._batch(x[rows], batch_size)
-        return output
 
-    def _batch(self, x: RealArray, batch_size: int) -> RealArray:
-        engine = self._engine
-        if not engine.observation.active:
-            return self._predict(x, batch_size)
-        output, passes = engine.native.predict_observed(x, batch_size)
-        for figures in passes:
-            engine.observation.tell(figures)
-        return output
+def observe(self: NetworkT, observer: Observer) -> NetworkT:
+    """Shows each layer's activation statistics to an observer after each forward pass.
+
+    Args:
+        observer: `loom.observers.Console()`, `Recorder()`, or any callable that takes
+            a list of `LayerActivation`.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigError: The observer cannot be called.
+    """
+    engine_of(self).observe(observer)
+    return self
+
+
+def unobserve(self: NetworkT, observer: Observer | None = None) -> NetworkT:
+    """Takes an observer away, or all of them where None.
+
+    Raises:
+        StateError: The observer is not observing.
+    """
+    engine_of(self).unobserve(observer)
+    return self

@@ -16,7 +16,7 @@ from loom.network.parameters import Parameters, read_only
 from loom.network.text import brief
 from loom.network.weights import InputRange, Weights
 
-__all__ = ["LayerHandle"]
+__all__ = ["LayerHandle", "layers_of"]
 
 
 class LayerHandle:
@@ -236,15 +236,12 @@ class LayerHandle:
         return read_only(self._engine.native.parameter(self.at, name, True))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Returns a parameter."""
         return self.parameters[name]
 
     def __setitem__(self, name: str, values: ArrayLike) -> None:
-        """Sets a parameter."""
         self.parameters[name] = values
 
     def __getattr__(self, name: str) -> NDArray[Any]:
-        """Returns a parameter."""
         if name.startswith("_"):
             # Of a handle that is only being made, even its network.
             raise AttributeError(f"a layer has no attribute '{name}'")
@@ -279,5 +276,9 @@ class LayerHandle:
         return hash((id(self._network), self.at))
 
     def __repr__(self) -> str:
-        """Returns the layer's place and its settings."""
         return f"Layer {self.at}: {brief(self.config)}"
+
+
+def layers_of(network: HasEngine) -> list[LayerHandle]:
+    """Returns every layer of a network, in the order data flows."""
+    return [LayerHandle(network, cell, place) for cell, place in engine_of(network).layer_places()]

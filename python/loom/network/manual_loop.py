@@ -8,64 +8,146 @@ from loom import optimizers
 from loom._settings.checks import flag, real
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
-from loom.engine import Engine
+from loom.engine import HasEngine, engine_of
 from loom.engine.statistics import LayerGradient, layer_gradients
 from loom.optimizers import OptimizerLike
 
-__all__ = ["ManualLoop"]
+__all__ = [
+    "apply_gradients",
+    "backward",
+    "clip_gradients",
+    "forward",
+    "gradient_stats",
+    "set_optimizer",
+    "zero_gradients",
+]
 
 
-class ManualLoop:
-    """What a training loop written by hand calls; `loom.Network` says what each call promises.
+def forward(self: HasEngine, x: ArrayLike, training: bool = True) -> RealArray:
+    """Returns the output, and keeps what every layer has made: for `backward`, and to be looked at.
+
+    In training, dropout and Gumbel noise are drawn anew in every pass, and running
+    statistics move. The draws go by the seed, the committed step and the passes since it,
+    so that a network which was saved with its optimizer's state goes on as it would have.
+    Passes that `backward` follows, one after the other before `apply_gradients`, draw as
+    the parts of one batch, as `loom.train` does with `accumulate`.
+
+    With `training=False` the pass is that of `predict`: it draws nothing and moves nothing.
+    `layer.activation` then shows what inference makes of these rows, and `backward` gives
+    the gradients of what was computed: dropout off, running statistics fixed. All rows go
+    through at once; for many rows whose layers nobody looks at, `predict` needs less memory.
 
     Args:
-        engine: The network's engine.
+        x: (rows, *input_shape) the samples.
+        training: Whether dropout is on and running statistics move.
+
+    Returns:
+        (rows, *output_shape) in the network's precision.
+
+    Raises:
+        ShapeError: The samples do not have the network's input shape.
+        NonFiniteError: They hold NaN or infinity.
+        StateError: The network is being trained: by `loom.train`, where `training` is on, or
+            by another thread.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(4), nn.Dropout(0.5)], input_shape=3, seed=1)
+        >>> samples = np.stack([net.forward(np.ones((1, 3))) for _ in range(200)])
+        >>> bool(samples.std(axis=0).max() > 0)  # Monte Carlo dropout
+        True
+        >>> output = net.forward(np.ones((1, 3)), training=False)
+        >>> bool((output == net[0, 0, 0, 1].activation).all())
+        True
     """
+    engine = engine_of(self)
+    if flag("forward", "training", training):
+        engine.check_idle("forward with training on")
+    array = engine.as_input(x)
+    observed = engine.observation.active
+    output, engine.last_forward_time, figures = engine.native.forward(array, training, observed)
+    if figures is not None:
+        engine.observation.tell(figures)
+    return output
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.last_forward_time: float | None = None
-        """The seconds that the newest `forward` took; None before any."""
 
-    def forward(self, x: ArrayLike, training: bool) -> RealArray:
-        """Returns the output, and keeps what every layer has made."""
-        engine = self._engine
-        if flag("forward", "training", training):
-            engine.check_idle("forward with training on")
-        array = engine.as_input(x)
-        observed = engine.observation.active
-        output, self.last_forward_time, figures = engine.native.forward(array, training, observed)
-        if figures is not None:
-            engine.observation.tell(figures)
-        return output
+def backward(self: HasEngine, gradient: ArrayLike) -> RealArray:
+    """Adds to all gradients, from the newest `forward` back, in training or not.
 
-    def backward(self, gradient: ArrayLike) -> RealArray:
-        """Adds to all gradients, from the newest `forward` back."""
-        engine = self._engine
-        engine.check_idle("backward")
-        return engine.native.backward(as_real_array(gradient, engine.precision, what="gradient"))
+    Args:
+        gradient: (rows, *output_shape) of the loss with respect to the output.
 
-    def clip_gradients(self, max_norm: float) -> float:
-        """Scales all gradients together where their norm exceeds a limit; returns the norm before."""
-        self._engine.check_idle("clip_gradients")
-        return self._engine.native.clip_gradients(real("clip_gradients", "max_norm", max_norm, above=0.0))
+    Returns:
+        (rows, *input_shape) that of the loss with respect to the input.
 
-    def apply_gradients(self, learning_rate: float) -> None:
-        """Moves every trainable parameter by its gradient, and clears the gradients."""
-        self._engine.check_idle("apply_gradients")
-        rate = real("apply_gradients", "learning_rate", learning_rate, least=0.0)
-        self._engine.native.apply_gradients(rate)
+    Raises:
+        StateError: There was no forward pass, or the weights, or the running statistics that it
+            read, have moved since.
+        ShapeError: The gradient does not have the output's shape.
+        NonFiniteError: It holds NaN or infinity.
+    """
+    engine = engine_of(self)
+    engine.check_idle("backward")
+    return engine.native.backward(as_real_array(gradient, engine.precision, what="gradient"))
 
-    def zero_gradients(self) -> None:
-        """Forgets all gradients."""
-        self._engine.check_idle("zero_gradients")
-        self._engine.native.zero_gradients()
 
-    def set_optimizer(self, optimizer: OptimizerLike) -> None:
-        """Chooses the rule that `apply_gradients` follows, with fresh moments."""
-        self._engine.check_idle("set_optimizer")
-        self._engine.set_optimizer(json.dumps(optimizers.resolve(optimizer).to_config()))
+def clip_gradients(self: HasEngine, max_norm: float) -> float:
+    """Scales all gradients together where their global L2 norm exceeds a limit.
 
-    def gradient_stats(self) -> list[LayerGradient]:
-        """Returns each trainable layer's gradient in figures."""
-        return layer_gradients(self._engine.native.gradient_statistics())
+    Args:
+        max_norm: The limit; above zero.
+
+    Returns:
+        The norm before.
+
+    Raises:
+        StateError: There are no gradients.
+        NonFiniteError: The norm is infinite or NaN; the gradients stay as they are.
+    """
+    engine = engine_of(self)
+    engine.check_idle("clip_gradients")
+    return engine.native.clip_gradients(real("clip_gradients", "max_norm", max_norm, above=0.0))
+
+
+def apply_gradients(self: HasEngine, learning_rate: float) -> None:
+    """Moves every trainable parameter by its gradient, and clears the gradients.
+
+    Args:
+        learning_rate: The step size.
+
+    Raises:
+        StateError: There are no gradients.
+    """
+    engine = engine_of(self)
+    engine.check_idle("apply_gradients")
+    engine.native.apply_gradients(real("apply_gradients", "learning_rate", learning_rate, least=0.0))
+
+
+def zero_gradients(self: HasEngine) -> None:
+    """Forgets all gradients."""
+    engine = engine_of(self)
+    engine.check_idle("zero_gradients")
+    engine.native.zero_gradients()
+
+
+def set_optimizer(self: HasEngine, optimizer: OptimizerLike) -> None:
+    """Chooses the rule that `apply_gradients` follows, with fresh moments; AdamW before.
+
+    Args:
+        optimizer: An optimizer, or the name of one.
+
+    Raises:
+        ConfigError: The name is unknown or a setting out of range.
+    """
+    engine = engine_of(self)
+    engine.check_idle("set_optimizer")
+    engine.native.set_optimizer(json.dumps(optimizers.resolve(optimizer).to_config()))
+    engine.note_change()
+
+
+def gradient_stats(self: HasEngine) -> list[LayerGradient]:
+    """Returns each trainable layer's gradient in figures, with flags for vanishing and exploding.
+
+    Raises:
+        StateError: There are no gradients.
+    """
+    return layer_gradients(engine_of(self).native.gradient_statistics())

@@ -1,36 +1,31 @@
-"""The network: a grid of cells that hold layers, composed of small objects around one engine."""
+"""The network: a grid of cells that hold layers.
+
+What it does with its weights and with data stands in files of its own, as functions that are its methods.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, overload
 
-from numpy.typing import NDArray
-
 from loom import _native
 from loom._settings.checks import flag
-from loom._typing import ArrayLike, Precision, RealArray
+from loom._typing import Precision
 from loom.architecture import LinkConfig, NetworkConfig
 from loom.device import check_device
 from loom.engine import Engine
-from loom.engine.statistics import LayerGradient
 from loom.errors import ConfigError, SerializationError
-from loom.grid import Extents, coordinates, locate
+from loom.grid import Extents, coordinates, locate, locate_given
 from loom.measuring import Measures, Observe
+from loom.network import inference, manual_loop, morphing, state_dicts
 from loom.network.cells import Cell, place_in_cell
-from loom.network.inference import Inference
-from loom.network.layers import LayerHandle
-from loom.network.manual_loop import ManualLoop
-from loom.network.morphing import Chosen, Morphing
+from loom.network.layers import LayerHandle, layers_of
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
 from loom.network.session import Session
-from loom.network.state_dict import StateDict
 from loom.network.text import described
-from loom.observers import Observer
-from loom.optimizers import OptimizerLike
 from loom.training.record import TrainingRecord
 
 if TYPE_CHECKING:
@@ -88,10 +83,6 @@ class Network:
     def _compose(self, engine: Engine) -> None:
         self._engine = engine
         self._record = TrainingRecord()
-        self._inference = Inference(engine)
-        self._loop = ManualLoop(engine)
-        self._morphing = Morphing(engine)
-        self._state = StateDict(engine)
 
     @classmethod
     def _wrap(cls, native: _native.Network) -> Self:
@@ -129,7 +120,7 @@ class Network:
     @property
     def device(self) -> str:
         """What the network computes on: "cpu", or a GPU such as "gpu:0"."""
-        return self._engine.placement.device
+        return self._engine.device
 
     @property
     def loss_scale(self) -> float | None:
@@ -158,7 +149,7 @@ class Network:
     @property
     def layers(self) -> list[LayerHandle]:
         """Every layer, in the order data flows."""
-        return [layer for cell in self.cells for layer in cell]
+        return layers_of(self)
 
     @property
     def weight_bytes(self) -> int:
@@ -181,11 +172,9 @@ class Network:
         return LayerHandle(self, at, place_in_cell(at, layer, self._engine.native.cell_len(at)))
 
     def __iter__(self) -> Iterator[Cell]:
-        """Yields the cells in the order data flows."""
         return iter(self.cells)
 
     def __repr__(self) -> str:
-        """Returns the extents, every layer with its place, and the links."""
         return described(self.config)
 
     def summary(self, file: IO[str] | None = None) -> None:
@@ -320,7 +309,7 @@ class Network:
             (1, 4)
         """
         self._engine.check_idle("adding a link")
-        ends = [locate(self._engine.grid, tuple(cell)) for cell in (source, target)]
+        ends = [locate_given(self._engine.grid, cell) for cell in (source, target)]
         if any(layer is not None for _, layer in ends):
             raise ConfigError("link connects cells, (depth, row, column), not layers")
         self._engine.link(LinkConfig(ends[0][0], ends[1][0], combine, axis))
@@ -337,201 +326,19 @@ class Network:
 
     # Weights by name
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Returns copies of all parameters in full precision, and of what layers keep beside them.
-
-        They are named "z.y.x.l.name"; running statistics and the like are among them, and what
-        stateful layers carry from batch to batch, (rows, ...), once they carry anything. Layers that
-        use another one's parameters have none of their own.
-        """
-        return self._state.read()
-
-    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> Self:
-        """Sets all parameters; after an error none has changed.
-
-        What stateful layers carry may be left out: then they begin new sequences.
-
-        Args:
-            state: Arrays by name, as `state_dict` returns them.
-
-        Returns:
-            The network.
-
-        Raises:
-            ConfigError: Names are missing or unknown.
-            ShapeError: An array has another shape than its parameter.
-            NonFiniteError: An array holds NaN or infinity.
-            StateError: What two stateful layers carry is of different numbers of rows.
-        """
-        self._state.write(state)
-        return self
+    state_dict = state_dicts.state_dict
+    load_state_dict = state_dicts.load_state_dict
 
     # Numeric types
 
-    def morph(
-        self,
-        dtype: str,
-        where: Callable[[LayerHandle], object] | None = None,
-        granularity: str | None = None,
-        calibration: str = "absmax",
-        rounding: str = "nearest",
-        activations: str | None = None,
-        parameters: str | Sequence[str] | None = None,
-    ) -> Self:
-        """Changes the numeric type that layers compute from.
-
-        The weights are packed as that type and the forward pass reads them; training
-        goes on through them to the full-precision master, which is kept. The network's
-        own precision goes back to the master. Scales are found anew, by the same rule,
-        whenever a master has moved, so after each step of training, too; files keep the
-        rule.
-
-        Args:
-            dtype: The name of a numeric type, such as "int8", "bfloat16" or "ternary"; `loom.dtypes()`
-                lists them. "float32" ("float64" in a network of that precision) is the masters.
-            where: Which layers, as a function of the layer; all where None.
-            granularity: Which weights share a scale: "channel" (each output), "tensor", or
-                "block(n)" (each n inputs of an output); as the type has it where None.
-            calibration: How the scales are found. "absmax": by the type's own rule, from
-                the largest magnitude (`loom.dtypes()` has it). "percentile(99.9)": from
-                that percentile of the magnitudes, as `numpy.percentile` has it; what lies
-                beyond saturates. "mse": so that the squared error of the weights that
-                share the scale is least; once `calibrate` has measured what they multiply,
-                each error counts as much as the mean square of that. Types with scales by
-                a published format (q4_0, q8_0, mxfp8, mxfp4) or without scales take
-                "absmax" alone.
-            rounding: "nearest", ties to even; or "stochastic": up or down at random, so that
-                the mean of many draws is the weight itself. Draws are keyed by the network's
-                seed and the number of updates: each step of training draws anew, any device
-                draws the same, and so does a training that is resumed.
-            activations: "int8" has inference quantise each row of what a product reads to eight
-                bits (of a convolution each sample, of a recurrence its state before every step),
-                for weights of int8, int4, int2, ternary, binary, q8_0 or q4_0, and sum the
-                products exactly in integers; files keep it. None leaves activations in float.
-                Training does so in any case, as does a head that is tied to an Embedding;
-                transposed convolutions refuse "int8".
-            parameters: The name of a parameter of the chosen layers, or several: just those
-                change, and biases, gains of norms and positions may be among them. None for
-                all weights of the layers; what was chosen by name before is forgotten then.
-
-        Returns:
-            The network.
-
-        Raises:
-            DTypeError: The type is unknown, or cannot have that granularity, calibration,
-                rounding or those activations.
-            InvalidValueError: The granularity, calibration or rounding is unknown, weights do
-                not fit the type, a layer cannot quantise its activations or has no parameter
-                of such a name. Nothing has changed then.
-
-        Examples:
-            >>> net = loom.Sequential([nn.Dense(8), nn.Dense(2)], input_shape=4)
-            >>> _ = net.calibrate(np.ones((3, 4))).morph("int4", calibration="mse")
-            >>> net[0, 0, 0, 1].weights.versions["int4"].calibration
-            'mse'
-            >>> _ = net.morph("int8", parameters="bias")
-            >>> {name: stored.dtype for name, stored in net[0, 0, 0, 0].weights.stored.items()}
-            {'weight': 'int4', 'bias': 'int8'}
-        """
-        self._morphing.morph(
-            dtype, self._chosen(where), granularity, calibration, rounding, activations, parameters
-        )
-        return self
-
-    def calibrate(self, x: ArrayLike, percentile: float = 99.9, batch_size: int = 256) -> Self:
-        """Measures what every layer is given to read, in inference over samples of the data.
-
-        `layer.input_range` then has the largest magnitude, a percentile of the magnitudes, and
-        the mean square of each feature. From here on `morph(..., calibration="mse")` weighs the
-        error of each weight of a matrix product or a convolution by the mean square of what it
-        multiplies; weights that are packed so already are packed anew. What was measured before
-        is replaced; files keep it.
-
-        Args:
-            x: (rows, *input_shape) samples that are like what the network will see; some
-                hundreds will do.
-            percentile: Which percentile of the magnitudes, above 0 and up to 100.
-            batch_size: How many are computed at a time.
-
-        Returns:
-            The network.
-
-        Raises:
-            ShapeError: The samples do not have the network's input shape.
-            ConfigError: A setting is out of range.
-            NonFiniteError: They hold NaN or infinity, or a layer makes such of them.
-            StateError: The network is training.
-        """
-        self._morphing.calibrate(x, percentile, batch_size)
-        return self
-
-    def drop_master(self) -> Self:
-        """Frees the full-precision masters of packed weights, to deploy a network that is trained.
-
-        Inference goes on as it was, and files hold the packed weights alone. Training, other
-        numeric types and reading or setting the full-precision weights are refused from here
-        on, until `unpack` makes masters again. Gradients and the optimizer's moments go too.
-
-        Returns:
-            The network.
-
-        Raises:
-            StateError: A layer's weights are not packed; nothing has changed then.
-        """
-        self._morphing.drop_master()
-        return self
-
-    def unpack(self, where: Callable[[LayerHandle], object] | None = None) -> Self:
-        """Makes masters again of packed weights after `drop_master`: the network can be trained again.
-
-        Each weight of the new master is what its code stands for; what the network computes
-        stays the same until a weight moves.
-
-        Args:
-            where: Which layers, as a function of the layer; all where None.
-
-        Returns:
-            The network.
-
-        Raises:
-            StateError: No master of those layers was dropped, so there is nothing to unpack.
-
-        Examples:
-            >>> net = loom.Sequential([nn.Dense(2)], input_shape=3).morph("int8")
-            >>> net.drop_master().unpack()[0, 0, 0, 0].weights.dropped
-            False
-        """
-        self._morphing.unpack(self._chosen(where))
-        return self
-
-    def _chosen(self, where: Callable[[LayerHandle], object] | None) -> Chosen:
-        def places() -> list[tuple[int, int, int, int]] | None:
-            return None if where is None else [layer.at for layer in self.layers if where(layer)]
-
-        return places
+    morph = morphing.morph
+    calibrate = morphing.calibrate
+    drop_master = morphing.drop_master
+    unpack = morphing.unpack
 
     # Inference
 
-    def predict(self, x: ArrayLike, batch_size: int = 256) -> RealArray:
-        """Returns the output for each sample, dropout off.
-
-        On the CPU a sample's result is the same bits alone and in any batch; on a GPU it is
-        the same bits each time, and may round differently in batches of other sizes.
-        Several threads may predict at once.
-
-        Args:
-            x: (rows, *input_shape) the samples.
-            batch_size: How many are computed at a time.
-
-        Returns:
-            (rows, *output_shape) in the network's precision.
-
-        Raises:
-            ShapeError: The samples do not have the network's input shape.
-            NonFiniteError: They hold NaN or infinity.
-            StateError: The network is training in another thread.
-        """
-        return self._inference.predict(x, batch_size)
+    predict = inference.predict
 
     def session(self, capacity: int, rows: int = 1) -> Session:
         """Begins inference that goes on from where its last call ended; see `loom.Session`.
@@ -563,30 +370,8 @@ class Network:
 
         return evaluate(self, data, config, loss=loss, metrics=metrics, batch_size=batch_size)
 
-    def observe(self, observer: Observer) -> Self:
-        """Shows each layer's activation statistics to an observer after each forward pass.
-
-        Args:
-            observer: `loom.observers.Console()`, `Recorder()`, or any callable that takes
-                a list of `LayerActivation`.
-
-        Returns:
-            The network.
-
-        Raises:
-            ConfigError: The observer cannot be called.
-        """
-        self._engine.observe(observer)
-        return self
-
-    def unobserve(self, observer: Observer | None = None) -> Self:
-        """Takes an observer away, or all of them where None.
-
-        Raises:
-            StateError: The observer is not observing.
-        """
-        self._engine.unobserve(observer)
-        return self
+    observe = inference.observe
+    unobserve = inference.unobserve
 
     # Training
 
@@ -609,111 +394,15 @@ class Network:
     @property
     def last_forward_time(self) -> float | None:
         """The seconds that the newest `forward` took; None before any."""
-        return self._loop.last_forward_time
+        return self._engine.last_forward_time
 
-    def forward(self, x: ArrayLike, training: bool = True) -> RealArray:
-        """Returns the output, and keeps what every layer has made: for `backward`, and to be looked at.
-
-        In training, dropout and Gumbel noise are drawn anew in every pass, and running
-        statistics move. The draws go by the seed, the committed step and the passes since it,
-        so that a network which was saved with its optimizer's state goes on as it would have.
-        Passes that `backward` follows, one after the other before `apply_gradients`, draw as
-        the parts of one batch, as `loom.train` does with `accumulate`.
-
-        With `training=False` the pass is that of `predict`: it draws nothing and moves nothing.
-        `layer.activation` then shows what inference makes of these rows, and `backward` gives
-        the gradients of what was computed: dropout off, running statistics fixed. All rows go
-        through at once; for many rows whose layers nobody looks at, `predict` needs less memory.
-
-        Args:
-            x: (rows, *input_shape) the samples.
-            training: Whether dropout is on and running statistics move.
-
-        Returns:
-            (rows, *output_shape) in the network's precision.
-
-        Raises:
-            ShapeError: The samples do not have the network's input shape.
-            NonFiniteError: They hold NaN or infinity.
-            StateError: The network is being trained: by `loom.train`, where `training` is on, or
-                by another thread.
-
-        Examples:
-            >>> net = loom.Sequential([nn.Dense(4), nn.Dropout(0.5)], input_shape=3, seed=1)
-            >>> samples = np.stack([net.forward(np.ones((1, 3))) for _ in range(200)])
-            >>> bool(samples.std(axis=0).max() > 0)  # Monte Carlo dropout
-            True
-            >>> output = net.forward(np.ones((1, 3)), training=False)
-            >>> bool((output == net[0, 0, 0, 1].activation).all())
-            True
-        """
-        return self._loop.forward(x, training)
-
-    def backward(self, gradient: ArrayLike) -> RealArray:
-        """Adds to all gradients, from the newest `forward` back, in training or not.
-
-        Args:
-            gradient: (rows, *output_shape) of the loss with respect to the output.
-
-        Returns:
-            (rows, *input_shape) that of the loss with respect to the input.
-
-        Raises:
-            StateError: There was no forward pass, or the weights, or the running statistics that it
-                read, have moved since.
-            ShapeError: The gradient does not have the output's shape.
-            NonFiniteError: It holds NaN or infinity.
-        """
-        return self._loop.backward(gradient)
-
-    def clip_gradients(self, max_norm: float) -> float:
-        """Scales all gradients together where their global L2 norm exceeds a limit.
-
-        Args:
-            max_norm: The limit; above zero.
-
-        Returns:
-            The norm before.
-
-        Raises:
-            StateError: There are no gradients.
-            NonFiniteError: The norm is infinite or NaN; the gradients stay as they are.
-        """
-        return self._loop.clip_gradients(max_norm)
-
-    def apply_gradients(self, learning_rate: float) -> None:
-        """Moves every trainable parameter by its gradient, and clears the gradients.
-
-        Args:
-            learning_rate: The step size.
-
-        Raises:
-            StateError: There are no gradients.
-        """
-        self._loop.apply_gradients(learning_rate)
-
-    def zero_gradients(self) -> None:
-        """Forgets all gradients."""
-        self._loop.zero_gradients()
-
-    def set_optimizer(self, optimizer: OptimizerLike) -> None:
-        """Chooses the rule that `apply_gradients` follows, with fresh moments; AdamW before.
-
-        Args:
-            optimizer: An optimizer, or the name of one.
-
-        Raises:
-            ConfigError: The name is unknown or a setting out of range.
-        """
-        self._loop.set_optimizer(optimizer)
-
-    def gradient_stats(self) -> list[LayerGradient]:
-        """Returns each trainable layer's gradient in figures, with flags for vanishing and exploding.
-
-        Raises:
-            StateError: There are no gradients.
-        """
-        return self._loop.gradient_stats()
+    forward = manual_loop.forward
+    backward = manual_loop.backward
+    clip_gradients = manual_loop.clip_gradients
+    apply_gradients = manual_loop.apply_gradients
+    zero_gradients = manual_loop.zero_gradients
+    set_optimizer = manual_loop.set_optimizer
+    gradient_stats = manual_loop.gradient_stats
 
     # Keeping work
 

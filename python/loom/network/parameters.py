@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -12,11 +12,13 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.engine import HasEngine, engine_of
 
-__all__ = ["LayerPlace", "Parameters", "read_only"]
+__all__ = ["ByName", "LayerPlace", "NamedArrays", "Parameters", "read_only"]
+
+ValueT = TypeVar("ValueT")
 
 
 class LayerPlace(HasEngine, Protocol):
-    """What parameters ask of their layer; a `LayerHandle` is one."""
+    """What parameters and weights ask of their layer; a `LayerHandle` is one."""
 
     @property
     def at(self) -> tuple[int, int, int, int]:
@@ -34,60 +36,105 @@ class LayerPlace(HasEngine, Protocol):
         ...
 
 
-class Parameters(Mapping[str, "NDArray[Any]"]):
+class ByName(Mapping[str, ValueT]):
+    """A mapping whose unknown names are a ConfigError that suggests the nearest.
+
+    Args:
+        names: The names that there are.
+    """
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = list(names)
+
+    def _what(self) -> str:
+        """Returns what is named, for the message."""
+        raise NotImplementedError
+
+    def require(self, name: str) -> None:
+        """Raises a ConfigError, with the nearest name, where there is none of this name."""
+        if name not in self._names:
+            raise unknown(self._what(), name, self._names)
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as in Mapping
+        """Returns the value, or a default where there is none of this name."""
+        return self[name] if name in self._names else default
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class NamedArrays(ByName["NDArray[Any]"]):
+    """Arrays of a layer by name; items can be assigned.
+
+    Args:
+        layer: The layer.
+        names: Their names.
+    """
+
+    __slots__ = ("_layer",)
+
+    def __init__(self, layer: LayerPlace, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._layer = layer
+
+    def _label(self, name: str) -> str:
+        """Returns what an array is called in messages."""
+        raise NotImplementedError
+
+    def _read(self, name: str) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _write(self, name: str, array: NDArray[Any]) -> None:
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Returns full-precision values, in a read-only array."""
+        self.require(name)
+        return read_only(self._read(name))
+
+    def __setitem__(self, name: str, values: ArrayLike) -> None:
+        """Sets the values; packed versions follow."""
+        self.require(name)
+        engine = engine_of(self._layer)
+        engine.check_thread()
+        self._write(name, as_real_array(values, engine.precision, what=self._label(name)))
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}: {values.shape}" for name, values in self.items())
+        return f"{type(self).__name__}({shapes})"
+
+
+class Parameters(NamedArrays):
     """A layer's parameters by name; items can be assigned.
 
     Args:
         layer: The layer.
     """
 
-    __slots__ = ("_layer", "_names")
+    __slots__ = ()
 
     def __init__(self, layer: LayerPlace) -> None:
-        self._layer = layer
-        self._names: list[str] = engine_of(layer).native.parameter_names(layer.at)
+        super().__init__(layer, engine_of(layer).native.parameter_names(layer.at))
 
-    def require(self, name: str) -> None:
-        """Raises a ConfigError, with the nearest name, where there is no such parameter."""
-        if name not in self._names:
-            layer = self._layer
-            raise unknown(f"parameter of layer {layer.path} ({layer.kind})", name, self._names)
+    def _what(self) -> str:
+        return f"parameter of layer {self._layer.path} ({self._layer.kind})"
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Returns the parameter's full-precision values, in a read-only array."""
-        self.require(name)
-        layer = self._layer
-        return read_only(engine_of(layer).native.parameter(layer.at, name, False))
+    def _label(self, name: str) -> str:
+        return f"{self._layer.path}.{name}"
 
-    def __setitem__(self, name: str, values: ArrayLike) -> None:
-        """Sets the parameter; packed versions follow."""
-        self.require(name)
-        layer = self._layer
-        engine = engine_of(layer)
-        engine.check_thread()
-        array = as_real_array(values, engine.precision, what=f"{layer.path}.{name}")
-        engine.native.set_parameter(layer.at, name, array)
+    def _read(self, name: str) -> NDArray[Any]:
+        return engine_of(self._layer).native.parameter(self._layer.at, name, False)
 
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as in Mapping
-        """Returns the parameter, or a default where there is none of this name."""
-        return self[name] if name in self._names else default
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is a parameter of this name."""
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        """Yields the names."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """Returns how many parameters there are."""
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        """Returns names and shapes."""
-        shapes = ", ".join(f"{name}: {values.shape}" for name, values in self.items())
-        return f"Parameters({shapes})"
+    def _write(self, name: str, array: NDArray[Any]) -> None:
+        engine_of(self._layer).native.set_parameter(self._layer.at, name, array)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -19,31 +19,24 @@ if TYPE_CHECKING:
 
 __all__ = ["OWN_ATTRIBUTES", "reduced"]
 
-OWN_ATTRIBUTES = frozenset({"_engine", "_inference", "_loop", "_morphing", "_record", "_state"})
+OWN_ATTRIBUTES = frozenset({"_engine", "_record"})
 """What a network has that is made anew with it: all attributes but those that its users give it."""
 
 
-def reduced(network: object, engine: Engine, record: TrainingRecord) -> tuple[Any, ...]:
-    """Returns what `object.__reduce__` is to: how the network is made again.
-
-    Args:
-        network: The network.
-        engine: Its engine.
-        record: What it remembers of its training.
-    """
-    kind = type(network)
-    own, slots = _own_attributes(network), _slots_of(network)
+def reduced(
+    network: Any,  # noqa: ANN401 - a network of any class
+    engine: Engine,
+    record: TrainingRecord,
+) -> tuple[Any, ...]:
+    """Returns what `object.__reduce__` is to: how the network is made again."""
+    kind, slots = type(network), _slots_of(network)
+    # What the network itself, or a subclass's `__getstate__`, says is to be kept.
+    own: dict[str, Any] = network.__getstate__()
     state = (own, slots) if slots else own or None
     if not engine.config.cells:
         return _begin, (kind, engine.config), state
     record.bring_up_to_date()
     return _restore, (kind, engine.native.to_bytes(True), _portable(record.judged_by)), state
-
-
-def _own_attributes(network: Any) -> dict[str, Any]:  # noqa: ANN401 - a network of any class
-    """Returns what the network itself, or a subclass's `__getstate__`, says is to be kept."""
-    own: dict[str, Any] = network.__getstate__()
-    return own
 
 
 def _slots_of(network: object) -> dict[str, Any]:

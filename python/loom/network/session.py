@@ -85,5 +85,4 @@ class Session:
         self._native.reset()
 
     def __repr__(self) -> str:
-        """Returns how far it is."""
         return f"Session(position={self.position}, capacity={self._capacity}, rows={self._rows})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,20 +92,6 @@ class PackedParameter:
     zero_points: NDArray[Any]
 
 
-class WeightedLayer(LayerPlace, Protocol):
-    """What weights ask of their layer; a `LayerHandle` is one."""
-
-    @property
-    def parameters(self) -> Parameters:
-        """The layer's parameters by name."""
-        ...
-
-    @property
-    def dtype(self) -> str | None:
-        """The numeric type that the weights are read in."""
-        ...
-
-
 class Weights:
     """A layer's weights: their masters, packed versions, scales and sizes; what `layer.weights` gives.
 
@@ -115,7 +101,7 @@ class Weights:
 
     __slots__ = ("_layer",)
 
-    def __init__(self, layer: WeightedLayer) -> None:
+    def __init__(self, layer: LayerPlace) -> None:
         self._layer = layer
 
     def _state(self) -> dict[str, Any]:
@@ -124,12 +110,12 @@ class Weights:
     @property
     def master(self) -> Parameters:
         """The full-precision parameters by name, which optimizers move."""
-        return self._layer.parameters
+        return Parameters(self._layer)
 
     @property
     def dtype(self) -> str | None:
         """The numeric type that the weights are read in, as `layer.dtype`; None without parameters."""
-        return self._layer.dtype
+        return engine_of(self._layer).native.layer_dtype(self._layer.at)
 
     @property
     def epoch(self) -> int:
@@ -209,7 +195,7 @@ class Weights:
             ConfigError: There is no such parameter.
             StateError: It is not packed.
         """
-        self._layer.parameters.require(name)
+        self.master.require(name)
         found = engine_of(self._layer).native.packed_parameter(self._layer.at, name)
         if found is None:
             layer = self._layer
@@ -221,5 +207,4 @@ class Weights:
         return self.packed(name).scales
 
     def __repr__(self) -> str:
-        """Returns the layer's place, its type, and the size."""
         return f"Weights({self._layer.path}, dtype={self.dtype}, nbytes={self.nbytes()})"

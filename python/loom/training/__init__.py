@@ -16,12 +16,8 @@ __all__ = ["run_training", "train"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "train":
-        from loom.training.backpropagation import train
+    if name not in __all__:
+        raise AttributeError(f"module 'loom.training' has no attribute '{name}'")
+    from loom.training import backpropagation, loop
 
-        return train
-    if name == "run_training":
-        from loom.training.loop import run_training
-
-        return run_training
-    raise AttributeError(f"module 'loom.training' has no attribute '{name}'")
+    return getattr(backpropagation if name == "train" else loop, name)

@@ -75,6 +75,5 @@ def train(
         >>> len(result.loss_history)
         3
     """
-    settings = TrainingConfig() if config is None else config
     watch = resolve_observe(observe)
-    return run_training(network, data, settings, validation, callbacks, resume, observe=watch)
+    return run_training(network, data, config, validation, callbacks, resume, observe=watch)

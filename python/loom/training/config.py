@@ -17,7 +17,7 @@ from loom.metrics import MetricLike
 from loom.optimizers import AdamW, OptimizerLike
 from loom.schedules import Constant, ScheduleLike
 
-__all__ = ["TrainingConfig"]
+__all__ = ["TrainingConfig", "check_training"]
 
 _ON_NONFINITE = ("raise", "skip")
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
@@ -33,10 +33,10 @@ class TrainingConfig(Plain):
             may be smaller. Data that comes in batches keeps its own.
         learning_rate: The step size, before the schedule. Where None it is 1e-3, and
             `TweenConfig.base_rate` in learning by targets; see `rate`.
-        optimizer: An optimizer, or the name of one: sgd, adam, adamw, rmsprop. In learning by
+        optimizer: An optimizer, or the name of one: sgd, adam, adamw, lion, rmsprop. In learning by
             targets, that of the `TweenConfig` counts.
         schedule: How the learning rate changes from step to step.
-        loss: A loss, or the name of one: mse, mae, huber, cross_entropy, nll,
+        loss: A loss, or the name of one: mse, mae, huber, log_cosh, cross_entropy, nll,
             binary_cross_entropy.
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None leaves them alone.
@@ -152,6 +152,20 @@ class TrainingConfig(Plain):
     def rate(self) -> float:
         """The learning rate of backpropagation: the one given, or else 1e-3."""
         return 1e-3 if self.learning_rate is None else self.learning_rate
+
+
+def check_training(config: TrainingConfig | None) -> TrainingConfig:
+    """Returns the settings of a training, the defaults where None; a ConfigError for anything else."""
+    if config is None:
+        return TrainingConfig()
+    if hasattr(config, "__len__"):
+        raise ConfigError(
+            f"config must be a loom.TrainingConfig, got {type(config).__name__}; "
+            "samples and targets go in as one argument, (x, y)"
+        )
+    if not isinstance(config, TrainingConfig):
+        raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
+    return config
 
 
 def _class_weight(value: object) -> dict[int, float] | tuple[float, ...] | None:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native, metrics
-from loom.data import ArraySource, Data, Source, as_source
+from loom.data import ArraySource, BatchSource, Data, Source, as_source
 from loom.engine import HasEngine, engine_of
 from loom.errors import StateError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -60,7 +60,7 @@ def evaluate(
         ['accuracy', 'loss']
     """
     engine_of(network).check_thread()
-    chosen = config or record_of(network).judged_by
+    chosen = record_of(network).judged_by if config is None else check_training(config)
     if chosen is None:
         if loss is None:
             raise StateError(
@@ -116,8 +116,9 @@ class Evaluation:
         return {"loss": loss, **in_order(self._metrics, known, seen)}
 
     def _batches(self) -> Iterator[Examples]:
+        if isinstance(self._source, BatchSource):
+            yield from map(self._form.examples, self._source)
         if self._arrays is None:
-            yield from map(self._form.examples, _batches_of(self._source))
             return
         x, y, weight = self._arrays
         # One call a batch, so that Ctrl-C is heard between them.
@@ -131,27 +132,17 @@ def in_order(
     known: Iterable[tuple[str, float]],
     seen: Sequence[tuple[NDArray[Any], NDArray[Any]]],
 ) -> dict[str, float]:
-    """Puts the engine's metrics and those of the user's own into the order they were named in.
-
-    Args:
-        chosen: The metrics of a config.
-        known: What the engine measured, in the same order.
-        seen: Outputs and targets of each batch, for the user's own metrics.
-
-    Returns:
-        Each metric by name.
-    """
+    """Puts the engine's metrics, `known`, and the user's own, which take what was `seen`, in order."""
     measured = iter([value for _, value in known])
+    whole: tuple[NDArray[Any], ...] | None = None
     found: dict[str, float] = {}
     for metric in chosen:
+        name = metrics.name_of(metric)
         if isinstance(metric, metrics.Metric):
-            found[metrics.name_of(metric)] = next(measured)
+            found[name] = next(measured)
+        elif seen:
+            whole = whole or tuple(map(np.concatenate, zip(*seen, strict=True)))
+            found[name] = float(metric(*whole))
         else:
-            outputs = np.concatenate([output for output, _ in seen]) if seen else np.empty(0)
-            targets = np.concatenate([target for _, target in seen]) if seen else np.empty(0)
-            found[metrics.name_of(metric)] = float(metric(outputs, targets)) if seen else float("nan")
+            found[name] = float("nan")
     return found
-
-
-def _batches_of(source: Source) -> Iterable[Any]:
-    return () if isinstance(source, ArraySource) else source

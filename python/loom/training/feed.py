@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -70,39 +70,8 @@ class Form:
         return targets.reshape(len(targets), *per_row)
 
 
-class Feed(Protocol):
-    """Gives a trainer the data, epoch after epoch."""
-
-    first: Examples
-    """Examples like all the others."""
-    steps: int | None
-    """Steps of one epoch, where known."""
-
-    def total_steps(self, config: TrainingConfig) -> int:
-        """Returns the length of the whole run, for schedules."""
-        ...
-
-    def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
-        """Starts an epoch, of which some steps may be done, over data that may have changed."""
-        ...
-
-    def ready(self) -> bool:
-        """Whether the epoch has another step; user code may run here."""
-        ...
-
-    def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
-        """Runs one step, or as many as fit a time."""
-        ...
-
-
 class ArrayFeed:
-    """A data set in arrays, which the engine shuffles and cuts into batches.
-
-    Args:
-        source: The data set.
-        form: What the network takes.
-        config: How the training goes.
-    """
+    """A data set in arrays, which the engine shuffles and cuts into batches."""
 
     def __init__(self, source: ArraySource, form: Form, config: TrainingConfig) -> None:
         self.first = form.examples(source.batch)
@@ -131,13 +100,7 @@ class ArrayFeed:
 
 
 class BatchFeed:
-    """A data set that comes batch by batch.
-
-    Args:
-        source: The data set.
-        form: What the network takes.
-        config: How the training goes.
-    """
+    """A data set that comes batch by batch."""
 
     def __init__(self, source: BatchSource, form: Form, config: TrainingConfig) -> None:
         self._source = source
@@ -204,6 +167,10 @@ class BatchFeed:
         """Runs the step that is ready."""
         batches, self._next = self._next, []
         return trainer.step(batches)
+
+
+Feed: TypeAlias = "ArrayFeed | BatchFeed"
+"""Gives a trainer the data, epoch after epoch."""
 
 
 def _copied(examples: Examples) -> Examples:

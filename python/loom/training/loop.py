@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from loom import _native, metrics
 from loom._interrupts import Interrupts
+from loom._settings.checks import flag
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.data import ArraySource, Data, as_source, split
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.evaluation import Evaluation, in_order
 from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
 from loom.training.notes import read_notes, write_notes
@@ -38,7 +39,7 @@ _SLICE_SECONDS = 0.05
 def run_training(
     network: TrainableNetwork,
     data: Data,
-    config: TrainingConfig,
+    config: TrainingConfig | None,
     validation: Data | None,
     callbacks: Iterable[Callback],
     resume: bool,
@@ -51,7 +52,7 @@ def run_training(
     Args:
         network: The network.
         data: As in `train`.
-        config: How the training goes.
+        config: How the training goes; the defaults where None.
         validation: Data that is measured but not learned from.
         callbacks: What else runs.
         resume: Goes on where the network's last training stopped.
@@ -61,8 +62,10 @@ def run_training(
     Returns:
         The course of the run.
     """
-    if not isinstance(config, TrainingConfig):
-        raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
+    config = check_training(config)
+    flag("train", "resume", resume)
+    if not isinstance(callbacks, Iterable):
+        raise ConfigError(f"callbacks must be a list of callbacks, got {callbacks!r}; put it into [ ]")
     with Interrupts() as interrupts, engine_of(network).claim():
         run = _Run(network, data, config, validation, callbacks, resume, observe, tween, interrupts)
         result = run.result()
@@ -114,7 +117,7 @@ class _Run:
             "batch_size": config.batch_size,
             "metrics": [metrics.name_of(metric) for metric in self.metrics],
             "verbose": config.verbose,
-            "device": self.engine.placement.device,
+            "device": self.engine.device,
             "resumed": self.resumed,
         }
         with interrupts.open:
@@ -197,7 +200,7 @@ class _Run:
             metrics=self.history,
             step_times=self.step_times,
             skipped_steps=self.skipped,
-            device=self.engine.placement.device,
+            device=self.engine.device,
             stop_reason=self.stop_reason,
             explosions=self.exploded,
             message=self.hooks.message,

@@ -21,29 +21,14 @@ _ARRAY = "loom.array"
 
 
 def write_notes(native: _native.Network, states: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Keeps states with the network's training state, in memory and in files that have it.
-
-    Args:
-        native: The engine's network.
-        states: Each callback's key and state: plain values, and arrays of float32 or float64.
-
-    Raises:
-        ConfigError: A state holds something else.
-    """
+    """Keeps callbacks' states with the network's training state, in memory and in files that have it."""
     arrays: dict[str, NDArray[Any]] = {}
     kept = [[key, _plain(key, state, arrays)] for key, state in states if state]
     native.set_notes(json.dumps({"callbacks": kept}) if kept else "", arrays)
 
 
 def read_notes(native: _native.Network) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the states that were kept, each with its key.
-
-    Args:
-        native: The engine's network.
-
-    Raises:
-        SerializationError: A file brought something else.
-    """
+    """Returns the states that were kept, each with its key."""
     text, arrays = native.notes()
     if not text:
         return []

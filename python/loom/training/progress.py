@@ -22,6 +22,21 @@ class ProgressReporter(Callback):
 
     live: Mapping[str, float] = {}
     """What was measured of the newest step, where training is observed."""
+    _began = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Notes the time."""
+        self._began = time.perf_counter()
+
+    def _title(self, epoch: int) -> str:
+        epochs = self.params.get("epochs")
+        total = f"{epochs}" if isinstance(epochs, int) else "?"
+        return f"epoch {epoch + 1:>{len(total)}}/{total}"
+
+    def _line(self, epoch: int, logs: Logs | None) -> tuple[str, str]:
+        """Returns what is said of an epoch that is done, and how long it took."""
+        shown = format_logs({**(logs or {}), **self.live})
+        return f"{self._title(epoch)}  {shown}", f"{time.perf_counter() - self._began:.2f} s"
 
     def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
         """Shows how far the epoch has come; called some ten times a second.
@@ -44,7 +59,6 @@ class PlainProgress(ProgressReporter):
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream
-        self._started = 0.0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Says where the training runs."""
@@ -55,15 +69,9 @@ class PlainProgress(ProgressReporter):
         stream.write(line + "\n")
         stream.flush()
 
-    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        """Notes the time."""
-        self._started = time.perf_counter()
-
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Writes the epoch's line."""
-        seconds = time.perf_counter() - self._started
-        shown = format_logs({**(logs or {}), **self.live})
-        self._write(f"{_title(epoch, self.params.get('epochs'))}  {shown}  {seconds:.2f} s")
+        self._write("  ".join(self._line(epoch, logs)))
 
 
 class LiveProgress(ProgressReporter):
@@ -79,7 +87,6 @@ class LiveProgress(ProgressReporter):
         self._console = Console(file=stream)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._started = 0.0
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Says where the training runs, and starts the live display."""
@@ -99,10 +106,9 @@ class LiveProgress(ProgressReporter):
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Starts the epoch's bar."""
-        self._started = time.perf_counter()
+        super().on_epoch_begin(epoch, logs)
         if self._bar is not None:
-            title = _title(epoch, self.params.get("epochs"))
-            self._task = self._bar.add_task(title, total=self.params.get("steps"), logs="")
+            self._task = self._bar.add_task(self._title(epoch), total=self.params.get("steps"), logs="")
 
     def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
         """Moves the bar."""
@@ -115,12 +121,10 @@ class LiveProgress(ProgressReporter):
         """Replaces the bar by a line."""
         if self._bar is None or self._task is None:
             return
-        seconds = time.perf_counter() - self._started
+        line, seconds = self._line(epoch, logs)
         self._bar.remove_task(self._task)
         self._task = None
-        title = _title(epoch, self.params.get("epochs"))
-        shown = format_logs({**(logs or {}), **self.live})
-        self._bar.print(f"{title}  {shown}  [dim]{seconds:.2f} s[/dim]", highlight=False)
+        self._bar.print(f"{line}  [dim]{seconds}[/dim]", highlight=False)
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         """Takes the live display away."""
@@ -148,12 +152,10 @@ def reporter(*, verbose: bool, stream: IO[str] | None = None) -> ProgressReporte
 def format_logs(logs: Logs | None) -> str:
     """Lays logs out as "loss 0.1234  accuracy 0.9800", leaving out what was not measured."""
     return "  ".join(
-        f"{name} {_number(value)}" for name, value in (logs or {}).items() if not _unmeasured(name, value)
+        f"{name} {_number(value)}"
+        for name, value in (logs or {}).items()
+        if not (name.startswith("val_") and math.isnan(value))
     )
-
-
-def _unmeasured(name: str, value: float) -> bool:
-    return name.startswith("val_") and math.isnan(value)
 
 
 def _number(value: float) -> str:
@@ -164,8 +166,3 @@ def _number(value: float) -> str:
 
 def _where(params: Mapping[str, Any]) -> str:
     return f"training on {describe(str(params.get('device', 'cpu')))}"
-
-
-def _title(epoch: int, epochs: object) -> str:
-    total = f"{epochs}" if isinstance(epochs, int) else "?"
-    return f"epoch {epoch + 1:>{len(total)}}/{total}"

@@ -35,9 +35,5 @@ class HasRecord(Protocol):
 
 
 def record_of(network: HasRecord) -> TrainingRecord:
-    """Returns what a network remembers of its training.
-
-    Args:
-        network: The network.
-    """
+    """Returns what a network remembers of its training."""
     return network._record

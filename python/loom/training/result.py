@@ -59,7 +59,6 @@ class TrainingResult:
         return self.stop_reason == "interrupted"
 
     def __repr__(self) -> str:
-        """Returns one line: epochs, final losses and metrics, time."""
         last = "".join(f", {name} {values[-1]:.4g}" for name, values in self.metrics.items() if values)
         return (
             f"TrainingResult({len(self.loss_history)} epochs, loss {self.final_loss:.4g}{last}, "

@@ -38,16 +38,7 @@ def engine_config(
     """Returns the settings that the engine follows, as JSON.
 
     Splitting, validating and stopping early are done here in Python, and so are
-    metrics that the engine does not know.
-
-    Args:
-        config: How the training goes.
-        output_shape: One sample's output.
-        observe: What backpropagation measures; nothing where None.
-        tween: How it learns by targets; by backpropagation where None.
-
-    Returns:
-        The engine's configuration.
+    metrics that the engine does not know. Without `tween` it learns by backpropagation.
     """
     known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
@@ -68,10 +59,5 @@ def engine_config(
 
 
 def base_rate(config: TrainingConfig, tween: TargetRule | None) -> float:
-    """Returns the learning rate before the schedule.
-
-    Args:
-        config: How the training goes; the rate it gives counts first.
-        tween: How it learns by targets; by backpropagation where None.
-    """
+    """Returns the learning rate before the schedule; one that the config gives counts first."""
     return config.rate if tween is None or config.learning_rate is not None else tween.base_rate

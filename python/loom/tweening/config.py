@@ -159,17 +159,9 @@ class TweenConfig(Plain):
 
     def engine_settings(self) -> dict[str, JSON]:
         """Returns the settings as the engine takes them, the base rate aside."""
-        own = (
-            "mode",
-            "local_steps",
-            "momentum",
-            "optimizer",
-            "depth_scale",
-            "target_rate",
-            "activation_clamp",
-        )
+        own = "mode local_steps momentum optimizer depth_scale target_rate activation_clamp"
         return {
-            **{name: encode(getattr(self, name)) for name in own},
+            **{name: encode(getattr(self, name)) for name in own.split()},
             "feedback": {
                 "optimizer": encode(self.feedback_optimizer),
                 "rate": self.feedback_rate,
@@ -182,14 +174,7 @@ class TweenConfig(Plain):
 
 
 def check_tween(config: TweenConfig | None) -> TweenConfig:
-    """Returns the settings of learning by targets, the defaults where None.
-
-    Args:
-        config: The settings.
-
-    Raises:
-        ConfigError: It is something else.
-    """
+    """Returns how a network learns by targets, the defaults where None; a ConfigError for anything else."""
     if config is None:
         return TweenConfig()
     if not isinstance(config, TweenConfig):

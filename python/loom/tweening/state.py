@@ -316,7 +316,6 @@ class TweenState(Measures):
         return report(self._network, self._settings)
 
     def __repr__(self) -> str:
-        """Returns the mode, how many steps there were, and the mean gap."""
         return (
             f"TweenState({self.config.mode}, {self.steps} steps, mean gap {self.mean_gap:.4g}, "
             f"{self.explosion_count} explosions)"

@@ -8,7 +8,7 @@ from loom.callbacks import Callback
 from loom.data import Data
 from loom.network import Network
 from loom.training import run_training
-from loom.training.config import TrainingConfig
+from loom.training.config import TrainingConfig, check_training
 from loom.training.result import TrainingResult
 from loom.tweening.config import TweenConfig, check_tween
 from loom.tweening.state import TweenState
@@ -77,7 +77,7 @@ class TweenTrainer:
         Warns:
             BottleneckWarning: Layers' link budgets were below 0.5 on average.
         """
-        settings = TrainingConfig() if training is None else training
+        settings = check_training(training)
         result = run_training(self.network, data, settings, validation, callbacks, resume, tween=self.config)
         self._training = settings
         return result
@@ -88,5 +88,4 @@ class TweenTrainer:
         return TweenState.left_by(self.network, self.config, self._training)
 
     def __repr__(self) -> str:
-        """Returns how it trains."""
         return f"TweenTrainer({self.config!r})"

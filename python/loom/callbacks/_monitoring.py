@@ -11,16 +11,7 @@ __all__ = ["improves", "monitored"]
 
 
 def monitored(where: str, monitor: str, logs: Logs | None) -> float:
-    """Returns the log that is watched.
-
-    Args:
-        where: Who watches, for the message.
-        monitor: The log's name.
-        logs: All of them.
-
-    Raises:
-        ConfigError: There is no such log.
-    """
+    """Returns the log that is watched; a ConfigError where there is none of its name."""
     values = dict(logs or {})
     if monitor in values:
         return values[monitor]
@@ -29,15 +20,7 @@ def monitored(where: str, monitor: str, logs: Logs | None) -> float:
 
 
 def improves(value: float, best: float, monitor: str, mode: str, min_delta: float) -> bool:
-    """Returns whether a watched log is better than the best so far.
-
-    Args:
-        value: The log now.
-        best: The best before; nan before any.
-        monitor: The log's name.
-        mode: "min", "max", or "auto": max for accuracies and r2, otherwise min.
-        min_delta: A smaller change than this is no improvement.
-    """
+    """Returns whether a watched log is better than the best before, which is nan before any."""
     if math.isnan(best):
         return not math.isnan(value)
     rising = mode == "max" or (mode == "auto" and monitor.endswith(("accuracy", "acc", "r2")))
