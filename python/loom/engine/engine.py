@@ -137,11 +137,14 @@ class Engine:
     def build(self) -> None:
         """Infers every shape and draws initial weights, unless that was done."""
         self.check_thread()
-        with self._building:
-            if not self._built:
-                self.native.build()
-                self.reads_indices = self.native.index_limit() is not None
-                self._built = True
+        # The lock is for threads that meet at the first call alone: Ctrl-C may come before any line, and one
+        # that comes where a lock is let go would leave it taken.
+        if not self._built:
+            with self._building:
+                if not self._built:
+                    self.native.build()
+                    self.reads_indices = self.native.index_limit() is not None
+                    self._built = True
         # Numbers that are to be whole are looked at before they go to the engine.
         self.direct = self.trained_by is None and not self.observation.active and not self.reads_indices
 
