@@ -24,7 +24,7 @@ mod watch;
 pub use crate::state::{Carried, Registry};
 pub use calibrate::InputRange;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
-pub(crate) use feedback::{FeedbackKind, FeedbackMap};
+pub(crate) use feedback::{FeedbackKind, FeedbackMap, FeedbackMaps};
 pub(crate) use history::History;
 pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
 pub(crate) use kept_step::KeptStep;
@@ -102,10 +102,7 @@ pub struct Network {
     /// In the order in which they were made.
     pub(crate) links: Vec<Link>,
     pub(crate) registry: Registry,
-    /// The feedback maps of layers, whose stores come after those of all layers.
-    pub(crate) feedback: Vec<FeedbackMap>,
-    /// Which of them there are.
-    pub(crate) feedback_kind: Option<FeedbackKind>,
+    pub(crate) feedback: FeedbackMaps,
     pub(crate) programs: Programs,
     pub(crate) built: bool,
     /// What each cell hands on, in the order of the cells; known once built.
@@ -178,8 +175,7 @@ impl Network {
             cells: vec![Vec::new(); cells],
             links: Vec::new(),
             registry: Registry::default(),
-            feedback: Vec::new(),
-            feedback_kind: None,
+            feedback: FeedbackMaps::default(),
             programs: Programs::default(),
             built: false,
             cell_shapes: Vec::new(),

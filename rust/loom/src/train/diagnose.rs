@@ -5,11 +5,24 @@ use crate::network::{Mode, Network, describe_path};
 use crate::ops::StepValues;
 use crate::program::{Access, Builder, Phase, Rewrites, Run, Value};
 use crate::simd::Real;
+use crate::tensor::Precision;
 use std::sync::Arc;
 
 /// The error for a step that is not finite, after running its forward pass again with every
 /// layer's values kept.
-pub(super) fn explain<T: Real>(
+pub(super) fn explain(
+    network: &Network,
+    failed: &Run,
+    gradient_norm: Option<f64>,
+    values: &StepValues,
+) -> Error {
+    match network.precision() {
+        Precision::Float32 | Precision::Mixed => explain_in::<f32>(network, failed, gradient_norm, values),
+        Precision::Float64 => explain_in::<f64>(network, failed, gradient_norm, values),
+    }
+}
+
+fn explain_in<T: Real>(
     network: &Network,
     failed: &Run,
     gradient_norm: Option<f64>,

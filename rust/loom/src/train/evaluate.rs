@@ -1,9 +1,9 @@
 //! Loss and metrics without learning.
 
-use super::backprop::class_axis;
 use super::data::gather;
 use super::lower::lower_loss;
 use super::metrics::{ClassAxis, MetricState, Truth};
+use super::prepare::{check_examples, class_axis};
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{Mode, Network};
 use crate::ops::loss::divisor;
@@ -60,7 +60,7 @@ impl Evaluator {
     /// # Errors
     /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for examples that do not fit.
     pub fn update(&mut self, network: &Network, examples: &Examples<'_>, batch_size: usize) -> Result<()> {
-        super::backprop::check_examples(network, &self.config, examples)?;
+        check_examples(network, &self.config, examples)?;
         match network.precision() {
             Precision::Float32 | Precision::Mixed => self.update_in::<f32>(network, examples, batch_size),
             Precision::Float64 => self.update_in::<f64>(network, examples, batch_size),

@@ -1,9 +1,9 @@
 //! Lowers a whole training step: the network, its loss, and what the trainer does with gradients.
 
 use super::TrainingConfig;
-use super::backprop::Plan;
-use super::clip::{Updates, lower_clip, lower_foresight, lower_updates};
+use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
+use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
 use crate::Result;
@@ -94,7 +94,7 @@ fn lower_backprop(
         None => None,
     };
     if let Some(gradient) = b.ports.output_gradient {
-        let top = network.top_layer(absorbed);
+        let top = top_layer(network, absorbed);
         let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
             if let Some(watching) = watching.as_mut().filter(|_| layer < top) {
                 watching.gradient(b, lowered, layer, gradient);
@@ -118,8 +118,7 @@ fn lower_backprop(
     if let Some(watching) = &mut watching {
         watching.collect(b, lowered, true, plan.accumulates);
     }
-    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
-    lower_clip(network, b, clips, network.scales_loss())?;
+    lower_clip(network, b, Clips::of(config), network.scales_loss())?;
     if let Some(watching) = &watching {
         watching.judge(b)?;
     }

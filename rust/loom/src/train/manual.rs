@@ -1,7 +1,8 @@
 //! The manual loop: forward with history, backward, clip, apply.
 
-use super::backprop::count_update;
-use super::clip::{Updates, lower_clip, lower_foresight, lower_scale, lower_update};
+use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_scale, lower_update};
+use super::landing::{count_update, land};
+use super::states::take_on_states;
 use crate::network::{History, Mode, Network, ProgramKey, check_rows};
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
@@ -107,7 +108,7 @@ impl Network {
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
         // Running statistics see every training pass, as elsewhere.
-        if let Some(fault) = self.take_on_states(&mut run, &values)? {
+        if let Some(fault) = take_on_states(self, &mut run, &values)? {
             return Err(fault.error_of_call());
         }
         let pass = self.note_pass();
@@ -260,7 +261,7 @@ impl Network {
         self.check_gradients("clip_gradients")?;
         let values = StepValues { max_norm, ..self.manual_values() };
         let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
-            lower_clip(network, b, [true, false], false)
+            lower_clip(network, b, Clips::NORM, false)
         })?;
         match norm {
             Some(norm) if norm.is_finite() || self.may_skip() => Ok(norm),
@@ -307,7 +308,7 @@ impl Network {
         let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
         run.rows = 1;
         run.execute(Access::Exclusive(&mut self.registry), Phase::Verdict..=Phase::Verdict, &values)?;
-        if let Some(fault) = self.land(&mut run, &values)? {
+        if let Some(fault) = land(self, &mut run, &values)? {
             return Err(fault.error_of_update());
         }
         self.registry.gradients_zeroed = true;
@@ -323,7 +324,7 @@ impl Network {
     fn gradients_are_finite(&mut self) -> Result<bool> {
         let values = self.manual_values();
         let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
-            lower_clip(network, b, [true, false], false)
+            lower_clip(network, b, Clips::NORM, false)
         })?;
         Ok(norm.is_none_or(f64::is_finite))
     }

@@ -80,7 +80,7 @@ impl Network {
     fn feedback_store(&self, cell: Coordinates, layer: usize) -> Result<Option<usize>> {
         let path = &self.layer(cell, layer)?.path;
         let number = self.layers().position(|placed| placed.path == *path);
-        Ok(number.and_then(|number| self.feedback_of(number)).map(|map| map.store))
+        Ok(number.and_then(|number| self.feedback.of(number)).map(|map| map.store))
     }
 
     fn find_feedback(&self, cell: Coordinates, layer: usize, name: &str) -> Result<(usize, usize)> {
