@@ -198,8 +198,8 @@ impl Mesh {
         count: usize,
     ) -> Result<()> {
         match self.training {
-            true => network.note_training_pass(),
-            false => _ = network.note_pass(),
+            true => network.passes.note_training(),
+            false => _ = network.passes.note(),
         }
         match compiled {
             Compiled::Units(units) => {

@@ -1,7 +1,7 @@
 //! Finds the first layer that a non-finite loss or gradient comes from.
 
 use crate::Error;
-use crate::network::{Mode, Network, describe_path};
+use crate::network::{Lowered, Mode, Network, describe_path};
 use crate::ops::StepValues;
 use crate::program::{Access, Builder, Phase, Rewrites, Run, Value};
 use crate::simd::Real;
@@ -74,7 +74,7 @@ fn first_activation<T: Real>(
 ) -> crate::Result<Option<String>> {
     let mut b = Builder::new(network.precision());
     let apart = !failed.program().carries();
-    network.lower_forward(&mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
+    Lowered::forward(network, &mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
     let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())?))?;
     run.rows = failed.rows;
     if let (Some(to), Some(from)) = (run.program().ports().input, failed.program().ports().input) {

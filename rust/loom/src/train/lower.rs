@@ -7,7 +7,7 @@ use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
 use crate::Result;
-use crate::network::{Lowered, Mode, Network, Observe};
+use crate::network::{Backward, Lowered, Mode, Network, Observe};
 use crate::ops::Loss;
 use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
 use crate::tensor::Shape;
@@ -62,7 +62,7 @@ pub(super) fn compile(
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
     let mode = Mode { training: true, pin_layers, apart: plan.apart, ..Mode::default() };
-    let lowered = network.lower_forward(&mut b, mode)?;
+    let lowered = Lowered::forward(network, &mut b, mode)?;
     let (op, absorbed) =
         lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
     let gradient = b.ports.output_gradient;
@@ -102,8 +102,9 @@ fn lower_backprop(
         };
         let watches = config.watch.is_some();
         let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
+        let wanted = Backward { skips_last: absorbed, observe, ..Backward::default() };
         b.cells = watches.then(Vec::new);
-        network.lower_backward_observed(b, lowered, gradient, [absorbed, false], observe)?;
+        lowered.backward(network, b, gradient, wanted)?;
         if let Some(watching) = &mut watching {
             let term = watching.target_term();
             watching.cells(b, network, term);

@@ -47,7 +47,7 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         network.notes = Notes::default();
         network.came_without_state = false;
     }
-    network.history = None;
+    network.passes.newest = None;
     network.registry.prepare_gradients(element)?;
     network.registry.prepare_moments(slots, element)?;
     let Some(watch) = config.watched() else { return Ok(()) };

@@ -85,7 +85,7 @@ impl Trainer {
         network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
-        network.note_training_pass();
+        network.passes.note_training();
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         if batches.len() > 1 {
             self.config.check_accumulation()?;
@@ -339,7 +339,7 @@ impl Trainer {
         let Some(frames) = engine.frames() else {
             return Err(Error::Internal("an engine without frames was given one".into()));
         };
-        network.note_training_pass();
+        network.passes.note_training();
         network.registry.gradients_zeroed = true;
         frames.train(&mut self.run, &mut network.registry, steps, resident, kept, halts)
     }

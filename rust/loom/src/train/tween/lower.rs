@@ -3,7 +3,7 @@
 use super::targets::Lowering;
 use super::{TargetMode, TweenConfig};
 use crate::layers::class_extents;
-use crate::network::{FeedbackMap, Lowered, Network};
+use crate::network::{Backward, FeedbackMap, Lowered, Network};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
@@ -138,9 +138,10 @@ fn lower_targets(
                 made.push((layer, gradient));
             }
         };
-        let skip_last = [loss.absorbed, false];
+        let wanted =
+            Backward { skips_last: loss.absorbed, observe: Some(&mut observe), ..Backward::default() };
         b.cells = Some(Vec::new());
-        network.lower_backward_observed(b, lowered, loss.gradient, skip_last, Some(&mut observe))?;
+        lowered.backward(network, b, loss.gradient, wanted)?;
         watching.cells(b, network, term);
         if pins {
             let gradients = made.iter().filter(|(layer, _)| *layer < *top);

@@ -2,7 +2,7 @@
 
 use super::TargetMode;
 use crate::layers::Feedback;
-use crate::network::{KeptStep, Mode, Network};
+use crate::network::{KeptStep, Lowered, Mode, Network};
 use crate::ops::StepValues;
 use crate::ops::measure::{Action, Header};
 use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
@@ -125,7 +125,7 @@ impl TweenState {
         self.kept = KeptStep::default();
         self.trainer.fit(network, input.rows(), self.trainer.plan)?;
         network.prepare_carried([input.rows()])?;
-        network.note_training_pass();
+        network.passes.note_training();
         // A pass that no update follows is drawn anew the next time.
         let forwards = network.optimizer_state.forwards;
         network.optimizer_state.forwards += 1;
@@ -444,7 +444,7 @@ impl Network {
         let Some(tween) = &config.tween else { return Ok(vec![Passage::Gradient; self.layers().count()]) };
         let top = top_layer(self, self.absorb_loss(&config.loss.0).is_some());
         let mut b = Builder::new(self.precision());
-        let lowered = self.lower_forward(&mut b, Mode { training: true, ..Mode::default() })?;
+        let lowered = Lowered::forward(self, &mut b, Mode { training: true, ..Mode::default() })?;
         let mut found = Vec::new();
         for (number, placed) in self.layers().enumerate() {
             let below_top = number < top && number > 0;
