@@ -34,6 +34,7 @@ impl Network {
             }
             let of_map = self
                 .feedback
+                .maps
                 .iter()
                 .filter(|map| self.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));
             for store in placed.store.into_iter().chain(of_map.map(|map| map.store)) {

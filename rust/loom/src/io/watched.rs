@@ -12,6 +12,7 @@ use crate::network::{FeedbackKind, Measures, Network};
 use crate::ops::measure::MeasureMemory;
 use crate::state::{StateSpec, WatchPlaces};
 use crate::tensor::{Buffer, Shape};
+use crate::train::{tween::feedback, watch};
 use crate::{Error, Result, extents};
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ fn counts(values: &[u64]) -> Entry {
 impl Network {
     /// Adds the tensors of the newest watched training.
     pub(super) fn collect_training(&self, entries: &mut Vec<(String, Entry)>) -> Result<Watched> {
-        let first = self.kept_by_layers();
+        let first = watch::kept_by_layers(self);
         let mut kept = Vec::new();
         for state in &self.registry.states[first..] {
             kept.push((state.spec.name.to_string(), state.spec.shape.len()));
@@ -64,7 +65,7 @@ impl Network {
             entries.push(("training@history.steps".into(), counts(&measures.history.steps)));
             entries.push(("training@history.records".into(), numbers(&measures.history.records)));
         }
-        for map in &self.feedback {
+        for map in &self.feedback.maps {
             let Some(placed) = self.layers().nth(map.of) else { continue };
             let store = &self.registry.stores[map.store];
             for (index, info) in store.parameters().iter().enumerate() {
@@ -91,7 +92,7 @@ impl Network {
             layers: measures.layers,
             steps: measures.steps,
             stride: measures.history.stride,
-            feedback: self.feedback_kind,
+            feedback: self.feedback.kind,
             feedback_slots: self.registry.feedback_slots,
             step: self.kept_step.lists().map(|(_, tensors)| tensors.len()),
         })
@@ -104,9 +105,9 @@ impl Network {
             if kind.top > self.layers().count() {
                 return Err(Error::Serialization("the file has feedback maps of layers it lacks".into()));
             }
-            self.make_feedback(kind).map_err(damaged)?;
+            feedback::make(self, kind).map_err(damaged)?;
             self.registry.feedback_slots = watched.feedback_slots;
-            for map in self.feedback.clone() {
+            for map in self.feedback.maps.clone() {
                 let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else {
                     continue;
                 };
@@ -155,7 +156,7 @@ impl Network {
         }
         let layers = self.layers().count();
         let memory = MeasureMemory { layers, norms: 2 * layers };
-        let first = self.kept_by_layers();
+        let first = watch::kept_by_layers(self);
         let mut places =
             WatchPlaces { memory, measures: first, copies: vec![Vec::new(); self.registry.stores.len()] };
         let wrong = || Error::Serialization("what the file keeps for its training does not fit it".into());
@@ -176,7 +177,7 @@ impl Network {
             }
             places.copies[store].push(first + number);
         }
-        self.keep_for_training(specs)?;
+        watch::keep_for_training(self, specs)?;
         for (number, (name, len)) in watched.kept.iter().enumerate() {
             let saved = tensors.tensor(&format!("training@{name}")).map_err(unreadable)?;
             if saved.data().len() != len * self.precision().size() {
@@ -190,7 +191,7 @@ impl Network {
 
     /// Brings back the moments of feedback maps, for which there is room.
     pub(super) fn restore_feedback_moments(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
-        for map in self.feedback.clone() {
+        for map in self.feedback.maps.clone() {
             let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
             for (number, moment) in self.registry.moments[map.store].iter_mut().enumerate() {
                 let name = format!("{path}@feedback.moment.{number}");

@@ -10,7 +10,7 @@ use crate::program::{Access, FrameTick, LayerPath, Part, PartOwner, Phase, Progr
 use crate::simd::Cpu;
 use crate::state::{Registry, StateCopies};
 use crate::tensor::Precision;
-use crate::train::{Fault, odd_state};
+use crate::train::{Fault, describe_at, keep_on_device, odd_state};
 use crate::{Device, Error, Result};
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -198,8 +198,8 @@ impl Mesh {
         count: usize,
     ) -> Result<()> {
         match self.training {
-            true => network.note_training_pass(),
-            false => _ = network.note_pass(),
+            true => network.passes.note_training(),
+            false => _ = network.passes.note(),
         }
         match compiled {
             Compiled::Units(units) => {
@@ -223,9 +223,8 @@ impl Mesh {
                         // None of these ticks counts where one has made something infinite.
                         let program = run.program().clone();
                         let work = |network: &mut Network| run_frame(run, rows, network, phases, &ticks);
-                        if let Some((path, what)) = network.keep_on_device(&program, work)? {
-                            let layer = network.describe_at(path.as_ref());
-                            return Err(Fault { layer, what }.error_of_call());
+                        if let Some(fault) = keep_on_device(network, &program, work)? {
+                            return Err(fault.error_of_call());
                         }
                     } else {
                         run_frame(run, rows, network, phases, &ticks)?;
@@ -256,7 +255,7 @@ impl Mesh {
         let fault = take_on_states(registry, units, &mut copies, &values);
         network.registry.copies = copies;
         if let Some((path, what)) = fault? {
-            return Err(Fault { layer: network.describe_at(path.as_ref()), what }.error_of_call());
+            return Err(Fault { layer: describe_at(network, path.as_ref()), what }.error_of_call());
         }
         self.count_ticks(1);
         Ok(())

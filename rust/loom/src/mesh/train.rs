@@ -7,12 +7,13 @@ use super::{Given, Mesh, Sample, SteppingConfig, SteppingResult};
 use crate::layers::class_extents;
 use crate::network::{Coordinates, Network};
 use crate::ops::StepValues;
-use crate::ops::measure::{Action, LinkBudget};
+use crate::ops::measure::LinkBudget;
 use crate::program::{Access, Builder, Kind, Phase, Rewrites, Run};
 use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{
-    Fault, LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update,
-    loss_and_gradient, lower_clip, lower_foresight, lower_updates, prepare_state,
+    Clips, Fate, Fault, LossOptions, OnNonFinite, Targets, TweenConfig, Updates, Watching, count_update,
+    land, land_carefully, loss_and_gradient, lower_clip, lower_foresight, lower_updates, prepare_state,
+    settle, watch,
 };
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -233,15 +234,45 @@ impl Stepper {
 
     /// Clips, judges and updates by the gradients there are.
     fn apply(&mut self, network: &mut Network, mesh: &mut Mesh, loss: f64, batch_rows: u64) -> Result<()> {
-        if self.update.is_none() || self.revision != network.revision {
-            self.update = Some(self.compile(network, 0, None)?);
-            self.further = None;
-            self.revision = network.revision;
-        }
-        let recovers = self.recovers();
-        let Some(run) = &mut self.update else {
-            return Err(Error::Internal("a stepper lost its update".into()));
+        let known = self.update.take().filter(|_| self.revision == network.revision);
+        let mut run = match known {
+            Some(run) => run,
+            None => {
+                self.further = None;
+                self.revision = network.revision;
+                self.compile(network, 0, None)?
+            }
         };
+        let fate = self.settle(network, mesh, &mut run, loss, batch_rows);
+        self.update = Some(run);
+        let exploded = match fate? {
+            Fate::NonFinite => return self.leave_out(network, "the gradient norm"),
+            Fate::Refused(fault) => return self.refuse(network, &fault),
+            fate => fate == Fate::Exploded,
+        };
+        network.zero_gradients();
+        if exploded {
+            self.result.explosions += 1;
+        } else {
+            count_update(network);
+            self.result.updates += 1;
+        }
+        match self.config.training.watched() {
+            Some(watch) => watch::note(network, watch, loss, exploded),
+            None => Ok(()),
+        }
+    }
+
+    /// Lands an update, all its local steps or none, or takes back the one before.
+    fn settle(
+        &mut self,
+        network: &mut Network,
+        mesh: &mut Mesh,
+        run: &mut Run,
+        loss: f64,
+        batch_rows: u64,
+    ) -> Result<Fate> {
+        let rule = self.config.training.watched().and_then(|watch| watch.explosion);
         run.rows = 1;
         if let Some(port) = run.program().ports().row_losses {
             match network.precision {
@@ -268,63 +299,17 @@ impl Stepper {
             Precision::Float32 | Precision::Mixed => f64::from(run.read::<f32>(port)[0]),
             Precision::Float64 => run.read::<f64>(port)[0],
         });
-        if !norm.is_finite() && !recovers {
-            return self.leave_out(network, "the gradient norm");
+        if !norm.is_finite() && rule.is_none() {
+            return Ok(Fate::NonFinite);
         }
-        let mut action = if recovers { network.judged_action()? } else { Action::Apply };
-        let fault = match action {
-            Action::Apply => self.land(network, mesh, &values, batch_rows)?,
-            _ => None,
-        };
-        if let Some(fault) = &fault {
-            let rule = self.config.training.watched().and_then(|watch| watch.explosion);
-            let Some(rule) = rule else { return self.refuse(network, fault) };
-            action = network.judge_again(&rule)?;
-        }
-        if let Some(run) = self.update.as_mut().filter(|_| action != Action::Apply) {
-            run.execute(Access::Exclusive(&mut network.registry), Phase::Update..=Phase::Update, &values)?;
-        }
-        network.zero_gradients();
-        let exploded = action != Action::Apply;
-        if exploded {
-            let state = &mut network.optimizer_state;
-            state.count_step();
-            state.updates = state.updates.saturating_sub(u64::from(action == Action::RollBack));
-            network.synchronize_after_rollback()?;
-            self.result.explosions += 1;
-        } else {
-            count_update(network);
-            self.result.updates += 1;
-        }
-        if let Some(watch) = self.config.training.watched() {
-            let kept = network.kept_measures()?;
-            network.measures.note(watch, loss, &kept, exploded);
-        }
-        Ok(())
-    }
-
-    /// Takes all local steps of an update, or none.
-    fn land(
-        &mut self,
-        network: &mut Network,
-        mesh: &mut Mesh,
-        values: &StepValues,
-        batch_rows: u64,
-    ) -> Result<Option<Fault>> {
-        let Some(mut run) = self.update.take() else {
-            return Err(Error::Internal("a stepper lost its update".into()));
-        };
-        let program = run.program().clone();
-        let landed = match self.local_steps() {
-            1 => network.land(&mut run, values),
-            _ => network.land_carefully(&program, |network| {
+        settle(network, run, &values, rule, |network, run| match self.local_steps() {
+            1 => land(network, run, &values),
+            _ => land_carefully(network, &run.program().clone(), |network| {
                 let access = Access::Exclusive(&mut network.registry);
-                run.execute(access, Phase::Update..=Phase::Commit, values)?;
-                self.step_again(network, mesh, values, batch_rows)
+                run.execute(access, Phase::Update..=Phase::Commit, &values)?;
+                self.step_again(network, mesh, &values, batch_rows)
             }),
-        };
-        self.update = Some(run);
-        landed
+        })
     }
 
     /// Leaves an update out that could not land, or says why.
@@ -384,7 +369,8 @@ impl Stepper {
                 b.ports.row_losses = Some(b.input("losses", Shape::from(1), Kind::Real));
             }
             let norm = training.gradient_clip.is_some() || training.on_nonfinite == OnNonFinite::Skip;
-            lower_clip(network, &mut b, [norm, training.clip_value.is_some()], false)?;
+            let clips = Clips { norm, elements: training.clip_value.is_some() };
+            lower_clip(network, &mut b, clips, false)?;
             if let Some(watching) = &mut watching {
                 watching.judge_ticks(&mut b)?;
             }
@@ -410,7 +396,7 @@ impl Stepper {
     fn is_finite(&mut self, network: &mut Network) -> Result<bool> {
         if self.norm.is_none() || self.revision != network.revision {
             let mut b = Builder::new(network.precision());
-            lower_clip(network, &mut b, [true, false], false)?;
+            lower_clip(network, &mut b, Clips::NORM, false)?;
             self.norm = Some(network.device().run(Arc::new(b.finish(1, &Rewrites::default())?))?);
         }
         let Some(run) = &mut self.norm else {

@@ -1,5 +1,6 @@
 //! Shape inference and initial weights.
 
+use super::feedback::FeedbackMaps;
 use super::lower::no_context;
 use super::{Combine, Link, Network, PlacedLayer, at_layer};
 use crate::layers::{ParameterSpec, output_of};
@@ -86,8 +87,7 @@ impl Network {
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Error::Internal("a weight store was lost while building".into()))?;
         self.registry.layer_stores = self.registry.stores.len();
-        self.feedback.clear();
-        self.feedback_kind = None;
+        self.feedback = FeedbackMaps::default();
         self.registry.watch = None;
         self.registry.clear_gradients();
         self.registry.clear_moments();

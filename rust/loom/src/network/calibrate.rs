@@ -1,7 +1,10 @@
 //! What layers are given to read: ranges and mean squares, measured over data.
 
-use super::predict::ProgramKey;
-use super::{Mode, Network, PlacedLayer, at_layer};
+use super::Network;
+use super::lower::Lowered;
+use super::mode::Mode;
+use super::placed::{InputRange, PlacedLayer, at_layer};
+use super::programs::ProgramKey;
 use crate::ops::{Direction, Op, StepValues};
 use crate::program::{Access, Builder, ParameterRef, Phase, Place, Value};
 use crate::simd::Real;
@@ -9,20 +12,6 @@ use crate::tensor::{Precision, TensorView};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What a layer was given to read while ranges were measured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct InputRange {
-    /// The largest magnitude.
-    pub largest: f64,
-    /// The percentage that was asked for, and that percentile of the magnitudes, to one part in 256.
-    pub percent: f64,
-    /// See `percent`.
-    pub percentile: f64,
-    /// The mean square of each feature: of each channel of signals for convolutions and of images and
-    /// volumes, otherwise of each element of the last axis.
-    pub mean_squares: Vec<f64>,
-}
 
 /// Counts of magnitudes by the upper bits of single precision: sign aside, 8 of exponent and 8 of fraction.
 struct Histogram {
@@ -139,11 +128,6 @@ impl Reading {
 }
 
 impl PlacedLayer {
-    /// What it was given to read while ranges were measured, if they were.
-    pub fn range(&self) -> Option<&InputRange> {
-        self.range.as_ref()
-    }
-
     /// Features of its input, and how many numbers of each follow each other.
     fn features(&self) -> (usize, usize) {
         let Some(shape) = self.input_shape() else { return (1, 1) };
@@ -190,12 +174,12 @@ impl Network {
     }
 
     fn calibrate_in<T: Real>(&mut self, input: &TensorView<'_>, percent: f64, batch: usize) -> Result<()> {
-        self.note_pass();
+        self.passes.note();
         let capacity = batch.min(input.rows()).next_power_of_two();
         let mode = Mode { training: false, pin_layers: true, ..Mode::default() };
         let key = ProgramKey { mode, capacity, backward: false };
         let mut b = Builder::new(self.precision);
-        self.lower_forward(&mut b, key.mode)?;
+        Lowered::forward(self, &mut b, key.mode)?;
         let readings = readings(&b);
         readings.iter().for_each(|reading| b.pin(reading.input));
         let mut run = self.device.run(Arc::new(b.finish(capacity, &self.rewrites)?))?;

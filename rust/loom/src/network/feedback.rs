@@ -14,6 +14,21 @@ pub(crate) struct FeedbackMap {
     pub(crate) store: usize,
 }
 
+/// The feedback maps of a network's layers, whose stores come after those of all layers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FeedbackMaps {
+    pub(crate) maps: Vec<FeedbackMap>,
+    /// Which there are.
+    pub(crate) kind: Option<FeedbackKind>,
+}
+
+impl FeedbackMaps {
+    /// The learned map back through a layer.
+    pub(crate) fn of(&self, layer: usize) -> Option<&FeedbackMap> {
+        self.maps.iter().find(|map| map.of == layer)
+    }
+}
+
 /// Which feedback maps there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FeedbackKind {

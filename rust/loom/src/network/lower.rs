@@ -1,36 +1,14 @@
 //! Lowers the whole grid: forward in order, backward in reverse order.
 
-use super::{Combine, Link, Network, PlacedLayer, at_layer};
+use super::Network;
+use super::link::{Combine, Link};
+use super::mode::Mode;
+use super::placed::{PlacedLayer, at_layer};
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Want};
-use crate::program::{Builder, Kind, LayerPath, LayerValues, ParameterRef, Phase, Value};
-use crate::state::{CarriedPlace, CarriedSpec};
+use crate::program::{Builder, Kind, LayerValues, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use std::ops::Range;
-
-/// What a program is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Mode {
-    /// Dropout and the like are on.
-    pub training: bool,
-    /// What gradients need is kept, though this is not training.
-    pub keeps: bool,
-    /// What every layer reads and makes stays readable after the run.
-    pub pin_layers: bool,
-    /// For a session: how much of its sequences one call brings.
-    pub session: Option<SessionExtent>,
-    /// In training each call brings sequences of their own: none goes on from the call before.
-    pub apart: bool,
-}
-
-/// The part of a session's sequences that one call brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SessionExtent {
-    /// Steps of the sequences in this call.
-    pub steps: usize,
-    /// The most steps there will be in all.
-    pub capacity: usize,
-}
 
 /// One layer's forward lowering, kept for the backward one.
 #[derive(Debug)]
@@ -73,27 +51,31 @@ pub struct Lowered {
 /// Who looks at the gradient of each layer's output, by the layer's number, while gradients are lowered.
 pub(crate) type Observe<'a> = &'a mut dyn FnMut(&mut Builder, usize, Value);
 
-impl Lowered {
-    /// What the last layer read.
-    pub fn last_input(&self) -> Value {
-        self.layers.last().map_or(self.input, |layer| layer.inputs[0])
-    }
+/// What is wanted of a backward pass.
+#[derive(Default)]
+pub(crate) struct Backward<'a> {
+    /// Whether the gradient is that of the last layer's input: it has absorbed the loss.
+    pub(crate) skips_last: bool,
+    /// Whether the gradient of the network's input is wanted.
+    pub(crate) wants_input: bool,
+    /// Who looks on, down to the first layer.
+    pub(crate) observe: Option<Observe<'a>>,
 }
 
-impl Network {
+impl Lowered {
     /// Lowers every layer forwards.
-    pub(crate) fn lower_forward(&self, b: &mut Builder, mode: Mode) -> Result<Lowered> {
+    pub(crate) fn forward(network: &Network, b: &mut Builder, mode: Mode) -> Result<Self> {
         b.set_phase(Phase::Forward);
-        let input = b.input("input", self.shape_of_input(mode)?, Kind::Real);
+        let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
         b.ports.input = Some(input);
         let mut value = input;
-        let mut lowered = Lowered { input, output: input, layers: Vec::new(), cells: Vec::new() };
-        let mut outputs: Vec<Value> = Vec::with_capacity(self.cells.len());
-        let mut carried = self.carried_specs(mode).into_iter().enumerate().peekable();
-        for (number, cell) in self.cells.iter().enumerate() {
+        let mut lowered = Self { input, output: input, layers: Vec::new(), cells: Vec::new() };
+        let mut outputs: Vec<Value> = Vec::with_capacity(network.cells.len());
+        let mut carried = network.carried_specs(mode).into_iter().enumerate().peekable();
+        for (number, cell) in network.cells.iter().enumerate() {
             let mut arrivals = Vec::new();
             let mut context = None;
-            for (source, link) in self.links_into(number)? {
+            for (source, link) in network.links_into(number)? {
                 if link.combine == Combine::Context {
                     context = Some(source);
                     continue;
@@ -110,7 +92,7 @@ impl Network {
                 while let Some((number, (_, spec))) = carried.next_if(|(_, (layer, _))| *layer == index) {
                     own.push(BoundState { name: spec.name, number, shape: spec.shape });
                 }
-                let layer_context = Context { carried: own, ..self.context(placed, mode) };
+                let layer_context = Context { carried: own, ..network.context(placed, mode) };
                 let mut inputs = vec![value];
                 if placed.layer.takes_context() {
                     let source = context.ok_or_else(|| at_layer(placed, no_context()))?;
@@ -140,45 +122,31 @@ impl Network {
         Ok(lowered)
     }
 
-    /// Lowers gradients from the output, or, with `skip_last`, from the last layer's
-    /// input, down to the lowest layer that anything is wanted of.
+    /// Lowers gradients from that of the output down to the lowest layer that anything is wanted of.
     ///
-    /// Returns the gradient of the network's input where `want_input`.
-    pub(crate) fn lower_backward(
+    /// Returns the gradient of the network's input where that is wanted.
+    pub(crate) fn backward(
         &self,
+        network: &Network,
         b: &mut Builder,
-        lowered: &Lowered,
         gradient: Value,
-        skip_last: bool,
-        want_input: bool,
+        wanted: Backward<'_>,
     ) -> Result<Option<Value>> {
-        self.lower_backward_observed(b, lowered, gradient, [skip_last, want_input], None)
-    }
-
-    /// [`lower_backward`](Self::lower_backward) with `[skip_last, want_input]`, down to the first layer
-    /// where somebody observes.
-    pub(crate) fn lower_backward_observed(
-        &self,
-        b: &mut Builder,
-        lowered: &Lowered,
-        gradient: Value,
-        [skip_last, want_input]: [bool; 2],
-        mut observe: Option<Observe<'_>>,
-    ) -> Result<Option<Value>> {
+        let Backward { skips_last, wants_input, mut observe } = wanted;
         b.set_phase(Phase::Backward);
-        let placed: Vec<&PlacedLayer> = self.layers().collect();
-        let trained: Vec<bool> = placed.iter().map(|p| self.is_trained(p)).collect();
-        let all = want_input || observe.is_some();
+        let placed: Vec<&PlacedLayer> = network.layers().collect();
+        let trained: Vec<bool> = placed.iter().map(|p| network.is_trained(p)).collect();
+        let all = wants_input || observe.is_some();
         let lowest = if all { Some(0) } else { trained.iter().position(|trained| *trained) };
         let Some(lowest) = lowest else { return Ok(None) };
-        let count = lowered.layers.len() - usize::from(skip_last);
+        let count = self.layers.len() - usize::from(skips_last);
         // What is contributed to the gradient of each cell's output.
-        let mut contributions: Vec<Vec<Value>> = vec![Vec::new(); lowered.cells.len()];
+        let mut contributions: Vec<Vec<Value>> = vec![Vec::new(); self.cells.len()];
         if let Some(last) = contributions.last_mut() {
             last.push(gradient);
         }
         let mut input_gradient = None;
-        for (number, cell) in lowered.cells.iter().enumerate().rev() {
+        for (number, cell) in self.cells.iter().enumerate().rev() {
             if !all && cell.layers.end <= lowest {
                 break;
             }
@@ -191,8 +159,8 @@ impl Network {
                 if let Some(observe) = &mut observe {
                     observe(b, index, incoming);
                 }
-                let layer = &lowered.layers[index];
-                let want = Want { inputs: want_input || index > lowest, parameters: trained[index] };
+                let layer = &self.layers[index];
+                let want = Want { inputs: wants_input || index > lowest, parameters: trained[index] };
                 let mut made = placed[index]
                     .layer
                     .backward(b, &layer.context, &layer.inputs, &layer.forward, incoming, want)
@@ -216,46 +184,27 @@ impl Network {
                 None => input_gradient = Some(gradient),
             }
         }
-        Ok(input_gradient.filter(|_| want_input))
+        Ok(input_gradient.filter(|_| wants_input))
     }
 
-    /// The network's input in a program of this mode: sessions bring another number of steps.
-    fn shape_of_input(&self, mode: Mode) -> Result<Shape> {
-        let Some(session) = mode.session else { return Ok(self.input_shape.clone()) };
-        let mut shape = self.input_shape.to_vec();
-        match shape.first_mut() {
-            Some(steps) => *steps = session.steps,
-            None => return Err(Error::Shape("a session needs an input with a time axis".into())),
-        }
-        Ok(Shape::new(shape))
+    /// What the last layer read.
+    pub fn last_input(&self) -> Value {
+        self.layers.last().map_or(self.input, |layer| layer.inputs[0])
     }
+}
 
-    /// What is carried from call to call in programs of this mode, with the number of its layer.
-    pub(crate) fn carried_specs(&self, mode: Mode) -> Vec<(usize, CarriedSpec)> {
-        let mut specs = Vec::new();
-        for (number, placed) in self.layers().enumerate() {
-            let inputs = placed.input_shapes();
-            let capacity = mode.session.map_or(0, |session| session.capacity);
-            let goes_on = mode.training && !mode.apart;
-            let wanted = |spec: &CarriedSpec| mode.session.is_some() || (goes_on && spec.in_training);
-            let own = placed.layer.carried(&inputs, capacity);
-            specs.extend(own.into_iter().filter(wanted).map(|spec| (number, spec)));
-        }
-        specs
+/// The network's input in a program of this mode: sessions bring another number of steps.
+fn shape_of_input(network: &Network, mode: Mode) -> Result<Shape> {
+    let Some(session) = mode.session else { return Ok(network.input_shape.clone()) };
+    let mut shape = network.input_shape.to_vec();
+    match shape.first_mut() {
+        Some(steps) => *steps = session.steps,
+        None => return Err(Error::Shape("a session needs an input with a time axis".into())),
     }
+    Ok(Shape::new(shape))
+}
 
-    /// The same with the path of each layer, in the order of the numbers that programs know them by.
-    pub(crate) fn carried_places(&self, mode: Mode) -> Vec<CarriedPlace> {
-        let paths: Vec<&LayerPath> = self.layers().map(|placed| &placed.path).collect();
-        let place = |(layer, spec): (usize, _)| CarriedPlace { path: paths[layer].clone(), spec };
-        self.carried_specs(mode).into_iter().map(place).collect()
-    }
-
-    /// What is carried from batch to batch of training.
-    pub(crate) fn carried_in_training(&self) -> Vec<CarriedPlace> {
-        self.carried_places(Mode { training: true, ..Mode::default() })
-    }
-
+impl Network {
     pub(crate) fn context(&self, placed: &PlacedLayer, mode: Mode) -> Context {
         let parameters = match placed.store {
             None => Vec::new(),

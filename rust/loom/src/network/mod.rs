@@ -8,75 +8,56 @@ mod calibrate;
 mod config;
 mod feedback;
 mod history;
-mod inspect;
 mod kept_step;
+mod link;
 mod links;
 mod lower;
 mod measures;
+mod mode;
+mod morph;
 mod numerics;
 #[cfg(test)]
 mod numerics_tests;
+mod parameters;
+mod placed;
 mod predict;
+mod programs;
 mod session;
+mod states;
 mod summary;
+mod values;
 mod watch;
 
 pub use crate::state::{Carried, Registry};
-pub use calibrate::InputRange;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
-pub(crate) use feedback::{FeedbackKind, FeedbackMap};
-pub(crate) use history::History;
-pub use inspect::{LayerStatistics, LayerValue, PackedParameter};
+pub(crate) use feedback::{FeedbackKind, FeedbackMap, FeedbackMaps};
+pub(crate) use history::{History, Passes};
 pub(crate) use kept_step::KeptStep;
-pub use links::{Combine, Link};
-pub use lower::{Lowered, Mode, SessionExtent};
-pub(crate) use lower::{Observe, no_context};
+pub use link::{Combine, Link};
+pub use lower::Lowered;
+pub(crate) use lower::{Backward, Observe, no_context};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
+pub use mode::{Mode, SessionExtent};
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
-pub(crate) use predict::ProgramKey;
-pub use predict::Programs;
+pub use parameters::PackedParameter;
+pub use placed::{Coordinates, InputRange, PlacedLayer};
+pub(crate) use placed::{at_layer, describe_path};
 pub(crate) use predict::check_rows;
+pub(crate) use programs::ProgramKey;
+pub use programs::Programs;
 pub use session::Session;
 pub use summary::{LinkRow, SummaryRow};
+pub use values::{LayerStatistics, LayerValue};
 pub use watch::Watch;
 
 use crate::layers::Layer;
-use crate::program::{LayerPath, Rewrites, Run};
+use crate::program::{LayerPath, Rewrites};
 use crate::state::{Notes, OptimizerState};
 use crate::tensor::{Precision, Shape};
-use crate::{Device, Error, Result, error, extents};
-use std::ops::Range;
+use crate::{Device, Error, Result, extents};
+use placed::no_layer;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Coordinates of a cell: depth, row, column.
-pub type Coordinates = [usize; 3];
-
-/// A layer in its place, with what training may do to it.
-#[derive(Debug, Clone)]
-pub struct PlacedLayer {
-    pub(crate) layer: Arc<dyn Layer>,
-    pub(crate) path: LayerPath,
-    /// Whether an optimizer may move its parameters.
-    pub(crate) trainable: bool,
-    /// The names of parameters that no optimizer may move, though the layer is trained.
-    pub(crate) frozen: Vec<String>,
-    /// Multiplies the learning rate.
-    pub(crate) rate_factor: f64,
-    /// The numeric types it computes from.
-    pub(crate) numerics: LayerNumerics,
-    /// What it has been given to read while ranges were measured.
-    pub(crate) range: Option<InputRange>,
-    /// Its weight store in the registry, once built; `None` also for layers without parameters.
-    pub(crate) store: Option<usize>,
-    /// Its states in the registry, once built.
-    pub(crate) states: Range<usize>,
-    pub(crate) input_shape: Option<Shape>,
-    /// Extents of its second input, where it takes one.
-    pub(crate) context_shape: Option<Shape>,
-    pub(crate) output_shape: Option<Shape>,
-}
 
 /// A network: a grid of cells, their layers, and everything that persists.
 ///
@@ -102,20 +83,14 @@ pub struct Network {
     /// In the order in which they were made.
     pub(crate) links: Vec<Link>,
     pub(crate) registry: Registry,
-    /// The feedback maps of layers, whose stores come after those of all layers.
-    pub(crate) feedback: Vec<FeedbackMap>,
-    /// Which of them there are.
-    pub(crate) feedback_kind: Option<FeedbackKind>,
+    pub(crate) feedback: FeedbackMaps,
     pub(crate) programs: Programs,
     pub(crate) built: bool,
     /// What each cell hands on, in the order of the cells; known once built.
     pub(crate) cell_shapes: Vec<Shape>,
     /// Whether any layer carries something from batch to batch of training; known once built.
     pub(crate) carries: bool,
-    /// The newest pass of the manual loop, kept for `backward` and to be looked at.
-    pub(crate) history: Option<History>,
-    /// How often anything has gone forward through the network, by whatever call.
-    passes: AtomicU64,
+    pub(crate) passes: Passes,
     /// Moments, counters and the data cursor of the last training.
     pub(crate) optimizer_state: OptimizerState,
     /// What the newest watched training has shown.
@@ -178,14 +153,12 @@ impl Network {
             cells: vec![Vec::new(); cells],
             links: Vec::new(),
             registry: Registry::default(),
-            feedback: Vec::new(),
-            feedback_kind: None,
+            feedback: FeedbackMaps::default(),
             programs: Programs::default(),
             built: false,
             cell_shapes: Vec::new(),
             carries: false,
-            history: None,
-            passes: AtomicU64::new(0),
+            passes: Passes::default(),
             optimizer_state: OptimizerState::default(),
             measures: Measures::default(),
             kept_step: KeptStep::default(),
@@ -235,7 +208,7 @@ impl Network {
         self.device = device;
         self.registry.place_on(self.device.mirror());
         self.registry.carried = carried;
-        self.history = None;
+        self.passes.newest = None;
         self.invalidate();
         Ok(())
     }
@@ -445,164 +418,10 @@ impl Network {
         self.invalidate();
     }
 
-    /// Forgets what stateful layers carry from batch to batch of training: the next batch begins new sequences.
-    pub fn reset_states(&mut self) {
-        self.registry.carried = None;
-        self.history = None;
-    }
-
-    /// Makes room for what layers carry through batches of so many rows in training.
-    ///
-    /// # Errors
-    /// [`Error::State`] where the batches differ, or what is carried is of another number of rows.
-    pub(crate) fn prepare_carried(&mut self, batches: impl IntoIterator<Item = usize>) -> Result<()> {
-        if self.carries {
-            for (number, rows) in batches.into_iter().enumerate() {
-                self.prepare_carried_rows(rows, number > 0)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn prepare_carried_rows(&mut self, rows: usize, begun: bool) -> Result<()> {
-        match &self.registry.carried {
-            Some(carried) if carried.rows() == rows => Ok(()),
-            Some(carried) if begun || carried.begun => Err(Error::State(format!(
-                "stateful layers carry the state of {} rows, this batch has {rows}; give batches of one size, \
-                 or call reset_states()",
-                carried.rows()
-            ))),
-            _ => {
-                let places = self.carried_in_training();
-                self.registry.carried =
-                    Some(Carried::new(places, rows, self.precision, self.device.accelerator().as_ref())?);
-                Ok(())
-            }
-        }
-    }
-
-    /// Counts a pass through the network; returns its number. What an older one has left is no more shown.
-    pub(crate) fn note_pass(&self) -> u64 {
-        self.passes.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// [`note_pass`](Self::note_pass) of one that may move what layers keep.
-    pub(crate) fn note_training_pass(&mut self) {
-        self.note_pass();
-        self.note_moved_states();
-    }
-
-    /// Notes that what layers keep may have moved.
-    pub(crate) fn note_moved_states(&mut self) {
-        if let Some(history) = &mut self.history {
-            history.states_moved = true;
-        }
-    }
-
-    /// The newest pass of the manual loop, where no other has gone through the network since.
-    ///
-    /// # Errors
-    /// [`Error::State`] where there is none, or where a newer pass kept nothing to look at.
-    pub(crate) fn shown(&self) -> Result<&Run> {
-        let Some(history) = &self.history else {
-            return Err(Error::State(
-                "there is no forward pass to look at; call forward(x), or forward(x, training=False), first"
-                    .into(),
-            ));
-        };
-        if history.pass != self.passes.load(Ordering::Relaxed) {
-            return Err(Error::State(
-                "the newest pass through the network kept nothing of its layers to look at: only forward does, \
-                 not predict, evaluation, sessions, training or clock mode; call forward(x, training=False) to \
-                 look at what inference makes of x"
-                    .into(),
-            ));
-        }
-        Ok(&history.run)
-    }
-
     /// Drops compiled programs and the history, after a change they depend on.
     pub(crate) fn invalidate(&mut self) {
         self.programs.clear();
-        self.history = None;
+        self.passes.newest = None;
         self.revision += 1;
     }
-}
-
-fn no_layer(cell: Coordinates, layer: usize, count: usize) -> Error {
-    Error::Index(format!("cell {} has {count} layers, there is no layer {layer}", Shape::from(cell)))
-}
-
-impl PlacedLayer {
-    /// The layer's description.
-    pub fn layer(&self) -> &dyn Layer {
-        &*self.layer
-    }
-
-    /// Where it stands.
-    pub fn path(&self) -> &LayerPath {
-        &self.path
-    }
-
-    /// Whether an optimizer may move its parameters.
-    pub fn trainable(&self) -> bool {
-        self.trainable
-    }
-
-    /// The parameters that no optimizer may move, though the layer is trained.
-    pub fn frozen(&self) -> &[String] {
-        &self.frozen
-    }
-
-    /// What the learning rate is multiplied by.
-    pub fn rate_factor(&self) -> f64 {
-        self.rate_factor
-    }
-
-    /// Extents of its input, once built.
-    pub fn input_shape(&self) -> Option<&Shape> {
-        self.input_shape.as_ref()
-    }
-
-    /// Extents of all its inputs, once built.
-    pub(crate) fn input_shapes(&self) -> Vec<Shape> {
-        self.input_shape.iter().chain(&self.context_shape).cloned().collect()
-    }
-
-    /// Whether it uses the parameters of another layer.
-    pub fn is_tied(&self) -> bool {
-        self.layer.tied_to().is_some()
-    }
-
-    /// Refuses to do something to the parameters of another layer.
-    fn check_owns(&self, what: &str) -> Result<()> {
-        let Some(at) = self.layer.tied_to() else { return Ok(()) };
-        let owner = LayerPath::new(at[0], at[1], at[2], at[3]);
-        let error =
-            format!("the layer uses the parameters of layer {owner}; {what} there, for all that use them");
-        Err(at_layer(self, Error::Value(error)))
-    }
-
-    /// Extents of its output, once built.
-    pub fn output_shape(&self) -> Option<&Shape> {
-        self.output_shape.as_ref()
-    }
-}
-
-/// `cell (0, 0, 1), layer 2 (dense)`
-pub(crate) fn describe_path(placed: &PlacedLayer) -> String {
-    let indices = placed.path.indices();
-    format!(
-        "cell ({}, {}, {}), layer {} ({})",
-        indices[0],
-        indices[1],
-        indices[2],
-        indices[3],
-        placed.layer.kind()
-    )
-}
-
-/// Adds where a layer stands to what it says is wrong.
-pub(crate) fn at_layer(placed: &PlacedLayer, error: Error) -> Error {
-    error::in_context(&describe_path(placed), error)
 }

@@ -1,88 +1,17 @@
-//! Compiled programs, leased runs, and inference.
+//! Inference.
 
-use super::{Mode, Network};
+use super::Network;
+use super::lower::{Backward, Lowered};
+use super::mode::Mode;
+use super::programs::ProgramKey;
 use crate::ops::StepValues;
 use crate::program::{Access, Builder, Phase, Program, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView, check_finite};
-use crate::{Device, Error, Result, extents};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use crate::{Error, Result, extents};
 
 /// Rows that inference takes at a time unless told otherwise.
 pub const DEFAULT_BATCH: usize = 256;
-
-/// What tells cached programs of one network apart.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ProgramKey {
-    pub mode: Mode,
-    pub capacity: usize,
-    /// Whether a backward pass from a given output gradient follows.
-    pub backward: bool,
-}
-
-/// The most programs kept; past that the cache starts anew.
-const MAX_PROGRAMS: usize = 16;
-
-/// A network's compiled programs and their idle runs, shared by concurrent callers.
-#[derive(Debug, Default)]
-pub struct Programs {
-    entries: Mutex<HashMap<ProgramKey, Entry>>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    program: Arc<Program>,
-    idle: Vec<Run>,
-}
-
-impl Programs {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ProgramKey, Entry>> {
-        // A panic elsewhere cannot leave the map half changed.
-        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// A run of the program of this key, compiled if need be.
-    pub(crate) fn lease(
-        &self,
-        key: &ProgramKey,
-        device: &Device,
-        compile: impl FnOnce() -> Result<Program>,
-    ) -> Result<Run> {
-        let program = {
-            let mut entries = self.lock();
-            match entries.get_mut(key) {
-                Some(entry) => match entry.idle.pop() {
-                    Some(run) => return Ok(run),
-                    None => entry.program.clone(),
-                },
-                None => {
-                    let program = Arc::new(compile()?);
-                    if entries.len() >= MAX_PROGRAMS {
-                        entries.clear();
-                    }
-                    entries.insert(key.clone(), Entry { program: program.clone(), idle: Vec::new() });
-                    program
-                }
-            }
-        };
-        device.run(program)
-    }
-
-    /// Hands a run back for the next caller.
-    pub(crate) fn give_back(&self, key: &ProgramKey, run: Run) {
-        if let Some(entry) = self.lock().get_mut(key)
-            && Arc::ptr_eq(&entry.program, &run.program)
-        {
-            entry.idle.push(run);
-        }
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.lock().clear();
-    }
-}
 
 impl Network {
     /// The output for each row of `input`, dropout off.
@@ -102,20 +31,30 @@ impl Network {
     /// As `predict`, and [`Error::Value`] for a batch size of zero.
     pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
         match self.precision {
-            Precision::Float32 | Precision::Mixed => self.predict_rows::<f32>(input, batch_size),
-            Precision::Float64 => self.predict_rows::<f64>(input, batch_size),
+            Precision::Float32 | Precision::Mixed => {
+                self.predict_rows::<f32>(input, batch_size, false, |_| ())
+            }
+            Precision::Float64 => self.predict_rows::<f64>(input, batch_size, false, |_| ()),
         }
     }
 
-    fn predict_rows<T: Real>(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
+    /// The output for each row, and each batch's run to look at.
+    pub(super) fn predict_rows<T: Real>(
+        &self,
+        input: TensorView<'_>,
+        batch_size: usize,
+        pin_layers: bool,
+        mut show: impl FnMut(&Run),
+    ) -> Result<Tensor> {
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
         let each = self.output_shape().len();
         let mut elements: Vec<T> = extents::room(extents::elements("the output", input.rows(), each)?)?;
-        self.for_each_output::<T>(input, batch_size, false, |run| {
+        self.for_each_output::<T>(input, batch_size, pin_layers, |run| {
             if let Some(output) = run.program().ports().output {
                 elements.extend_from_slice(run.read::<T>(output));
             }
+            show(run);
             Ok(())
         })?;
         Tensor::new(shape, elements)
@@ -134,7 +73,7 @@ impl Network {
         if batch_size == 0 {
             return Err(Error::Value("batch_size must be at least 1".into()));
         }
-        self.note_pass();
+        self.passes.note();
         let rows = input.rows();
         let mode = Mode { training: false, pin_layers, ..Mode::default() };
         let mut start = 0;
@@ -165,12 +104,15 @@ impl Network {
     /// Lowers a forward program, and, if asked, the backward one from a given output gradient.
     pub(crate) fn compile(&self, key: &ProgramKey) -> Result<Program> {
         let mut b = Builder::new(self.precision);
-        let lowered = self.lower_forward(&mut b, key.mode)?;
+        let lowered = Lowered::forward(self, &mut b, key.mode)?;
         if key.backward {
             let shape = b.shape(lowered.output).clone();
             let gradient = b.input("output gradient", shape, crate::program::Kind::Real);
             b.ports.output_gradient = Some(gradient);
-            b.ports.input_gradient = self.lower_backward(&mut b, &lowered, gradient, false, true)?;
+            b.ports.input_gradient = {
+                let wanted = Backward { wants_input: true, ..Backward::default() };
+                lowered.backward(self, &mut b, gradient, wanted)?
+            };
         }
         b.finish(key.capacity, &self.rewrites)
     }

@@ -1,6 +1,7 @@
 //! Sessions: inference that goes on from where its last call ended.
 
-use super::predict::{ProgramKey, check_rows};
+use super::predict::check_rows;
+use super::programs::ProgramKey;
 use super::{Mode, Network, SessionExtent};
 use crate::ops::StepValues;
 use crate::program::{Access, Phase, Run};
@@ -140,7 +141,7 @@ impl Session {
 
     fn advance_in<T: Real>(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
         let steps = self.check(network, &input)?;
-        network.note_pass();
+        network.passes.note();
         let width = input.elements().len() / self.rows / steps;
         let mut all = extents::zeros(input.elements().len())?;
         input.copy_to(&mut all);

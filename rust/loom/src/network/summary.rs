@@ -1,5 +1,6 @@
 //! The network as a table.
 
+use super::morph::{held_in, weights_of};
 use super::{Combine, Coordinates, Network, PlacedLayer};
 use crate::Result;
 use crate::tensor::Shape;
@@ -78,13 +79,13 @@ impl Network {
 
     /// The type of the weights of a layer, or each type with what is held in it.
     fn types_of(&self, placed: &PlacedLayer, store: &WeightStore) -> String {
-        let all = (0..store.parameters().len()).map(|index| (index, self.held_in(store, index)));
+        let all = (0..store.parameters().len()).map(|index| (index, held_in(store, index, self.precision)));
         let all: Vec<(usize, String)> = all.collect();
         let named = |index: usize| {
             let name = &store.parameters()[index].name;
             placed.numerics.parameters.iter().any(|(known, _)| known == name)
         };
-        let weights = self.weights_of(store);
+        let weights = weights_of(store);
         let counted = |index: &usize| weights.contains(index) || named(*index);
         let mut types = all.iter().filter(|(index, _)| counted(index)).map(|(_, held)| held);
         match types.next() {

@@ -1,6 +1,6 @@
 //! Lowers what a trainer does with gradients: scaling, clipping, updates.
 
-use super::{DepthScale, Watching};
+use super::{DepthScale, TrainingConfig, Watching};
 use crate::layers::ParameterSpec;
 use crate::network::{Network, PlacedLayer};
 use crate::ops::update::Optimizer;
@@ -21,26 +21,40 @@ fn gradient(b: &mut Builder, store: usize, len: usize) -> Value {
     b.stored("gradient", Shape::from(len), place)
 }
 
-/// Lowers clamping of elements (`clamp`), the global norm and scaling by it (`norm`).
+/// How gradients are clipped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clips {
+    /// All together, by their global norm.
+    pub(crate) norm: bool,
+    /// Element by element.
+    pub(crate) elements: bool,
+}
+
+impl Clips {
+    /// By their norm alone, or not at all where the limit is infinite.
+    pub(crate) const NORM: Self = Self { norm: true, elements: false };
+
+    /// As a training is set to.
+    pub(super) fn of(config: &TrainingConfig) -> Self {
+        Self { norm: config.gradient_clip.is_some(), elements: config.clip_value.is_some() }
+    }
+}
+
+/// Lowers clipping, with the global norm where that is needed.
 ///
 /// Gradients of a `scaled` loss are divided by the scale along with that, and their norm is always
 /// looked at: it tells whether the scale was too large.
-pub(crate) fn lower_clip(
-    network: &Network,
-    b: &mut Builder,
-    [norm, clamp]: [bool; 2],
-    scaled: bool,
-) -> Result<()> {
+pub(crate) fn lower_clip(network: &Network, b: &mut Builder, clips: Clips, scaled: bool) -> Result<()> {
     b.set_phase(Phase::Verdict);
     let stores: Vec<(usize, usize)> =
         network.trained_stores().map(|(store, _)| (store, network.registry.stores[store].len())).collect();
-    if clamp {
+    if clips.elements {
         for &(store, len) in &stores {
             let gradient = gradient(b, store, len);
             b.effect(ClampGradient { len, scaled }, &[], &[gradient]);
         }
     }
-    if (norm || scaled) && !stores.is_empty() {
+    if (clips.norm || scaled) && !stores.is_empty() {
         let mut total: Option<Value> = None;
         for &(store, len) in &stores {
             let gradient = gradient(b, store, len);

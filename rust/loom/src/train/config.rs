@@ -1,6 +1,6 @@
 //! How a network is trained, as plain data.
 
-use super::{LossConfig, Metric, Schedule, TweenConfig};
+use super::{DepthScale, LossConfig, Metric, Schedule, TweenConfig};
 use crate::network::Watch;
 use crate::ops::LossFunction;
 use crate::ops::update::Optimizer;
@@ -16,30 +16,6 @@ pub enum OnNonFinite {
     Raise,
     /// The step is left out: no weight moves.
     Skip,
-}
-
-/// How the learning rate changes with a layer's depth; layer i of N.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DepthScale {
-    /// The same everywhere.
-    #[default]
-    None,
-    /// 1.1 to the power of i.
-    Geometric,
-    /// 1 / sqrt(N - i).
-    InvSqrt,
-}
-
-impl DepthScale {
-    /// The factor for layer `number` of `count`.
-    pub fn factor(self, number: usize, count: usize) -> f64 {
-        match self {
-            DepthScale::None => 1.0,
-            DepthScale::Geometric => libm::pow(1.1, number as f64),
-            DepthScale::InvSqrt => 1.0 / ((count - number) as f64).sqrt(),
-        }
-    }
 }
 
 /// How a network is trained.
@@ -120,6 +96,13 @@ impl Default for TrainingConfig {
             watch: None,
             tween: None,
         }
+    }
+}
+
+impl TweenConfig {
+    /// A training config that learns this way, at the base rate.
+    pub fn training(self) -> TrainingConfig {
+        TrainingConfig { learning_rate: Self::BASE_RATE, tween: Some(self), ..TrainingConfig::default() }
     }
 }
 

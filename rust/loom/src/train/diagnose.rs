@@ -1,15 +1,28 @@
 //! Finds the first layer that a non-finite loss or gradient comes from.
 
 use crate::Error;
-use crate::network::{Mode, Network, describe_path};
+use crate::network::{Lowered, Mode, Network, describe_path};
 use crate::ops::StepValues;
 use crate::program::{Access, Builder, Phase, Rewrites, Run, Value};
 use crate::simd::Real;
+use crate::tensor::Precision;
 use std::sync::Arc;
 
 /// The error for a step that is not finite, after running its forward pass again with every
 /// layer's values kept.
-pub(super) fn explain<T: Real>(
+pub(super) fn explain(
+    network: &Network,
+    failed: &Run,
+    gradient_norm: Option<f64>,
+    values: &StepValues,
+) -> Error {
+    match network.precision() {
+        Precision::Float32 | Precision::Mixed => explain_in::<f32>(network, failed, gradient_norm, values),
+        Precision::Float64 => explain_in::<f64>(network, failed, gradient_norm, values),
+    }
+}
+
+fn explain_in<T: Real>(
     network: &Network,
     failed: &Run,
     gradient_norm: Option<f64>,
@@ -61,7 +74,7 @@ fn first_activation<T: Real>(
 ) -> crate::Result<Option<String>> {
     let mut b = Builder::new(network.precision());
     let apart = !failed.program().carries();
-    network.lower_forward(&mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
+    Lowered::forward(network, &mut b, Mode { training: true, pin_layers: true, apart, ..Mode::default() })?;
     let mut run = network.device.run(Arc::new(b.finish(failed.rows, &Rewrites::default())?))?;
     run.rows = failed.rows;
     if let (Some(to), Some(from)) = (run.program().ports().input, failed.program().ports().input) {

@@ -1,11 +1,11 @@
 //! Loss and metrics without learning.
 
-use super::backprop::class_axis;
 use super::data::gather;
 use super::lower::lower_loss;
 use super::metrics::{ClassAxis, MetricState, Truth};
+use super::prepare::{check_examples, class_axis};
 use super::{Examples, Rows, TrainingConfig};
-use crate::network::{Mode, Network};
+use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::divisor;
 use crate::ops::{Loss, StepValues};
 use crate::program::{Access, Builder, Phase, Run, Value};
@@ -60,7 +60,7 @@ impl Evaluator {
     /// # Errors
     /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for examples that do not fit.
     pub fn update(&mut self, network: &Network, examples: &Examples<'_>, batch_size: usize) -> Result<()> {
-        super::backprop::check_examples(network, &self.config, examples)?;
+        check_examples(network, &self.config, examples)?;
         match network.precision() {
             Precision::Float32 | Precision::Mixed => self.update_in::<f32>(network, examples, batch_size),
             Precision::Float64 => self.update_in::<f64>(network, examples, batch_size),
@@ -84,7 +84,7 @@ impl Evaluator {
     }
 
     fn batch<T: Real>(&mut self, network: &Network, examples: &Examples<'_>) -> Result<()> {
-        network.note_pass();
+        network.passes.note();
         let rows = examples.rows();
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
         let weighted = examples.weight.is_some();
@@ -141,8 +141,11 @@ impl Evaluator {
         weighted: bool,
     ) -> Result<(Run, Loss, bool, bool)> {
         let mut b = Builder::new(network.precision());
-        let lowered =
-            network.lower_forward(&mut b, Mode { training: false, pin_layers: false, ..Mode::default() })?;
+        let lowered = Lowered::forward(
+            network,
+            &mut b,
+            Mode { training: false, pin_layers: false, ..Mode::default() },
+        )?;
         let (op, _) = lower_loss(network, &mut b, &lowered, &self.config, classes, weighted, false)?;
         let run = network.device.run(Arc::new(b.finish(rows, &network.rewrites)?))?;
         Ok((run, op, classes, weighted))

@@ -1,9 +1,12 @@
 //! Epochs over a data set: order, validation, callbacks, results.
 
-use super::backprop::check_examples;
-use super::{Evaluation, Examples, Rows, StepReport, Trainer, TrainingConfig, evaluate};
+use super::epoch::{Epoch, end_epoch};
+use super::evaluate::{Evaluation, evaluate};
+use super::metrics::MetricState;
+use super::prepare::check_examples;
+use super::{Examples, StepReport, Trainer, TrainingConfig};
 use crate::network::Network;
-use crate::{Error, Result, random};
+use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -164,7 +167,7 @@ pub fn train_with(
             validation: validated,
             duration: epoch_started.elapsed().as_secs_f64(),
         };
-        trainer.metrics.iter_mut().for_each(super::MetricState::reset);
+        trainer.metrics.iter_mut().for_each(MetricState::reset);
         result.record(&report);
         if callback.on_epoch_end(network, &report).is_break() {
             break;
@@ -190,122 +193,6 @@ impl TrainingResult {
                 self.metrics.entry(format!("val_{name}")).or_default().push(*value);
             }
         }
-    }
-}
-
-/// Closes the epoch in the network's state; returns its mean loss.
-pub fn end_epoch(network: &mut Network) -> f64 {
-    let state = &mut network.optimizer_state;
-    let loss = state.loss_sum / state.loss_weight;
-    state.epoch += 1;
-    state.batch = 0;
-    state.loss_sum = 0.0;
-    state.loss_weight = 0.0;
-    loss
-}
-
-/// The order in which an epoch passes the rows of a data set, and how they fall into steps.
-///
-/// Where it is shuffled, stateful layers begin new sequences in every batch; otherwise they go on from batch to
-/// batch, and from epoch to epoch, until [`Network::reset_states`].
-#[derive(Clone, Debug)]
-pub struct Epoch {
-    order: Vec<u32>,
-    shuffled: bool,
-    batch_size: usize,
-    accumulate: usize,
-}
-
-impl Epoch {
-    /// For a data set of this many rows.
-    pub fn new(config: &TrainingConfig, rows: usize) -> Self {
-        let order = (0..rows as u32).collect();
-        Self { order, shuffled: config.shuffle, batch_size: config.batch_size, accumulate: config.accumulate }
-    }
-
-    /// Rows of one step.
-    fn step_rows(&self) -> usize {
-        self.batch_size.saturating_mul(self.accumulate)
-    }
-
-    /// Steps of one epoch.
-    pub fn steps(&self) -> u64 {
-        self.order.len().div_ceil(self.step_rows()) as u64
-    }
-
-    /// Steps of a whole training.
-    pub fn total_steps(&self, config: &TrainingConfig) -> u64 {
-        self.steps().saturating_mul(config.epochs)
-    }
-
-    /// Draws the order of epoch `number`.
-    pub fn begin(&mut self, config: &TrainingConfig, number: u64) {
-        if self.shuffled {
-            random::permutation(config.seed, number, &mut self.order);
-        }
-    }
-
-    /// Whether the epoch the network is in has no step left.
-    pub fn is_done(&self, network: &Network) -> bool {
-        network.optimizer_state.batch >= self.steps()
-    }
-
-    /// Whether rows come in another order in every epoch.
-    pub(super) fn is_shuffled(&self) -> bool {
-        self.shuffled
-    }
-
-    /// Whether a step may be made of several batches.
-    pub(super) fn accumulates(&self) -> bool {
-        self.accumulate > 1
-    }
-
-    /// The rows of the next step of the epoch the network is in.
-    pub(super) fn next_rows(&self, network: &Network) -> &[u32] {
-        self.rows_of(network, 1)
-    }
-
-    /// The rows of the next `steps` steps of the epoch the network is in.
-    pub(super) fn rows_of(&self, network: &Network, steps: u64) -> &[u32] {
-        let rows = self.order.len();
-        let start = rows.min((network.optimizer_state.batch as usize).saturating_mul(self.step_rows()));
-        &self.order[start..rows.min(start.saturating_add(self.step_rows().saturating_mul(steps as usize)))]
-    }
-
-    /// The next step of the epoch the network is in; `None` at its end.
-    ///
-    /// # Errors
-    /// See [`Trainer::step`].
-    pub fn step(
-        &self,
-        trainer: &mut Trainer,
-        network: &mut Network,
-        examples: &Examples<'_>,
-    ) -> Result<Option<StepReport>> {
-        if self.is_done(network) {
-            return Ok(None);
-        }
-        let rows = self.next_rows(network);
-        trainer.shuffled = self.shuffled;
-        let report = if rows.len() <= self.batch_size {
-            trainer.step(network, &[(examples, Rows::At(rows))])?
-        } else {
-            let batches: Vec<_> =
-                rows.chunks(self.batch_size).map(|rows| (examples, Rows::At(rows))).collect();
-            trainer.step(network, &batches)?
-        };
-        count_step(network, &report);
-        Ok(Some(report))
-    }
-}
-
-/// Adds a step to the running epoch in the network's state.
-pub fn count_step(network: &mut Network, report: &StepReport) {
-    let state = &mut network.optimizer_state;
-    state.batch += 1;
-    if !report.skipped {
-        state.loss_sum += report.loss * report.weight;
-        state.loss_weight += report.weight;
     }
 }
 

@@ -1,13 +1,13 @@
 //! Lowers a whole training step: the network, its loss, and what the trainer does with gradients.
 
 use super::TrainingConfig;
-use super::backprop::Plan;
-use super::clip::{Updates, lower_clip, lower_foresight, lower_updates};
+use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
 use super::loss::{LossOptions, loss_op};
+use super::plan::{Plan, top_layer};
 use super::tween::{self, LoweredLoss, meaning};
 use super::watch::Watching;
 use crate::Result;
-use crate::network::{Lowered, Mode, Network, Observe};
+use crate::network::{Backward, Lowered, Mode, Network, Observe};
 use crate::ops::Loss;
 use crate::program::{Builder, Kind, Phase, Program, Rewrites, Value};
 use crate::tensor::Shape;
@@ -62,7 +62,7 @@ pub(super) fn compile(
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
     let mode = Mode { training: true, pin_layers, apart: plan.apart, ..Mode::default() };
-    let lowered = network.lower_forward(&mut b, mode)?;
+    let lowered = Lowered::forward(network, &mut b, mode)?;
     let (op, absorbed) =
         lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;
     let gradient = b.ports.output_gradient;
@@ -94,7 +94,7 @@ fn lower_backprop(
         None => None,
     };
     if let Some(gradient) = b.ports.output_gradient {
-        let top = network.top_layer(absorbed);
+        let top = top_layer(network, absorbed);
         let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
             if let Some(watching) = watching.as_mut().filter(|_| layer < top) {
                 watching.gradient(b, lowered, layer, gradient);
@@ -102,8 +102,9 @@ fn lower_backprop(
         };
         let watches = config.watch.is_some();
         let observe: Option<Observe<'_>> = if watches { Some(&mut observe) } else { None };
+        let wanted = Backward { skips_last: absorbed, observe, ..Backward::default() };
         b.cells = watches.then(Vec::new);
-        network.lower_backward_observed(b, lowered, gradient, [absorbed, false], observe)?;
+        lowered.backward(network, b, gradient, wanted)?;
         if let Some(watching) = &mut watching {
             let term = watching.target_term();
             watching.cells(b, network, term);
@@ -118,8 +119,7 @@ fn lower_backprop(
     if let Some(watching) = &mut watching {
         watching.collect(b, lowered, true, plan.accumulates);
     }
-    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
-    lower_clip(network, b, clips, network.scales_loss())?;
+    lower_clip(network, b, Clips::of(config), network.scales_loss())?;
     if let Some(watching) = &watching {
         watching.judge(b)?;
     }

@@ -1,15 +1,16 @@
 //! The manual loop: forward with history, backward, clip, apply.
 
-use super::backprop::count_update;
-use super::clip::{Updates, lower_clip, lower_foresight, lower_scale, lower_update};
+use super::clip::{Clips, Updates, lower_clip, lower_foresight, lower_scale, lower_update};
+use super::landing::{count_update, land};
+use super::states::take_on_states;
 use crate::network::{History, Mode, Network, ProgramKey, check_rows};
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
 use crate::program::{Access, Builder, Kind, LayerPath, Phase, Rewrites, Value};
 use crate::simd::Real;
+use crate::state::Registry;
 use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -91,7 +92,7 @@ impl Network {
             backward: true,
         };
         let started = Instant::now();
-        let mut run = match self.history.take() {
+        let mut run = match self.passes.newest.take() {
             Some(history) if history.key == key => history.run,
             _ => self.programs.lease(&key, &self.device, || self.compile(&key))?,
         };
@@ -107,10 +108,10 @@ impl Network {
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
         // Running statistics see every training pass, as elsewhere.
-        if let Some(fault) = self.take_on_states(&mut run, &values)? {
+        if let Some(fault) = take_on_states(self, &mut run, &values)? {
             return Err(fault.error_of_call());
         }
-        let pass = self.note_pass();
+        let pass = self.passes.note();
         if training {
             self.registry.begin_carrying();
             self.optimizer_state.forwards += 1;
@@ -128,7 +129,7 @@ impl Network {
             Some(port) => extents::copied(run.read::<T>(port))?,
             None => Vec::new(),
         };
-        self.history = Some(History { key, run, values, pass, states_moved: false });
+        self.passes.newest = Some(History { key, run, values, pass, states_moved: false });
         Ok(ManualStep { output: Tensor::new(shape, output)?, duration: started.elapsed() })
     }
 
@@ -152,7 +153,7 @@ impl Network {
     /// [`Error::State`] without a forward pass, or when weights, or the running statistics that it read,
     /// have moved since; [`Error::Shape`] and [`Error::NonFinite`] for a gradient that does not fit.
     pub fn backward(&mut self, gradient: TensorView<'_>) -> Result<Tensor> {
-        let Some(history) = self.history.as_ref() else { return Err(no_history()) };
+        let Some(history) = self.passes.newest.as_ref() else { return Err(no_history()) };
         let run = &history.run;
         if history.states_moved && !history.key.mode.training {
             return Err(Error::State(
@@ -186,7 +187,9 @@ impl Network {
         if !self.registry.gradients_zeroed {
             self.scale_gradients(scale)?;
         }
-        let Some(History { run, values, key, .. }) = self.history.as_mut() else { return Err(no_history()) };
+        let Some(History { run, values, key, .. }) = self.passes.newest.as_mut() else {
+            return Err(no_history());
+        };
         let values = StepValues { gradients_zeroed: self.registry.gradients_zeroed, ..values.clone() };
         let training = key.mode.training;
         let ports = run.program().ports().clone();
@@ -257,11 +260,9 @@ impl Network {
         if max_norm.is_nan() || max_norm <= 0.0 {
             return Err(Error::Value(format!("max_norm must be above 0, got {max_norm}")));
         }
-        self.check_gradients("clip_gradients")?;
+        check_gradients(&self.registry, "clip_gradients")?;
         let values = StepValues { max_norm, ..self.manual_values() };
-        let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
-            lower_clip(network, b, [true, false], false)
-        })?;
+        let norm = gradient_norm(self, &values)?;
         match norm {
             Some(norm) if norm.is_finite() || self.may_skip() => Ok(norm),
             Some(norm) => Err(Error::NonFinite(format!(
@@ -284,8 +285,9 @@ impl Network {
         if !(rate.is_finite() && rate >= 0.0) {
             return Err(Error::Value(format!("the learning rate must be finite and at least 0, got {rate}")));
         }
-        self.check_gradients("apply_gradients")?;
-        if self.scales_loss() && !self.gradients_are_finite()? {
+        check_gradients(&self.registry, "apply_gradients")?;
+        let values = self.manual_values();
+        if self.scales_loss() && !gradient_norm(self, &values)?.is_none_or(f64::is_finite) {
             if !self.may_skip() {
                 return Err(Error::NonFinite(
                     "the gradients hold NaN or infinity though the loss is not scaled; call gradient_stats() for \
@@ -307,7 +309,7 @@ impl Network {
         let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
         run.rows = 1;
         run.execute(Access::Exclusive(&mut self.registry), Phase::Verdict..=Phase::Verdict, &values)?;
-        if let Some(fault) = self.land(&mut run, &values)? {
+        if let Some(fault) = land(self, &mut run, &values)? {
             return Err(fault.error_of_update());
         }
         self.registry.gradients_zeroed = true;
@@ -320,44 +322,10 @@ impl Network {
         self.loss_scale().is_some_and(|now| now.may_be_too_large())
     }
 
-    fn gradients_are_finite(&mut self) -> Result<bool> {
-        let values = self.manual_values();
-        let norm = self.run_trainer_steps(Phase::Verdict..=Phase::Verdict, &values, |network, b| {
-            lower_clip(network, b, [true, false], false)
-        })?;
-        Ok(norm.is_none_or(f64::is_finite))
-    }
-
     /// Forgets all gradients.
     pub fn zero_gradients(&mut self) {
         self.registry.gradients_zeroed = true;
         self.optimizer_state.pass_rows_again();
-    }
-
-    fn check_gradients(&self, call: &str) -> Result<()> {
-        if self.registry.gradients_zeroed || self.registry.gradients.is_empty() {
-            return Err(Error::State(format!("{call} needs gradients; call backward first")));
-        }
-        Ok(())
-    }
-
-    /// Runs a program made of a trainer's own steps; returns the gradient norm where they compute it.
-    fn run_trainer_steps(
-        &mut self,
-        phases: RangeInclusive<Phase>,
-        values: &StepValues,
-        lower: impl FnOnce(&Network, &mut Builder) -> Result<()>,
-    ) -> Result<Option<f64>> {
-        let mut b = Builder::new(self.precision);
-        lower(self, &mut b)?;
-        let mut run = self.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
-        let norm = run.program().ports().gradient_norm;
-        run.execute(Access::Exclusive(&mut self.registry), phases, values)?;
-        run.fetch(norm.as_slice())?;
-        Ok(norm.map(|port| match self.precision {
-            Precision::Float32 | Precision::Mixed => f64::from(run.read::<f32>(port)[0]),
-            Precision::Float64 => run.read::<f64>(port)[0],
-        }))
     }
 
     /// Each trainable layer's gradient in figures.
@@ -365,10 +333,10 @@ impl Network {
     /// # Errors
     /// [`Error::State`] without gradients.
     pub fn gradient_statistics(&self) -> Result<Vec<GradientStatistics>> {
-        self.check_gradients("gradient_stats")?;
+        check_gradients(&self.registry, "gradient_stats")?;
         self.trained_stores()
             .map(|(store, placed)| {
-                let gradient = self.gradient_elements(store)?;
+                let gradient = gradient_elements(self, store)?;
                 let count = gradient.len().max(1) as f64;
                 let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
                 Ok(GradientStatistics {
@@ -384,19 +352,40 @@ impl Network {
             })
             .collect()
     }
+}
 
-    /// A store's gradient without the padding between parameters.
-    fn gradient_elements(&self, store: usize) -> Result<Vec<f64>> {
-        let gradient = self.registry.gradient(store)?;
-        let flat: Vec<f64> = match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect()
-            }
-            Precision::Float64 => gradient.as_slice::<f64>().to_vec(),
-        };
-        let parameters = self.registry.stores[store].parameters().iter();
-        Ok(parameters.flat_map(|info| flat[info.offset..info.offset + info.len()].iter().copied()).collect())
+fn check_gradients(registry: &Registry, call: &str) -> Result<()> {
+    if registry.gradients_zeroed || registry.gradients.is_empty() {
+        return Err(Error::State(format!("{call} needs gradients; call backward first")));
     }
+    Ok(())
+}
+
+/// The norm of all gradients, where there are any, which are scaled so that it is at most `max_norm`.
+fn gradient_norm(network: &mut Network, values: &StepValues) -> Result<Option<f64>> {
+    let mut b = Builder::new(network.precision);
+    lower_clip(network, &mut b, Clips::NORM, false)?;
+    let mut run = network.device.run(Arc::new(b.finish(1, &Rewrites::default())?))?;
+    let norm = run.program().ports().gradient_norm;
+    run.execute(Access::Exclusive(&mut network.registry), Phase::Verdict..=Phase::Verdict, values)?;
+    run.fetch(norm.as_slice())?;
+    Ok(norm.map(|port| match network.precision {
+        Precision::Float32 | Precision::Mixed => f64::from(run.read::<f32>(port)[0]),
+        Precision::Float64 => run.read::<f64>(port)[0],
+    }))
+}
+
+/// A store's gradient without the padding between parameters.
+fn gradient_elements(network: &Network, store: usize) -> Result<Vec<f64>> {
+    let gradient = network.registry.gradient(store)?;
+    let flat: Vec<f64> = match network.precision {
+        Precision::Float32 | Precision::Mixed => {
+            gradient.as_slice::<f32>().iter().map(|g| f64::from(*g)).collect()
+        }
+        Precision::Float64 => gradient.as_slice::<f64>().to_vec(),
+    };
+    let parameters = network.registry.stores[store].parameters().iter();
+    Ok(parameters.flat_map(|info| flat[info.offset..info.offset + info.len()].iter().copied()).collect())
 }
 
 fn no_history() -> Error {

@@ -1,41 +1,57 @@
 //! Learning: losses, optimizers, schedules, and the trainers that compose them over programs.
 
-mod backprop;
+mod batch;
 mod clip;
 mod config;
 mod data;
+mod depth_scale;
 mod diagnose;
+mod epoch;
 mod evaluate;
+mod fault;
 mod fit;
 mod frames;
 mod landing;
 #[cfg(test)]
 pub(crate) mod landing_tests;
 mod loss;
+mod loss_gradient;
 mod loss_scale;
 mod lower;
 mod manual;
 mod metrics;
+mod plan;
+mod prepare;
 mod schedule;
-mod tween;
-mod watch;
+mod states;
+mod step;
+mod trainer;
+pub(crate) mod tween;
+pub(crate) mod watch;
 
 pub use crate::network::{LayerMeasures, MeasureHistory, Measures, Watch};
 pub use crate::ops::update::Optimizer;
 pub use crate::state::{LossScale, Notes, OptimizerState};
 pub use crate::weights::Initializer;
-pub use backprop::{OwnedTargets, StepReport, Trainer, check_examples};
-pub use config::{DepthScale, OnNonFinite, TrainingConfig};
+pub use config::{OnNonFinite, TrainingConfig};
 pub use data::{Examples, Rows, Targets};
+pub use depth_scale::DepthScale;
+pub use epoch::{Epoch, count_step, end_epoch};
 pub use evaluate::{Evaluation, Evaluator, evaluate};
-pub use fit::{Callback, Epoch, EpochReport, TrainingResult, count_step, end_epoch, train, train_with};
-pub use loss::{LossConfig, LossOptions, loss_and_gradient};
+pub use fit::{Callback, EpochReport, TrainingResult, train, train_with};
+pub use loss::{LossConfig, LossOptions};
+pub use loss_gradient::loss_and_gradient;
 pub use manual::{GradientStatistics, ManualStep};
 pub use metrics::{Metric, MetricState};
+pub use prepare::check_examples;
 pub use schedule::Schedule;
+pub use step::StepReport;
+pub use trainer::{OwnedTargets, Trainer};
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 
-pub(crate) use backprop::{count_update, prepare_state};
-pub(crate) use clip::{Updates, lower_clip, lower_foresight, lower_updates};
-pub(crate) use landing::{Fault, odd_state};
+pub(crate) use clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};
+pub(crate) use fault::{Fault, describe_at};
+pub(crate) use landing::{Fate, count_update, land, land_carefully, settle};
+pub(crate) use prepare::prepare_state;
+pub(crate) use states::{keep_on_device, odd_state};
 pub(crate) use watch::Watching;

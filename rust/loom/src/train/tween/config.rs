@@ -2,7 +2,7 @@
 
 use crate::network::Watch;
 use crate::ops::update::Optimizer;
-use crate::train::{DepthScale, TrainingConfig};
+use crate::train::DepthScale;
 use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 
@@ -122,11 +122,6 @@ impl TweenConfig {
     /// The rule that moves the weights.
     pub fn rule(&self) -> Optimizer {
         self.optimizer.clone().unwrap_or(Optimizer::Velocity { momentum: self.momentum })
-    }
-
-    /// A training config that learns this way, at the base rate.
-    pub fn training(self) -> TrainingConfig {
-        TrainingConfig { learning_rate: Self::BASE_RATE, tween: Some(self), ..TrainingConfig::default() }
     }
 
     /// Refuses values that no data could make right.

@@ -1,8 +1,8 @@
 //! Feedback maps: what brings targets back to the input of a layer in the difference modes.
 
-use super::{TargetMode, TweenConfig};
+use super::config::{TargetMode, TweenConfig};
 use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm};
-use crate::network::{FeedbackKind, FeedbackMap, Network, at_layer};
+use crate::network::{FeedbackKind, FeedbackMap, FeedbackMaps, Network, at_layer};
 use crate::program::ParameterRef;
 use crate::{Error, Result};
 
@@ -30,109 +30,92 @@ impl TargetMode {
     }
 }
 
-impl Network {
-    /// The first layer whose backward pass starts from the loss: the last, or the one below where the
-    /// last has absorbed it. Where links arrive behind the last layer there is none, and all layers are below.
-    pub(crate) fn top_layer(&self, absorbed: bool) -> usize {
-        match self.output_layer() {
-            Some(last) => last.saturating_sub(usize::from(absorbed)),
-            None => self.layers().count(),
-        }
+/// Makes the feedback maps of all layers that targets pass back through, unless they are there.
+///
+/// # Errors
+/// [`Error::State`] naming a layer that has none.
+pub(crate) fn prepare(network: &mut Network, config: &TweenConfig, top: usize) -> Result<()> {
+    let mode = config.mode;
+    if mode != TargetMode::ChainRule && !network.links.is_empty() {
+        return Err(Error::State(format!(
+            "{} passes targets back through one layer after another, and does not know links; use \
+             chain_rule for grids with links",
+            mode.name()
+        )));
     }
-
-    /// Makes the feedback maps of all layers that targets pass back through, unless they are there.
-    ///
-    /// # Errors
-    /// [`Error::State`] naming a layer that has none.
-    pub(crate) fn prepare_feedback(&mut self, config: &TweenConfig, top: usize) -> Result<()> {
-        let mode = config.mode;
-        if mode != TargetMode::ChainRule && !self.links.is_empty() {
-            return Err(Error::State(format!(
-                "{} passes targets back through one layer after another, and does not know links; use \
-                 chain_rule for grids with links",
-                mode.name()
-            )));
-        }
-        let Some(form) = mode.feedback_form() else { return Ok(()) };
-        let wanted = FeedbackKind { form, top };
-        if self.feedback_kind != Some(wanted) {
-            self.make_feedback(wanted)?;
-        }
-        self.registry.feedback_slots = config.feedback.optimizer.slots().len();
-        Ok(())
+    let Some(form) = mode.feedback_form() else { return Ok(()) };
+    let wanted = FeedbackKind { form, top };
+    if network.feedback.kind != Some(wanted) {
+        make(network, wanted)?;
     }
+    network.registry.feedback_slots = config.feedback.optimizer.slots().len();
+    Ok(())
+}
 
-    /// Makes new feedback maps for the layers below `top` but the first.
-    pub(crate) fn make_feedback(&mut self, kind: FeedbackKind) -> Result<()> {
-        let FeedbackKind { form, top } = kind;
-        self.synchronize()?;
-        let mut maps = Vec::new();
-        let mut stores = Vec::new();
-        for (number, placed) in self.layers().enumerate().take(top).skip(1) {
-            let inputs = placed.input_shapes();
-            match placed.layer.feedback(&inputs, form) {
-                Feedback::Learned(layer) => {
-                    let output: Vec<_> = placed.output_shape.iter().cloned().collect();
-                    let specs = layer.parameters(&output);
-                    let path = placed.path.inner(FEEDBACK).hash32();
-                    let store = self.initial_store(path, &specs).map_err(|error| at_layer(placed, error))?;
-                    maps.push(FeedbackMap {
-                        of: number,
-                        layer: layer.into(),
-                        store: self.registry.layer_stores + stores.len(),
-                    });
-                    stores.push(store);
-                }
-                Feedback::Backward => {}
-                Feedback::Unknown => {
-                    let error = Error::State(format!(
-                        "there is no feedback map for this kind of layer, which {} needs; use chain_rule",
-                        form.mode()
-                    ));
-                    return Err(at_layer(placed, error));
-                }
+/// Makes new feedback maps for the layers below `top` but the first.
+pub(crate) fn make(network: &mut Network, kind: FeedbackKind) -> Result<()> {
+    let FeedbackKind { form, top } = kind;
+    network.synchronize()?;
+    let mut maps = Vec::new();
+    let mut stores = Vec::new();
+    for (number, placed) in network.layers().enumerate().take(top).skip(1) {
+        let inputs = placed.input_shapes();
+        match placed.layer.feedback(&inputs, form) {
+            Feedback::Learned(layer) => {
+                let output: Vec<_> = placed.output_shape.iter().cloned().collect();
+                let specs = layer.parameters(&output);
+                let path = placed.path.inner(FEEDBACK).hash32();
+                let store = network.initial_store(path, &specs).map_err(|error| at_layer(placed, error))?;
+                maps.push(FeedbackMap {
+                    of: number,
+                    layer: layer.into(),
+                    store: network.registry.layer_stores + stores.len(),
+                });
+                stores.push(store);
+            }
+            Feedback::Backward => {}
+            Feedback::Unknown => {
+                let error = Error::State(format!(
+                    "there is no feedback map for this kind of layer, which {} needs; use chain_rule",
+                    form.mode()
+                ));
+                return Err(at_layer(placed, error));
             }
         }
-        let registry = &mut self.registry;
-        registry.stores.truncate(registry.layer_stores);
-        registry.stores.extend(stores);
-        self.feedback = maps;
-        self.feedback_kind = Some(kind);
-        registry.clear_gradients();
-        registry.clear_moments();
-        let device = self.device.clone();
-        // Stores are counted anew: copies on a device are of the old ones.
-        self.registry.place_on(device.mirror());
-        self.invalidate();
-        Ok(())
     }
+    let registry = &mut network.registry;
+    registry.stores.truncate(registry.layer_stores);
+    registry.stores.extend(stores);
+    network.feedback = FeedbackMaps { maps, kind: Some(kind) };
+    registry.clear_gradients();
+    registry.clear_moments();
+    let device = network.device.clone();
+    // Stores are counted anew: copies on a device are of the old ones.
+    network.registry.place_on(device.mirror());
+    network.invalidate();
+    Ok(())
+}
 
-    /// The learned map back through a layer.
-    pub(crate) fn feedback_of(&self, layer: usize) -> Option<&FeedbackMap> {
-        self.feedback.iter().find(|map| map.of == layer)
-    }
-
-    /// What a feedback map finds its parameters in.
-    pub(crate) fn feedback_context(&self, map: &FeedbackMap) -> Context {
-        let store = &self.registry.stores[map.store];
-        let path = self.layers().nth(map.of).map(|placed| placed.path.inner(FEEDBACK)).unwrap_or_default();
-        Context {
-            path,
-            training: true,
-            parameters: store
-                .parameters()
-                .iter()
-                .enumerate()
-                .map(|(index, info)| BoundParameter {
-                    name: info.name.clone(),
-                    reference: ParameterRef { store: map.store, parameter: Some(index) },
-                    shape: info.layout.storage_shape(),
-                    active: None,
-                    reads_packed: info.morphable,
-                    quantized: false,
-                })
-                .collect(),
-            ..Context::default()
-        }
+/// What a feedback map finds its parameters in.
+pub(crate) fn context(network: &Network, map: &FeedbackMap) -> Context {
+    let store = &network.registry.stores[map.store];
+    let path = network.layers().nth(map.of).map(|placed| placed.path.inner(FEEDBACK)).unwrap_or_default();
+    Context {
+        path,
+        training: true,
+        parameters: store
+            .parameters()
+            .iter()
+            .enumerate()
+            .map(|(index, info)| BoundParameter {
+                name: info.name.clone(),
+                reference: ParameterRef { store: map.store, parameter: Some(index) },
+                shape: info.layout.storage_shape(),
+                active: None,
+                reads_packed: info.morphable,
+                quantized: false,
+            })
+            .collect(),
+        ..Context::default()
     }
 }

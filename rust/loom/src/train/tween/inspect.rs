@@ -1,6 +1,8 @@
 //! What learning by targets leaves in a network, to look at and to set: velocities and feedback maps.
 
 use crate::network::{Coordinates, Network, at_layer};
+use crate::simd::Real;
+use crate::state::Registry;
 use crate::tensor::{Precision, Tensor, TensorView};
 use crate::{Error, Result, error};
 
@@ -18,21 +20,9 @@ impl Network {
             .iter()
             .position(|known| *known == slot)
             .ok_or_else(|| error::unknown("moment", slot, slots.iter().copied()))?;
-        let info = &self.registry.stores[store].parameters()[index];
-        let part = info.offset..info.offset + info.len();
-        let moment = self.registry.moments.get(store).and_then(|moments| moments.get(number));
-        let shape = info.layout.outside_shape();
-        match self.precision.stored() {
-            Precision::Float64 => {
-                let flat =
-                    moment.map_or(vec![0.0; info.len()], |moment| moment.as_slice::<f64>()[part].to_vec());
-                Tensor::new(shape, info.layout.to_outside(&flat)?)
-            }
-            _ => {
-                let flat =
-                    moment.map_or(vec![0.0; info.len()], |moment| moment.as_slice::<f32>()[part].to_vec());
-                Tensor::new(shape, info.layout.to_outside(&flat)?)
-            }
+        match self.precision {
+            Precision::Float32 | Precision::Mixed => moment_of::<f32>(&self.registry, [store, index], number),
+            Precision::Float64 => moment_of::<f64>(&self.registry, [store, index], number),
         }
     }
 
@@ -41,7 +31,7 @@ impl Network {
     /// # Errors
     /// [`Error::Index`] for a layer that is not there.
     pub fn feedback_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
-        let Some(store) = self.feedback_store(cell, layer)? else { return Ok(Vec::new()) };
+        let Some(store) = feedback_store(self, cell, layer)? else { return Ok(Vec::new()) };
         let parameters = self.registry.stores[store].parameters();
         Ok(parameters.iter().map(|info| info.name.to_string()).collect())
     }
@@ -52,7 +42,7 @@ impl Network {
     /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there.
     pub fn feedback_parameter(&mut self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         self.synchronize()?;
-        let (store, index) = self.find_feedback(cell, layer, name)?;
+        let (store, index) = find_feedback(self, cell, layer, name)?;
         self.registry.stores[store].get(index)
     }
 
@@ -69,30 +59,38 @@ impl Network {
         values: TensorView<'_>,
     ) -> Result<()> {
         self.synchronize()?;
-        let (store, index) = self.find_feedback(cell, layer, name)?;
+        let (store, index) = find_feedback(self, cell, layer, name)?;
         let outcome = self.registry.stores[store].set(index, &values);
         outcome.map_err(|error| match self.layer(cell, layer) {
             Ok(placed) => at_layer(placed, error),
             Err(error) => error,
         })
     }
+}
 
-    fn feedback_store(&self, cell: Coordinates, layer: usize) -> Result<Option<usize>> {
-        let path = &self.layer(cell, layer)?.path;
-        let number = self.layers().position(|placed| placed.path == *path);
-        Ok(number.and_then(|number| self.feedback_of(number)).map(|map| map.store))
-    }
+fn moment_of<T: Real>(registry: &Registry, [store, index]: [usize; 2], slot: usize) -> Result<Tensor> {
+    let info = &registry.stores[store].parameters()[index];
+    let moment = registry.moments.get(store).and_then(|moments| moments.get(slot));
+    let part = info.offset..info.offset + info.len();
+    let flat = moment.map_or(vec![T::ZERO; info.len()], |moment| moment.as_slice::<T>()[part].to_vec());
+    Tensor::new(info.layout.outside_shape(), info.layout.to_outside(&flat)?)
+}
 
-    fn find_feedback(&self, cell: Coordinates, layer: usize, name: &str) -> Result<(usize, usize)> {
-        let store = self.feedback_store(cell, layer)?.ok_or_else(|| match self.layer(cell, layer) {
-            Ok(placed) => at_layer(placed, Error::State("the layer has no feedback map that learns".into())),
-            Err(error) => error,
-        })?;
-        let parameters = self.registry.stores[store].parameters();
-        let index = parameters
-            .iter()
-            .position(|info| info.name == name)
-            .ok_or_else(|| error::unknown("parameter", name, parameters.iter().map(|info| &*info.name)))?;
-        Ok((store, index))
-    }
+fn feedback_store(network: &Network, cell: Coordinates, layer: usize) -> Result<Option<usize>> {
+    let path = &network.layer(cell, layer)?.path;
+    let number = network.layers().position(|placed| placed.path == *path);
+    Ok(number.and_then(|number| network.feedback.of(number)).map(|map| map.store))
+}
+
+fn find_feedback(network: &Network, cell: Coordinates, layer: usize, name: &str) -> Result<(usize, usize)> {
+    let store = feedback_store(network, cell, layer)?.ok_or_else(|| match network.layer(cell, layer) {
+        Ok(placed) => at_layer(placed, Error::State("the layer has no feedback map that learns".into())),
+        Err(error) => error,
+    })?;
+    let parameters = network.registry.stores[store].parameters();
+    let index = parameters
+        .iter()
+        .position(|info| info.name == name)
+        .ok_or_else(|| error::unknown("parameter", name, parameters.iter().map(|info| &*info.name)))?;
+    Ok((store, index))
 }

@@ -3,40 +3,17 @@
 use super::targets::Lowering;
 use super::{TargetMode, TweenConfig};
 use crate::layers::class_extents;
-use crate::network::{FeedbackMap, Lowered, Network};
+use crate::network::{Backward, FeedbackMap, Lowered, Network};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Loss, LossFunction, OneHot, Pointwise, Softmax, Update};
 use crate::program::{Builder, Phase, TargetValue, Value};
-use crate::train::backprop::Plan;
 use crate::train::clip::{
-    Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates, moved_by,
+    Clips, Updates, exempt_parts, lower_clip, lower_look, lower_scale, lower_store_update, lower_updates,
+    moved_by,
 };
+use crate::train::plan::{Plan, Turn, top_layer};
 use crate::train::{TrainingConfig, Watching};
 use crate::{Error, Result};
-
-/// What a step learns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::train) enum Turn {
-    /// Layers, and feedback maps where there are any.
-    #[default]
-    Both,
-    /// Layers alone.
-    Forward,
-    /// Feedback maps alone.
-    Feedback,
-}
-
-impl TrainingConfig {
-    /// What the steps of this epoch learn.
-    pub(in crate::train) fn turn(&self, epoch: u64) -> Turn {
-        match &self.tween {
-            Some(tween) if tween.mode.has_feedback() && tween.feedback.alternate => {
-                if epoch.is_multiple_of(2) { Turn::Feedback } else { Turn::Forward }
-            }
-            _ => Turn::Both,
-        }
-    }
-}
 
 /// The loss of a program, as it has been lowered.
 pub(in crate::train) struct LoweredLoss {
@@ -89,7 +66,7 @@ pub(in crate::train) fn lower(
     let gated = tween.watch.link_budget == crate::ops::measure::LinkBudget::Alignment;
     let mut watching = Watching::new(network, &tween.watch, gated)?;
     let placed = network.layers().collect();
-    let top = network.top_layer(loss.absorbed);
+    let top = top_layer(network, loss.absorbed);
     let scaled = network.scales_loss();
     let lowering = Lowering { network, config: tween, lowered, placed, top, scaled };
     b.set_phase(Phase::Backward);
@@ -101,8 +78,7 @@ pub(in crate::train) fn lower(
         lowering.learn_feedback(b, 0, Some(&mut watching))?;
     }
     watching.collect(b, lowered, turn != Turn::Feedback, plan.accumulates);
-    let clips = [config.gradient_clip.is_some(), config.clip_value.is_some()];
-    lower_clip(network, b, clips, scaled)?;
+    lower_clip(network, b, Clips::of(config), scaled)?;
     watching.judge(b)?;
     let mut moved = Vec::new();
     if turn != Turn::Forward && tween.mode.has_feedback() {
@@ -162,9 +138,10 @@ fn lower_targets(
                 made.push((layer, gradient));
             }
         };
-        let skip_last = [loss.absorbed, false];
+        let wanted =
+            Backward { skips_last: loss.absorbed, observe: Some(&mut observe), ..Backward::default() };
         b.cells = Some(Vec::new());
-        network.lower_backward_observed(b, lowered, loss.gradient, skip_last, Some(&mut observe))?;
+        lowered.backward(network, b, loss.gradient, wanted)?;
         watching.cells(b, network, term);
         if pins {
             let gradients = made.iter().filter(|(layer, _)| *layer < *top);
@@ -228,7 +205,7 @@ fn feedback_updates(lowering: &Lowering<'_>, number: u32) -> Vec<(usize, Update,
         };
         (map.store, update, map.of)
     };
-    lowering.network.feedback.iter().map(update).collect()
+    lowering.network.feedback.maps.iter().map(update).collect()
 }
 
 fn lower_feedback_updates(lowering: &Lowering<'_>, b: &mut Builder, watching: &Watching<'_>, number: u32) {

@@ -1,16 +1,18 @@
 //! One step of learning by targets, call by call.
 
-use super::{TargetMode, Turn};
+use super::TargetMode;
 use crate::layers::Feedback;
-use crate::network::{KeptStep, Mode, Network};
+use crate::network::{KeptStep, Lowered, Mode, Network};
 use crate::ops::StepValues;
 use crate::ops::measure::{Action, Header};
 use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, Tensor, TensorView};
-use crate::train::backprop::{Plan, step_values};
+use crate::train::landing::Fate;
+use crate::train::plan::{Plan, Turn, top_layer};
+use crate::train::step::step_values;
 use crate::train::{
-    Examples, Rows, StepReport, Targets, Trainer, TrainingConfig, check_examples, count_step,
+    Examples, Rows, StepReport, Targets, Trainer, TrainingConfig, check_examples, count_step, watch,
 };
 use crate::{Error, Result};
 
@@ -123,7 +125,7 @@ impl TweenState {
         self.kept = KeptStep::default();
         self.trainer.fit(network, input.rows(), self.trainer.plan)?;
         network.prepare_carried([input.rows()])?;
-        network.note_training_pass();
+        network.passes.note_training();
         // A pass that no update follows is drawn anew the next time.
         let forwards = network.optimizer_state.forwards;
         network.optimizer_state.forwards += 1;
@@ -231,9 +233,13 @@ impl TweenState {
         self.require(Stage::Backward, "measure", "backward")?;
         self.execute(network, Phase::Verdict, Phase::Verdict)?;
         if self.trainer.recovers() {
-            self.report.exploded = network.judged_action()? != Action::Apply;
+            self.report.exploded = watch::judged_action(network)? != Action::Apply;
         }
-        self.trainer.note_measures(network, &self.report)?;
+        if let Some(watch) =
+            self.trainer.config.watched().filter(|_| self.trainer.run.program().ports().judges)
+        {
+            watch::note(network, watch, self.report.loss, self.report.exploded)?;
+        }
         self.stage = Stage::Measured;
         Ok(())
     }
@@ -255,21 +261,13 @@ impl TweenState {
         }
         self.stage = Stage::Nothing;
         if !self.trainer.recovers() && !self.report.loss.is_finite() {
-            let (report, values) = (self.report, self.values.clone());
-            return match network.precision() {
-                Precision::Float32 | Precision::Mixed => {
-                    self.trainer.non_finite::<f32>(network, report, &values).map(|_| false)
-                }
-                Precision::Float64 => self.trainer.non_finite::<f64>(network, report, &values).map(|_| false),
-            };
+            return self.trainer.conclude(network, &self.values, self.report, Fate::NonFinite).map(|_| false);
         }
         let was_exploded = self.report.exploded;
-        let refused = self.trainer.update(network, &self.values, &mut self.report)?;
-        if let Some(fault) = refused {
-            self.report = self.trainer.refused(network, self.report, &self.values, &fault)?;
-        }
+        let fate = self.trainer.settle(network, &self.values)?;
+        self.report = self.trainer.conclude(network, &self.values, self.report, fate)?;
         if self.report.exploded && !was_exploded {
-            let kept = network.kept_measures()?;
+            let kept = watch::kept_measures(network)?;
             network.measures.note_late_explosion(&kept);
         }
         count_step(network, &self.report);
@@ -444,9 +442,9 @@ impl Network {
     pub fn target_passages(&mut self, config: &TrainingConfig) -> Result<Vec<Passage>> {
         self.build()?;
         let Some(tween) = &config.tween else { return Ok(vec![Passage::Gradient; self.layers().count()]) };
-        let top = self.top_layer(self.absorb_loss(&config.loss.0).is_some());
+        let top = top_layer(self, self.absorb_loss(&config.loss.0).is_some());
         let mut b = Builder::new(self.precision());
-        let lowered = self.lower_forward(&mut b, Mode { training: true, ..Mode::default() })?;
+        let lowered = Lowered::forward(self, &mut b, Mode { training: true, ..Mode::default() })?;
         let mut found = Vec::new();
         for (number, placed) in self.layers().enumerate() {
             let below_top = number < top && number > 0;

@@ -1,6 +1,7 @@
 //! Lowers the targets of every layer, by mode, and the local losses that follow from them.
 
-use super::{TargetMode, TweenConfig};
+use super::config::{TargetMode, TweenConfig};
+use super::feedback;
 use crate::layers::{Forward, Want};
 use crate::network::{FeedbackMap, Lowered, Network, PlacedLayer, at_layer};
 use crate::ops::{Combination, GaussianNoise, Term};
@@ -51,7 +52,7 @@ impl<'a> Lowering<'a> {
         let placed = self.placed[layer];
         b.set_layer(Some(placed.path.clone()));
         let one = Term::fixed(1.0);
-        match self.network.feedback_of(layer) {
+        match self.network.feedback.of(layer) {
             Some(map) => {
                 let of_target = self.feed_back(b, map, target)?.output;
                 let of_output = self.feed_back(b, map, output)?.output;
@@ -161,7 +162,7 @@ impl<'a> Lowering<'a> {
 
     /// What a feedback map makes of a value.
     fn feed_back(&self, b: &mut Builder, map: &FeedbackMap, value: Value) -> Result<Forward> {
-        let context = self.network.feedback_context(map);
+        let context = feedback::context(self.network, map);
         map.layer.forward(b, &context, &[value]).map_err(|error| at_layer(self.placed[map.of], error))
     }
 
@@ -173,7 +174,7 @@ impl<'a> Lowering<'a> {
         (value, forward): (Value, &Forward),
         gradient: Value,
     ) -> Result<()> {
-        let context = self.network.feedback_context(map);
+        let context = feedback::context(self.network, map);
         let want = Want { inputs: false, parameters: true };
         map.layer
             .backward(b, &context, &[value], forward, gradient, want)
@@ -189,7 +190,7 @@ impl<'a> Lowering<'a> {
         number: usize,
         mut watching: Option<&mut Watching<'_>>,
     ) -> Result<()> {
-        for map in &self.network.feedback {
+        for map in &self.network.feedback.maps {
             b.set_layer(Some(self.placed[map.of].path.clone()));
             let input = self.lowered.layers[map.of].inputs[0];
             let purpose = 2 * number as u32;

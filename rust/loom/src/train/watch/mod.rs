@@ -4,3 +4,7 @@ mod lower;
 mod places;
 
 pub(crate) use lower::Watching;
+pub(crate) use places::{
+    judge_again, judged_action, keep_for_training, kept_by_layers, kept_measures, note, prepare,
+    synchronize_after_rollback,
+};

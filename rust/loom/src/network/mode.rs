@@ -1,0 +1,25 @@
+//! What programs of a network are for.
+
+/// What a program is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mode {
+    /// Dropout and the like are on.
+    pub training: bool,
+    /// What gradients need is kept, though this is not training.
+    pub keeps: bool,
+    /// What every layer reads and makes stays readable after the run.
+    pub pin_layers: bool,
+    /// For a session: how much of its sequences one call brings.
+    pub session: Option<SessionExtent>,
+    /// In training each call brings sequences of their own: none goes on from the call before.
+    pub apart: bool,
+}
+
+/// The part of a session's sequences that one call brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionExtent {
+    /// Steps of the sequences in this call.
+    pub steps: usize,
+    /// The most steps there will be in all.
+    pub capacity: usize,
+}

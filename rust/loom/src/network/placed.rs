@@ -1,0 +1,134 @@
+//! Layers in their places.
+
+use super::numerics::LayerNumerics;
+use crate::layers::Layer;
+use crate::program::LayerPath;
+use crate::tensor::Shape;
+use crate::{Error, Result, error};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Coordinates of a cell: depth, row, column.
+pub type Coordinates = [usize; 3];
+
+/// What a layer was given to read while ranges were measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputRange {
+    /// The largest magnitude.
+    pub largest: f64,
+    /// The percentage that was asked for, and that percentile of the magnitudes, to one part in 256.
+    pub percent: f64,
+    /// See `percent`.
+    pub percentile: f64,
+    /// The mean square of each feature: of each channel of signals for convolutions and of images and
+    /// volumes, otherwise of each element of the last axis.
+    pub mean_squares: Vec<f64>,
+}
+
+/// A layer in its place, with what training may do to it.
+#[derive(Debug, Clone)]
+pub struct PlacedLayer {
+    pub(crate) layer: Arc<dyn Layer>,
+    pub(crate) path: LayerPath,
+    /// Whether an optimizer may move its parameters.
+    pub(crate) trainable: bool,
+    /// The names of parameters that no optimizer may move, though the layer is trained.
+    pub(crate) frozen: Vec<String>,
+    /// Multiplies the learning rate.
+    pub(crate) rate_factor: f64,
+    /// The numeric types it computes from.
+    pub(crate) numerics: LayerNumerics,
+    /// What it has been given to read while ranges were measured.
+    pub(crate) range: Option<InputRange>,
+    /// Its weight store in the registry, once built; `None` also for layers without parameters.
+    pub(crate) store: Option<usize>,
+    /// Its states in the registry, once built.
+    pub(crate) states: Range<usize>,
+    pub(crate) input_shape: Option<Shape>,
+    /// Extents of its second input, where it takes one.
+    pub(crate) context_shape: Option<Shape>,
+    pub(crate) output_shape: Option<Shape>,
+}
+
+impl PlacedLayer {
+    /// The layer's description.
+    pub fn layer(&self) -> &dyn Layer {
+        &*self.layer
+    }
+
+    /// Where it stands.
+    pub fn path(&self) -> &LayerPath {
+        &self.path
+    }
+
+    /// Whether an optimizer may move its parameters.
+    pub fn trainable(&self) -> bool {
+        self.trainable
+    }
+
+    /// The parameters that no optimizer may move, though the layer is trained.
+    pub fn frozen(&self) -> &[String] {
+        &self.frozen
+    }
+
+    /// What the learning rate is multiplied by.
+    pub fn rate_factor(&self) -> f64 {
+        self.rate_factor
+    }
+
+    /// What it was given to read while ranges were measured, if they were.
+    pub fn range(&self) -> Option<&InputRange> {
+        self.range.as_ref()
+    }
+
+    /// Extents of its input, once built.
+    pub fn input_shape(&self) -> Option<&Shape> {
+        self.input_shape.as_ref()
+    }
+
+    /// Extents of all its inputs, once built.
+    pub(crate) fn input_shapes(&self) -> Vec<Shape> {
+        self.input_shape.iter().chain(&self.context_shape).cloned().collect()
+    }
+
+    /// Whether it uses the parameters of another layer.
+    pub fn is_tied(&self) -> bool {
+        self.layer.tied_to().is_some()
+    }
+
+    /// Refuses to do something to the parameters of another layer.
+    pub(super) fn check_owns(&self, what: &str) -> Result<()> {
+        let Some(at) = self.layer.tied_to() else { return Ok(()) };
+        let owner = LayerPath::new(at[0], at[1], at[2], at[3]);
+        let error =
+            format!("the layer uses the parameters of layer {owner}; {what} there, for all that use them");
+        Err(at_layer(self, Error::Value(error)))
+    }
+
+    /// Extents of its output, once built.
+    pub fn output_shape(&self) -> Option<&Shape> {
+        self.output_shape.as_ref()
+    }
+}
+
+/// `cell (0, 0, 1), layer 2 (dense)`
+pub(crate) fn describe_path(placed: &PlacedLayer) -> String {
+    let indices = placed.path.indices();
+    format!(
+        "cell ({}, {}, {}), layer {} ({})",
+        indices[0],
+        indices[1],
+        indices[2],
+        indices[3],
+        placed.layer.kind()
+    )
+}
+
+/// Adds where a layer stands to what it says is wrong.
+pub(crate) fn at_layer(placed: &PlacedLayer, error: Error) -> Error {
+    error::in_context(&describe_path(placed), error)
+}
+
+pub(super) fn no_layer(cell: Coordinates, layer: usize, count: usize) -> Error {
+    Error::Index(format!("cell {} has {count} layers, there is no layer {layer}", Shape::from(cell)))
+}

@@ -1,0 +1,79 @@
+//! Compiled programs, and runs of them that are idle.
+
+use super::mode::Mode;
+use crate::program::{Program, Run};
+use crate::{Device, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What tells cached programs of one network apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProgramKey {
+    pub mode: Mode,
+    pub capacity: usize,
+    /// Whether a backward pass from a given output gradient follows.
+    pub backward: bool,
+}
+
+/// The most programs kept; past that the cache starts anew.
+const MAX_PROGRAMS: usize = 16;
+
+/// A network's compiled programs and their idle runs, shared by concurrent callers.
+#[derive(Debug, Default)]
+pub struct Programs {
+    entries: Mutex<HashMap<ProgramKey, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: Arc<Program>,
+    idle: Vec<Run>,
+}
+
+impl Programs {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ProgramKey, Entry>> {
+        // A panic elsewhere cannot leave the map half changed.
+        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A run of the program of this key, compiled if need be.
+    pub(crate) fn lease(
+        &self,
+        key: &ProgramKey,
+        device: &Device,
+        compile: impl FnOnce() -> Result<Program>,
+    ) -> Result<Run> {
+        let program = {
+            let mut entries = self.lock();
+            match entries.get_mut(key) {
+                Some(entry) => match entry.idle.pop() {
+                    Some(run) => return Ok(run),
+                    None => entry.program.clone(),
+                },
+                None => {
+                    let program = Arc::new(compile()?);
+                    if entries.len() >= MAX_PROGRAMS {
+                        entries.clear();
+                    }
+                    entries.insert(key.clone(), Entry { program: program.clone(), idle: Vec::new() });
+                    program
+                }
+            }
+        };
+        device.run(program)
+    }
+
+    /// Hands a run back for the next caller.
+    pub(crate) fn give_back(&self, key: &ProgramKey, run: Run) {
+        if let Some(entry) = self.lock().get_mut(key)
+            && Arc::ptr_eq(&entry.program, &run.program)
+        {
+            entry.idle.push(run);
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+}

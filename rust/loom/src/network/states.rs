@@ -1,0 +1,182 @@
+//! What layers keep beside their parameters, and carry from batch to batch.
+
+use super::Network;
+use super::mode::Mode;
+use super::placed::{Coordinates, at_layer, describe_path};
+use crate::program::LayerPath;
+use crate::state::{Carried, CarriedPlace, CarriedSpec};
+use crate::tensor::{Tensor, TensorView};
+use crate::{Error, Result, error};
+
+/// Where something that a layer holds beside its parameters is: its number.
+enum Held {
+    Kept(usize),
+    Carried(usize),
+}
+
+impl Network {
+    /// The names of what a layer keeps beside its parameters, such as running statistics, and of what it
+    /// carries from batch to batch of training, once it carries anything; known once the network is built.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn state_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
+        let placed = self.layer(cell, layer)?;
+        let kept = placed.states.clone().map(|number| self.registry.states[number].spec.name.to_string());
+        let places = self.registry.begun().into_iter().flat_map(|carried| carried.places());
+        let carried =
+            places.filter(|place| place.path == placed.path).map(|place| place.spec.name.to_string());
+        Ok(kept.chain(carried).collect())
+    }
+
+    /// The names of what a layer carries from batch to batch of training, whether it carries anything yet or
+    /// not; known once the network is built.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn carried_names(&self, cell: Coordinates, layer: usize) -> Result<Vec<String>> {
+        let path = &self.layer(cell, layer)?.path;
+        let places = self.carried_in_training().into_iter().filter(|place| place.path == *path);
+        Ok(places.map(|place| place.spec.name.to_string()).collect())
+    }
+
+    /// What a layer keeps under this name, or carries: (rows, ...).
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there, [`Error::State`] where
+    /// nothing is carried yet.
+    pub fn state(&mut self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
+        self.build()?;
+        match find_state(self, cell, layer, name)? {
+            Held::Kept(number) => {
+                self.synchronize()?;
+                self.registry.states[number].tensor(self.precision)
+            }
+            Held::Carried(number) => match self.registry.begun() {
+                Some(carried) => carried.tensor(number),
+                None => Err(at_layer(
+                    self.layer(cell, layer)?,
+                    Error::State(format!(
+                        "\"{name}\" carries nothing: no batch has passed since it was reset; set it, or train first"
+                    )),
+                )),
+            },
+        }
+    }
+
+    /// Sets what a layer keeps under this name, or carries: (rows, ...), of as many rows as other layers
+    /// carry. Where none carries anything, the others are then carried from their start.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::NonFinite`] for values that do not fit, [`Error::State`] where other
+    /// rows are carried, and as [`state`](Network::state).
+    pub fn set_state(
+        &mut self,
+        cell: Coordinates,
+        layer: usize,
+        name: &str,
+        values: TensorView<'_>,
+    ) -> Result<()> {
+        self.build()?;
+        let held = find_state(self, cell, layer, name)?;
+        let context = describe_path(self.layer(cell, layer)?);
+        let in_place = |error| error::in_context(&context, error);
+        match held {
+            Held::Kept(number) => {
+                self.synchronize()?;
+                self.registry.states[number].set(&values).map_err(in_place)?;
+                self.registry.forget_device_states();
+            }
+            Held::Carried(number) => {
+                if values.shape().is_empty() || values.rows() == 0 {
+                    return Err(in_place(Error::Shape(format!("\"{name}\" needs at least one row"))));
+                }
+                self.prepare_carried([values.rows()]).map_err(in_place)?;
+                let Some(carried) = &mut self.registry.carried else { return Ok(()) };
+                carried.set(number, &values).map_err(in_place)?;
+                carried.begun = true;
+            }
+        }
+        self.passes.note_moved_states();
+        Ok(())
+    }
+
+    /// Forgets what stateful layers carry from batch to batch of training: the next batch begins new sequences.
+    pub fn reset_states(&mut self) {
+        self.registry.carried = None;
+        self.passes.newest = None;
+    }
+
+    /// Makes room for what layers carry through batches of so many rows in training.
+    ///
+    /// # Errors
+    /// [`Error::State`] where the batches differ, or what is carried is of another number of rows.
+    pub(crate) fn prepare_carried(&mut self, batches: impl IntoIterator<Item = usize>) -> Result<()> {
+        if self.carries {
+            for (number, rows) in batches.into_iter().enumerate() {
+                self.prepare_carried_rows(rows, number > 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_carried_rows(&mut self, rows: usize, begun: bool) -> Result<()> {
+        match &self.registry.carried {
+            Some(carried) if carried.rows() == rows => Ok(()),
+            Some(carried) if begun || carried.begun => Err(Error::State(format!(
+                "stateful layers carry the state of {} rows, this batch has {rows}; give batches of one size, \
+                 or call reset_states()",
+                carried.rows()
+            ))),
+            _ => {
+                let places = self.carried_in_training();
+                self.registry.carried =
+                    Some(Carried::new(places, rows, self.precision, self.device.accelerator().as_ref())?);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is carried from call to call in programs of this mode, with the number of its layer.
+    pub(crate) fn carried_specs(&self, mode: Mode) -> Vec<(usize, CarriedSpec)> {
+        let mut specs = Vec::new();
+        for (number, placed) in self.layers().enumerate() {
+            let inputs = placed.input_shapes();
+            let capacity = mode.session.map_or(0, |session| session.capacity);
+            let goes_on = mode.training && !mode.apart;
+            let wanted = |spec: &CarriedSpec| mode.session.is_some() || (goes_on && spec.in_training);
+            let own = placed.layer.carried(&inputs, capacity);
+            specs.extend(own.into_iter().filter(wanted).map(|spec| (number, spec)));
+        }
+        specs
+    }
+
+    /// The same with the path of each layer, in the order of the numbers that programs know them by.
+    pub(crate) fn carried_places(&self, mode: Mode) -> Vec<CarriedPlace> {
+        let paths: Vec<&LayerPath> = self.layers().map(|placed| &placed.path).collect();
+        let place = |(layer, spec): (usize, _)| CarriedPlace { path: paths[layer].clone(), spec };
+        self.carried_specs(mode).into_iter().map(place).collect()
+    }
+
+    /// What is carried from batch to batch of training.
+    pub(crate) fn carried_in_training(&self) -> Vec<CarriedPlace> {
+        self.carried_places(Mode { training: true, ..Mode::default() })
+    }
+}
+
+fn find_state(network: &Network, cell: Coordinates, layer: usize, name: &str) -> Result<Held> {
+    let placed = network.layer(cell, layer)?;
+    let mut kept = placed.states.clone();
+    if let Some(number) = kept.find(|number| network.registry.states[*number].spec.name == name) {
+        return Ok(Held::Kept(number));
+    }
+    let places = network.carried_in_training();
+    let own = |place: &CarriedPlace| place.path == placed.path;
+    if let Some(number) = places.iter().position(|place| own(place) && place.spec.name == name) {
+        return Ok(Held::Carried(number));
+    }
+    let kept = placed.states.clone().map(|number| &*network.registry.states[number].spec.name);
+    let carried = places.iter().filter(|place| own(place)).map(|place| &*place.spec.name);
+    let names: Vec<&str> = kept.chain(carried).collect();
+    Err(at_layer(placed, error::unknown("state", name, names.iter().copied())))
+}

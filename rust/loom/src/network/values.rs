@@ -1,0 +1,148 @@
+//! What layers read and made, in the newest pass or in inference.
+
+use super::Network;
+use super::placed::{Coordinates, PlacedLayer};
+use crate::program::{LayerPath, LayerValues, Run, Value};
+use crate::simd::Real;
+use crate::tensor::{Precision, Tensor, TensorView};
+use crate::{Error, Result, extents};
+
+/// A layer's output in figures, over all rows and elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerStatistics {
+    /// The layer.
+    pub path: LayerPath,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Extents of one row of the output.
+    pub shape: Vec<usize>,
+    /// How many rows there were.
+    pub rows: usize,
+    /// The mean of all elements.
+    pub mean: f64,
+    /// Their standard deviation.
+    pub standard_deviation: f64,
+    /// The smallest element.
+    pub min: f64,
+    /// The largest element.
+    pub max: f64,
+    /// The L2 norm of all elements.
+    pub norm: f64,
+    /// The share of elements that are exactly zero.
+    pub zeros: f64,
+    /// How many elements are infinite or NaN.
+    pub non_finite: usize,
+}
+
+/// Which of a layer's values to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerValue {
+    /// What it read.
+    Input,
+    /// Before its activation; the output where it has none.
+    Preactivation,
+    /// What it handed on.
+    Output,
+}
+
+impl Network {
+    /// What a layer read or made in the newest pass through the network, which
+    /// [`forward`](Network::forward) or [`forward_inference`](Network::forward_inference) must have made; the
+    /// batch axis first.
+    ///
+    /// # Errors
+    /// [`Error::State`] without such a pass, or where another call has passed rows since;
+    /// [`Error::Index`] for a layer that is not there.
+    pub fn layer_value(&self, cell: Coordinates, layer: usize, which: LayerValue) -> Result<Tensor> {
+        let placed = self.layer(cell, layer)?;
+        let run = self.passes.shown()?;
+        let values = run.program().ports().layers.iter().find(|(path, _)| *path == placed.path);
+        let (_, values) =
+            values.ok_or_else(|| Error::Internal("a layer is missing from the history".into()))?;
+        let value = match which {
+            LayerValue::Input => values.input,
+            LayerValue::Preactivation => values.preactivation.unwrap_or(values.output),
+            LayerValue::Output => values.output,
+        };
+        match self.precision {
+            Precision::Float32 | Precision::Mixed => tensor_of::<f32>(run, value),
+            Precision::Float64 => tensor_of::<f64>(run, value),
+        }
+    }
+
+    /// Each layer's output in figures, in the newest pass through the network, as
+    /// [`layer_value`](Network::layer_value) shows it.
+    ///
+    /// # Errors
+    /// [`Error::State`] without such a pass.
+    pub fn layer_statistics(&self) -> Result<Vec<LayerStatistics>> {
+        Ok(self.statistics_of(self.passes.shown()?))
+    }
+
+    /// Each layer's output in figures, in inference over these rows; and the output itself.
+    ///
+    /// # Errors
+    /// As [`predict`](Network::predict).
+    pub fn predict_observed(
+        &self,
+        input: TensorView<'_>,
+        batch_size: usize,
+        mut observe: impl FnMut(Vec<LayerStatistics>),
+    ) -> Result<Tensor> {
+        let show = |run: &Run| observe(self.statistics_of(run));
+        match self.precision {
+            Precision::Float32 | Precision::Mixed => self.predict_rows::<f32>(input, batch_size, true, show),
+            Precision::Float64 => self.predict_rows::<f64>(input, batch_size, true, show),
+        }
+    }
+
+    /// Each layer's output in figures, from a run that pins them.
+    pub fn statistics_of(&self, run: &Run) -> Vec<LayerStatistics> {
+        let layers = &run.program().ports().layers;
+        self.layers()
+            .zip(layers)
+            .map(|(placed, (_, values))| match self.precision {
+                Precision::Float32 | Precision::Mixed => statistics::<f32>(placed, run, values),
+                Precision::Float64 => statistics::<f64>(placed, run, values),
+            })
+            .collect()
+    }
+}
+
+fn tensor_of<T: Real>(run: &Run, value: Value) -> Result<Tensor> {
+    let mut shape = vec![run.rows];
+    shape.extend_from_slice(&run.program().value(value).shape);
+    Tensor::new(shape, extents::copied(run.read::<T>(value))?)
+}
+
+fn statistics<T: Real>(placed: &PlacedLayer, run: &Run, values: &LayerValues) -> LayerStatistics {
+    let elements = run.read::<T>(values.output);
+    let count = elements.len().max(1) as f64;
+    let (mut sum, mut squares, mut zeros, mut non_finite) = (0.0, 0.0, 0usize, 0usize);
+    let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+    for x in elements {
+        let x = x.to_f64();
+        sum += x;
+        squares += x * x;
+        min = min.min(x);
+        max = max.max(x);
+        zeros += usize::from(x == 0.0);
+        non_finite += usize::from(!x.is_finite());
+    }
+    let mean = sum / count;
+    // A second pass, so that a large mean does not swallow the spread.
+    let spread: f64 = elements.iter().map(|x| (x.to_f64() - mean) * (x.to_f64() - mean)).sum();
+    LayerStatistics {
+        path: placed.path.clone(),
+        kind: placed.layer.kind(),
+        shape: run.program().value(values.output).shape.to_vec(),
+        rows: run.rows,
+        mean,
+        standard_deviation: (spread / count).sqrt(),
+        min,
+        max,
+        norm: squares.sqrt(),
+        zeros: zeros as f64 / count,
+        non_finite,
+    }
+}

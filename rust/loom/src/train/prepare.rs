@@ -1,0 +1,105 @@
+//! What a training makes sure of before its first step: gradients, moments, examples that fit.
+
+use super::loss::{LossConfig, LossOptions, loss_op};
+use super::metrics::ClassAxis;
+use super::plan::top_layer;
+use super::tween::feedback;
+use super::{Examples, OnNonFinite, Targets, TrainingConfig, watch};
+use crate::layers::class_extents;
+use crate::network::{Measures, Network};
+use crate::ops::LossFunction;
+use crate::ops::loss::validate_targets;
+use crate::ops::update::Optimizer;
+use crate::state::{Notes, OptimizerState};
+use crate::tensor::{Elements, Shape};
+use crate::{Error, Result};
+
+/// Makes gradients and moments ready; fresh ones unless resuming.
+pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
+    let element = network.precision().size();
+    let rule = config.rule();
+    let slots = rule.slots().len();
+    if let Some(tween) = &config.tween {
+        let absorbed = network.absorb_loss(&config.loss.0).is_some();
+        feedback::prepare(network, tween, top_layer(network, absorbed))?;
+    }
+    if resume {
+        if network.came_without_state && network.optimizer_state.is_fresh() {
+            return Err(Error::State(
+                "there is nothing to resume: the network came from a file without training state; save with \
+                 optimizer=True (in Rust SaveOptions { optimizer: true }) what is to be resumed, or train without \
+                 resume to start anew from these weights"
+                    .into(),
+            ));
+        }
+        let held = network.optimizer_state.optimizer.slots();
+        if network.optimizer_state.updates > 0 && held != rule.slots() {
+            return Err(Error::State(format!(
+                "the network's optimizer state belongs to {}, which {} cannot go on from; train without resume",
+                network.optimizer_state.optimizer.name(),
+                rule.name()
+            )));
+        }
+        network.optimizer_state.optimizer = rule.clone();
+    } else {
+        network.registry.clear_moments();
+        network.optimizer_state = OptimizerState { optimizer: rule.clone(), ..OptimizerState::default() };
+        network.notes = Notes::default();
+        network.came_without_state = false;
+    }
+    network.passes.newest = None;
+    network.registry.prepare_gradients(element)?;
+    network.registry.prepare_moments(slots, element)?;
+    let Some(watch) = config.watched() else { return Ok(()) };
+    let trained: Vec<usize> = network.trained_stores().map(|(store, _)| store).collect();
+    let registry = &network.registry;
+    let of_store = |store: usize| match &config.tween {
+        Some(tween) if store >= registry.layer_stores => {
+            tween.mode.has_feedback().then(|| tween.feedback.optimizer.clone())
+        }
+        _ => trained.contains(&store).then(|| rule.clone()),
+    };
+    let rules: Vec<Option<Optimizer>> = (0..registry.stores.len()).map(of_store).collect();
+    watch::prepare(network, &rules, watch.explosion.is_some(), !resume)?;
+    if !resume || network.measures.layers != network.layers().count() {
+        network.measures = Measures::new(network.layers().count());
+    }
+    Ok(())
+}
+
+/// Checks examples before a long run: extents, weights, labels, and, unless bad steps are to be
+/// skipped, that every number is finite.
+///
+/// # Errors
+/// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] saying what does not fit.
+pub fn check_examples(network: &Network, config: &TrainingConfig, examples: &Examples<'_>) -> Result<()> {
+    let output = network.output_shape();
+    let classes = examples.target.are_classes_for(&config.loss, output)?;
+    let finite = config.on_nonfinite == OnNonFinite::Raise;
+    examples.check(network.input_shape(), output, classes, finite)?;
+    // An epoch's order is kept as numbers of 32 bits.
+    if u32::try_from(examples.rows()).is_err() {
+        let rows = examples.rows();
+        return Err(Error::Value(format!("{rows} rows are more than an epoch holds, which is {}", u32::MAX)));
+    }
+    network.check_indices(&examples.input)?;
+    let options =
+        LossOptions { label_smoothing: config.label_smoothing, class_weight: config.class_weight.clone() };
+    let absorbed = network.absorb_loss(&config.loss.0);
+    let op = loss_op(absorbed.unwrap_or(config.loss.0), output, classes, false, &options, false)?;
+    match (&examples.target, classes) {
+        (Targets::Classes { labels, .. }, true) => validate_targets::<f32>(&op, &[], &[], labels),
+        (Targets::Real(view), _) if finite => match view.elements() {
+            Elements::Float32(targets) => validate_targets::<f32>(&op, &[], targets, &[]),
+            Elements::Float64(targets) => validate_targets::<f64>(&op, &[], targets, &[]),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The metrics' class axis for outputs of this shape under this loss.
+pub(super) fn class_axis(output: &Shape, loss: &LossConfig) -> ClassAxis {
+    let (_, classes, inner) = class_extents(output);
+    let threshold = if loss.0 == LossFunction::BinaryCrossEntropy { 0.0 } else { 0.5 };
+    ClassAxis { classes, inner, threshold }
+}

@@ -1,0 +1,218 @@
+//! A trainer: a network's training program, compiled for the batches at hand.
+
+use super::frames::Frames;
+use super::lower::compile;
+use super::metrics::{ClassAxis, MetricState};
+use super::plan::{Plan, Turn};
+use super::prepare::{class_axis, prepare_state};
+use super::{Examples, Rows, TrainingConfig};
+use crate::network::{KeptStep, Network};
+use crate::ops::Loss;
+use crate::program::{Run, Value};
+use crate::simd::Real;
+use crate::tensor::{Precision, Tensor};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// Targets of a step, copied out of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OwnedTargets {
+    /// Class indices with their extents: rows, and indices a row.
+    Classes(Vec<usize>, Vec<i32>),
+    /// Numbers like the output.
+    Real(Tensor),
+}
+
+/// Trains a network by backpropagation, one step at a time.
+///
+/// [`train`](super::train) drives it over whole data sets.
+#[derive(Debug)]
+pub struct Trainer {
+    pub(super) config: TrainingConfig,
+    pub(super) plan: Plan,
+    pub(super) op: Loss,
+    pub(super) run: Run,
+    pub(super) total_steps: u64,
+    pub(super) pin_layers: bool,
+    pub(super) keep_outputs: bool,
+    /// Whether batches are taken from a data set that is shuffled, so that no sequence goes on from one to
+    /// the next.
+    pub(super) shuffled: bool,
+    /// Outputs and targets of the newest step's batches but the last.
+    pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
+    pub(super) axis: ClassAxis,
+    pub(super) frames: Frames,
+    /// Metrics gathered since they were last reset.
+    pub metrics: Vec<MetricState>,
+}
+
+impl Trainer {
+    /// Prepares training on examples like these.
+    ///
+    /// `total_steps` is the length of the whole run, for schedules. With `resume`, moments,
+    /// counters and the place in the data go on from the network's last training; otherwise
+    /// they start afresh. With `pin_layers`, every layer's values can be read after each step.
+    ///
+    /// # Errors
+    /// Whatever [`TrainingConfig::validate`] and [`Network::build`] refuse; [`Error::Shape`] where
+    /// examples do not fit the network; [`Error::State`] where a master was dropped, or where
+    /// the moments to resume from belong to another optimizer.
+    pub fn new(
+        network: &mut Network,
+        config: &TrainingConfig,
+        like: &Examples<'_>,
+        total_steps: u64,
+        resume: bool,
+        pin_layers: bool,
+    ) -> Result<Self> {
+        config.validate()?;
+        network.build()?;
+        let plan = Plan {
+            capacity: config.batch_size.min(like.rows().max(1)),
+            class_targets: like.target.are_classes_for(&config.loss, network.output_shape())?,
+            weighted: like.weight.is_some(),
+            accumulates: config.accumulate > 1,
+            turn: Turn::default(),
+            apart: false,
+        };
+        Self::with_plan(network, config, plan, total_steps, resume, pin_layers)
+    }
+
+    /// [`new`](Self::new) by what a program depends on.
+    pub(super) fn with_plan(
+        network: &mut Network,
+        config: &TrainingConfig,
+        plan: Plan,
+        total_steps: u64,
+        resume: bool,
+        pin_layers: bool,
+    ) -> Result<Self> {
+        prepare_state(network, config, resume)?;
+        network.kept_step = KeptStep::default();
+        let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
+        let (program, op) = compile(network, config, plan, pin_layers)?;
+        let axis = class_axis(network.output_shape(), &config.loss);
+        Ok(Self {
+            config: config.clone(),
+            plan,
+            op,
+            run: network.device().run(Arc::new(program))?,
+            total_steps,
+            pin_layers,
+            keep_outputs: false,
+            shuffled: false,
+            earlier: Vec::new(),
+            axis,
+            frames: Frames::default(),
+            metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
+        })
+    }
+
+    /// The settings this trainer follows.
+    pub fn config(&self) -> &TrainingConfig {
+        &self.config
+    }
+
+    /// Changes the rate that the schedule starts from.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for one that is negative or not finite.
+    pub fn set_learning_rate(&mut self, rate: f64) -> Result<()> {
+        let config = TrainingConfig { learning_rate: rate, ..self.config.clone() };
+        config.validate()?;
+        self.config = config;
+        Ok(())
+    }
+
+    /// The run of the newest step, for looking at its values.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Keeps the outputs of every batch of a step, for [`newest`](Self::newest); only those of the last otherwise.
+    pub fn keep_outputs(&mut self, keep: bool) {
+        self.keep_outputs = keep;
+    }
+
+    /// Output and target of each batch of the newest step.
+    ///
+    /// # Errors
+    /// [`Error::State`] before any step.
+    pub fn newest(&mut self) -> Result<Vec<(Tensor, OwnedTargets)>> {
+        let ports = self.run.program().ports();
+        let shown: Vec<Value> = ports.output.into_iter().chain(ports.target).collect();
+        self.run.fetch(&shown)?;
+        let last = match self.run.program().precision() {
+            Precision::Float32 | Precision::Mixed => self.newest_in::<f32>(),
+            Precision::Float64 => self.newest_in::<f64>(),
+        }?;
+        Ok(self.earlier.iter().cloned().chain([last]).collect())
+    }
+
+    pub(super) fn newest_in<T: Real>(&self) -> Result<(Tensor, OwnedTargets)> {
+        let program = self.run.program();
+        let (Some(output), Some(target), true) =
+            (program.ports().output, program.ports().target, self.run.rows > 0)
+        else {
+            return Err(Error::State("there was no step yet".into()));
+        };
+        let shape = |value: Value| [&[self.run.rows], &program.value(value).shape[..]].concat();
+        let targets = if self.plan.class_targets {
+            OwnedTargets::Classes(
+                vec![self.run.rows, self.op.outer * self.op.inner],
+                self.run.read_indices(target).to_vec(),
+            )
+        } else {
+            OwnedTargets::Real(Tensor::new(shape(target), self.run.read::<T>(target).to_vec())?)
+        };
+        Ok((Tensor::new(shape(output), self.run.read::<T>(output).to_vec())?, targets))
+    }
+
+    /// Whether steps that go wrong are taken back by the measures' judgement.
+    pub(super) fn recovers(&self) -> bool {
+        self.run.program().ports().recovers
+    }
+
+    /// Reads the examples anew before the next step: they have changed, or are others. A device that holds none
+    /// always does.
+    pub fn forget_examples(&mut self) {
+        self.frames.resident = None;
+    }
+
+    /// Compiles anew where these batches are larger than any before, or bring weights, or the network
+    /// has moved to another device.
+    pub(super) fn fit_plan(
+        &mut self,
+        network: &Network,
+        batches: &[(&Examples<'_>, Rows<'_>)],
+    ) -> Result<()> {
+        let rows = batches.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
+        let wanted = Plan {
+            weighted: self.plan.weighted || batches.iter().any(|(examples, _)| examples.weight.is_some()),
+            accumulates: self.plan.accumulates || batches.len() > 1,
+            ..self.plan
+        };
+        self.fit(network, rows, wanted)
+    }
+
+    /// Compiles anew unless the program is `wanted` and has room for these rows.
+    pub(super) fn fit(&mut self, network: &Network, rows: usize, mut wanted: Plan) -> Result<()> {
+        wanted.turn = self.config.turn(network.optimizer_state.epoch);
+        wanted.apart = self.shuffled && network.carries;
+        if rows > wanted.capacity {
+            wanted.capacity = rows.next_power_of_two();
+        }
+        let moved = !self.run.is_on(network.device());
+        if wanted == self.plan && !moved {
+            return Ok(());
+        }
+        if moved {
+            self.forget_examples();
+        }
+        self.plan = wanted;
+        let (program, op) = compile(network, &self.config, self.plan, self.pin_layers)?;
+        self.op = op;
+        self.run = network.device().run(Arc::new(program))?;
+        Ok(())
+    }
+}
