@@ -7,35 +7,19 @@ mod activation;
 mod attention;
 mod chain;
 mod configured;
-#[cfg(test)]
-mod conformance;
 mod context;
 mod convolution;
 mod convolution_transpose;
 mod dense;
-#[cfg(test)]
-mod diverging;
 mod dropout;
 mod embedding;
 mod feedback;
-#[cfg(test)]
-mod feedback_tests;
 mod flatten;
 mod gated;
-#[cfg(test)]
-mod golden;
 mod kmeans;
-#[cfg(test)]
-mod learning_types;
-#[cfg(test)]
-mod looking;
 mod masked;
 mod normalization;
-#[cfg(test)]
-mod numeric_types;
 mod parallel;
-#[cfg(test)]
-mod parameter_types;
 mod permute;
 mod pooling;
 mod positions;
@@ -49,12 +33,8 @@ mod sequential;
 mod softmax;
 mod target;
 #[cfg(test)]
-mod target_tests;
-#[cfg(test)]
-mod trial;
+mod tests;
 mod window;
-#[cfg(test)]
-mod window_golden;
 
 pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;

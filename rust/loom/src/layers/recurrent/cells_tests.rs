@@ -1,7 +1,7 @@
 //! What cells report of themselves, against the formulas written plainly and differences of them.
 
 use super::*;
-use crate::layers::trial::Trial;
+use crate::layers::tests::trial::Trial;
 use crate::ops::testing::{assert_close, differences};
 
 /// The values of a layer's cells: what the stack's lower layer has made, the states by either way of asking

@@ -5,8 +5,6 @@ mod cells;
 mod cells_tests;
 mod stack;
 mod targets;
-#[cfg(test)]
-mod tests;
 
 use super::dense::yes;
 use super::registry::{Configured, config_of};

@@ -1,8 +1,8 @@
 //! Rules for targets against plain transcriptions of them, on the CPU in f64 and on a GPU.
 
 use super::trial::Trial;
-use super::*;
 use crate::dtype::DType;
+use crate::layers::*;
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::assert_close;
 

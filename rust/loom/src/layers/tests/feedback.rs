@@ -1,7 +1,7 @@
 //! Feedback maps lead back to where they come from, and the transposed ones can be the transpose.
 
-use super::*;
 use crate::Network;
+use crate::layers::*;
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{assert_close, numbers};
 use crate::tensor::Precision;
