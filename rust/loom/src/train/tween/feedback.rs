@@ -1,7 +1,7 @@
 //! Feedback maps: what brings targets back to the input of a layer in the difference modes.
 
 use super::{TargetMode, TweenConfig};
-use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm};
+use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, Sequential};
 use crate::network::{FeedbackKind, FeedbackMap, Network, at_layer};
 use crate::program::ParameterRef;
 use crate::{Error, Result};
@@ -70,15 +70,16 @@ impl Network {
         let mut stores = Vec::new();
         for (number, placed) in self.layers().enumerate().take(top).skip(1) {
             let inputs = placed.input_shapes();
-            match placed.layer.feedback(&inputs, form) {
-                Feedback::Learned(layer) => {
+            match placed.layer.target_rules().feedback(&inputs, form) {
+                Feedback::Learned(layers) => {
+                    let layer = Sequential::joined(layers);
                     let output: Vec<_> = placed.output_shape.iter().cloned().collect();
                     let specs = layer.parameters(&output);
                     let path = placed.path.inner(FEEDBACK).hash32();
                     let store = self.initial_store(path, &specs).map_err(|error| at_layer(placed, error))?;
                     maps.push(FeedbackMap {
                         of: number,
-                        layer: layer.into(),
+                        layer,
                         store: self.registry.layer_stores + stores.len(),
                     });
                     stores.push(store);
