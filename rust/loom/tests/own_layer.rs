@@ -134,9 +134,8 @@ impl Layer for Cubic {
     ) -> Result<Vec<Option<Value>>> {
         let shape = b.shape(inputs[0]).clone();
         if want.parameters {
-            let shift = cx.parameter("shift")?;
             let sum = loom::ops::BiasGradient { outer: 1, channels: shape.len(), inner: 1 };
-            b.contribute(sum, &[gradient], shift.reference, shift.shape.clone());
+            cx.contribute(b, "shift", sum, &[gradient])?;
         }
         if !want.inputs {
             return Ok(vec![None]);

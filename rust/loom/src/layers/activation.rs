@@ -1,8 +1,9 @@
 //! An activation as a layer, and the lowering that layers with an activation share.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
 use super::target::{SIGMOID_RANGE, TANH_RANGE};
-use super::{Context, Forward, Layer, Sample, Want, single};
+use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::Result;
 use crate::ops::Pointwise;
 use crate::ops::pointwise::{Activation, Saved};
@@ -42,24 +43,26 @@ impl Layer for ActivationLayer {
         true
     }
 
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        Ok(activate(b, self.function, *single(self.kind(), inputs)?))
-    }
+    one_input!();
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        _inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        Ok(vec![want.inputs.then(|| activate_backward(b, self.function, forward, gradient))])
+    fn target_rules(&self) -> &dyn TargetRules {
+        self
     }
+}
 
+impl TargetRules for ActivationLayer {
     fn target_range(&self) -> Option<(f64, f64)> {
         range_of(self.function)
+    }
+}
+
+impl OneInput for ActivationLayer {
+    fn lower(&self, b: &mut Builder, _cx: &Context, x: Value) -> Result<Forward> {
+        Ok(activate(b, self.function, x))
+    }
+
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        Ok(Some(activate_backward(b, self.function, back.forward, back.gradient)))
     }
 }
 

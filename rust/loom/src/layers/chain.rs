@@ -1,9 +1,6 @@
 //! Layers in a row, as composite layers hold them.
 
-use super::target::clamp;
-use super::{
-    Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Reshape, Sequential, Want, from_config,
-};
+use super::{Context, Forward, Layer, ParameterSpec, Want, from_config};
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
@@ -39,24 +36,80 @@ impl<L: Layer + 'static> From<L> for Chain {
     }
 }
 
-/// `name` inside the part `part`.
-fn prefixed(part: &str, name: &str) -> Cow<'static, str> {
-    Cow::Owned(format!("{part}.{name}"))
+/// What a layer asks for, by name.
+pub(super) trait Named {
+    fn name(&mut self) -> &mut Cow<'static, str>;
 }
 
-/// Names what a part of a composite layer asks for.
-pub(super) fn parameters_of(part: &str, specs: Vec<ParameterSpec>) -> impl Iterator<Item = ParameterSpec> {
-    specs.into_iter().map(move |spec| ParameterSpec { name: prefixed(part, &spec.name), ..spec })
+impl Named for ParameterSpec {
+    fn name(&mut self) -> &mut Cow<'static, str> {
+        &mut self.name
+    }
 }
 
-/// Names what a part of a composite layer keeps.
-pub(super) fn states_of(part: &str, specs: Vec<StateSpec>) -> impl Iterator<Item = StateSpec> {
-    specs.into_iter().map(move |spec| StateSpec { name: prefixed(part, &spec.name), ..spec })
+impl Named for StateSpec {
+    fn name(&mut self) -> &mut Cow<'static, str> {
+        &mut self.name
+    }
 }
 
-/// Names what a part of a composite layer carries.
-pub(super) fn carried_of(part: &str, specs: Vec<CarriedSpec>) -> impl Iterator<Item = CarriedSpec> {
-    specs.into_iter().map(move |spec| CarriedSpec { name: prefixed(part, &spec.name), ..spec })
+impl Named for CarriedSpec {
+    fn name(&mut self) -> &mut Cow<'static, str> {
+        &mut self.name
+    }
+}
+
+/// What a part of a composite layer asks for, under names that start with the part's.
+fn inside<S: Named>(part: &str, mut specs: Vec<S>) -> Vec<S> {
+    for spec in &mut specs {
+        let name = spec.name();
+        *name = Cow::Owned(format!("{part}.{name}"));
+    }
+    specs
+}
+
+/// A row of layers inside a composite layer.
+pub(super) struct Part<'a> {
+    pub(super) number: usize,
+    pub(super) name: String,
+    pub(super) layers: Cow<'a, Chain>,
+}
+
+impl Part<'_> {
+    /// Of what the whole reads, what this part does: the context only where it takes one.
+    fn inputs<'a, T>(&self, inputs: &'a [T]) -> &'a [T] {
+        &inputs[..inputs.len().min(1 + usize::from(self.layers.takes_context()))]
+    }
+
+    pub(super) fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
+        self.layers.output_shape(self.inputs(inputs))
+    }
+
+    pub(super) fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
+        self.layers.forward(b, &cx.inner(self.number, &self.name), self.inputs(inputs))
+    }
+
+    pub(super) fn backward(
+        &self,
+        b: &mut Builder,
+        cx: &Context,
+        inputs: &[Value],
+        forward: &Forward,
+        gradient: Value,
+        want: Want,
+    ) -> Result<PartGradients> {
+        let cx = cx.inner(self.number, &self.name);
+        self.layers.backward(b, &cx, self.inputs(inputs), forward, gradient, want)
+    }
+}
+
+/// What all parts of a composite layer ask for.
+pub(super) fn specs_of<S: Named>(
+    parts: &[Part<'_>],
+    inputs: &[Shape],
+    ask: impl Fn(&Chain, &[Shape]) -> Vec<S>,
+) -> Vec<S> {
+    parts.iter().flat_map(|part| inside(&part.name, ask(&part.layers, part.inputs(inputs)))).collect()
 }
 
 /// The gradients of a part's input and of its context, where it reads one.
@@ -64,6 +117,16 @@ pub(super) fn carried_of(part: &str, specs: Vec<CarriedSpec>) -> impl Iterator<I
 pub(super) struct PartGradients {
     pub(super) input: Option<Value>,
     pub(super) context: Option<Value>,
+}
+
+impl PartGradients {
+    /// The gradients of a whole layer's input and context, where they are wanted, from those of its parts.
+    pub(super) fn summed(b: &mut Builder, parts: &[Self], want: Want) -> Vec<Option<Value>> {
+        let of = |which: fn(&Self) -> Option<Value>| parts.iter().filter_map(which).collect::<Vec<_>>();
+        let (input, context) = (of(|part| part.input), of(|part| part.context));
+        let input = b.sum(&input).filter(|_| want.inputs);
+        vec![input, b.sum(&context)]
+    }
 }
 
 impl Chain {
@@ -90,17 +153,14 @@ impl Chain {
 
     /// What each layer reads, and what the last one makes. `inputs` are the input and, where any layer
     /// reads one, the context.
-    fn shapes(&self, inputs: &[Shape]) -> Result<(Vec<Vec<Shape>>, Shape)> {
-        let Some((input, context)) = inputs.split_first() else {
+    pub(super) fn shapes(&self, inputs: &[Shape]) -> Result<(Vec<Vec<Shape>>, Shape)> {
+        let Some(input) = inputs.first() else {
             return Err(Error::Internal("layers in a row were given no input".into()));
         };
         let mut shape = input.clone();
         let mut all = Vec::with_capacity(self.0.len());
         for (number, layer) in self.0.iter().enumerate() {
-            let mut inputs = vec![shape];
-            if layer.takes_context() {
-                inputs.extend_from_slice(context);
-            }
+            let inputs = inputs_of(layer.takes_context(), shape, inputs);
             let place = || format!("layer {number} inside it ({})", layer.kind());
             shape = layer.output_shape(&inputs).map_err(|error| error::in_context(&place(), error))?;
             extents::check(format_args!("the output of {}", place()), &shape)?;
@@ -115,35 +175,25 @@ impl Chain {
     }
 
     /// What the layers ask for, each by its own function.
-    fn collect<S, I: Iterator<Item = S>>(
-        &self,
-        inputs: &[Shape],
-        specs: impl Fn(&str, &dyn Layer, &[Shape]) -> I,
-    ) -> Vec<S> {
+    fn collect<S: Named>(&self, inputs: &[Shape], ask: impl Fn(&dyn Layer, &[Shape]) -> Vec<S>) -> Vec<S> {
         // Shapes that do not fit were refused by `output_shape`.
         let shapes = self.shapes(inputs).map(|(shapes, _)| shapes).unwrap_or_default();
-        let of_layer = |(number, (layer, shapes)): (usize, (&Arc<dyn Layer>, Vec<Shape>))| {
-            specs(&number.to_string(), &**layer, &shapes).collect::<Vec<S>>()
-        };
-        self.0.iter().zip(shapes).enumerate().flat_map(of_layer).collect()
+        let layers = self.0.iter().zip(shapes).enumerate();
+        layers
+            .flat_map(|(number, (layer, inputs))| inside(&number.to_string(), ask(&**layer, &inputs)))
+            .collect()
     }
 
     pub(super) fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        self.collect(inputs, |part, layer, shapes| {
-            parameters_of(part, layer.parameters(shapes)).collect::<Vec<_>>().into_iter()
-        })
+        self.collect(inputs, |layer, inputs| layer.parameters(inputs))
     }
 
     pub(super) fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
-        self.collect(inputs, |part, layer, shapes| {
-            states_of(part, layer.states(shapes)).collect::<Vec<_>>().into_iter()
-        })
+        self.collect(inputs, |layer, inputs| layer.states(inputs))
     }
 
     pub(super) fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
-        self.collect(inputs, |part, layer, shapes| {
-            carried_of(part, layer.carried(shapes, length)).collect::<Vec<_>>().into_iter()
-        })
+        self.collect(inputs, |layer, inputs| layer.carried(inputs, length))
     }
 
     pub(super) fn takes_context(&self) -> bool {
@@ -198,7 +248,7 @@ impl Chain {
         for (number, layer) in self.0.iter().enumerate() {
             let cx = cx.inner(number, &number.to_string());
             b.set_layer(Some(cx.path.clone()));
-            let forward = layer.forward(b, &cx, &layer_inputs(&**layer, value, inputs))?;
+            let forward = layer.forward(b, &cx, &inputs_of(layer.takes_context(), value, inputs))?;
             value = forward.output;
             inner.push(forward);
         }
@@ -233,7 +283,7 @@ impl Chain {
             b.set_layer(Some(cx.path.clone()));
             let value = if number == 0 { inputs[0] } else { forward.inner[number - 1].output };
             let want = Want { inputs: want.inputs || number > lowest, parameters: trained(cx) };
-            let operands = layer_inputs(&**layer, value, inputs);
+            let operands = inputs_of(layer.takes_context(), value, inputs);
             let mut gradients =
                 layer.backward(b, cx, &operands, &forward.inner[number], incoming, want)?.into_iter();
             made.input = gradients.next().flatten();
@@ -245,86 +295,8 @@ impl Chain {
     }
 }
 
-impl Chain {
-    /// A target for the input from one for what the last layer makes, by each layer's rule from the last to
-    /// the first and between the bounds of each. It passes through layers without a rule; where one of
-    /// those makes more or fewer elements than it reads, what it has read stays as it is.
-    pub(super) fn target(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        target: Value,
-    ) -> Result<Value> {
-        let outside = b.layer();
-        let mut target = target;
-        for (number, layer) in self.0.iter().enumerate().rev() {
-            let cx = cx.inner(number, &number.to_string());
-            b.set_layer(Some(cx.path.clone()));
-            let value = if number == 0 { inputs[0] } else { forward.inner[number - 1].output };
-            let operands = layer_inputs(&**layer, value, inputs);
-            let made = layer.target(b, &cx, &operands, &forward.inner[number], target)?;
-            target = made.unwrap_or_else(|| pass(b, target, value));
-            if let Some(below) = number.checked_sub(1) {
-                target = clamp(b, target, self.0[below].target_range());
-            }
-        }
-        b.set_layer(outside);
-        Ok(target)
-    }
-
-    /// What leads back through all layers: their maps in the reverse order, where each has one or leaves
-    /// its elements in their order.
-    pub(super) fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
-        let (shapes, false) = (self.shapes(inputs), self.takes_context()) else { return Feedback::Unknown };
-        let Ok((shapes, _)) = shapes else { return Feedback::Unknown };
-        let mut maps: Vec<Arc<dyn Layer>> = Vec::with_capacity(self.0.len());
-        let (mut linear, mut mapped) = (true, true);
-        for (layer, inputs) in self.0.iter().zip(&shapes).rev() {
-            match layer.feedback(inputs, form) {
-                Feedback::Learned(map) => {
-                    maps.push(map.into());
-                    linear = false;
-                }
-                Feedback::Backward if matches!(layer.kind(), "flatten" | "reshape") => {
-                    let extents: Vec<i64> = inputs[0].iter().map(|extent| *extent as i64).collect();
-                    maps.push(Arc::new(Reshape::new(extents)));
-                }
-                Feedback::Backward => mapped = false,
-                Feedback::Unknown => return Feedback::Unknown,
-            }
-        }
-        match (linear, mapped) {
-            (true, _) => Feedback::Backward,
-            (false, true) => Feedback::Learned(Box::new(Sequential::new(Self(maps)))),
-            (false, false) => Feedback::Unknown,
-        }
-    }
-
-    /// What targets of the last layer that changes elements are held between.
-    pub(super) fn target_range(&self) -> Option<(f64, f64)> {
-        self.0.iter().rev().find(|layer| !layer.keeps_elements())?.target_range()
-    }
-}
-
-/// A layer's target as that of its input, where it has as many elements; else the input.
-fn pass(b: &mut Builder, target: Value, input: Value) -> Value {
-    let shape = b.shape(input).clone();
-    match b.shape(target) {
-        same if *same == shape => target,
-        other if other.len() == shape.len() => b.reshape(target, shape),
-        _ => input,
-    }
-}
-
-/// What a layer reads: its input and, where it takes one, the context of the whole.
-pub(super) fn layer_inputs(layer: &dyn Layer, input: Value, inputs: &[Value]) -> Vec<Value> {
-    let context = inputs.get(1).filter(|_| layer.takes_context());
-    std::iter::once(&input).chain(context).copied().collect()
-}
-
-/// The shapes of what a part reads: the input and, where it takes one, the context of the whole.
-pub(super) fn part_inputs<T: Clone>(takes_context: bool, inputs: &[T]) -> Vec<T> {
-    inputs.iter().take(1 + usize::from(takes_context)).cloned().collect()
+/// What a layer in a row reads: its input and, where it takes one, the context of the whole.
+pub(super) fn inputs_of<T: Clone>(takes_context: bool, input: T, inputs: &[T]) -> Vec<T> {
+    let context = inputs.get(1).filter(|_| takes_context);
+    std::iter::once(input).chain(context.cloned()).collect()
 }

@@ -1,7 +1,7 @@
 //! What passes between the network and a layer: what the layer asks for, and what it finds while it lowers itself.
 
 use crate::dtype::DType;
-use crate::ops::Decode;
+use crate::ops::{Decode, Op};
 use crate::program::{Builder, LayerPath, ParameterRef, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
@@ -105,6 +105,16 @@ impl Context {
         Ok(value)
     }
 
+    /// Pushes what adds to the gradient of the parameter of this name.
+    ///
+    /// # Errors
+    /// As [`parameter`](Self::parameter).
+    pub fn contribute(&self, b: &mut Builder, name: &str, op: impl Into<Op>, reads: &[Value]) -> Result<()> {
+        let parameter = self.parameter(name)?;
+        b.contribute(op, reads, parameter.reference, parameter.shape.clone());
+        Ok(())
+    }
+
     /// What the layer keeps under this name.
     ///
     /// # Errors
@@ -127,7 +137,7 @@ impl Context {
 
     /// Pushes what overwrites something carried: at once in a session, whose later steps may read it;
     /// in training once the step has been found good.
-    pub fn carry(&self, b: &mut Builder, op: impl Into<crate::ops::Op>, reads: &[Value], carried: Value) {
+    pub fn carry(&self, b: &mut Builder, op: impl Into<Op>, reads: &[Value], carried: Value) {
         if self.session {
             b.effect(op, reads, &[carried]);
         } else {

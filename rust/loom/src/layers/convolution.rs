@@ -1,15 +1,14 @@
 //! Convolution of signals, images and volumes.
 
-use super::activation::{activate, activate_backward, linear, range_of};
-use super::dense::{with_bias, yes};
-use super::feedback::{in_form, learned};
+use super::convolution_lower::Lowering;
+use super::dense::yes;
+use super::one_input::{Backward, OneInput, one_input};
+use super::projection::with_bias;
 use super::registry::{Configured, config_of};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split};
-use super::{
-    Context, ConvTranspose, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, single,
-};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, single};
+use crate::ops::Geometry;
 use crate::ops::pointwise::Activation;
-use crate::ops::{BiasAdd, BiasGradient, Convolution, Direction, Geometry};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
@@ -125,30 +124,29 @@ impl<const N: usize> Conv<N> {
         Self { bias: false, ..self }
     }
 
-    fn window(&self) -> Window<N> {
+    pub(super) fn window(&self) -> Window<N> {
         let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
         Window { kernel, stride, padding, dilation }
     }
 
-    fn geometry(&self, input: &Shape) -> Result<Geometry> {
+    pub(super) fn geometry(&self, input: &Shape) -> Result<Geometry> {
         let name = format!("Conv{N}D");
         let (channels, extents) = split(&name, input)?;
         grouped(&name, self.groups, channels, input)?;
         self.window().over(&name, channels, extents)
     }
 
-    fn op(&self, direction: Direction, geometry: Geometry, inputs: usize) -> Convolution {
-        Convolution {
-            direction,
+    fn lowering(&self, input: &Shape) -> Result<Lowering> {
+        let geometry = self.geometry(input)?;
+        Ok(Lowering {
             geometry,
-            inputs,
-            outputs: self.filters,
+            transposed: false,
+            channels: [input[0], self.filters],
             groups: self.groups,
-            bias: false,
-            activation: None,
-            mixed: false,
-            quantized: false,
-        }
+            output: join::<N>(self.filters, geometry.output),
+            bias: self.bias,
+            activation: self.activation,
+        })
     }
 }
 
@@ -191,8 +189,7 @@ where
     }
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let geometry = self.geometry(single(self.kind(), inputs)?)?;
-        Ok(join::<N>(self.filters, geometry.output))
+        Ok(self.lowering(single(self.kind(), inputs)?)?.output)
     }
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
@@ -208,99 +205,22 @@ where
             morphable: true,
             decay_exempt: false,
         };
-        with_bias(weight, self.bias, self.filters, self.bias_initializer)
+        with_bias(weight, self.bias.then(|| "bias".into()), self.filters, self.bias_initializer)
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let geometry = self.geometry(b.shape(x))?;
-        let op = self.op(Direction::Forward, geometry, b.shape(x)[0]);
-        let shape = join::<N>(self.filters, geometry.output);
-        let weight = cx.read(b, "weight")?;
-        let z = b.apply(op, &[x, weight], "z", shape);
-        let z = if self.bias { add_bias(b, cx, z)? } else { z };
-        Ok(activate(b, self.activation, z))
-    }
+    one_input!();
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let shape = b.shape(x).clone();
-        let geometry = self.geometry(&shape)?;
-        let dz = activate_backward(b, self.activation, forward, gradient);
-        if want.parameters {
-            if self.bias {
-                bias_gradient(b, cx, dz)?;
-            }
-            let weight = cx.parameter("weight")?;
-            let op = self.op(Direction::WeightGradient, geometry, shape[0]);
-            b.contribute(op, &[x, dz], weight.reference, weight.shape.clone());
-        }
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let weight = cx.read(b, "weight")?;
-        let op = self.op(Direction::InputGradient, geometry, shape[0]);
-        Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
-    }
-
-    /// The transposed convolution with the same window. Where padding by name is uneven it is an element
-    /// off, so that no weight makes it the transpose.
-    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
-        let Ok(input) = single(self.kind(), inputs) else { return Feedback::Unknown };
-        let Ok(geometry) = self.geometry(input) else { return Feedback::Unknown };
-        let Self { kernel_size, stride, dilation, groups, .. } = *self;
-        let Some(back) = self.window().undone(last(geometry.input), last(geometry.output)) else {
-            return Feedback::Unknown;
-        };
-        if !back.aligned && form == FeedbackForm::TransposedJacobian {
-            return Feedback::Unknown;
-        }
-        let map = |activation| ConvTranspose {
-            filters: input[0],
-            kernel_size,
-            stride,
-            padding: back.padding,
-            output_padding: back.output_padding,
-            dilation,
-            groups,
-            activation,
-            bias: self.bias,
-            weight_initializer: self.weight_initializer,
-            bias_initializer: self.bias_initializer,
-        };
-        learned(in_form(form, self.activation, map), join::<N>(self.filters, geometry.output), input)
-    }
-
-    fn without_activation(&self) -> Option<Box<dyn Layer>> {
-        linear(self.activation, || self.clone().activation(Activation::Linear))
-    }
-
-    fn target_range(&self) -> Option<(f64, f64)> {
-        range_of(self.activation)
+    fn target_rules(&self) -> &dyn TargetRules {
+        self
     }
 }
 
-/// `z` with a number added to every channel.
-pub(super) fn add_bias(b: &mut Builder, cx: &Context, z: Value) -> Result<Value> {
-    let bias = cx.read(b, "bias")?;
-    let shape = b.shape(z).clone();
-    let op = BiasAdd { outer: 1, channels: shape[0], inner: shape[1..].iter().product() };
-    Ok(b.apply(op, &[z, bias], "z", shape))
-}
+impl<const N: usize> OneInput for Conv<N> {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+        self.lowering(b.shape(x))?.forward(b, cx, x)
+    }
 
-/// Contributes the gradient of what [`add_bias`] added.
-pub(super) fn bias_gradient(b: &mut Builder, cx: &Context, dz: Value) -> Result<()> {
-    let bias = cx.parameter("bias")?;
-    let shape = b.shape(dz);
-    let op = BiasGradient { outer: 1, channels: shape[0], inner: shape[1..].iter().product() };
-    b.contribute(op, &[dz], bias.reference, bias.shape.clone());
-    Ok(())
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        self.lowering(b.shape(back.x))?.backward(b, back)
+    }
 }

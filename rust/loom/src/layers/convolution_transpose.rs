@@ -1,14 +1,15 @@
 //! Transposed convolution of signals, images and volumes.
 
-use super::activation::{activate, activate_backward, linear, range_of};
-use super::convolution::{add_bias, bias_gradient, one, validate_groups};
-use super::dense::{with_bias, yes};
-use super::feedback::{in_form, learned};
+use super::convolution::{one, validate_groups};
+use super::convolution_lower::Lowering;
+use super::dense::yes;
+use super::one_input::{Backward, OneInput, one_input};
+use super::projection::with_bias;
 use super::registry::{Configured, config_of};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split, zeros};
-use super::{Context, Conv, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, single};
+use crate::ops::Geometry;
 use crate::ops::pointwise::Activation;
-use crate::ops::{Convolution, Direction, Geometry};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
@@ -122,7 +123,7 @@ impl<const N: usize> ConvTranspose<N> {
         Self { bias: false, ..self }
     }
 
-    fn window(&self) -> Window<N> {
+    pub(super) fn window(&self) -> Window<N> {
         let Self { kernel_size: kernel, stride, padding, dilation, .. } = *self;
         Window { kernel, stride, padding, dilation }
     }
@@ -135,18 +136,17 @@ impl<const N: usize> ConvTranspose<N> {
         self.window().back_from(&name, self.filters, extents, self.output_padding)
     }
 
-    fn op(&self, direction: Direction, geometry: Geometry, channels: usize) -> Convolution {
-        Convolution {
-            direction,
+    fn lowering(&self, input: &Shape) -> Result<Lowering> {
+        let geometry = self.geometry(input)?;
+        Ok(Lowering {
             geometry,
-            inputs: self.filters,
-            outputs: channels,
+            transposed: true,
+            channels: [self.filters, input[0]],
             groups: self.groups,
-            bias: false,
-            activation: None,
-            mixed: false,
-            quantized: false,
-        }
+            output: join::<N>(self.filters, geometry.input),
+            bias: self.bias,
+            activation: self.activation,
+        })
     }
 }
 
@@ -196,8 +196,7 @@ where
     }
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let geometry = self.geometry(single(self.kind(), inputs)?)?;
-        Ok(join::<N>(self.filters, geometry.input))
+        Ok(self.lowering(single(self.kind(), inputs)?)?.output)
     }
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
@@ -215,74 +214,22 @@ where
             morphable: true,
             decay_exempt: false,
         };
-        with_bias(weight, self.bias, self.filters, self.bias_initializer)
+        with_bias(weight, self.bias.then(|| "bias".into()), self.filters, self.bias_initializer)
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let geometry = self.geometry(b.shape(x))?;
-        let op = self.op(Direction::InputGradient, geometry, b.shape(x)[0]);
-        let shape = join::<N>(self.filters, geometry.input);
-        let weight = cx.read(b, "weight")?;
-        let z = b.apply(op, &[x, weight], "z", shape);
-        let z = if self.bias { add_bias(b, cx, z)? } else { z };
-        Ok(activate(b, self.activation, z))
+    one_input!();
+
+    fn target_rules(&self) -> &dyn TargetRules {
+        self
+    }
+}
+
+impl<const N: usize> OneInput for ConvTranspose<N> {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+        self.lowering(b.shape(x))?.forward(b, cx, x)
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let shape = b.shape(x).clone();
-        let geometry = self.geometry(&shape)?;
-        let dz = activate_backward(b, self.activation, forward, gradient);
-        if want.parameters {
-            if self.bias {
-                bias_gradient(b, cx, dz)?;
-            }
-            let weight = cx.parameter("weight")?;
-            let op = self.op(Direction::WeightGradient, geometry, shape[0]);
-            b.contribute(op, &[dz, x], weight.reference, weight.shape.clone());
-        }
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let weight = cx.read(b, "weight")?;
-        let op = self.op(Direction::Forward, geometry, shape[0]);
-        Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
-    }
-
-    /// The convolution with the same window.
-    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
-        let (Ok(output), Ok(input)) = (self.output_shape(inputs), single(self.kind(), inputs)) else {
-            return Feedback::Unknown;
-        };
-        let map = |activation| Conv {
-            filters: input[0],
-            kernel_size: self.kernel_size,
-            stride: self.stride,
-            padding: self.padding,
-            dilation: self.dilation,
-            groups: self.groups,
-            activation,
-            bias: self.bias,
-            weight_initializer: self.weight_initializer,
-            bias_initializer: self.bias_initializer,
-        };
-        learned(in_form(form, self.activation, map), output, input)
-    }
-
-    fn without_activation(&self) -> Option<Box<dyn Layer>> {
-        linear(self.activation, || self.clone().activation(Activation::Linear))
-    }
-
-    fn target_range(&self) -> Option<(f64, f64)> {
-        range_of(self.activation)
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        self.lowering(b.shape(back.x))?.backward(b, back)
     }
 }

@@ -1,17 +1,18 @@
 //! Fully connected layer.
 
 use super::activation::{activate, activate_backward, linear, range_of};
-use super::feedback::{in_form, learned};
+use super::feedback::learned;
+use super::one_input::{Backward, OneInput, one_input};
+use super::projection::Projection;
 use super::registry::{Configured, config_of};
 use super::target::WeightedMean;
 use super::{
-    Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single,
+    Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, TargetRules, shape_error, single,
 };
 use crate::ops::pointwise::Activation;
-use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::weights::{Initializer, Layout};
+use crate::weights::Initializer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -62,24 +63,15 @@ impl Dense {
     pub fn without_bias(self) -> Self {
         Self { bias: false, ..self }
     }
-}
 
-/// A layer's weight, and a bias of `channels` that starts at zero unless told otherwise, if there is one.
-pub(super) fn with_bias(
-    weight: ParameterSpec,
-    bias: bool,
-    channels: usize,
-    initializer: Option<Initializer>,
-) -> Vec<ParameterSpec> {
-    let bias = bias.then(|| ParameterSpec {
-        name: "bias".into(),
-        layout: Layout::plain([channels]),
-        initializer: initializer.unwrap_or(Initializer::Zeros),
-        morphable: false,
-        decay_exempt: true,
-        ..weight.clone()
-    });
-    std::iter::once(weight).chain(bias).collect()
+    fn projection(&self, input: &Shape) -> Projection {
+        Projection {
+            weight: "weight".into(),
+            bias: self.bias.then(|| "bias".into()),
+            inputs: input.last().copied().unwrap_or(1),
+            outputs: self.units,
+        }
+    }
 }
 
 impl Configured for Dense {
@@ -122,69 +114,22 @@ impl Layer for Dense {
     }
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        let features = inputs[0].last().copied().unwrap_or(1);
-        let weight = ParameterSpec {
-            name: "weight".into(),
-            layout: Layout::input_major([self.units, features]),
-            initializer: self.weight_initializer.unwrap_or(Initializer::XavierNormal),
-            fan_in: features,
-            fan_out: self.units,
-            morphable: true,
-            decay_exempt: false,
-        };
-        with_bias(weight, self.bias, self.units, self.bias_initializer)
+        let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
+        self.projection(&inputs[0]).parameters(initializer, self.bias_initializer)
     }
 
     fn is_stepwise(&self) -> bool {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let shape = self.output_shape(&[b.shape(x).clone()])?;
-        let (multiplier, features) = self.extents(b, x);
-        let weight = cx.read(b, "weight")?;
-        let product = Product::new(Direction::Forward, multiplier, features, self.units);
-        let mut z = b.apply(product, &[x, weight], "z", shape.clone());
-        if self.bias {
-            let bias = cx.read(b, "bias")?;
-            let add = BiasAdd { outer: multiplier, channels: self.units, inner: 1 };
-            z = b.apply(add, &[z, bias], "z", shape);
-        }
-        Ok(activate(b, self.activation, z))
-    }
+    one_input!();
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let (multiplier, features) = self.extents(b, x);
-        let dz = activate_backward(b, self.activation, forward, gradient);
-        if want.parameters {
-            if self.bias {
-                let bias = cx.parameter("bias")?;
-                let op = BiasGradient { outer: multiplier, channels: self.units, inner: 1 };
-                b.contribute(op, &[dz], bias.reference, bias.shape.clone());
-            }
-            let weight = cx.parameter("weight")?;
-            let op = Product::new(Direction::WeightGradient, multiplier, features, self.units);
-            b.contribute(op, &[x, dz], weight.reference, weight.shape.clone());
-        }
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let weight = cx.read(b, "weight")?;
-        let shape = b.shape(x).clone();
-        let op = Product::new(Direction::InputGradient, multiplier, features, self.units);
-        Ok(vec![Some(b.apply(op, &[dz, weight], "dx", shape))])
+    fn target_rules(&self) -> &dyn TargetRules {
+        self
     }
+}
 
+impl TargetRules for Dense {
     /// The mean by the weight.
     fn target(
         &self,
@@ -195,7 +140,7 @@ impl Layer for Dense {
         target: Value,
     ) -> Result<Option<Value>> {
         let x = *single(self.kind(), inputs)?;
-        let (_, features) = self.extents(b, x);
+        let features = self.projection(b.shape(x)).inputs;
         let weight = cx.master(b, "weight")?;
         Ok(Some(WeightedMean::new(weight, features, self.units).lower(b, x, target)))
     }
@@ -206,7 +151,7 @@ impl Layer for Dense {
         };
         let units = input.last().copied().unwrap_or(1);
         let map = |activation| Self { units, activation, ..self.clone() };
-        learned(in_form(form, self.activation, map), output, input)
+        learned(form, self.activation, map, output, input)
     }
 
     fn without_activation(&self) -> Option<Box<dyn Layer>> {
@@ -218,11 +163,15 @@ impl Layer for Dense {
     }
 }
 
-impl Dense {
-    /// Product rows for each row of the batch, and features.
-    fn extents(&self, b: &Builder, x: Value) -> (usize, usize) {
-        let shape = b.shape(x);
-        let features = shape.last().copied().unwrap_or(1);
-        (shape.len() / features, features)
+impl OneInput for Dense {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+        let z = self.projection(b.shape(x)).forward(b, cx, x)?;
+        Ok(activate(b, self.activation, z))
+    }
+
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let Backward { cx, x, want, .. } = *back;
+        let dz = activate_backward(b, self.activation, back.forward, back.gradient);
+        self.projection(b.shape(x)).backward(b, cx, x, dz, want)
     }
 }

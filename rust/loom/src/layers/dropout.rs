@@ -1,7 +1,9 @@
 //! Random zeroing in training.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, single};
+use super::target_rules::Linear;
+use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
@@ -30,8 +32,13 @@ impl Configured for Dropout {
 }
 
 impl Dropout {
-    fn op(&self, b: &Builder, x: Value) -> ops::Dropout {
-        ops::Dropout { rate: self.rate, features: b.shape(x).len() }
+    /// The mask over a value or its gradient, which are left as they are where none is drawn.
+    fn drop_out(&self, b: &mut Builder, cx: &Context, x: Value, label: &'static str) -> Value {
+        if !cx.training || self.rate == 0.0 {
+            return x;
+        }
+        let shape = b.shape(x).clone();
+        b.apply(ops::Dropout { rate: self.rate, features: shape.len() }, &[x], label, shape)
     }
 }
 
@@ -52,36 +59,19 @@ impl Layer for Dropout {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        if !cx.training || self.rate == 0.0 {
-            return Ok(Forward::new(x));
-        }
-        let (op, shape) = (self.op(b, x), b.shape(x).clone());
-        Ok(Forward::new(b.apply(op, &[x], "y", shape)))
+    one_input!();
+
+    fn target_rules(&self) -> &dyn TargetRules {
+        &Linear
+    }
+}
+
+impl OneInput for Dropout {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+        Ok(Forward::new(self.drop_out(b, cx, x, "y")))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        if !cx.training || self.rate == 0.0 {
-            return Ok(vec![Some(gradient)]);
-        }
-        let x = *single(self.kind(), inputs)?;
-        let (op, shape) = (self.op(b, x), b.shape(x).clone());
-        Ok(vec![Some(b.apply(op, &[gradient], "dx", shape))])
-    }
-
-    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
-        Feedback::Backward
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        Ok(Some(self.drop_out(b, back.cx, back.gradient, "dx")))
     }
 }

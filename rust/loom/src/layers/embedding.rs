@@ -1,7 +1,8 @@
 //! Tables of vectors: for whole numbers, and back to scores of them.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Gather, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -104,31 +105,24 @@ impl Layer for Embedding {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for Embedding {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = self.output_shape(&[b.shape(x).clone()])?;
         let weight = cx.read(b, "weight")?;
         let op = self.op(Direction::Forward, b, x);
         Ok(Forward::new(b.apply(op, &[x, weight], "y", shape)))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        if want.parameters {
-            let weight = cx.parameter("weight")?;
-            let op = self.op(Direction::WeightGradient, b, x);
-            b.contribute(op, &[x, gradient], weight.reference, weight.shape.clone());
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        if back.want.parameters {
+            let op = self.op(Direction::WeightGradient, b, back.x);
+            back.cx.contribute(b, "weight", op, &[back.x, back.gradient])?;
         }
         // A whole number has no gradient.
-        Ok(vec![None])
+        Ok(None)
     }
 }
 
@@ -153,10 +147,11 @@ impl TiedHead {
         Self { vocabulary, tied_to: Some(tied_to), weight_initializer: None }
     }
 
-    /// Width and product rows for each row of the batch.
-    fn extents(&self, input: &Shape) -> Result<(usize, usize)> {
+    fn product(&self, input: &Shape, direction: Direction) -> Result<Product> {
         match input.last() {
-            Some(width) if *width > 0 => Ok((*width, input.len() / width)),
+            Some(&width) if width > 0 => {
+                Ok(Product::new(direction, input.len() / width, self.vocabulary, width))
+            }
             _ => Err(shape_error("TiedHead", "at least one axis, (..., width)", input)),
         }
     }
@@ -185,7 +180,7 @@ impl Layer for TiedHead {
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
-        self.extents(input)?;
+        self.product(input, Direction::Forward)?;
         let outer = &input[..input.rank() - 1];
         Ok(Shape::new([outer, &[self.vocabulary]].concat()))
     }
@@ -203,38 +198,30 @@ impl Layer for TiedHead {
         true
     }
 
-    // The table lies as (vocabulary, width), so what a dense layer calls forward is the way back here.
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let (width, multiplier) = self.extents(b.shape(x))?;
+    one_input!();
+}
+
+// The table lies as (vocabulary, width), so what a dense layer calls forward is the way back here.
+impl OneInput for TiedHead {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = self.output_shape(&[b.shape(x).clone()])?;
         let weight = cx.read(b, "weight")?;
-        let op = Product::new(Direction::InputGradient, multiplier, self.vocabulary, width);
+        let op = self.product(b.shape(x), Direction::InputGradient)?;
         Ok(Forward::new(b.apply(op, &[x, weight], "y", shape)))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let (width, multiplier) = self.extents(b.shape(x))?;
-        let product = |direction| Product::new(direction, multiplier, self.vocabulary, width);
-        if want.parameters {
-            let weight = cx.parameter("weight")?;
-            let op = product(Direction::WeightGradient);
-            b.contribute(op, &[gradient, x], weight.reference, weight.shape.clone());
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let Backward { cx, x, gradient, .. } = *back;
+        let shape = b.shape(x).clone();
+        if back.want.parameters {
+            let op = self.product(&shape, Direction::WeightGradient)?;
+            cx.contribute(b, "weight", op, &[gradient, x])?;
         }
-        if !want.inputs {
-            return Ok(vec![None]);
+        if !back.want.inputs {
+            return Ok(None);
         }
         let weight = cx.read(b, "weight")?;
-        let shape = b.shape(x).clone();
-        Ok(vec![Some(b.apply(product(Direction::Forward), &[gradient, weight], "dx", shape))])
+        let op = self.product(&shape, Direction::Forward)?;
+        Ok(Some(b.apply(op, &[gradient, weight], "dx", shape)))
     }
 }

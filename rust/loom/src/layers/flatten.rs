@@ -1,7 +1,9 @@
 //! All axes of a row made one.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, single};
+use super::target_rules::Linear;
+use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::Result;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -35,26 +37,21 @@ impl Layer for Flatten {
         true
     }
 
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+
+    fn target_rules(&self) -> &dyn TargetRules {
+        &Linear
+    }
+}
+
+impl OneInput for Flatten {
+    fn lower(&self, b: &mut Builder, _cx: &Context, x: Value) -> Result<Forward> {
         let shape = Shape::from([b.shape(x).len()]);
         Ok(Forward::new(b.reshape(x, shape)))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let shape = b.shape(*single(self.kind(), inputs)?).clone();
-        Ok(vec![want.inputs.then(|| b.reshape(gradient, shape))])
-    }
-
-    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
-        Feedback::Backward
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let shape = b.shape(back.x).clone();
+        Ok(Some(b.reshape(back.gradient, shape)))
     }
 }

@@ -1,9 +1,10 @@
 //! Gated feed-forward layers (Shazeer 2020).
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::projection::Projection;
 use super::registry::{Configured, config_of};
 use super::target::WeightedMean;
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, shape_error, single};
 use crate::ops::pointwise::Activation;
 use crate::ops::{Direction, Gate, WeightProduct};
 use crate::program::{Builder, Value};
@@ -79,29 +80,31 @@ macro_rules! gated {
             fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
                 let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
                 let Ok(width) = self.gated().width(&inputs[0]) else { return Vec::new() };
-                self.gated().projections(width).iter().flat_map(|p| p.parameters(initializer)).collect()
+                self.gated().projections(width).iter().flat_map(|p| p.parameters(initializer, None)).collect()
             }
 
             fn is_stepwise(&self) -> bool {
                 true
             }
 
-            fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-                self.gated().forward(b, cx, *single(self.kind(), inputs)?)
+            one_input!();
+
+            fn target_rules(&self) -> &dyn TargetRules {
+                self
+            }
+        }
+
+        impl OneInput for $name {
+            fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+                self.gated().forward(b, cx, x)
             }
 
-            fn backward(
-                &self,
-                b: &mut Builder,
-                cx: &Context,
-                inputs: &[Value],
-                forward: &Forward,
-                gradient: Value,
-                want: Want,
-            ) -> Result<Vec<Option<Value>>> {
-                self.gated().backward(b, cx, *single(self.kind(), inputs)?, forward, gradient, want)
+            fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+                self.gated().backward(b, back)
             }
+        }
 
+        impl TargetRules for $name {
             fn target(
                 &self,
                 b: &mut Builder,
@@ -144,43 +147,36 @@ impl Gated {
 
     /// Gate, up and down.
     fn projections(&self, width: usize) -> [Projection; 3] {
-        let of = |name, inputs, outputs| Projection { name, inputs, outputs, bias: self.bias };
+        let of = |name, inputs, outputs| Projection::named(name, inputs, outputs, self.bias);
         [of("gate", width, self.hidden), of("up", width, self.hidden), of("down", self.hidden, width)]
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
-        let shape = b.shape(x).clone();
-        let [gate, up, down] = self.projections(self.width(&shape)?);
+        let [gate, up, down] = self.projections(self.width(b.shape(x))?);
         let (a, c) = (gate.forward(b, cx, x)?, up.forward(b, cx, x)?);
         let op = Gate { direction: Direction::Forward, activation: self.activation };
         let hidden = b.shape(a).clone();
         let h = b.apply(op, &[a, c], "h", hidden);
         let y = down.forward(b, cx, h)?;
-        Ok(Forward::saving(b.reshape(y, shape), vec![a, c, h]))
+        Ok(Forward::saving(y, vec![a, c, h]))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        x: Value,
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
+    fn backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let Backward { cx, x, want, .. } = *back;
         let [gate, up, down] = self.projections(self.width(b.shape(x))?);
-        let &[a, c, h] = &forward.saved[..] else {
+        let &[a, c, h] = &back.forward.saved[..] else {
             return Err(Error::Internal(format!("{} lost what it saved", self.name)));
         };
-        let Some(dh) = down.backward(b, cx, h, gradient, Want { inputs: true, ..want })? else {
-            return Err(Error::Internal("a product lost its gradient".into()));
-        };
+        if want.parameters {
+            down.contribute(b, cx, h, back.gradient)?;
+        }
+        let dh = down.input_gradient(b, cx, h, back.gradient)?;
         let op = Gate { direction: Direction::InputGradient, activation: self.activation };
         let hidden = b.shape(a).clone();
         let [da, dc] = b.apply_several(op, &[a, c, dh], [("da", hidden.clone()), ("db", hidden)]);
         let parts = [gate.backward(b, cx, x, da, want)?, up.backward(b, cx, x, dc, want)?];
         let parts: Vec<Value> = parts.into_iter().flatten().collect();
-        Ok(vec![b.sum(&parts)])
+        Ok(b.sum(&parts))
     }
 
     /// The mean by the product of up and down, as though the gate were open: down alone would end at the
@@ -188,7 +184,7 @@ impl Gated {
     fn target(&self, b: &mut Builder, cx: &Context, x: Value, target: Value) -> Result<Value> {
         let width = self.width(b.shape(x))?;
         let [_, up, down] = self.projections(width);
-        let weights = [up.master(b, cx)?, down.master(b, cx)?];
+        let weights = [cx.master(b, &up.weight)?, cx.master(b, &down.weight)?];
         let op = WeightProduct::new(width, self.hidden, width);
         let weight = b.apply_fixed(op, &weights, "up and down", Shape::from([width, width]));
         Ok(WeightedMean::new(weight, width, width).lower(b, x, target))

@@ -1,7 +1,8 @@
 //! Soft assignment to trained centroids.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Distance, Softmax};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -102,8 +103,11 @@ impl Layer for KMeans {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for KMeans {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let input = b.shape(x).clone();
         let shape = self.output_shape(std::slice::from_ref(&input))?;
         let centroids = cx.read(b, "centroids")?;
@@ -114,30 +118,18 @@ impl Layer for KMeans {
         Ok(Forward::saving(y, vec![y]))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let (input, shape) = (b.shape(x).clone(), b.shape(gradient).clone());
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let Backward { cx, x, want, .. } = *back;
+        let (input, shape) = (b.shape(x).clone(), b.shape(back.gradient).clone());
         let softmax = self.softmax(&shape, Direction::InputGradient);
-        let logits = b.apply(softmax, &[forward.saved[0], gradient], "dlogits", shape);
+        let logits = b.apply(softmax, &[back.forward.saved[0], back.gradient], "dlogits", shape);
         let centroids = cx.read(b, "centroids")?;
         let reads = [logits, x, centroids];
         if want.parameters {
-            let parameter = cx.parameter("centroids")?;
-            let op = self.op(&input, Direction::WeightGradient);
-            b.contribute(op, &reads, parameter.reference, parameter.shape.clone());
+            cx.contribute(b, "centroids", self.op(&input, Direction::WeightGradient), &reads)?;
         }
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        Ok(vec![Some(b.apply(self.op(&input, Direction::InputGradient), &reads, "dx", input))])
+        let op = self.op(&input, Direction::InputGradient);
+        Ok(want.inputs.then(|| b.apply(op, &reads, "dx", input)))
     }
 }
 

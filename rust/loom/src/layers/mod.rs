@@ -6,36 +6,24 @@
 mod activation;
 mod attention;
 mod chain;
+mod chain_rules;
 mod configured;
-#[cfg(test)]
-mod conformance;
 mod context;
 mod convolution;
+mod convolution_lower;
+mod convolution_rules;
 mod convolution_transpose;
 mod dense;
-#[cfg(test)]
-mod diverging;
 mod dropout;
 mod embedding;
 mod feedback;
-#[cfg(test)]
-mod feedback_tests;
 mod flatten;
 mod gated;
-#[cfg(test)]
-mod golden;
 mod kmeans;
-#[cfg(test)]
-mod learning_types;
-#[cfg(test)]
-mod looking;
 mod masked;
 mod normalization;
-#[cfg(test)]
-mod numeric_types;
+mod one_input;
 mod parallel;
-#[cfg(test)]
-mod parameter_types;
 mod permute;
 mod pooling;
 mod positions;
@@ -48,13 +36,10 @@ mod sample;
 mod sequential;
 mod softmax;
 mod target;
+mod target_rules;
 #[cfg(test)]
-mod target_tests;
-#[cfg(test)]
-mod trial;
+mod tests;
 mod window;
-#[cfg(test)]
-mod window_golden;
 
 pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
@@ -90,6 +75,7 @@ pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
     MixtureSoftmax, Softmax, Sparsemax,
 };
+pub use target_rules::{Feedback, FeedbackForm, TargetRules};
 pub use window::{NamedPadding, Padding};
 
 use crate::ops::LossFunction;
@@ -97,6 +83,7 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
 use std::fmt;
+use target_rules::NoRules;
 
 /// What a forward lowering leaves for the backward one.
 #[derive(Clone, Debug)]
@@ -130,30 +117,6 @@ pub struct Want {
     pub inputs: bool,
     /// Contributions to the parameters' gradients.
     pub parameters: bool,
-}
-
-/// What a learned feedback map is to become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FeedbackForm {
-    /// An approximate inverse: the same kind of layer, transposed, with the same activation after it
-    /// (Lee et al. 2015).
-    Inverse,
-    /// A map whose Jacobian approaches the transpose of the layer's own: the activation comes first and
-    /// the transposed linear map after it (Ernoult et al. 2022).
-    TransposedJacobian,
-}
-
-/// What brings values of a layer's output space back to its input's.
-#[derive(Debug)]
-pub enum Feedback {
-    /// A map of its own with parameters to learn, from the output's shape to the input's.
-    Learned(Box<dyn Layer>),
-    /// The layer is linear and without parameters once its forward pass is known: its own backward
-    /// lowering is the transposed map.
-    Backward,
-    /// None is known.
-    Unknown,
 }
 
 /// A layer.
@@ -235,52 +198,9 @@ pub trait Layer: fmt::Debug + Send + Sync {
         want: Want,
     ) -> Result<Vec<Option<Value>>>;
 
-    /// Lowers a target for the first input from one for the output, by weighted means of the targets
-    /// and without derivatives; `None` where the layer has no such rule and targets pass through it.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] where something it asked for is not there.
-    fn target(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        target: Value,
-    ) -> Result<Option<Value>> {
-        let _ = (b, cx, inputs, forward, target);
-        Ok(None)
-    }
-
-    /// The states after each step of a recurrent layer's cells, those of the last layer of a stack:
-    /// (time, directions x units), c of an LSTM and h of a GRU. `None` for layers without such cells, and
-    /// in inference.
-    ///
-    /// Their gradients come with those of [`backward`](Layer::backward), where [`Builder::cells`] asks.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] where something it asked for is not there.
-    fn cell_states(&self, b: &mut Builder, cx: &Context, forward: &Forward) -> Result<Option<Value>> {
-        let _ = (b, cx, forward);
-        Ok(None)
-    }
-
-    /// What brings values of the output's space back to the first input's.
-    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
-        let _ = (inputs, form);
-        Feedback::Unknown
-    }
-
-    /// The layer with its activation left out, for one whose parameters are learned without the
-    /// activation's derivative; `None` where it has none.
-    fn without_activation(&self) -> Option<Box<dyn Layer>> {
-        None
-    }
-
-    /// What targets of the output are clamped to, where its activation bounds it: tanh reaches ±0.95 for
-    /// good, the logistic sigmoid 0.05 to 0.95.
-    fn target_range(&self) -> Option<(f64, f64)> {
-        None
+    /// How it takes part in learning by targets; by no rules of its own unless it says so.
+    fn target_rules(&self) -> &dyn TargetRules {
+        &NoRules
     }
 
     /// The loss that equals `loss` applied after this layer, but computed from the

@@ -1,6 +1,6 @@
 //! Branches side by side.
 
-use super::chain::{Chain, PartGradients, carried_of, parameters_of, part_inputs, states_of};
+use super::chain::{Chain, Part, PartGradients, specs_of};
 use super::registry::{Configured, config_of};
 use super::{
     ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Want,
@@ -12,6 +12,7 @@ use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What becomes of the branches' outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,25 +61,20 @@ impl Parallel {
         Self { branches, combine, axis: None, grid: None, places: None, gate: Chain::default() }
     }
 
-    fn gate_layers(&self) -> Chain {
-        if self.gate.is_empty() {
-            Chain::from(Flatten {}).then(Dense::new(self.branches.len()))
-        } else {
-            self.gate.clone()
+    /// The branches and, where there is a gate, the layers that make its scores.
+    fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts = Vec::with_capacity(self.branches.len() + 1);
+        for (number, branch) in self.branches.iter().enumerate() {
+            parts.push(Part { number, name: format!("branches.{number}"), layers: Cow::Borrowed(branch) });
         }
-    }
-
-    /// The layers that make the gate's scores, where there is a gate.
-    fn gate_if_any(&self) -> Option<Chain> {
-        (self.combine == CombineMode::Filter).then(|| self.gate_layers())
-    }
-
-    fn branch_shapes(&self, inputs: &[Shape]) -> Result<Vec<Shape>> {
-        let shape = |(number, branch): (usize, &Chain)| {
-            let inputs = part_inputs(branch.takes_context(), inputs);
-            branch.output_shape(&inputs).map_err(|e| error::in_context(&format!("branch {number}"), e))
-        };
-        self.branches.iter().enumerate().map(shape).collect()
+        if self.combine == CombineMode::Filter {
+            let layers = match self.gate.is_empty() {
+                true => Cow::Owned(Chain::from(Flatten {}).then(Dense::new(self.branches.len()))),
+                false => Cow::Borrowed(&self.gate),
+            };
+            parts.push(Part { number: self.branches.len(), name: "gate".into(), layers });
+        }
+        parts
     }
 
     /// The places of the branches on the grid.
@@ -235,7 +231,13 @@ impl Layer for Parallel {
     }
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let shapes = self.branch_shapes(inputs)?;
+        let parts = self.parts();
+        let (branches, gate) = parts.split_at(self.branches.len());
+        let shape = |branch: &Part<'_>| {
+            let name = format!("branch {}", branch.number);
+            branch.output_shape(inputs).map_err(|error| error::in_context(&name, error))
+        };
+        let shapes: Vec<Shape> = branches.iter().map(shape).collect::<Result<_>>()?;
         let (first, rest) = shapes.split_first().ok_or_else(|| Error::Internal("no branches".into()))?;
         if self.combine == CombineMode::Concat {
             return Ok(self.joined(&shapes)?.2);
@@ -248,10 +250,8 @@ impl Layer for Parallel {
                 rest[number]
             )));
         }
-        if let Some(gate) = self.gate_if_any() {
-            let scores = gate
-                .output_shape(&part_inputs(gate.takes_context(), inputs))
-                .map_err(|e| error::in_context("the gate", e))?;
+        if let [gate] = gate {
+            let scores = gate.output_shape(inputs).map_err(|e| error::in_context("the gate", e))?;
             if scores.len() != self.branches.len() {
                 return Err(Error::Shape(format!(
                     "parallel: the gate makes {scores} for {} branches; it must make one score for each",
@@ -266,49 +266,23 @@ impl Layer for Parallel {
     }
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        let mut specs = Vec::new();
-        for (number, branch) in self.branches.iter().enumerate() {
-            let own = branch.parameters(&part_inputs(branch.takes_context(), inputs));
-            specs.extend(parameters_of(&format!("branches.{number}"), own));
-        }
-        if let Some(gate) = self.gate_if_any() {
-            specs.extend(parameters_of("gate", gate.parameters(&part_inputs(gate.takes_context(), inputs))));
-        }
-        specs
+        specs_of(&self.parts(), inputs, Chain::parameters)
     }
 
     fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
-        let mut specs = Vec::new();
-        for (number, branch) in self.branches.iter().enumerate() {
-            let own = branch.states(&part_inputs(branch.takes_context(), inputs));
-            specs.extend(states_of(&format!("branches.{number}"), own));
-        }
-        if let Some(gate) = self.gate_if_any() {
-            specs.extend(states_of("gate", gate.states(&part_inputs(gate.takes_context(), inputs))));
-        }
-        specs
+        specs_of(&self.parts(), inputs, Chain::states)
     }
 
     fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
-        let mut specs = Vec::new();
-        for (number, branch) in self.branches.iter().enumerate() {
-            let own = branch.carried(&part_inputs(branch.takes_context(), inputs), length);
-            specs.extend(carried_of(&format!("branches.{number}"), own));
-        }
-        if let Some(gate) = self.gate_if_any() {
-            let own = gate.carried(&part_inputs(gate.takes_context(), inputs), length);
-            specs.extend(carried_of("gate", own));
-        }
-        specs
+        specs_of(&self.parts(), inputs, |layers, inputs| layers.carried(inputs, length))
     }
 
     fn takes_context(&self) -> bool {
-        self.branches.iter().any(Chain::takes_context) || self.gate.takes_context()
+        self.parts().iter().any(|part| part.layers.takes_context())
     }
 
     fn index_limit(&self) -> Option<usize> {
-        let gate = self.gate_if_any();
-        self.branches.iter().chain(gate.as_ref()).filter_map(Chain::index_limit).min()
+        self.parts().iter().filter_map(|part| part.layers.index_limit()).min()
     }
 
     fn is_stepwise(&self) -> bool {
@@ -319,12 +293,11 @@ impl Layer for Parallel {
     }
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let mut inner = Vec::with_capacity(self.branches.len() + 1);
-        for (number, branch) in self.branches.iter().enumerate() {
-            let cx = cx.inner(number, &format!("branches.{number}"));
-            inner.push(branch.forward(b, &cx, &part_inputs(branch.takes_context(), inputs))?);
-        }
-        let outputs: Vec<Value> = inner.iter().map(|forward| forward.output).collect();
+        let parts = self.parts();
+        let inner: Vec<Forward> =
+            parts.iter().map(|part| part.forward(b, cx, inputs)).collect::<Result<_>>()?;
+        let mut outputs: Vec<Value> = inner.iter().map(|forward| forward.output).collect();
+        let scores = outputs.split_off(self.branches.len());
         let shapes: Vec<Shape> = outputs.iter().map(|output| b.shape(*output).clone()).collect();
         let shape = shapes[0].clone();
         let mut saved = Vec::new();
@@ -342,12 +315,8 @@ impl Layer for Parallel {
                 }
             }
             CombineMode::Filter => {
-                let gate = self.gate_layers();
-                let gate_cx = cx.inner(self.branches.len(), "gate");
-                let scores = gate.forward(b, &gate_cx, &part_inputs(gate.takes_context(), inputs))?;
                 let count = Shape::from(self.branches.len());
-                let logits = b.reshape(scores.output, count.clone());
-                inner.push(scores);
+                let logits = b.reshape(scores[0], count.clone());
                 let weights = b.apply(self.gate_softmax(Direction::Forward), &[logits], "gate", count);
                 let (_, op, stacked_shape) = self.joined(&shapes)?;
                 let stacked = join(b, &op, &outputs, &stacked_shape);
@@ -369,7 +338,7 @@ impl Layer for Parallel {
     ) -> Result<Vec<Option<Value>>> {
         let shapes: Vec<Shape> =
             forward.inner[..self.branches.len()].iter().map(|inner| b.shape(inner.output).clone()).collect();
-        let count = self.branches.len();
+        let (count, all) = (self.branches.len(), self.parts());
         let mut to_branches = vec![gradient; count];
         let mut made: Vec<PartGradients> = Vec::with_capacity(count + 1);
         let parts = |b: &mut Builder, whole: Value| -> Result<Vec<Value>> {
@@ -397,12 +366,9 @@ impl Layer for Parallel {
                 );
                 let op = self.gate_softmax(Direction::InputGradient);
                 let to_scores = b.apply(op, &[weights, to_weights], "dz", Shape::from(count));
-                let gate = self.gate_layers();
                 let scores = &forward.inner[count];
                 let to_scores = b.reshape(to_scores, b.shape(scores.output).clone());
-                let gate_cx = cx.inner(count, "gate");
-                let operands = part_inputs(gate.takes_context(), inputs);
-                made.push(gate.backward(b, &gate_cx, &operands, scores, to_scores, want)?);
+                made.push(all[count].backward(b, cx, inputs, scores, to_scores, want)?);
                 let stacked_gradient = b.apply(
                     self.mix(MixPart::BranchGradient, len),
                     &[weights, gradient],
@@ -412,15 +378,9 @@ impl Layer for Parallel {
                 to_branches = parts(b, stacked_gradient)?;
             }
         }
-        for (number, branch) in self.branches.iter().enumerate() {
-            let cx = cx.inner(number, &format!("branches.{number}"));
-            let operands = part_inputs(branch.takes_context(), inputs);
-            let inner = &forward.inner[number];
-            made.push(branch.backward(b, &cx, &operands, inner, to_branches[number], want)?);
+        for ((branch, inner), gradient) in all.iter().zip(&forward.inner).zip(to_branches) {
+            made.push(branch.backward(b, cx, inputs, inner, gradient, want)?);
         }
-        let to_input: Vec<Value> = made.iter().filter_map(|part| part.input).collect();
-        let to_context: Vec<Value> = made.iter().filter_map(|part| part.context).collect();
-        let to_input = b.sum(&to_input).filter(|_| want.inputs);
-        Ok(vec![to_input, b.sum(&to_context)])
+        Ok(PartGradients::summed(b, &made, want))
     }
 }

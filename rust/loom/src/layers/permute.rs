@@ -1,7 +1,8 @@
 //! Axes in another order.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
+use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
@@ -19,6 +20,12 @@ pub struct Permute {
 impl Permute {
     fn op(&self, shape: &Shape) -> ops::Permute {
         ops::Permute { extents: shape.to_vec(), order: self.axes.clone() }
+    }
+
+    /// `y` with the axes of `x`, in their order.
+    fn put_back(&self, b: &mut Builder, x: Value, y: Value, label: &'static str) -> Value {
+        let shape = b.shape(x).clone();
+        b.apply(self.op(&shape).inverse(), &[y], label, shape)
     }
 }
 
@@ -68,30 +75,14 @@ impl Layer for Permute {
         self.axes.first() == Some(&0)
     }
 
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let op = self.op(b.shape(x));
-        let shape = Shape::new(op.permuted());
-        Ok(Forward::new(b.apply(op, &[x], "permuted", shape)))
-    }
+    one_input!();
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let shape = b.shape(*single(self.kind(), inputs)?).clone();
-        let op = self.op(&shape).inverse();
-        Ok(vec![Some(b.apply(op, &[gradient], "dx", shape))])
+    fn target_rules(&self) -> &dyn TargetRules {
+        self
     }
+}
 
+impl TargetRules for Permute {
     /// The target with its axes put back.
     fn target(
         &self,
@@ -101,12 +92,23 @@ impl Layer for Permute {
         _forward: &Forward,
         target: Value,
     ) -> Result<Option<Value>> {
-        let shape = b.shape(*single(self.kind(), inputs)?).clone();
-        let op = self.op(&shape).inverse();
-        Ok(Some(b.apply(op, &[target], "target", shape)))
+        let x = *single(self.kind(), inputs)?;
+        Ok(Some(self.put_back(b, x, target, "target")))
     }
 
     fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
         Feedback::Backward
+    }
+}
+
+impl OneInput for Permute {
+    fn lower(&self, b: &mut Builder, _cx: &Context, x: Value) -> Result<Forward> {
+        let op = self.op(b.shape(x));
+        let shape = Shape::new(op.permuted());
+        Ok(Forward::new(b.apply(op, &[x], "permuted", shape)))
+    }
+
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        Ok(Some(self.put_back(b, back.x, back.gradient, "dx")))
     }
 }

@@ -1,9 +1,11 @@
 //! Pooling layers over signals, images and volumes.
 
 use super::dense::yes;
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
+use super::target_rules::Linear;
 use super::window::{Padding, Window, join, last, ones, positive, split, zeros};
-use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
+use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::ops::pool::PoolKind;
 use crate::ops::{Direction, Pool};
 use crate::program::{Builder, Value};
@@ -230,10 +232,10 @@ impl Pooling {
         }
     }
 
-    fn backward(self, b: &mut Builder, x: Value, forward: &Forward, gradient: Value) -> Value {
-        let shape = b.shape(x).clone();
+    fn backward(self, b: &mut Builder, back: &Backward<'_>) -> Value {
+        let shape = b.shape(back.x).clone();
         let op = Pool { direction: Direction::InputGradient, ..self.op };
-        let reads = [&[gradient], &forward.saved[..]].concat();
+        let reads = [&[back.gradient], &back.forward.saved[..]].concat();
         b.apply(op, &reads, "dx", shape)
     }
 }
@@ -254,29 +256,20 @@ macro_rules! layer {
                 Ok(self.pooling(single(self.kind(), inputs)?)?.output)
             }
 
-            fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-                let x = *single(self.kind(), inputs)?;
+            one_input!();
+
+            fn target_rules(&self) -> &dyn TargetRules {
+                &Linear
+            }
+        }
+
+        impl<const N: usize> OneInput for $layer<N> {
+            fn lower(&self, b: &mut Builder, _cx: &Context, x: Value) -> Result<Forward> {
                 Ok(self.pooling(b.shape(x))?.forward(b, x))
             }
 
-            fn backward(
-                &self,
-                b: &mut Builder,
-                _cx: &Context,
-                inputs: &[Value],
-                forward: &Forward,
-                gradient: Value,
-                want: Want,
-            ) -> Result<Vec<Option<Value>>> {
-                let x = *single(self.kind(), inputs)?;
-                if !want.inputs {
-                    return Ok(vec![None]);
-                }
-                Ok(vec![Some(self.pooling(b.shape(x))?.backward(b, x, forward, gradient))])
-            }
-
-            fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
-                Feedback::Backward
+            fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+                Ok(Some(self.pooling(b.shape(back.x))?.backward(b, back)))
             }
         }
     };

@@ -1,7 +1,8 @@
 //! What tells steps of a sequence from each other: learned rows, or waves.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Positions};
 use crate::program::{Builder, Value};
 use crate::state::CarriedSpec;
@@ -114,8 +115,11 @@ impl Layer for PositionalEmbedding {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for PositionalEmbedding {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = b.shape(x).clone();
         let (time, width) = extents("PositionalEmbedding", &shape, self.max_time)?;
         check_session("PositionalEmbedding", b, cx, self.max_time)?;
@@ -125,23 +129,13 @@ impl Layer for PositionalEmbedding {
         Ok(Forward::new(b.apply(op, &[x, weight], "y", shape)))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let (time, width) = extents("PositionalEmbedding", b.shape(x), self.max_time)?;
-        if want.parameters {
-            let weight = cx.parameter("weight")?;
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let (time, width) = extents("PositionalEmbedding", b.shape(back.x), self.max_time)?;
+        if back.want.parameters {
             let op = Positions::learned(Direction::WeightGradient, time, width, self.max_time);
-            b.contribute(op, &[gradient], weight.reference, weight.shape.clone());
+            back.cx.contribute(b, "weight", op, &[back.gradient])?;
         }
-        Ok(vec![want.inputs.then_some(gradient)])
+        Ok(back.want.inputs.then_some(back.gradient))
     }
 }
 
@@ -215,8 +209,11 @@ impl Layer for SinusoidalPositions {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for SinusoidalPositions {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = b.shape(x).clone();
         let (time, width) = extents("SinusoidalPositions", &shape, self.max_time)?;
         check_session("SinusoidalPositions", b, cx, self.max_time)?;
@@ -226,15 +223,7 @@ impl Layer for SinusoidalPositions {
         Ok(Forward::new(b.apply(op, &[x], "y", shape)))
     }
 
-    fn backward(
-        &self,
-        _b: &mut Builder,
-        _cx: &Context,
-        _inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        Ok(vec![want.inputs.then_some(gradient)])
+    fn lower_backward(&self, _b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        Ok(Some(back.gradient))
     }
 }

@@ -1,4 +1,4 @@
-//! A weight with or without a bias, inside layers that have several.
+//! A weight with or without a bias, by itself or among others of a layer.
 
 use super::{Context, ParameterSpec, Want};
 use crate::Result;
@@ -6,33 +6,32 @@ use crate::ops::{BiasAdd, BiasGradient, Direction, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
+use std::borrow::Cow;
 
-/// `x W^T + b` over the last axis, with parameters `NAME_weight` (outputs, inputs) and `NAME_bias`.
-#[derive(Clone, Copy, Debug)]
+/// `x W^T + b` over the last axis, with parameters (outputs, inputs) and (outputs,).
+#[derive(Clone, Debug)]
 pub(super) struct Projection {
-    /// What its parameters' names begin with.
-    pub name: &'static str,
+    /// The weight's name.
+    pub weight: Cow<'static, str>,
+    /// The bias's name, if there is one.
+    pub bias: Option<Cow<'static, str>>,
     /// Extent of the last axis of x.
     pub inputs: usize,
     /// Extent of the last axis of the result.
     pub outputs: usize,
-    /// Whether there is a bias.
-    pub bias: bool,
 }
 
 impl Projection {
-    fn weight(&self) -> String {
-        format!("{}_weight", self.name)
+    /// One with parameters `NAME_weight` and `NAME_bias`.
+    pub fn named(name: &str, inputs: usize, outputs: usize, bias: bool) -> Self {
+        let bias = bias.then(|| format!("{name}_bias").into());
+        Self { weight: format!("{name}_weight").into(), bias, inputs, outputs }
     }
 
-    fn bias(&self) -> String {
-        format!("{}_bias", self.name)
-    }
-
-    /// Its parameters.
-    pub fn parameters(&self, initializer: Initializer) -> Vec<ParameterSpec> {
+    /// Its parameters; the bias starts at zero unless told otherwise.
+    pub fn parameters(&self, initializer: Initializer, bias: Option<Initializer>) -> Vec<ParameterSpec> {
         let weight = ParameterSpec {
-            name: self.weight().into(),
+            name: self.weight.clone(),
             layout: Layout::input_major([self.outputs, self.inputs]),
             initializer,
             fan_in: self.inputs,
@@ -40,42 +39,42 @@ impl Projection {
             morphable: true,
             decay_exempt: false,
         };
-        let bias = self.bias.then(|| ParameterSpec {
-            name: self.bias().into(),
-            layout: Layout::plain([self.outputs]),
-            initializer: Initializer::Zeros,
-            morphable: false,
-            decay_exempt: true,
-            ..weight.clone()
-        });
-        std::iter::once(weight).chain(bias).collect()
-    }
-
-    fn multiplier(&self, b: &Builder, x: Value, features: usize) -> usize {
-        b.shape(x).len() / features
+        with_bias(weight, self.bias.clone(), self.outputs, bias)
     }
 
     /// The result.
     pub fn forward(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Value> {
-        let multiplier = self.multiplier(b, x, self.inputs);
-        let shape = Shape::from([multiplier, self.outputs]);
-        let weight = cx.read(b, &self.weight())?;
-        let product = Product::new(Direction::Forward, multiplier, self.inputs, self.outputs);
-        let z = b.apply(product, &[x, weight], "z", shape.clone());
-        if !self.bias {
-            return Ok(z);
+        let mut extents = b.shape(x).to_vec();
+        if let Some(last) = extents.last_mut() {
+            *last = self.outputs;
         }
-        let bias = cx.read(b, &self.bias())?;
-        let add = BiasAdd { outer: multiplier, channels: self.outputs, inner: 1 };
+        let shape = Shape::new(extents);
+        let weight = cx.read(b, &self.weight)?;
+        let z = b.apply(self.product(b, x, Direction::Forward), &[x, weight], "z", shape.clone());
+        let Some(bias) = &self.bias else { return Ok(z) };
+        let bias = cx.read(b, bias)?;
+        let add = BiasAdd { outer: shape.len() / self.outputs, channels: self.outputs, inner: 1 };
         Ok(b.apply(add, &[z, bias], "z", shape))
     }
 
-    /// The weight's master (inputs, outputs), whatever the forward pass reads.
-    pub fn master(&self, b: &mut Builder, cx: &Context) -> Result<Value> {
-        cx.master(b, &self.weight())
+    /// Pushes the parameters' gradients, the bias's before the weight's: one kernel may make both.
+    pub fn contribute(&self, b: &mut Builder, cx: &Context, x: Value, gradient: Value) -> Result<()> {
+        let product = self.product(b, x, Direction::WeightGradient);
+        if let Some(bias) = &self.bias {
+            let op = BiasGradient { outer: product.multiplier, channels: self.outputs, inner: 1 };
+            cx.contribute(b, bias, op, &[gradient])?;
+        }
+        cx.contribute(b, &self.weight, product, &[x, gradient])
     }
 
-    /// Pushes the parameters' gradients, and returns the input's where it is wanted.
+    /// The gradient of the input.
+    pub fn input_gradient(&self, b: &mut Builder, cx: &Context, x: Value, gradient: Value) -> Result<Value> {
+        let weight = cx.read(b, &self.weight)?;
+        let shape = b.shape(x).clone();
+        Ok(b.apply(self.product(b, x, Direction::InputGradient), &[gradient, weight], "dx", shape))
+    }
+
+    /// Pushes the parameters' gradients, and returns the input's, where they are wanted.
     pub fn backward(
         &self,
         b: &mut Builder,
@@ -84,23 +83,31 @@ impl Projection {
         gradient: Value,
         want: Want,
     ) -> Result<Option<Value>> {
-        let multiplier = self.multiplier(b, x, self.inputs);
-        let product = |direction| Product::new(direction, multiplier, self.inputs, self.outputs);
         if want.parameters {
-            if self.bias {
-                let bias = cx.parameter(&self.bias())?;
-                let op = BiasGradient { outer: multiplier, channels: self.outputs, inner: 1 };
-                b.contribute(op, &[gradient], bias.reference, bias.shape.clone());
-            }
-            let weight = cx.parameter(&self.weight())?;
-            let op = product(Direction::WeightGradient);
-            b.contribute(op, &[x, gradient], weight.reference, weight.shape.clone());
+            self.contribute(b, cx, x, gradient)?;
         }
-        if !want.inputs {
-            return Ok(None);
-        }
-        let weight = cx.read(b, &self.weight())?;
-        let shape = b.shape(x).clone();
-        Ok(Some(b.apply(product(Direction::InputGradient), &[gradient, weight], "dx", shape)))
+        want.inputs.then(|| self.input_gradient(b, cx, x, gradient)).transpose()
     }
+
+    fn product(&self, b: &Builder, x: Value, direction: Direction) -> Product {
+        Product::new(direction, b.shape(x).len() / self.inputs, self.inputs, self.outputs)
+    }
+}
+
+/// A layer's weight, and a bias of `channels` that starts at zero unless told otherwise, if there is one.
+pub(super) fn with_bias(
+    weight: ParameterSpec,
+    bias: Option<Cow<'static, str>>,
+    channels: usize,
+    initializer: Option<Initializer>,
+) -> Vec<ParameterSpec> {
+    let bias = bias.map(|name| ParameterSpec {
+        name,
+        layout: Layout::plain([channels]),
+        initializer: initializer.unwrap_or(Initializer::Zeros),
+        morphable: false,
+        decay_exempt: true,
+        ..weight.clone()
+    });
+    std::iter::once(weight).chain(bias).collect()
 }

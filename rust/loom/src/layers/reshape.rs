@@ -1,7 +1,9 @@
 //! A row's elements seen with other extents.
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, Want, shape_error, single};
+use super::target_rules::Linear;
+use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
@@ -71,26 +73,21 @@ impl Layer for Reshape {
         true
     }
 
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+
+    fn target_rules(&self) -> &dyn TargetRules {
+        &Linear
+    }
+}
+
+impl OneInput for Reshape {
+    fn lower(&self, b: &mut Builder, _cx: &Context, x: Value) -> Result<Forward> {
         let shape = self.output_shape(&[b.shape(x).clone()])?;
         Ok(Forward::new(b.reshape(x, shape)))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        inputs: &[Value],
-        _forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let shape = b.shape(*single(self.kind(), inputs)?).clone();
-        Ok(vec![want.inputs.then(|| b.reshape(gradient, shape))])
-    }
-
-    fn feedback(&self, _inputs: &[Shape], _form: FeedbackForm) -> Feedback {
-        Feedback::Backward
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let shape = b.shape(back.x).clone();
+        Ok(Some(b.reshape(back.gradient, shape)))
     }
 }

@@ -1,6 +1,6 @@
 //! A skip around layers.
 
-use super::chain::{Chain, carried_of, parameters_of, part_inputs, states_of};
+use super::chain::{Chain, Named, Part, PartGradients, specs_of};
 use super::registry::{Configured, config_of};
 use super::{Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, Want};
 use crate::ops::pointwise::Activation;
@@ -9,6 +9,7 @@ use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// `layers(x) + x`, or `layers(x) + projection(x)` where the shapes differ (He et al. 2016).
 ///
@@ -31,26 +32,37 @@ impl Residual {
         Self { layers: layers.into(), projection: Chain::default() }
     }
 
-    /// The inputs of the projection are those of the whole, without the context unless it takes one.
-    fn projection_inputs<T: Clone>(&self, inputs: &[T]) -> Vec<T> {
-        part_inputs(self.projection.takes_context(), inputs)
+    /// The layers and what stands on the skip, for this input.
+    fn parts(&self, inputs: &[Shape]) -> Result<[Part<'_>; 2]> {
+        let main = Part { number: 0, name: "layers".into(), layers: Cow::Borrowed(&self.layers) };
+        Ok([main, self.projection(self.skip(inputs)?)])
+    }
+
+    /// Of this input, which fits, or nothing.
+    fn specs<S: Named>(&self, inputs: &[Shape], ask: impl Fn(&Chain, &[Shape]) -> Vec<S>) -> Vec<S> {
+        self.parts(inputs).map(|parts| specs_of(&parts, inputs, ask)).unwrap_or_default()
+    }
+
+    fn projection<'a>(&self, layers: Cow<'a, Chain>) -> Part<'a> {
+        Part { number: 1, name: "projection".into(), layers }
     }
 
     /// What stands on the skip, for this input; empty where it is the input itself.
-    fn skip(&self, inputs: &[Shape]) -> Result<Chain> {
+    fn skip(&self, inputs: &[Shape]) -> Result<Cow<'_, Chain>> {
         let output = self.layers.output_shape(inputs)?;
         let input = &inputs[0];
         if !self.projection.is_empty() {
-            let projected = self.projection.output_shape(&self.projection_inputs(inputs))?;
+            let given = Cow::Borrowed(&self.projection);
+            let projected = self.projection(given.clone()).output_shape(inputs)?;
             if projected != output {
                 return Err(Error::Shape(format!(
                     "residual: the projection makes {projected}, its layers make {output}"
                 )));
             }
-            return Ok(self.projection.clone());
+            return Ok(given);
         }
         if *input == output {
-            return Ok(Chain::default());
+            return Ok(Cow::Owned(Chain::default()));
         }
         let convolution = match (&input[..], &output[..]) {
             (&[_, height, width], &[filters, rows, columns])
@@ -68,7 +80,7 @@ impl Residual {
             _ => None,
         };
         let fits = |chain: &Chain| chain.output_shape(&inputs[..1]).is_ok_and(|made| made == output);
-        convolution.into_iter().chain(dense).find(fits).ok_or_else(|| {
+        convolution.into_iter().chain(dense).find(fits).map(Cow::Owned).ok_or_else(|| {
             Error::Shape(format!(
                 "residual: its layers make {output} of {input}, which no dense layer or 1x1 convolution on \
                  the skip does; give a projection"
@@ -117,23 +129,15 @@ impl Layer for Residual {
     }
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {
-        let skip = self.skip(inputs).unwrap_or_default();
-        let skip = skip.parameters(&self.projection_inputs(inputs));
-        parameters_of("layers", self.layers.parameters(inputs))
-            .chain(parameters_of("projection", skip))
-            .collect()
+        self.specs(inputs, Chain::parameters)
     }
 
     fn states(&self, inputs: &[Shape]) -> Vec<StateSpec> {
-        let skip = self.projection.states(&self.projection_inputs(inputs));
-        states_of("layers", self.layers.states(inputs)).chain(states_of("projection", skip)).collect()
+        self.specs(inputs, Chain::states)
     }
 
     fn carried(&self, inputs: &[Shape], length: usize) -> Vec<CarriedSpec> {
-        let skip = self.projection.carried(&self.projection_inputs(inputs), length);
-        carried_of("layers", self.layers.carried(inputs, length))
-            .chain(carried_of("projection", skip))
-            .collect()
+        self.specs(inputs, |layers, inputs| layers.carried(inputs, length))
     }
 
     fn takes_context(&self) -> bool {
@@ -146,9 +150,9 @@ impl Layer for Residual {
 
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
         let shapes: Vec<Shape> = inputs.iter().map(|input| b.shape(*input).clone()).collect();
-        let skip = self.skip(&shapes)?;
-        let main = self.layers.forward(b, &cx.inner(0, "layers"), inputs)?;
-        let around = skip.forward(b, &cx.inner(1, "projection"), &self.projection_inputs(inputs))?;
+        let [main, skip] = self.parts(&shapes)?;
+        let main = main.forward(b, cx, inputs)?;
+        let around = skip.forward(b, cx, inputs)?;
         let output = b
             .sum(&[main.output, around.output])
             .ok_or_else(|| Error::Internal("a sum of two values has no operand".into()))?;
@@ -165,16 +169,10 @@ impl Layer for Residual {
         want: Want,
     ) -> Result<Vec<Option<Value>>> {
         let shapes: Vec<Shape> = inputs.iter().map(|input| b.shape(*input).clone()).collect();
-        let skip = self.skip(&shapes)?;
-        let (main, around) = (&forward.inner[0], &forward.inner[1]);
-        let to_main = self.layers.backward(b, &cx.inner(0, "layers"), inputs, main, gradient, want)?;
-        let operands = self.projection_inputs(inputs);
-        let to_skip = skip.backward(b, &cx.inner(1, "projection"), &operands, around, gradient, want)?;
-        let both = |b: &mut Builder, one: Option<Value>, other: Option<Value>| {
-            let contributions: Vec<Value> = one.into_iter().chain(other).collect();
-            b.sum(&contributions)
-        };
-        let to_input = both(b, to_main.input, to_skip.input).filter(|_| want.inputs);
-        Ok(vec![to_input, both(b, to_main.context, to_skip.context)])
+        let parts = self.parts(&shapes)?.into_iter().zip(&forward.inner);
+        let made: Vec<PartGradients> = parts
+            .map(|(part, inner)| part.backward(b, cx, inputs, inner, gradient, want))
+            .collect::<Result<_>>()?;
+        Ok(PartGradients::summed(b, &made, want))
     }
 }

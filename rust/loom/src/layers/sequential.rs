@@ -2,15 +2,14 @@
 
 use super::chain::Chain;
 use super::registry::{Configured, config_of};
-use super::{
-    ActivationLayer, Context, Dense, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, Want,
-};
+use super::{ActivationLayer, Context, Dense, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Layers in a row as one layer, for wherever one layer is asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +29,14 @@ impl Sequential {
     /// These layers.
     pub fn new(layers: impl Into<Chain>) -> Self {
         Self { layers: layers.into(), name: None, settings: None }
+    }
+
+    /// These layers as one, which is the layer itself where there is only one.
+    pub(crate) fn joined(layers: Vec<Arc<dyn Layer>>) -> Arc<dyn Layer> {
+        match <[_; 1]>::try_from(layers) {
+            Ok([only]) => only,
+            Err(layers) => Arc::new(Self::new(Chain::new(layers))),
+        }
     }
 }
 
@@ -109,22 +116,7 @@ impl Layer for Sequential {
         Ok(vec![made.input, made.context])
     }
 
-    fn target(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        target: Value,
-    ) -> Result<Option<Value>> {
-        self.layers.target(b, cx, inputs, forward, target).map(Some)
-    }
-
-    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
-        self.layers.feedback(inputs, form)
-    }
-
-    fn target_range(&self) -> Option<(f64, f64)> {
-        self.layers.target_range()
+    fn target_rules(&self) -> &dyn TargetRules {
+        &self.layers
     }
 }

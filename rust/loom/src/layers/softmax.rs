@@ -12,9 +12,10 @@ pub use gumbel::GumbelSoftmax;
 pub use masked::MaskedSoftmax;
 pub use nested::{AdaptiveSoftmax, HierarchicalSoftmax, Leaves, MixtureSoftmax};
 
+use super::one_input::{Backward, OneInput, one_input};
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, Sample, Want, shape_error, single};
-use crate::ops::{Direction, LossFunction};
+use super::{Context, Forward, Layer, Sample, shape_error, single};
+use crate::ops::{Direction, LossFunction, Op};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
@@ -66,11 +67,41 @@ pub(crate) fn class_extents(shape: &Shape) -> (usize, usize, usize) {
     }
 }
 
-impl Softmax {
-    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
-        let (outer, classes, inner) = class_extents(shape);
-        ops::Softmax { direction, outer, classes, inner, temperature: self.temperature }
+/// A layer of one operation that makes distributions, whose gradient reads what it has made.
+trait Distribution {
+    type Op: Into<Op>;
+
+    /// The operation for a row of this shape.
+    fn op(&self, shape: &Shape, direction: Direction) -> Self::Op;
+
+    /// What the operation reads of the input.
+    fn logits(&self, _b: &mut Builder, _cx: &Context, x: Value) -> Value {
+        x
     }
+}
+
+impl<D: Distribution> OneInput for D {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
+        let shape = b.shape(x).clone();
+        let logits = self.logits(b, cx, x);
+        let y = b.apply(self.op(&shape, Direction::Forward), &[logits], "y", shape);
+        Ok(Forward::saving(y, vec![y]))
+    }
+
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let shape = b.shape(back.gradient).clone();
+        let op = self.op(&shape, Direction::InputGradient);
+        Ok(Some(b.apply(op, &[back.forward.saved[0], back.gradient], "dx", shape)))
+    }
+}
+
+/// The shape of the only input, which is to have a class.
+fn of_classes(kind: &str, name: &str, inputs: &[Shape]) -> Result<Shape> {
+    let input = single(kind, inputs)?;
+    if input.rank() == 0 || input.is_empty() {
+        return Err(shape_error(name, "at least one class", input));
+    }
+    Ok(input.clone())
 }
 
 impl Layer for Softmax {
@@ -83,40 +114,14 @@ impl Layer for Softmax {
     }
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let input = single(self.kind(), inputs)?;
-        if input.rank() == 0 || input.is_empty() {
-            return Err(shape_error("Softmax", "at least one class", input));
-        }
-        Ok(input.clone())
+        of_classes(self.kind(), "Softmax", inputs)
     }
 
     fn is_stepwise(&self) -> bool {
         true
     }
 
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let shape = b.shape(x).clone();
-        let y = b.apply(self.op(&shape, Direction::Forward), &[x], "y", shape);
-        Ok(Forward::saving(y, vec![y]))
-    }
-
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        _inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let shape = b.shape(gradient).clone();
-        let op = self.op(&shape, Direction::InputGradient);
-        Ok(vec![Some(b.apply(op, &[forward.saved[0], gradient], "dx", shape))])
-    }
+    one_input!();
 
     fn absorb_loss(&self, loss: &LossFunction) -> Option<LossFunction> {
         match loss {
@@ -125,5 +130,14 @@ impl Layer for Softmax {
             }
             _ => None,
         }
+    }
+}
+
+impl Distribution for Softmax {
+    type Op = ops::Softmax;
+
+    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
+        let (outer, classes, inner) = class_extents(shape);
+        ops::Softmax { direction, outer, classes, inner, temperature: self.temperature }
     }
 }

@@ -95,6 +95,7 @@ impl Tick<'_> {
         let target = b.ring("target", self.wiring.shapes[layer].clone(), from, 0);
         let own = placed
             .layer()
+            .target_rules()
             .target(&mut b, &context, &inputs, &forward, target)
             .map_err(|error| at_layer(placed, error))?;
         let shape = b.shape(inputs[0]).clone();
@@ -106,7 +107,7 @@ impl Tick<'_> {
         };
         let value = match value {
             Some(value) => {
-                let range = self.placed(layer - 1)?.layer().target_range();
+                let range = self.placed(layer - 1)?.layer().target_rules().target_range();
                 let (least, greatest) = range.unwrap_or((-learning.clamp, learning.clamp));
                 b.apply(Combination::clamp(least, greatest), &[value], "target", shape)
             }
@@ -181,7 +182,7 @@ impl Tick<'_> {
             return Ok(());
         }
         let linear = match learning.is_linear(layer) {
-            true => placed.layer().without_activation(),
+            true => placed.layer().target_rules().without_activation(),
             false => None,
         };
         let rule = linear.as_deref().unwrap_or(placed.layer());

@@ -1,8 +1,6 @@
 //! Any layer, with the parameters of another one of its kind.
 
-use loom::layers::{
-    CarriedSpec, Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, StateSpec, Want,
-};
+use loom::layers::{CarriedSpec, Context, Forward, Layer, ParameterSpec, StateSpec, TargetRules, Want};
 use loom::ops::LossFunction;
 use loom::program::{Builder, Value};
 use loom::{Result, Shape};
@@ -83,31 +81,8 @@ impl Layer for Shared {
         self.layer.backward(b, cx, inputs, forward, gradient, want)
     }
 
-    fn target(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        target: Value,
-    ) -> Result<Option<Value>> {
-        self.layer.target(b, cx, inputs, forward, target)
-    }
-
-    fn cell_states(&self, b: &mut Builder, cx: &Context, forward: &Forward) -> Result<Option<Value>> {
-        self.layer.cell_states(b, cx, forward)
-    }
-
-    fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {
-        self.layer.feedback(inputs, form)
-    }
-
-    fn without_activation(&self) -> Option<Box<dyn Layer>> {
-        self.layer.without_activation()
-    }
-
-    fn target_range(&self) -> Option<(f64, f64)> {
-        self.layer.target_range()
+    fn target_rules(&self) -> &dyn TargetRules {
+        self.layer.target_rules()
     }
 
     fn absorb_loss(&self, loss: &LossFunction) -> Option<LossFunction> {

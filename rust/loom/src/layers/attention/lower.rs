@@ -4,7 +4,7 @@ use super::MultiHeadAttention;
 use crate::layers::projection::Projection;
 use crate::layers::registry::config_of;
 use crate::layers::target::WeightedMean;
-use crate::layers::{Context, Forward, Layer, ParameterSpec, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, TargetRules, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
 use crate::ops::normalize::Statistics;
 use crate::ops::{
@@ -84,10 +84,9 @@ fn normalize_backward(
 ) -> Result<Value> {
     let op = Normalize { direction: Direction::InputGradient, ..norm(b, x, head_dim) };
     if want.parameters {
-        let parameter = cx.parameter(gain)?;
         let statistics = Statistics::Rows { groups: 1, centred: false };
         let op = GainGradient { outer: op.outer, channels: head_dim, inner: 1, statistics };
-        b.contribute(op, &[gradient, x, deviations], parameter.reference, parameter.shape.clone());
+        cx.contribute(b, gain, op, &[gradient, x, deviations])?;
     }
     let gain = cx.read(b, gain)?;
     let shape = b.shape(x).clone();
@@ -152,7 +151,7 @@ impl MultiHeadAttention {
     fn projections(&self, e: &Extents) -> [Projection; 4] {
         let bias = self.bias;
         let (asking, answering) = (e.heads.saturating_mul(e.head_dim), e.answering());
-        let of = |name, inputs, outputs| Projection { name, inputs, outputs, bias };
+        let of = |name, inputs, outputs| Projection::named(name, inputs, outputs, bias);
         [
             of("query", e.width, asking),
             of("key", e.context_width, answering),
@@ -208,7 +207,7 @@ impl Layer for MultiHeadAttention {
         let Ok(e) = self.extents(inputs) else { return Vec::new() };
         let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
         let projections = self.projections(&e);
-        let weights = projections.iter().flat_map(|projection| projection.parameters(initializer));
+        let weights = projections.iter().flat_map(|projection| projection.parameters(initializer, None));
         let gains = GAINS.iter().filter(|_| self.qk_norm).map(|name| ParameterSpec {
             name: (*name).into(),
             layout: Layout::plain([e.head_dim]),
@@ -310,11 +309,11 @@ impl Layer for MultiHeadAttention {
         let [query, key, value, output] = self.projections(&e);
         let (x, context) = (inputs[0], inputs[inputs.len() - 1]);
         let saved = &forward.saved;
-        let all = Want { inputs: true, ..want };
         let gradient = keep_steps(b, cx, gradient);
-        let Some(dy) = output.backward(b, cx, saved[GATHERED], gradient, all)? else {
-            return Err(Error::Internal("a product lost its gradient".into()));
-        };
+        if want.parameters {
+            output.contribute(b, cx, saved[GATHERED], gradient)?;
+        }
+        let dy = output.input_gradient(b, cx, saved[GATHERED], gradient)?;
         let padding = self.padding(cx)?;
         let op = Attention { direction: Direction::InputGradient, ..self.op(&e, e.time, padding.is_some()) };
         let reads = [QUERIES, KEYS, VALUES, GATHERED, LOGARITHMS].map(|place| saved[place]);
@@ -350,6 +349,12 @@ impl Layer for MultiHeadAttention {
         Ok(vec![b.sum(&parts)])
     }
 
+    fn target_rules(&self) -> &dyn TargetRules {
+        self
+    }
+}
+
+impl TargetRules for MultiHeadAttention {
     /// The mean by the product of the value's and the output's weight, each step by itself, as though it
     /// looked at itself alone. Where the values come from the context there is none for the input.
     fn target(
@@ -366,7 +371,7 @@ impl Layer for MultiHeadAttention {
         let x = *single(self.kind(), inputs)?;
         let e = self.extents(&[b.shape(x).clone()])?;
         let [_, _, value, output] = self.projections(&e);
-        let weights = [value.master(b, cx)?, output.master(b, cx)?];
+        let weights = [cx.master(b, &value.weight)?, cx.master(b, &output.weight)?];
         let (groups, repeats) = (e.key_value_heads, e.heads / e.key_value_heads);
         let op = match repeats {
             1 => WeightProduct::new(e.width, e.heads * e.head_dim, e.width),

@@ -2,8 +2,6 @@
 
 mod config;
 mod lower;
-#[cfg(test)]
-mod tests;
 
 pub use config::RotaryConfig;
 

@@ -2,8 +2,9 @@
 
 use super::{affine, check_epsilon, epsilon, read_affine};
 use crate::layers::dense::yes;
+use crate::layers::one_input::{Backward, OneInput, one_input};
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::normalize::Statistics;
 use crate::ops::{
     BiasGradient, ChannelMoments, ChannelNormalize, Direction, GainGradient, RunningAverage, Sum,
@@ -112,8 +113,11 @@ impl Layer for BatchNorm {
         vec![state("running_mean", 0.0), state("running_var", 1.0)]
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for BatchNorm {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = b.shape(x).clone();
         let (channels, inner) = extents(&shape);
         let (running_mean, running_variance) = (cx.state(b, "running_mean")?, cx.state(b, "running_var")?);
@@ -134,19 +138,11 @@ impl Layer for BatchNorm {
         Ok(Forward::saving(y, vec![mean, variance]))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let Backward { cx, x, gradient, want, .. } = *back;
         let shape = b.shape(x).clone();
         let (channels, inner) = extents(&shape);
-        let (mean, variance) = (forward.saved[0], forward.saved[1]);
+        let (mean, variance) = (back.forward.saved[0], back.forward.saved[1]);
         let gain = read_affine(b, cx, self.gain, false)?;
         // The gradients of bias and gain, which the input's needs too where the statistics are the batch's.
         let wanted = want.parameters && (self.gain || self.bias);
@@ -163,13 +159,12 @@ impl Layer for BatchNorm {
         if let (Some((sum, product)), true) = (sums, want.parameters) {
             for (name, present, value) in [("bias", self.bias, sum), ("weight", self.gain, product)] {
                 if present {
-                    let parameter = cx.parameter(name)?;
-                    b.contribute(Sum { operands: 1 }, &[value], parameter.reference, parameter.shape.clone());
+                    cx.contribute(b, name, Sum { operands: 1 }, &[value])?;
                 }
             }
         }
         if !want.inputs {
-            return Ok(vec![None]);
+            return Ok(None);
         }
         let mut reads = match sums {
             Some((sum, product)) if cx.training => vec![gradient, x, mean, variance, sum, product],
@@ -177,7 +172,7 @@ impl Layer for BatchNorm {
         };
         reads.extend(gain);
         let op = self.op(Direction::InputGradient, &shape, cx.training);
-        Ok(vec![Some(b.apply(op, &reads, "dx", shape))])
+        Ok(Some(b.apply(op, &reads, "dx", shape)))
     }
 }
 

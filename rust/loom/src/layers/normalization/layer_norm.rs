@@ -2,8 +2,9 @@
 
 use super::{affine, backward_rows, check_epsilon, epsilon, forward_rows};
 use crate::layers::dense::yes;
+use crate::layers::one_input::{Backward, OneInput, one_input};
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Normalize};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -104,23 +105,16 @@ impl Layer for LayerNorm {
         self.axes == 1
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for LayerNorm {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let op = self.op(b.shape(x));
         forward_rows(b, cx, op, x)
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        cx: &Context,
-        inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        let x = *single(self.kind(), inputs)?;
-        let op = self.op(b.shape(x));
-        backward_rows(b, cx, op, x, forward, gradient, want)
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        backward_rows(b, self.op(b.shape(back.x)), back)
     }
 }

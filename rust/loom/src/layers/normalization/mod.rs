@@ -10,7 +10,8 @@ pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use rms_norm::RMSNorm;
 
-use super::{Context, Forward, ParameterSpec, Want};
+use super::one_input::Backward;
+use super::{Context, Forward, ParameterSpec};
 use crate::ops::normalize::Statistics;
 use crate::ops::{BiasGradient, Direction, GainGradient, Normalize};
 use crate::program::{Builder, Value};
@@ -72,36 +73,25 @@ fn forward_rows(b: &mut Builder, cx: &Context, op: Normalize, x: Value) -> Resul
 }
 
 /// The gradients of [`forward_rows`].
-fn backward_rows(
-    b: &mut Builder,
-    cx: &Context,
-    op: Normalize,
-    x: Value,
-    forward: &Forward,
-    gradient: Value,
-    want: Want,
-) -> Result<Vec<Option<Value>>> {
+fn backward_rows(b: &mut Builder, op: Normalize, back: &Backward<'_>) -> Result<Option<Value>> {
+    let Backward { cx, x, gradient, want, .. } = *back;
     let mut reads = vec![gradient, x];
-    reads.extend(&forward.saved);
+    reads.extend(&back.forward.saved);
     if want.parameters {
         let Normalize { outer, channels, inner, groups, centred, .. } = op;
         if op.bias {
-            let bias = cx.parameter("bias")?;
-            let sum = BiasGradient { outer, channels, inner };
-            b.contribute(sum, &[gradient], bias.reference, bias.shape.clone());
+            cx.contribute(b, "bias", BiasGradient { outer, channels, inner }, &[gradient])?;
         }
         if op.gain {
-            let gain = cx.parameter("weight")?;
             let statistics = Statistics::Rows { groups, centred };
-            let sum = GainGradient { outer, channels, inner, statistics };
-            b.contribute(sum, &reads, gain.reference, gain.shape.clone());
+            cx.contribute(b, "weight", GainGradient { outer, channels, inner, statistics }, &reads)?;
         }
     }
     if !want.inputs {
-        return Ok(vec![None]);
+        return Ok(None);
     }
     reads.extend(read_affine(b, cx, op.gain, false)?);
     let op = Normalize { direction: Direction::InputGradient, ..op };
     let shape = b.shape(x).clone();
-    Ok(vec![Some(b.apply(op, &reads, "dx", shape))])
+    Ok(Some(b.apply(op, &reads, "dx", shape)))
 }

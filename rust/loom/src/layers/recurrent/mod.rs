@@ -5,12 +5,10 @@ mod cells;
 mod cells_tests;
 mod stack;
 mod targets;
-#[cfg(test)]
-mod tests;
 
 use super::dense::yes;
 use super::registry::{Configured, config_of};
-use super::{Context, Forward, Layer, ParameterSpec, Sample, Want};
+use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
 use crate::ops::recurrent::Cell;
 use crate::program::{Builder, Value};
 use crate::state::CarriedSpec;
@@ -20,19 +18,7 @@ use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use stack::Stack;
 
-/// Where a recurrent layer's state starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum InitialState {
-    /// At zero.
-    #[default]
-    Zeros,
-    /// Where training puts it: a parameter `state_l0` for each layer of the stack.
-    Learned,
-    /// At a second input (layers x directions x states x units numbers, in any shape): for each layer
-    /// and each direction in it h, then an LSTM's c.
-    Context,
-}
+pub use stack::InitialState;
 
 /// The function of a plain recurrent layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,15 +191,12 @@ macro_rules! recurrent {
                 self.stack().backward(b, cx, forward, gradient, want)
             }
 
-            fn cell_states(
-                &self,
-                b: &mut Builder,
-                _cx: &Context,
-                forward: &Forward,
-            ) -> Result<Option<Value>> {
-                Ok(forward.inner.last().and_then(|top| self.stack().cell_states(b, top)))
+            fn target_rules(&self) -> &dyn TargetRules {
+                self
             }
+        }
 
+        impl TargetRules for $name {
             fn target(
                 &self,
                 b: &mut Builder,

@@ -1,13 +1,27 @@
 //! How recurrent layers lower: a product over time and batch, the loop, and products after it.
 
-use super::{
-    CarriedSpec, Cell, Context, Error, Forward, InitialState, Initializer, ParameterSpec, Result, Shape, Want,
-};
+use super::{CarriedSpec, Cell, Context, Error, Forward, Initializer, ParameterSpec, Result, Shape, Want};
 use crate::extents;
+use crate::layers::projection::Projection;
 use crate::layers::shape_error;
-use crate::ops::{self, BiasAdd, BiasGradient, Direction, Dropout, Product, Recurrent, Slice};
+use crate::ops::{self, BiasGradient, Direction, Dropout, Recurrent, Slice};
 use crate::program::{Builder, CellValues, Value};
 use crate::weights::Layout;
+use serde::{Deserialize, Serialize};
+
+/// Where a recurrent layer's state starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InitialState {
+    /// At zero.
+    #[default]
+    Zeros,
+    /// Where training puts it: a parameter `state_l0` for each layer of the stack.
+    Learned,
+    /// At a second input (layers x directions x states x units numbers, in any shape): for each layer
+    /// and each direction in it h, then an LSTM's c.
+    Context,
+}
 
 /// One or more layers of one kind of cell on top of each other.
 #[derive(Clone, Debug)]
@@ -242,6 +256,13 @@ impl Stack {
         dropped
     }
 
+    /// What x (`ih`) or the state (`hh`) has of a direction's pre-activations.
+    fn share(&self, of: &str, inputs: usize, layer: usize, direction: usize) -> Projection {
+        let named = |what: &str| name(&format!("{what}_{of}"), layer, direction).into();
+        let bias = self.bias.then(|| named("bias"));
+        Projection { weight: named("weight"), bias, inputs, outputs: self.gates() }
+    }
+
     /// A parameter of every direction, as the forward pass reads it.
     fn each(&self, b: &mut Builder, cx: &Context, what: &str, layer: usize) -> Result<Vec<Value>> {
         (0..self.directions).map(|direction| cx.read(b, &name(what, layer, direction))).collect()
@@ -256,19 +277,10 @@ impl Stack {
         context: Option<Value>,
         time: usize,
     ) -> Result<Forward> {
-        let (gates, width) = (self.gates(), b.shape(x)[1]);
-        let shares = Shape::from([time, gates]);
+        let width = b.shape(x)[1];
         let mut reads = Vec::new();
         for direction in 0..self.directions {
-            let weight = cx.read(b, &name("weight_ih", layer, direction))?;
-            let product = Product::new(Direction::Forward, time, width, gates);
-            let mut share = b.apply(product, &[x, weight], "share", shares.clone());
-            if self.bias {
-                let bias = cx.read(b, &name("bias_ih", layer, direction))?;
-                let add = BiasAdd { outer: time, channels: gates, inner: 1 };
-                share = b.apply(add, &[share, bias], "share", shares.clone());
-            }
-            reads.push(share);
+            reads.push(self.share("ih", width, layer, direction).forward(b, cx, x)?);
         }
         reads.extend(self.each(b, cx, "weight_hh", layer)?);
         if self.bias {
@@ -412,30 +424,18 @@ impl Stack {
         for direction in 0..directions {
             let of_input = made[direction];
             let of_state = made[if splits { directions + direction } else { direction }];
+            let of_x = self.share("ih", width, layer, direction);
             if want.parameters {
-                // Each bias before the weight that shares its gradient: one kernel may make both.
-                let shares = [("ih", input, width, of_input), ("hh", before[direction], units, of_state)];
-                for (share, x, inputs, dz) in shares {
-                    if self.bias {
-                        let bias = cx.parameter(&name(&format!("bias_{share}"), layer, direction))?;
-                        let op = BiasGradient { outer: time, channels: gates, inner: 1 };
-                        b.contribute(op, &[dz], bias.reference, bias.shape.clone());
-                    }
-                    let weight = cx.parameter(&name(&format!("weight_{share}"), layer, direction))?;
-                    let op = Product::new(Direction::WeightGradient, time, inputs, gates);
-                    b.contribute(op, &[x, dz], weight.reference, weight.shape.clone());
-                }
+                of_x.contribute(b, cx, input, of_input)?;
+                self.share("hh", units, layer, direction).contribute(b, cx, before[direction], of_state)?;
             }
             if want.inputs {
-                let weight = cx.read(b, &name("weight_ih", layer, direction))?;
-                let op = Product::new(Direction::InputGradient, time, width, gates);
-                to_input.push(b.apply(op, &[of_input, weight], "dx", Shape::from([time, width])));
+                to_input.push(of_x.input_gradient(b, cx, input, of_input)?);
             }
         }
         if let (true, Some(gradient)) = (to_parameter, to_state) {
-            let parameter = cx.parameter(&name("state", layer, 0))?;
             let op = BiasGradient { outer: 1, channels: self.state_len(), inner: 1 };
-            b.contribute(op, &[gradient], parameter.reference, parameter.shape.clone());
+            cx.contribute(b, &name("state", layer, 0), op, &[gradient])?;
         }
         Ok((b.sum(&to_input), to_state.filter(|_| to_context)))
     }

@@ -1,9 +1,10 @@
 //! Softmaxes that give zeros.
 
+use super::{Distribution, of_classes};
+use crate::layers::one_input::one_input;
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::layers::{Layer, Sample};
 use crate::ops::{self, Direction};
-use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -60,33 +61,6 @@ impl Configured for Entmax {
     }
 }
 
-fn op(alpha: f64, shape: &Shape, direction: Direction) -> ops::Entmax {
-    let classes = shape.last().copied().unwrap_or(1);
-    ops::Entmax { direction, outer: shape.len() / classes, classes, alpha }
-}
-
-fn same_shape(name: &str, inputs: &[Shape]) -> Result<Shape> {
-    let input = single(name, inputs)?;
-    if input.rank() == 0 || input.is_empty() {
-        return Err(shape_error(name, "at least one class", input));
-    }
-    Ok(input.clone())
-}
-
-fn forward(alpha: f64, b: &mut Builder, x: Value) -> Forward {
-    let shape = b.shape(x).clone();
-    let y = b.apply(op(alpha, &shape, Direction::Forward), &[x], "y", shape);
-    Forward::saving(y, vec![y])
-}
-
-fn backward(alpha: f64, b: &mut Builder, y: Value, gradient: Value, want: Want) -> Vec<Option<Value>> {
-    if !want.inputs {
-        return vec![None];
-    }
-    let shape = b.shape(gradient).clone();
-    vec![Some(b.apply(op(alpha, &shape, Direction::InputGradient), &[y, gradient], "dx", shape))]
-}
-
 macro_rules! layer {
     ($layer:ident, $kind:literal, $alpha:expr) => {
         impl Layer for $layer {
@@ -99,28 +73,22 @@ macro_rules! layer {
             }
 
             fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-                same_shape(stringify!($layer), inputs)
+                of_classes(stringify!($layer), stringify!($layer), inputs)
             }
 
             fn is_stepwise(&self) -> bool {
                 true
             }
 
-            fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-                let x = *single(self.kind(), inputs)?;
-                Ok(forward($alpha(self), b, x))
-            }
+            one_input!();
+        }
 
-            fn backward(
-                &self,
-                b: &mut Builder,
-                _cx: &Context,
-                _inputs: &[Value],
-                forward: &Forward,
-                gradient: Value,
-                want: Want,
-            ) -> Result<Vec<Option<Value>>> {
-                Ok(backward($alpha(self), b, forward.saved[0], gradient, want))
+        impl Distribution for $layer {
+            type Op = ops::Entmax;
+
+            fn op(&self, shape: &Shape, direction: Direction) -> ops::Entmax {
+                let classes = shape.last().copied().unwrap_or(1);
+                ops::Entmax { direction, outer: shape.len() / classes, classes, alpha: $alpha(self) }
             }
         }
     };

@@ -1,9 +1,10 @@
 //! Softmax over the rows of a grid.
 
+use super::Distribution;
+use crate::layers::one_input::one_input;
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::layers::{Layer, Sample, shape_error, single};
 use crate::ops::Direction;
-use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
 use serde::{Deserialize, Serialize};
@@ -38,13 +39,6 @@ impl Configured for GridSoftmax {
     }
 }
 
-impl GridSoftmax {
-    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
-        let outer = shape.len() / self.columns;
-        ops::Softmax { direction, outer, classes: self.columns, inner: 1, temperature: 1.0 }
-    }
-}
-
 impl Layer for GridSoftmax {
     fn kind(&self) -> &'static str {
         "grid_softmax"
@@ -69,27 +63,14 @@ impl Layer for GridSoftmax {
         true
     }
 
-    fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
-        let shape = b.shape(x).clone();
-        let y = b.apply(self.op(&shape, Direction::Forward), &[x], "y", shape);
-        Ok(Forward::saving(y, vec![y]))
-    }
+    one_input!();
+}
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        _inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let shape = b.shape(gradient).clone();
-        let op = self.op(&shape, Direction::InputGradient);
-        Ok(vec![Some(b.apply(op, &[forward.saved[0], gradient], "dx", shape))])
+impl Distribution for GridSoftmax {
+    type Op = ops::Softmax;
+
+    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
+        let outer = shape.len() / self.columns;
+        ops::Softmax { direction, outer, classes: self.columns, inner: 1, temperature: 1.0 }
     }
 }

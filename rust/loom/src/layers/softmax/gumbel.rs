@@ -1,7 +1,9 @@
 //! Softmax of noisy logits.
 
+use super::{Distribution, of_classes};
+use crate::layers::one_input::one_input;
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::layers::{Context, Layer, Sample};
 use crate::ops::{Direction, GumbelNoise};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -48,14 +50,6 @@ impl Configured for GumbelSoftmax {
     }
 }
 
-impl GumbelSoftmax {
-    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
-        let classes = shape.last().copied().unwrap_or(1);
-        let outer = shape.len() / classes;
-        ops::Softmax { direction, outer, classes, inner: 1, temperature: self.temperature }
-    }
-}
-
 impl Layer for GumbelSoftmax {
     fn kind(&self) -> &'static str {
         "gumbel_softmax"
@@ -66,41 +60,30 @@ impl Layer for GumbelSoftmax {
     }
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let input = single(self.kind(), inputs)?;
-        if input.rank() == 0 || input.is_empty() {
-            return Err(shape_error("GumbelSoftmax", "at least one class", input));
-        }
-        Ok(input.clone())
+        of_classes(self.kind(), "GumbelSoftmax", inputs)
     }
 
     fn is_stepwise(&self) -> bool {
         true
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let mut x = *single(self.kind(), inputs)?;
-        let shape = b.shape(x).clone();
-        if cx.training {
-            x = b.apply(GumbelNoise { features: shape.len() }, &[x], "noisy", shape.clone());
-        }
-        let y = b.apply(self.op(&shape, Direction::Forward), &[x], "y", shape);
-        Ok(Forward::saving(y, vec![y]))
+    one_input!();
+}
+
+impl Distribution for GumbelSoftmax {
+    type Op = ops::Softmax;
+
+    fn op(&self, shape: &Shape, direction: Direction) -> ops::Softmax {
+        let classes = shape.last().copied().unwrap_or(1);
+        let outer = shape.len() / classes;
+        ops::Softmax { direction, outer, classes, inner: 1, temperature: self.temperature }
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        _inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
+    fn logits(&self, b: &mut Builder, cx: &Context, x: Value) -> Value {
+        if !cx.training {
+            return x;
         }
-        let shape = b.shape(gradient).clone();
-        let op = self.op(&shape, Direction::InputGradient);
-        Ok(vec![Some(b.apply(op, &[forward.saved[0], gradient], "dx", shape))])
+        let shape = b.shape(x).clone();
+        b.apply(GumbelNoise { features: shape.len() }, &[x], "noisy", shape)
     }
 }

@@ -1,7 +1,9 @@
 //! Softmax over what masks leave.
 
+use super::of_classes;
+use crate::layers::one_input::{Backward, OneInput, one_input};
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, Sample, shape_error};
 use crate::ops::masked_softmax::TimeMask;
 use crate::ops::{self, Direction};
 use crate::program::{Builder, Value};
@@ -80,18 +82,15 @@ impl Layer for MaskedSoftmax {
     }
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        let input = single(self.kind(), inputs)?;
-        if input.rank() == 0 || input.is_empty() {
-            return Err(shape_error("MaskedSoftmax", "at least one class", input));
-        }
-        let (_, classes, _) = self.extents(input);
+        let input = of_classes(self.kind(), "MaskedSoftmax", inputs)?;
+        let (_, classes, _) = self.extents(&input);
         match &self.mask {
             Some(mask) if mask.len() != classes => {
                 let axis = if self.axis == 0 { "first" } else { "last" };
                 let expected = format!("{} places on the {axis} axis, as its mask has", mask.len());
-                Err(shape_error("MaskedSoftmax", &expected, input))
+                Err(shape_error("MaskedSoftmax", &expected, &input))
             }
-            _ => Ok(input.clone()),
+            _ => Ok(input),
         }
     }
 
@@ -99,8 +98,11 @@ impl Layer for MaskedSoftmax {
         self.axis == -1
     }
 
-    fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(self.kind(), inputs)?;
+    one_input!();
+}
+
+impl OneInput for MaskedSoftmax {
+    fn lower(&self, b: &mut Builder, cx: &Context, x: Value) -> Result<Forward> {
         let shape = b.shape(x).clone();
         let (outer, classes, inner) = self.extents(&shape);
         let (mut reads, mut time) = (vec![x], TimeMask::None);
@@ -120,24 +122,13 @@ impl Layer for MaskedSoftmax {
         Ok(Forward::saving(y, vec![y]))
     }
 
-    fn backward(
-        &self,
-        b: &mut Builder,
-        _cx: &Context,
-        _inputs: &[Value],
-        forward: &Forward,
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let shape = b.shape(gradient).clone();
+    fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+        let shape = b.shape(back.gradient).clone();
         let (outer, classes, inner) = self.extents(&shape);
         // Where y is 0 so is the gradient, masked or not.
         let direction = Direction::InputGradient;
         let op = ops::Softmax { direction, outer, classes, inner, temperature: 1.0 };
-        Ok(vec![Some(b.apply(op, &[forward.saved[0], gradient], "dx", shape))])
+        Ok(Some(b.apply(op, &[back.forward.saved[0], back.gradient], "dx", shape)))
     }
 }
 

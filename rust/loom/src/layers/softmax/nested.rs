@@ -1,7 +1,8 @@
 //! Softmaxes that share out the probabilities of a softmax above them: hierarchical, adaptive, mixture.
 
+use crate::layers::one_input::{Backward, OneInput, one_input};
 use crate::layers::registry::{Configured, config_of};
-use crate::layers::{Context, Forward, Layer, Sample, Want, shape_error, single};
+use crate::layers::{Context, Forward, Layer, Sample, shape_error, single};
 use crate::ops::{Direction, NestedSoftmax};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
@@ -145,29 +146,6 @@ trait Nested {
         let outer = &input[..input.rank() - 1];
         Ok(Shape::new([outer, &[op.outputs()]].concat()))
     }
-
-    fn lower(&self, b: &mut Builder, inputs: &[Value]) -> Result<Forward> {
-        let x = *single(Self::NAME, inputs)?;
-        let shape = b.shape(x).clone();
-        let output = self.shape(std::slice::from_ref(&shape))?;
-        Ok(Forward::new(b.apply(self.op(&shape, Direction::Forward)?, &[x], "y", output)))
-    }
-
-    fn lower_backward(
-        &self,
-        b: &mut Builder,
-        inputs: &[Value],
-        gradient: Value,
-        want: Want,
-    ) -> Result<Vec<Option<Value>>> {
-        if !want.inputs {
-            return Ok(vec![None]);
-        }
-        let x = *single(Self::NAME, inputs)?;
-        let shape = b.shape(x).clone();
-        let op = self.op(&shape, Direction::InputGradient)?;
-        Ok(vec![Some(b.apply(op, &[x, gradient], "dx", shape))])
-    }
 }
 
 fn nested(shortlist: usize, parts: Vec<usize>, shared: bool) -> NestedSoftmax {
@@ -240,20 +218,20 @@ macro_rules! layer {
                 true
             }
 
-            fn forward(&self, b: &mut Builder, _cx: &Context, inputs: &[Value]) -> Result<Forward> {
-                self.lower(b, inputs)
+            one_input!();
+        }
+
+        impl OneInput for $layer {
+            fn lower(&self, b: &mut Builder, _cx: &Context, x: Value) -> Result<Forward> {
+                let shape = b.shape(x).clone();
+                let output = self.shape(std::slice::from_ref(&shape))?;
+                Ok(Forward::new(b.apply(self.op(&shape, Direction::Forward)?, &[x], "y", output)))
             }
 
-            fn backward(
-                &self,
-                b: &mut Builder,
-                _cx: &Context,
-                inputs: &[Value],
-                _forward: &Forward,
-                gradient: Value,
-                want: Want,
-            ) -> Result<Vec<Option<Value>>> {
-                self.lower_backward(b, inputs, gradient, want)
+            fn lower_backward(&self, b: &mut Builder, back: &Backward<'_>) -> Result<Option<Value>> {
+                let shape = b.shape(back.x).clone();
+                let op = self.op(&shape, Direction::InputGradient)?;
+                Ok(Some(b.apply(op, &[back.x, back.gradient], "dx", shape)))
             }
         }
     };

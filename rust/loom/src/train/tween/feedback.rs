@@ -1,7 +1,7 @@
 //! Feedback maps: what brings targets back to the input of a layer in the difference modes.
 
 use super::config::{TargetMode, TweenConfig};
-use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm};
+use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, Sequential};
 use crate::network::{FeedbackKind, FeedbackMap, FeedbackMaps, Network, at_layer};
 use crate::program::ParameterRef;
 use crate::{Error, Result};
@@ -60,15 +60,16 @@ pub(crate) fn make(network: &mut Network, kind: FeedbackKind) -> Result<()> {
     let mut stores = Vec::new();
     for (number, placed) in network.layers().enumerate().take(top).skip(1) {
         let inputs = placed.input_shapes();
-        match placed.layer.feedback(&inputs, form) {
-            Feedback::Learned(layer) => {
+        match placed.layer.target_rules().feedback(&inputs, form) {
+            Feedback::Learned(layers) => {
+                let layer = Sequential::joined(layers);
                 let output: Vec<_> = placed.output_shape.iter().cloned().collect();
                 let specs = layer.parameters(&output);
                 let path = placed.path.inner(FEEDBACK).hash32();
                 let store = network.initial_store(path, &specs).map_err(|error| at_layer(placed, error))?;
                 maps.push(FeedbackMap {
                     of: number,
-                    layer: layer.into(),
+                    layer,
                     store: network.registry.layer_stores + stores.len(),
                 });
                 stores.push(store);

@@ -451,7 +451,7 @@ impl Network {
             found.push(match tween.mode.feedback_form() {
                 None if tween.mode == TargetMode::ChainRule => Passage::Gradient,
                 Some(_) if !below_top => Passage::Gradient,
-                Some(form) => match placed.layer.feedback(&placed.input_shapes(), form) {
+                Some(form) => match placed.layer.target_rules().feedback(&placed.input_shapes(), form) {
                     Feedback::Learned(_) => Passage::Learned,
                     Feedback::Backward => Passage::Transpose,
                     Feedback::Unknown => Passage::Stopped,
@@ -459,8 +459,8 @@ impl Network {
                 None => {
                     let layer = &lowered.layers[number];
                     let output = layer.forward.output;
-                    let own =
-                        placed.layer.target(&mut b, &layer.context, &layer.inputs, &layer.forward, output)?;
+                    let rules = placed.layer.target_rules();
+                    let own = rules.target(&mut b, &layer.context, &layer.inputs, &layer.forward, output)?;
                     let same = b.shape(output).len() == b.shape(layer.inputs[0]).len();
                     match (own, same) {
                         (Some(_), _) => Passage::Rule,

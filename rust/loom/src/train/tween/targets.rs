@@ -77,6 +77,7 @@ impl<'a> Lowering<'a> {
         b.set_layer(Some(placed.path.clone()));
         let own = placed
             .layer
+            .target_rules()
             .target(b, &lowered.context, &lowered.inputs, &lowered.forward, target)
             .map_err(|error| at_layer(placed, error))?;
         let shape = b.shape(lowered.inputs[0]).clone();
@@ -86,7 +87,7 @@ impl<'a> Lowering<'a> {
             None => return Ok(lowered.inputs[0]),
         };
         let clamp = self.config.activation_clamp;
-        let (least, greatest) = below.layer.target_range().unwrap_or((-clamp, clamp));
+        let (least, greatest) = below.layer.target_rules().target_range().unwrap_or((-clamp, clamp));
         Ok(self.same_shape(b, Combination::clamp(least, greatest), &[value], "target"))
     }
 
@@ -126,7 +127,7 @@ impl<'a> Lowering<'a> {
         b.set_layer(Some(placed.path.clone()));
         // Layerwise learning knows no derivatives.
         let linear = match self.config.mode {
-            TargetMode::Layerwise if layer < self.top => placed.layer.without_activation(),
+            TargetMode::Layerwise if layer < self.top => placed.layer.target_rules().without_activation(),
             _ => None,
         };
         let rule = linear.as_deref().unwrap_or(&*placed.layer);

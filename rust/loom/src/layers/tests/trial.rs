@@ -1,7 +1,7 @@
 //! Lowering one layer by itself in tests: on the CPU in f64, and on a GPU.
 
-use super::*;
 use crate::dtype::DType;
+use crate::layers::*;
 use crate::ops::StepValues;
 #[cfg(feature = "gpu")]
 use crate::ops::testing::assert_close;
@@ -14,7 +14,7 @@ use crate::{Network, tensor_view};
 use std::sync::Arc;
 
 /// One layer and what goes into it.
-pub(super) struct Trial {
+pub(in crate::layers) struct Trial {
     pub layer: Arc<dyn Layer>,
     network: Network,
     pub input: Shape,
@@ -31,7 +31,7 @@ pub(super) struct Trial {
 
 /// What a trial lowers after the forward pass: from the layer, its input, its forward lowering and what comes
 /// from above to the values that are looked at.
-pub(super) type Lower<'a> =
+pub(in crate::layers) type Lower<'a> =
     &'a dyn Fn(&dyn Layer, &mut Builder, &Context, Value, &Forward, Value) -> Option<Vec<Value>>;
 
 impl Trial {

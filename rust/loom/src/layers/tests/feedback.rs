@@ -1,21 +1,23 @@
 //! Feedback maps lead back to where they come from, and the transposed ones can be the transpose.
 
-use super::*;
 use crate::Network;
+use crate::layers::*;
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::{assert_close, numbers};
 use crate::tensor::Precision;
 use crate::tensor_view;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 const FORMS: [FeedbackForm; 2] = [FeedbackForm::Inverse, FeedbackForm::TransposedJacobian];
 
 /// Asserts that a learned map leads from the output's shape to the input's, and says whether there is one.
 #[track_caller]
-fn leads_back(layer: &dyn Layer, inputs: &[Shape], form: FeedbackForm) -> Option<Box<dyn Layer>> {
+fn leads_back(layer: &dyn Layer, inputs: &[Shape], form: FeedbackForm) -> Option<Arc<dyn Layer>> {
     let output = layer.output_shape(inputs).unwrap();
-    match layer.feedback(inputs, form) {
-        Feedback::Learned(map) => {
+    match layer.target_rules().feedback(inputs, form) {
+        Feedback::Learned(layers) => {
+            let map = Sequential::joined(layers);
             assert_eq!(map.output_shape(&[output]).unwrap(), inputs[0], "{map:?} for {layer:?}");
             assert_eq!(from_config(&map.config()).unwrap().config(), map.config());
             Some(map)
@@ -54,9 +56,9 @@ fn convolutions() -> impl Strategy<Value = (Conv2D, Shape)> {
 }
 
 /// The output of a layer without a bias that computes with this weight.
-fn with_weight(layer: Box<dyn Layer>, weight: &[f64], input: &Shape, x: &[f64]) -> Vec<f64> {
+fn with_weight(layer: Arc<dyn Layer>, weight: &[f64], input: &Shape, x: &[f64]) -> Vec<f64> {
     let mut network = Network::with_options(input.clone(), [1, 1, 1], Precision::Float64, 1).unwrap();
-    network.add_arc([0, 0, 0], layer.into()).unwrap();
+    network.add_arc([0, 0, 0], layer).unwrap();
     network.build().unwrap();
     let shape = network.parameter([0, 0, 0], 0, "weight").unwrap().shape().to_vec();
     network.set_parameter([0, 0, 0], 0, "weight", tensor_view(&shape, weight).unwrap()).unwrap();
@@ -114,7 +116,7 @@ proptest! {
         let count = layer.parameters(std::slice::from_ref(&input))[0].layout.storage_shape().len();
         let weight = numbers::<f64>(1, count);
         let (x, y) = (numbers::<f64>(2, input.len()), numbers::<f64>(3, output.len()));
-        let there = with_weight(Box::new(layer), &weight, &input, &x);
+        let there = with_weight(Arc::new(layer), &weight, &input, &x);
         let back = with_weight(map.unwrap(), &weight, &output, &y);
         let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         assert_close(&[product(&there, &y)], &[product(&x, &back)], 1e-12);
@@ -165,9 +167,15 @@ fn layers_without_parameters_go_back_by_their_gradient() {
         Box::new(Sequential::new(Chain::from(MaxPool2D::new([2, 2])).then(Flatten {}))),
     ];
     for layer in layers {
-        assert!(matches!(layer.feedback(&image, FeedbackForm::Inverse), Feedback::Backward), "{layer:?}");
+        assert!(
+            matches!(layer.target_rules().feedback(&image, FeedbackForm::Inverse), Feedback::Backward),
+            "{layer:?}"
+        );
     }
-    assert!(matches!(LayerNorm::default().feedback(&image, FeedbackForm::Inverse), Feedback::Unknown));
+    assert!(matches!(
+        LayerNorm::default().target_rules().feedback(&image, FeedbackForm::Inverse),
+        Feedback::Unknown
+    ));
 }
 
 #[test]
@@ -179,6 +187,6 @@ fn layers_in_a_row_lead_back_one_after_the_other() {
         assert!(leads_back(&Sequential::new(layers.clone()), &image, form).is_some());
     }
     let pooled = Chain::from(Conv2D::new(3, [3, 3])).then(MaxPool2D::new([2, 2]));
-    let unknown = Sequential::new(pooled).feedback(&image, FeedbackForm::Inverse);
+    let unknown = Sequential::new(pooled).target_rules().feedback(&image, FeedbackForm::Inverse);
     assert!(matches!(unknown, Feedback::Unknown));
 }

@@ -1,9 +1,9 @@
 //! Every layer with weights learns through every numeric type on either device: quantisation-aware training of
 //! its packed weights alone makes the loss less.
 
-use super::conformance::{ROWS, inputs};
-use super::{Chain, Layer, Masked, Sample, samples};
+use super::setup::{ROWS, single};
 use crate::dtype::DType;
+use crate::layers::{Chain, Layer, Masked, Sample, samples};
 use crate::network::Numerics;
 use crate::ops::update::Optimizer;
 use crate::tensor::Precision;
@@ -59,7 +59,7 @@ fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64
     let packed: Vec<&str> = packed.iter().map(|(name, _)| name.as_str()).collect();
     network.morph_parameters(dtype, Numerics::default(), Some(&packed), |_| true)?;
     network.to(device)?;
-    let row: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let row = single(sample);
     let outputs = network.output_shape().to_vec();
     let wanted: Vec<f32> =
         (0..ROWS * network.output_shape().len()).map(|i| [0.9, -0.6, 0.3, -0.8, 0.5][i % 5]).collect();

@@ -1,98 +1,10 @@
-//! Against PyTorch, and against itself in sessions.
+//! Sessions, places and tied tables of a small language model.
 
 use crate::layers::{
-    Dense, Embedding, Flatten, MultiHeadAttention, PositionalEmbedding, Reshape, RotaryConfig,
+    Embedding, MultiHeadAttention, PositionalEmbedding, RotaryConfig, SinusoidalPositions, SwiGLU, TiedHead,
 };
-use crate::layers::{SinusoidalPositions, SwiGLU, TiedHead, from_config};
-use crate::network::{Combine, Link};
-use crate::tensor::{Precision, Shape, Tensor};
+use crate::tensor::Precision;
 use crate::{Network, Result, tensor_view};
-use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// Extents and elements.
-#[derive(Deserialize)]
-struct Array {
-    shape: Vec<usize>,
-    elements: Vec<f64>,
-}
-
-/// One case of what tests/golden/attention.py writes.
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    config: serde_json::Value,
-    weights: BTreeMap<String, Array>,
-    input: Array,
-    output: Array,
-    output_gradient: Vec<f64>,
-    input_gradient: Option<Vec<f64>>,
-    weight_gradients: BTreeMap<String, Vec<f64>>,
-    asked: Option<Array>,
-}
-
-#[track_caller]
-fn assert_close(what: &str, found: &Tensor, expected: &[f64]) {
-    let found = found.to_f64();
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        assert!((found - expected).abs() < 1e-11, "{what}, element {i}: {found} for {expected}");
-    }
-}
-
-/// The network of one case, and where its layer stands.
-fn network(case: &Case) -> Result<(Network, [usize; 3], usize)> {
-    let layer = Arc::from(from_config(&case.config)?);
-    let cells = if case.asked.is_some() { 2 } else { 1 };
-    let mut network = Network::with_options(
-        Shape::new(case.input.shape[1..].to_vec()),
-        [1, 1, cells],
-        Precision::Float64,
-        0,
-    )?;
-    let Some(asked) = &case.asked else {
-        network.add_arc([0, 0, 0], layer)?;
-        network.build()?;
-        return Ok((network, [0, 0, 0], 0));
-    };
-    let extents = |shape: &[usize]| Reshape { shape: shape.iter().map(|extent| *extent as i64).collect() };
-    network.add([0, 0, 0], extents(&case.input.shape[1..]))?;
-    let cell = [0, 0, 1];
-    network.add(cell, Flatten {})?;
-    network.add(cell, Dense::new(asked.shape[0]).without_bias())?;
-    network.add(cell, extents(&case.output.shape[1..]))?;
-    network.add_arc(cell, layer)?;
-    network.link(Link { source: [0, 0, 0], target: cell, combine: Combine::Context, axis: None })?;
-    network.build()?;
-    network.set_parameter(cell, 1, "weight", tensor_view(&asked.shape, &asked.elements)?)?;
-    Ok((network, cell, 3))
-}
-
-#[test]
-fn layers_are_pytorchs() -> Result<()> {
-    let cases: Vec<Case> =
-        serde_json::from_str(include_str!("../../../../../tests/golden/attention.json")).unwrap();
-    assert!(cases.len() >= 10);
-    for case in cases {
-        let (mut network, cell, layer) = network(&case)?;
-        for (name, weight) in &case.weights {
-            network.set_parameter(cell, layer, name, tensor_view(&weight.shape, &weight.elements)?)?;
-        }
-        let name = &case.name;
-        let output = network.forward(tensor_view(&case.input.shape, &case.input.elements)?)?.output;
-        assert_close(name, &output, &case.output.elements);
-        let dx = network.backward(tensor_view(&case.output.shape, &case.output_gradient)?)?;
-        if let Some(expected) = &case.input_gradient {
-            assert_close(&format!("{name}: input"), &dx, expected);
-        }
-        for (parameter, expected) in &case.weight_gradients {
-            let found = network.gradient(cell, layer, parameter)?;
-            assert_close(&format!("{name}: {parameter}"), &found, expected);
-        }
-    }
-    Ok(())
-}
 
 /// A small language model of everything that places matter to.
 fn model(time: usize) -> Result<Network> {

@@ -1,8 +1,8 @@
 //! Rules for targets against plain transcriptions of them, on the CPU in f64 and on a GPU.
 
 use super::trial::Trial;
-use super::*;
 use crate::dtype::DType;
+use crate::layers::*;
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::assert_close;
 
@@ -22,7 +22,7 @@ fn lower(
     forward: &Forward,
     above: Value,
 ) -> Option<Vec<Value>> {
-    let made = layer.target(b, cx, &[x], forward, above).unwrap()?;
+    let made = layer.target_rules().target(b, cx, &[x], forward, above).unwrap()?;
     assert_eq!(b.shape(made), b.shape(x));
     Some(forward.inner.iter().map(|inner| inner.output).chain([made]).collect())
 }
@@ -240,32 +240,32 @@ fn layers_without_a_rule_say_so() {
 #[test]
 fn bounds_are_those_of_the_activation() {
     let (tanh, sigmoid) = (Some((-0.95, 0.95)), Some((0.05, 0.95)));
-    assert_eq!(Dense::new(2).activation(Activation::Tanh).target_range(), tanh);
-    assert_eq!(Conv2D::new(2, [3, 3]).activation(Activation::Sigmoid).target_range(), sigmoid);
-    assert_eq!(ConvTranspose1D::new(2, [3]).activation(Activation::Tanh).target_range(), tanh);
-    assert_eq!(ActivationLayer { function: Activation::Sigmoid }.target_range(), sigmoid);
-    assert_eq!(Dense::new(2).target_range(), None);
-    assert_eq!(Gru::new(2).target_range(), tanh);
-    assert_eq!(Rnn { activation: Nonlinearity::Relu, ..Rnn::new(2) }.target_range(), None);
+    assert_eq!(Dense::new(2).activation(Activation::Tanh).target_rules().target_range(), tanh);
+    assert_eq!(Conv2D::new(2, [3, 3]).activation(Activation::Sigmoid).target_rules().target_range(), sigmoid);
+    assert_eq!(ConvTranspose1D::new(2, [3]).activation(Activation::Tanh).target_rules().target_range(), tanh);
+    assert_eq!(ActivationLayer { function: Activation::Sigmoid }.target_rules().target_range(), sigmoid);
+    assert_eq!(Dense::new(2).target_rules().target_range(), None);
+    assert_eq!(Gru::new(2).target_rules().target_range(), tanh);
+    assert_eq!(Rnn { activation: Nonlinearity::Relu, ..Rnn::new(2) }.target_rules().target_range(), None);
     let layers = Chain::from(Dense::new(6)).then(ActivationLayer { function: Activation::Tanh });
-    assert_eq!(Sequential::new(layers.clone().then(Flatten {})).target_range(), tanh);
-    assert_eq!(Sequential::new(layers.then(Dense::new(2))).target_range(), None);
+    assert_eq!(Sequential::new(layers.clone().then(Flatten {})).target_rules().target_range(), tanh);
+    assert_eq!(Sequential::new(layers.then(Dense::new(2))).target_rules().target_range(), None);
 }
 
 #[test]
 fn activations_are_left_out() {
     let dense = Dense::new(3).activation(Activation::Tanh);
-    assert_eq!(dense.without_activation().unwrap().config(), Dense::new(3).config());
-    assert!(Dense::new(3).without_activation().is_none());
+    assert_eq!(dense.target_rules().without_activation().unwrap().config(), Dense::new(3).config());
+    assert!(Dense::new(3).target_rules().without_activation().is_none());
     let conv = Conv1D::new(3, [2]).stride([2]).without_bias();
     assert_eq!(
-        conv.clone().activation(Activation::Relu).without_activation().unwrap().config(),
+        conv.clone().activation(Activation::Relu).target_rules().without_activation().unwrap().config(),
         conv.config()
     );
     let transposed = ConvTranspose3D::new(3, [2, 1, 1]);
     let active = transposed.clone().activation(Activation::Gelu);
-    assert_eq!(active.without_activation().unwrap().config(), transposed.config());
-    assert!(Flatten {}.without_activation().is_none());
+    assert_eq!(active.target_rules().without_activation().unwrap().config(), transposed.config());
+    assert!(Flatten {}.target_rules().without_activation().is_none());
 }
 
 /// Whatever the options: a rule gives as many elements as its layer reads, and finite ones.

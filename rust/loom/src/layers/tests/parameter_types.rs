@@ -1,10 +1,10 @@
 //! Every parameter of every layer in a numeric type of its own: what is computed forward and back is what the
 //! decoded parameters make, on either device; files keep the bytes, and a dropped master is made again.
 
-use super::conformance::{Place, inputs, on_device, place};
-use super::numeric_types::{Made, compare, files_keep, for_every_kind, unpacked};
-use super::{Sample, samples};
+use super::numeric_types::{compare, files_keep, unpacked};
+use super::setup::{Made, Place, for_every_kind, on_device, place, single};
 use crate::dtype::{DType, Recipe};
+use crate::layers::{Dense, Sample, samples};
 use crate::network::{Network, Numerics};
 use crate::tensor::Precision;
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ fn dealt(sample: &Sample, types: &[DType]) -> Result<Place> {
 }
 
 fn made(network: &mut Network, sample: &Sample) -> Result<Made> {
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let input = single(sample);
     on_device(network, sample, &input)
 }
 
@@ -130,7 +130,7 @@ fn names_are_kept_and_checked() {
 #[test]
 fn configs_name_what_there_is() {
     let mut network = Network::new([3], [1, 1, 1]).unwrap();
-    network.add([0, 0, 0], super::Dense::new(2)).unwrap();
+    network.add([0, 0, 0], Dense::new(2)).unwrap();
     network.set_trainable([0, 0, 0], 0, false).unwrap();
     let config = network.to_json().unwrap();
     for (key, wrong) in [("frozen", "[\"wieght\"]"), ("parameters", "{\"wieght\": {\"dtype\": \"int8\"}}")] {

@@ -2,16 +2,18 @@
 //! f64 with the layer in the middle of a network, agreement of instruction sets, devices and batch
 //! sizes, configs, and files.
 
-use super::{Dense, Layer, Reshape, Sample, samples};
+use super::setup::{
+    Place, ROWS, assert_close, for_every_sample, inputs, numbers, on_device, place, places, shaped, single,
+};
 use crate::cpu::execute;
 use crate::io::SaveOptions;
-use crate::network::{Combine, Link, Mode, ProgramKey, Watch};
+use crate::layers::{Layer, Sample};
+use crate::network::{Mode, ProgramKey, Watch};
 use crate::ops::StepValues;
-use crate::ops::pointwise::Activation;
 use crate::ops::update::Optimizer;
 use crate::program::{Access, Phase, Run};
 use crate::simd::Cpu;
-use crate::tensor::{Precision, Shape, TensorView};
+use crate::tensor::{Precision, Shape};
 use crate::train::{
     Callback, DepthScale, Examples, StepReport, TargetMode, TrainingConfig, TweenConfig, train, train_with,
 };
@@ -19,85 +21,8 @@ use crate::{Network, Result, tensor_view};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub(super) const ROWS: usize = 3;
 /// The most elements of one tensor whose gradients are compared.
 const MOST_COMPARED: usize = 24;
-
-/// Numbers that look random, never repeat, and stay away from the corners of activations.
-fn numbers(count: usize, seed: f64) -> Vec<f64> {
-    let number = |i: usize| {
-        let x = ((i as f64 + 1.0) * 0.754_877_666 + seed).fract() * 2.0 - 1.0;
-        x + 0.03 * x.signum()
-    };
-    (0..count).map(number).collect()
-}
-
-/// Where the tried layer stands.
-pub(super) struct Place {
-    pub(super) network: Network,
-    pub(super) cell: [usize; 3],
-    pub(super) layer: usize,
-}
-
-/// A network with the layer in its middle, so that what comes to it has been computed, and so has the
-/// gradient that comes from above. One that reads whole numbers stands at the beginning.
-pub(super) fn place(sample: &Sample, precision: Precision) -> Result<Place> {
-    let cells = if sample.context.is_some() { 3 } else { 1 };
-    let mut network = Network::with_options(sample.input.clone(), [1, 1, cells], precision, 11)?;
-    let first = sample.layer.index_limit().is_some() || sample.masked;
-    let features = sample.input.last().copied().unwrap_or(1);
-    let before = |units| Dense::new(units).activation(Activation::Tanh);
-    if !first {
-        network.add([0, 0, 0], before(features))?;
-    }
-    if let Some(context) = &sample.context {
-        let extents = |shape: &Shape| Reshape { shape: shape.iter().map(|extent| *extent as i64).collect() };
-        network.add([0, 0, 1], super::Flatten {})?;
-        network.add([0, 0, 1], before(context.len()))?;
-        network.add([0, 0, 1], extents(context))?;
-        network.add([0, 0, 2], super::Flatten {})?;
-        network.add([0, 0, 2], before(sample.input.len()))?;
-        network.add([0, 0, 2], extents(&sample.input))?;
-        let link = Link { source: [0, 0, 1], target: [0, 0, 2], combine: Combine::Context, axis: None };
-        network.link(link)?;
-    }
-    let cell = [0, 0, cells - 1];
-    let layer = network.cell_len(cell)?;
-    let masked = sample.masked && sample.layer.kind() != "masked";
-    network.add_arc(
-        cell,
-        match masked {
-            true => Arc::new(super::Masked::new(super::Chain::new(vec![sample.layer.clone()]))),
-            false => sample.layer.clone(),
-        },
-    )?;
-    network.add(cell, before(2))?;
-    network.build()?;
-    Ok(Place { network, cell, layer })
-}
-
-/// Inputs for it: whole numbers where it reads such, some steps of padding where it is masked.
-pub(super) fn inputs(sample: &Sample) -> Vec<f64> {
-    let mut input = numbers(ROWS * sample.input.len(), 0.1);
-    if let Some(limit) = sample.layer.index_limit() {
-        for (i, x) in input.iter_mut().enumerate() {
-            *x = ((i * 7 + i / 3) % limit) as f64;
-        }
-    }
-    if sample.masked {
-        let steps = sample.input[0];
-        let width = sample.input.len() / steps;
-        // Padding at the end of the second row and within the third.
-        for (row, step) in (steps / 2..steps).map(|step| (1, step)).chain((steps > 2).then_some((2, 1))) {
-            input[(row * steps + step) * width..][..width].fill(0.0);
-        }
-    }
-    input
-}
-
-pub(super) fn shaped(rows: usize, shape: &[usize]) -> Vec<usize> {
-    [&[rows], shape].concat()
-}
 
 /// The weighted sum of outputs, whose gradient is the weights, in training or in inference.
 fn objective(
@@ -123,15 +48,6 @@ fn spread(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(step)
 }
 
-pub(super) fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
-    let scale = expected.iter().fold(1e-3f64, |scale, x| scale.max(x.abs()));
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let error = (found - expected).abs() / scale;
-        assert!(error <= tolerance, "{what}, element {index}: {found} instead of {expected} ({error:.1e})");
-    }
-}
-
 fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()> {
     const STEP: f64 = 1e-5;
     const TOLERANCE: f64 = 1e-6;
@@ -146,15 +62,8 @@ fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()
     objective(&mut network, training, &input, &shape, &weights)?;
     let output = shaped(ROWS, network.output_shape());
     let to_input = network.backward(tensor_view(&output, &weights)?)?.to_f64();
-    let layers: Vec<([usize; 3], usize)> = network
-        .layers()
-        .map(|placed| {
-            let path = placed.path().indices();
-            ([path[0], path[1], path[2]], path[3])
-        })
-        .collect();
     let mut parameters = Vec::new();
-    for &(cell, layer) in &layers {
+    for (cell, layer) in places(&network) {
         for parameter in network.parameter_names(cell, layer)? {
             let gradient = network.gradient(cell, layer, &parameter)?.to_f64();
             parameters.push((cell, layer, parameter, gradient));
@@ -238,7 +147,7 @@ fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Resu
 
 fn same_bits_everywhere(name: &str, sample: &Sample) -> Result<()> {
     let Place { mut network, .. } = place(sample, Precision::Float32)?;
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let input = single(sample);
     let cpus = crate::ops::testing::cpus();
     let expected = bits_on(&mut network, &cpus[0], &input, ROWS)?;
     for cpu in &cpus[1..] {
@@ -257,46 +166,12 @@ fn same_bits_everywhere(name: &str, sample: &Sample) -> Result<()> {
     Ok(())
 }
 
-/// Output and gradients by the manual loop on whatever device the network is.
-pub(super) fn on_device(
-    network: &mut Network,
-    sample: &Sample,
-    input: &[f32],
-) -> Result<Vec<(String, Vec<f64>)>> {
-    network.reset_states();
-    network.zero_gradients();
-    let view: TensorView<'_> = tensor_view(&shaped(ROWS, &sample.input), input)?;
-    let mut made = vec![("inference".into(), network.predict(view.clone())?.to_f64())];
-    made.push(("output".into(), network.forward(view)?.output.to_f64()));
-    let output = shaped(ROWS, network.output_shape());
-    let count = output.iter().product();
-    let gradient: Vec<f32> = numbers(count, 0.3).into_iter().map(|x| x as f32).collect();
-    made.push(("gradient of the input".into(), network.backward(tensor_view(&output, &gradient)?)?.to_f64()));
-    let places: Vec<([usize; 3], usize)> = network
-        .layers()
-        .map(|placed| {
-            let path = placed.path().indices();
-            ([path[0], path[1], path[2]], path[3])
-        })
-        .collect();
-    for (cell, layer) in places {
-        for parameter in network.parameter_names(cell, layer)? {
-            let found = network.gradient(cell, layer, &parameter)?.to_f64();
-            made.push((format!("gradient of {parameter}"), found));
-        }
-        for state in network.state_names(cell, layer)? {
-            made.push((state.clone(), network.state(cell, layer, &state)?.to_f64()));
-        }
-    }
-    Ok(made)
-}
-
 #[cfg(feature = "gpu")]
 fn devices_agree(name: &str, sample: &Sample) -> Result<()> {
     if crate::gpu::testing::gpu().is_none() {
         return Ok(());
     }
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let input = single(sample);
     let Place { mut network, .. } = place(sample, Precision::Float32)?;
     let expected = on_device(&mut network, sample, &input)?;
     let Place { mut network, .. } = place(sample, Precision::Float32)?;
@@ -316,7 +191,7 @@ fn devices_agree(name: &str, sample: &Sample) -> Result<()> {
 
 fn config_comes_back(name: &str, sample: &Sample) -> Result<()> {
     let config = sample.layer.config();
-    let again: Arc<dyn Layer> = super::from_config(&config)?.into();
+    let again: Arc<dyn Layer> = crate::layers::from_config(&config)?.into();
     assert_eq!(again.config(), config, "{name}");
     let Place { network, cell, layer } = place(sample, Precision::Float32)?;
     let json = network.to_json()?;
@@ -331,7 +206,7 @@ fn config_comes_back(name: &str, sample: &Sample) -> Result<()> {
 
 fn files_keep_everything(name: &str, sample: &Sample) -> Result<()> {
     let Place { mut network, .. } = place(sample, Precision::Float32)?;
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let input = single(sample);
     let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
     // A training pass moves what layers keep.
     network.forward(view()?)?;
@@ -457,18 +332,6 @@ fn targets_teach(name: &str, sample: &Sample) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Runs one proof on every sample of every layer.
-pub(super) fn for_every_sample(proof: impl Fn(&str, &Sample) -> Result<()>) {
-    for (kind, samples) in samples() {
-        assert!(!samples.is_empty(), "{kind} has no samples to be tried on");
-        for sample in &samples {
-            assert_eq!(sample.layer.kind(), kind);
-            let name = format!("{} on {}", sample.layer.config(), sample.input);
-            proof(&name, sample).unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
-    }
 }
 
 #[test]

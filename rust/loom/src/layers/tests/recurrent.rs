@@ -1,10 +1,9 @@
 //! What the conformance tests do not see: sessions, states carried through training, masks, configs.
 
-use super::*;
-use crate::layers::{Dense, from_config};
-use crate::tensor::{Precision, Tensor};
+use crate::layers::{Dense, Flatten, Gru, InitialState, Layer, Lstm, Rnn, from_config};
+use crate::tensor::{Precision, Shape, Tensor};
 use crate::train::{Examples, OnNonFinite, TrainingConfig, train};
-use crate::{Network, tensor_view};
+use crate::{Network, Result, tensor_view};
 use serde_json::json;
 
 fn numbers(len: usize) -> Vec<f32> {
@@ -176,7 +175,7 @@ fn what_is_carried_is_read_set_reset_saved_and_moved() -> Result<()> {
         first.to(device)?;
         assert_eq!(passes(&mut first, 1)?, expected[2..3], "after it was moved on {device}");
         // A network that grows keeps what it carries.
-        first.add([0, 0, 0], crate::layers::Flatten {})?;
+        first.add([0, 0, 0], Flatten {})?;
         assert_eq!(passes(&mut first, 1)?, expected[3..], "after it has grown on {device}");
         // Other rows, other extents, what is not there.
         let mut refused = |name: &str, shape: &[usize]| {
@@ -342,50 +341,4 @@ fn shapes_that_do_not_fit_are_named() {
     let layer = Gru { initial_state: InitialState::Context, ..Gru::new(3).layers(2) };
     let error = layer.output_shape(&[Shape::from([4, 1]), Shape::from([5])]).unwrap_err().to_string();
     assert!(error.contains("a context of 6 numbers"), "{error}");
-}
-
-fn assert_near(what: &str, found: &[f64], expected: &serde_json::Value) {
-    let expected: Vec<f64> = expected.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for (found, expected) in found.iter().zip(&expected) {
-        assert!((found - expected).abs() < 1e-12, "{what}: {found} for {expected}");
-    }
-}
-
-/// Outputs and all gradients, with PyTorch's weights under its names in its layouts.
-#[test]
-fn pytorch_computes_the_same() -> Result<()> {
-    let golden: serde_json::Value =
-        serde_json::from_str(include_str!("../../../../../tests/golden/recurrent.json")).unwrap();
-    let extent = |name: &str| golden[name].as_u64().unwrap() as usize;
-    let numbers = |value: &serde_json::Value| -> Vec<f64> {
-        value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
-    };
-    let (rows, time, features) = (extent("rows"), extent("time"), extent("features"));
-    let cases = golden["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 12);
-    for case in cases {
-        let what = case["config"].to_string();
-        let layer = from_config(&case["config"])?;
-        let mut network = Network::with_options([time, features], [1, 1, 1], Precision::Float64, 1)?;
-        network.add_arc([0, 0, 0], layer.into())?;
-        network.build()?;
-        let names = network.parameter_names([0, 0, 0], 0)?;
-        assert_eq!(names.len(), case["parameters"].as_object().unwrap().len(), "{what}");
-        for name in &names {
-            let shape = network.parameter([0, 0, 0], 0, name)?.shape().to_vec();
-            let values = numbers(&case["parameters"][name]);
-            network.set_parameter([0, 0, 0], 0, name, tensor_view(&shape, &values)?)?;
-        }
-        let x = numbers(&case["x"]);
-        let y = network.forward(tensor_view(&[rows, time, features], &x)?)?.output;
-        assert_near(&what, &y.to_f64(), &case["y"]);
-        let dx = network.backward(tensor_view(y.shape(), &numbers(&case["dy"]))?)?.to_f64();
-        assert_near(&format!("{what} dx"), &dx, &case["dx"]);
-        for name in &names {
-            let gradient = network.gradient([0, 0, 0], 0, name)?.to_f64();
-            assert_near(&format!("{what} {name}"), &gradient, &case["gradients"][name]);
-        }
-    }
-    Ok(())
 }

@@ -1,9 +1,9 @@
 //! Training that diverges, for every layer, numeric type and rule: a step lands whole and finite, or nothing of
 //! it does, and the network can be used and saved afterwards.
 
-use super::conformance::{ROWS, inputs, place};
-use super::{Sample, samples};
+use super::setup::{ROWS, inputs, place};
 use crate::dtype::DType;
+use crate::layers::{Sample, samples};
 use crate::ops::update::Optimizer;
 use crate::tensor::Precision;
 use crate::train::landing_tests::{odd, saved};

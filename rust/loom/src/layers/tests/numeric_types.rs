@@ -1,15 +1,14 @@
 //! Every layer with weights in every numeric type: what it computes forward and back from packed weights is
 //! what it computes with the decoded weights for masters, on either device, and files keep the bytes.
 
-use super::conformance::{Place, ROWS, assert_close, for_every_sample, inputs, on_device, place};
-use super::{Sample, samples};
+use super::setup::{
+    Made, Place, ROWS, assert_close, for_every_kind, for_every_sample, on_device, place, single,
+};
 use crate::dtype::{DType, Granularity};
+use crate::layers::Sample;
 use crate::network::{Network, Numerics, PlacedLayer};
 use crate::tensor::{Precision, Tensor};
 use crate::{Result, tensor_view};
-
-/// What a network makes by the manual loop: its output, gradients, and states.
-pub(super) type Made = Vec<(String, Vec<f64>)>;
 
 /// Loss of accuracy in a layer's output that a type may cost; below 8 bits, any.
 fn most_lost(dtype: DType) -> f64 {
@@ -69,7 +68,7 @@ pub(super) fn compare(name: &str, found: &Made, expected: &Made, tolerance: f64)
 
 /// Packed weights compute what they hold, forward and back.
 fn computes_what_it_holds(name: &str, sample: &Sample, dtype: DType) -> Result<()> {
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let input = single(sample);
     let mut packed = packed(sample, dtype, None)?;
     let mut plain = unpacked(sample, &packed)?;
     let name = format!("{name} in {dtype}");
@@ -95,7 +94,7 @@ fn files_keep_bytes(
 
 /// A file of this network keeps the packed bytes, and what is computed from them.
 pub(super) fn files_keep(name: &str, sample: &Sample, mut network: Network) -> Result<()> {
-    let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+    let input = single(sample);
     let shape = [&[ROWS][..], &sample.input].concat();
     let loaded = Network::from_bytes(&network.to_bytes(Default::default())?)?;
     let stores = network.registry.stores().iter().zip(loaded.registry.stores());
@@ -116,16 +115,6 @@ pub(super) fn files_keep(name: &str, sample: &Sample, mut network: Network) -> R
     let after = loaded.predict(tensor_view(&shape, &input)?)?;
     assert!(before.to_f64() == after.to_f64(), "{name}: a loaded network differs");
     Ok(())
-}
-
-/// Runs a proof on the first sample of each layer kind.
-pub(super) fn for_every_kind(proof: impl Fn(&str, &Sample) -> Result<()>) {
-    for (kind, samples) in samples() {
-        if let Some(sample) = samples.first() {
-            let name = format!("{} on {}", sample.layer.config(), sample.input);
-            proof(&name, sample).unwrap_or_else(|error| panic!("{kind}, {name}: {error}"));
-        }
-    }
 }
 
 /// Whether the layer has anything to pack.
@@ -181,7 +170,7 @@ fn gpus_decode_types(nth: usize) {
             return Ok(());
         }
         let layer = layers.replace(layers.get() + 1);
-        let input: Vec<f32> = inputs(sample).into_iter().map(|x| x as f32).collect();
+        let input = single(sample);
         let own = DType::all().map(|dtype| (dtype, None));
         let others = [Granularity::Tensor, Granularity::Block(2)].map(|asked| (DType::Uint4, Some(asked)));
         for (dtype, granularity) in own.chain(others).skip(layer % nth).step_by(nth) {

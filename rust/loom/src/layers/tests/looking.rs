@@ -1,8 +1,10 @@
 //! Looking into every registered layer: what is shown is the newest pass's or nothing, a pass of inference shows
 //! what `predict` makes and moves nothing, and training passes draw anew.
 
-use super::conformance::{Place, ROWS, assert_close, for_every_sample, inputs, place, shaped};
-use super::{Dense, Dropout, Sample};
+use super::setup::{
+    Place, ROWS, assert_close, for_every_kind, for_every_sample, place, places, shaped, single,
+};
+use crate::layers::{BatchNorm, Dense, Dropout, LayerNorm, Sample};
 use crate::network::{LayerValue, Network};
 use crate::random::{Stream, Use};
 use crate::state::OptimizerState;
@@ -17,19 +19,10 @@ fn on_each_device(proof: impl Fn(&str, &Sample, (&str, f64)) -> Result<()>) {
     for_every_sample(|name, sample| proof(name, sample, ("cpu", 0.0)));
     #[cfg(feature = "gpu")]
     if crate::gpu::testing::gpu().is_some() {
-        super::numeric_types::for_every_kind(|name, sample| {
+        for_every_kind(|name, sample| {
             proof(&format!("{name} on a GPU"), sample, ("gpu:0", sample.tolerance))
         });
     }
-}
-
-fn single(sample: &Sample) -> Vec<f32> {
-    inputs(sample).into_iter().map(|x| x as f32).collect()
-}
-
-fn places(network: &Network) -> Vec<([usize; 3], usize)> {
-    let place = |path: [usize; 4]| ([path[0], path[1], path[2]], path[3]);
-    network.layers().map(|layer| place([0, 1, 2, 3].map(|i| layer.path().indices()[i]))).collect()
 }
 
 fn shown(network: &Network, (cell, layer): ([usize; 3], usize), which: LayerValue) -> Result<Vec<f64>> {
@@ -263,7 +256,7 @@ fn only_forward_leaves_something_to_look_at() {
     let check = |device: &str| -> Result<()> {
         let mut network = Network::with_options([4, 3], [1, 1, 1], Precision::Float32, 2)?;
         network.add([0, 0, 0], Dense::new(3))?;
-        network.add([0, 0, 0], super::LayerNorm::default())?;
+        network.add([0, 0, 0], LayerNorm::default())?;
         network.to(device)?;
         network.build()?;
         let x: Vec<f32> = (0..2 * 12).map(|i| i as f32 / 7.0 - 1.0).collect();
@@ -319,7 +312,7 @@ fn only_forward_leaves_something_to_look_at() {
 fn moved_statistics_are_refused_on_the_way_back() {
     let check = || -> Result<()> {
         let mut network = Network::with_options([3], [1, 1, 1], Precision::Float64, 2)?;
-        network.add([0, 0, 0], super::BatchNorm::default())?;
+        network.add([0, 0, 0], BatchNorm::default())?;
         let x: Vec<f64> = (0..6).map(f64::from).collect();
         network.forward_inference(tensor_view(&[2, 3], &x)?)?;
         network.backward(tensor_view(&[2, 3], &x)?)?;
