@@ -4,6 +4,7 @@
 //! in its order, the first in the lowest bits.
 
 use super::decode::decode;
+use super::decoders::WithDecoder;
 #[cfg(test)]
 use super::encode::Encode;
 use super::encode::encode;
@@ -11,8 +12,8 @@ use super::fours::{self, Fours};
 pub(super) use super::groups::Fit;
 #[cfg(test)]
 use super::groups::Grid;
-use super::packing::{Format, Granularity, Packing, Refusal, Target};
-use super::recipe::Rule;
+use super::packing::{Format, Granularity, Packing, Refusal, Storage, Target};
+use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -82,6 +83,8 @@ pub(super) trait Coding: Send + Sync + 'static {
     const STATISTIC: Statistic;
     /// Words of 32 bits a group has: its scale, and the halves of its zero.
     const WORDS: usize;
+    /// Whether codes are symmetric integers of at most eight bits: in two's complement, or a bit for 1 or -1.
+    const INTEGERS: bool = false;
 
     /// The scale of a group of this statistic (of which ranges have two numbers); `None` where no code
     /// could hold its numbers.
@@ -107,6 +110,12 @@ pub(super) trait Coding: Send + Sync + 'static {
     /// The number that a code stands for; bits above [`BITS`](Coding::BITS) are zeros.
     fn number<T: Real>(code: Self::Code, fit: Fit) -> T;
 
+    /// Gives `to` the vector code that decodes rows of its codes, where there is such.
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        let _ = to;
+        None
+    }
+
     /// What a statistic is divided by for the scale, and WGSL statements that end in a `return` of a
     /// weight's code, as [`GpuEncoding`](super::packing::GpuEncoding) has them; `None` for types that are
     /// encoded on the host.
@@ -127,10 +136,6 @@ pub(super) trait Coding: Send + Sync + 'static {
 
 /// A type whose elements are coded one by one, as a table row has it.
 pub(super) struct Flat<C>(PhantomData<C>);
-
-impl<C> Flat<C> {
-    pub(super) const NEW: Self = Self(PhantomData);
-}
 
 /// Packs the codes of whole bytes, or of the last few elements.
 #[inline(always)]
@@ -176,6 +181,21 @@ fn wgsl_number<C: Coding>() -> String {
     format!("    {zero}\n    {}\n    return {result};\n", C::wgsl())
 }
 
+/// [`Packing::wgsl_integers`] of codes that are packed row after row.
+fn wgsl_integers(packing: &Packing, bits: usize) -> [String; 2] {
+    let (channels, per) = (packing.channels, 32 / bits);
+    let code = match bits {
+        1 => "i32(packed[at / 32u] >> (at % 32u) & 1u) * 2 - 1".to_string(),
+        _ => format!("extractBits(bitcast<i32>(packed[at / {per}u]), at % {per}u * {bits}u, {bits}u)"),
+    };
+    let scale = match packing.granularity {
+        Granularity::Tensor => "return scales[0];".to_string(),
+        Granularity::Block(_) => format!("return scales[number * {channels}u + column];"),
+        _ => "return scales[column];".to_string(),
+    };
+    [format!("let at = k * {channels}u + column;\n    return {code};"), scale]
+}
+
 macro_rules! precision {
     ($encode:ident, $decode:ident, $type:ty) => {
         fn $encode(
@@ -200,6 +220,16 @@ macro_rules! precision {
             decode::<$type, C>(with, from, tile, out, stride);
         }
     };
+}
+
+impl<C: Coding> Storage for Flat<C> {
+    const BITS: usize = C::BITS;
+    const INTEGERS: bool = C::INTEGERS;
+    const FORMAT: &'static dyn Format = &Self(PhantomData);
+
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        C::decoder(to)
+    }
 }
 
 impl<C: Coding> Format for Flat<C> {
@@ -256,6 +286,10 @@ impl<C: Coding> Format for Flat<C> {
 
     fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
         Some(fours::wgsl::<C>(name))
+    }
+
+    fn wgsl_integers(&self, packing: &Packing) -> Option<[String; 2]> {
+        C::INTEGERS.then(|| wgsl_integers(packing, C::BITS))
     }
 
     fn wgsl_four(&self, packing: &Packing, name: &str) -> Option<String> {

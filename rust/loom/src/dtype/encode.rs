@@ -4,7 +4,7 @@
 use super::codec::{Coding, Fit, Statistic, pack};
 use super::groups::{Fits, Grid, RUN};
 use super::packing::{Granularity, Packing, Refusal, Target};
-use super::recipe::{Calibration, Rule};
+use super::rule::{Calibration, Rule};
 use super::search::{Percentile, Search};
 use crate::random::Stream;
 use crate::simd::{Cpu, Isa, Kernel, Real, Vector};

@@ -1,8 +1,10 @@
 //! How a parameter is packed: its type, what shares a scale, and its extents.
 
 use super::DType;
+use super::block::{BlockIntegers, BlockLayout, WithBlocks};
+use super::decoders::WithDecoder;
 use super::fours::BlockWords;
-use super::recipe::Rule;
+use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::Precision;
 use crate::{Error, Result, extents};
@@ -184,9 +186,45 @@ pub(super) trait Format: Send + Sync {
         None
     }
 
+    /// What blocks are, of formats that have them.
+    fn block_layout(&self) -> Option<BlockLayout> {
+        None
+    }
+
+    /// Integers and scales of blocks, of formats whose codes are symmetric integers.
+    fn block_integers(&self) -> Option<&dyn BlockIntegers> {
+        None
+    }
+
+    /// WGSL statements that return the code of the element (`k`, `column`) as an integer, and such that return
+    /// the scale of group `number` of a column, of types whose codes are symmetric integers.
+    fn wgsl_integers(&self, _: &Packing) -> Option<[String; 2]> {
+        None
+    }
+
     /// The WGSL of `fn NAME(at: u32) -> vec4<f32>`, four elements from a multiple of four on, where they are
     /// found together faster than one by one.
     fn wgsl_four(&self, _: &Packing, _name: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What of a [`Format`] is chosen where code is compiled for it.
+pub(super) trait Storage: Format + 'static {
+    /// Bits of a code.
+    const BITS: usize;
+    /// Whether codes are symmetric integers of at most eight bits.
+    const INTEGERS: bool;
+    /// The same for whom it does not matter.
+    const FORMAT: &'static dyn Format;
+
+    /// Gives `to` the vector code that decodes rows of its codes, where there is such.
+    fn decoder<W: WithDecoder>(_: W) -> Option<W::Output> {
+        None
+    }
+
+    /// Gives `to` the layout of its blocks, of a block format.
+    fn blocks<W: WithBlocks>(_: W) -> Option<W::Output> {
         None
     }
 }
@@ -256,7 +294,7 @@ impl Packing {
         self.bytes() + self.scale_words() * size_of::<f32>()
     }
 
-    fn format(&self) -> &'static dyn Format {
+    pub(super) fn format(&self) -> &'static dyn Format {
         self.dtype.row().format
     }
 
@@ -388,6 +426,23 @@ impl Packing {
     /// multiplied by beside their scales.
     pub(crate) fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
         self.format().wgsl_fours(name)
+    }
+
+    /// WGSL statements that return the code of the element (`k`, `column`) as an integer, and such that return
+    /// the scale of group `number` of a column, from the arrays `packed` and `scales`.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type whose codes are not symmetric integers of at most eight bits.
+    pub(crate) fn wgsl_integers(&self) -> Result<[String; 2]> {
+        let dtype = self.dtype;
+        self.format()
+            .wgsl_integers(self)
+            .ok_or_else(|| Error::DType(format!("codes of {dtype} are no symmetric integers")))
+    }
+
+    /// What blocks are, of formats that have them.
+    pub(crate) fn block_layout(&self) -> Option<BlockLayout> {
+        self.format().block_layout()
     }
 
     /// How words of the codes of a block are decoded, of formats that have blocks.
