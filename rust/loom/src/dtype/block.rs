@@ -2,8 +2,8 @@
 //! and one output after the other. The last block of an output is filled up with zeros.
 
 use super::decoders::Decoder;
+use super::format::{Extents, Format, Refusal, Storage, Target};
 use super::fours::{BlockWords, Fours};
-use super::packing::{Format, Packing, Refusal, Storage, Target};
 use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
@@ -204,7 +204,7 @@ pub(super) trait BlockIntegers {
     /// The integers of some columns of some rows of k, row after row, so far apart.
     fn codes(
         &self,
-        packing: &Packing,
+        packing: &Extents,
         bytes: &[u8],
         depth: Range<usize>,
         columns: Range<usize>,
@@ -212,14 +212,14 @@ pub(super) trait BlockIntegers {
     );
 
     /// The scales of some columns at row `k`.
-    fn scales(&self, packing: &Packing, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]);
+    fn scales(&self, packing: &Extents, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]);
 }
 
 /// A block format, as a table row has it.
 pub(super) struct Blocks<B>(PhantomData<B>);
 
 fn encode<T: Real, B: BlockCoding>(
-    packing: &Packing,
+    packing: &Extents,
     cpu: Option<&Cpu>,
     data: &[T],
     bytes: &mut [u8],
@@ -319,7 +319,7 @@ impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
 }
 
 fn decode<T: Real, B: BlockCoding>(
-    (packing, isa): (&Packing, Isa),
+    (packing, isa): (&Extents, Isa),
     bytes: &[u8],
     (rows, columns): (Range<usize>, Range<usize>),
     out: &mut [T],
@@ -333,7 +333,7 @@ macro_rules! precision {
     ($encode:ident, $decode:ident, $type:ty) => {
         fn $encode(
             &self,
-            packing: &Packing,
+            packing: &Extents,
             cpu: Option<&Cpu>,
             _: &Rule<'_>,
             data: &[$type],
@@ -344,7 +344,7 @@ macro_rules! precision {
 
         fn $decode(
             &self,
-            with: (&Packing, Isa),
+            with: (&Extents, Isa),
             (bytes, _): (&[u8], &[f32]),
             tile: (Range<usize>, Range<usize>),
             out: &mut [$type],
@@ -357,6 +357,7 @@ macro_rules! precision {
 
 impl<B: BlockCoding> Storage for Blocks<B> {
     const BITS: usize = B::ORDER.bits();
+    const BLOCK: Option<usize> = Some(BLOCK);
     const INTEGERS: bool = B::WGSL_INTEGER.is_some();
     const FORMAT: &'static dyn Format = &Self(PhantomData);
 
@@ -367,14 +368,14 @@ impl<B: BlockCoding> Storage for Blocks<B> {
 
 /// The block of a column that row `k` is in.
 #[inline(always)]
-fn block_of<'a, B: BlockCoding>(packing: &Packing, bytes: &'a [u8], k: usize, column: usize) -> &'a [u8] {
+fn block_of<'a, B: BlockCoding>(packing: &Extents, bytes: &'a [u8], k: usize, column: usize) -> &'a [u8] {
     &bytes[(column * packing.rows.div_ceil(BLOCK) + k / BLOCK) * B::BYTES..][..B::BYTES]
 }
 
 impl<B: BlockCoding> BlockIntegers for Blocks<B> {
     fn codes(
         &self,
-        packing: &Packing,
+        packing: &Extents,
         bytes: &[u8],
         depth: Range<usize>,
         columns: Range<usize>,
@@ -390,7 +391,7 @@ impl<B: BlockCoding> BlockIntegers for Blocks<B> {
         }
     }
 
-    fn scales(&self, packing: &Packing, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]) {
+    fn scales(&self, packing: &Extents, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]) {
         for (scale, column) in scales.iter_mut().zip(columns) {
             *scale = scale_of::<B>(block_of::<B>(packing, bytes, k, column));
         }
@@ -422,7 +423,7 @@ impl<B: BlockCoding> Format for Blocks<B> {
         Some(BlockWords::new(name, layout, B::ORDER.runs(), B::wgsl_fours()))
     }
 
-    fn wgsl_integers(&self, packing: &Packing) -> Option<[String; 2]> {
+    fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {
         let (integer, blocks, bits) = (B::WGSL_INTEGER?, packing.rows.div_ceil(BLOCK), B::ORDER.bits());
         let [byte, shift] = B::ORDER.wgsl(&format!("(k % {BLOCK}u)"));
         let code = format!(
@@ -442,7 +443,7 @@ impl<B: BlockCoding> Format for Blocks<B> {
         Some([code, scale])
     }
 
-    fn wgsl(&self, packing: &Packing) -> String {
+    fn wgsl(&self, packing: &Extents) -> String {
         let (channels, blocks) = (packing.channels.max(1), packing.rows.div_ceil(BLOCK));
         let byte = |index: &str| format!("extractBits(packed[({index}) / 4u], ({index}) % 4u * 8u, 8u)");
         let head = match B::Scale::BYTES {

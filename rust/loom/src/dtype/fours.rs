@@ -3,7 +3,6 @@
 
 use super::block::{BLOCK, BlockLayout, CodeOrder};
 use super::codec::Coding;
-use super::packing::Packing;
 
 /// What adding a code of up to 16 bits to the bits of 2^23 makes of it: 2^23 + code, exactly.
 const MAGIC: u32 = 0x4b00_0000;
@@ -229,13 +228,14 @@ impl BlockWords {
         Self { bytes, head, runs, place: [byte, shift], factor: fours.factor, text }
     }
 
-    /// The WGSL of `fn NAME_inputs(row: u32, column: u32) -> vec4<f32>`, the elements of a parameter from `row`,
+    /// The WGSL of `fn NAME_inputs(row: u32, column: u32) -> vec4<f32>`, the elements of a parameter of these extents from `row`,
     /// a multiple of four, on to the third beyond it, from the array of words `packed`. `NAME` is the one that
     /// this was made for.
-    pub(crate) fn inputs(&self, name: &str, packing: &Packing, packed: &str) -> String {
+    pub(crate) fn inputs(&self, name: &str, (rows, channels): (usize, usize), packed: &str) -> String {
         let Self { bytes, head, place: [byte, shift], factor, text, .. } = self;
-        let blocks = packing.rows.div_ceil(BLOCK);
-        let last = (packing.bytes() / 4).max(1) - usize::from(packing.bytes().is_multiple_of(4));
+        let blocks = rows.div_ceil(BLOCK);
+        let len = blocks * channels * bytes;
+        let last = (len / 4).max(1) - usize::from(len.is_multiple_of(4));
         let factor = if *factor == 1.0 { String::new() } else { format!(" * {factor:?}") };
         format!(
             "{text}fn {name}_inputs(row: u32, column: u32) -> vec4<f32> {{

@@ -1,6 +1,7 @@
 //! Codes that are symmetric integers of at most eight bits, as products of quantised activations take them.
 
-use super::packing::{Granularity, Packing};
+use super::format::Granularity;
+use super::packing::Packing;
 use std::ops::Range;
 
 impl Packing {
@@ -15,7 +16,7 @@ impl Packing {
         codes: &mut [[i8; N]],
     ) {
         if let Some(blocks) = self.format().block_integers() {
-            return blocks.codes(self, bytes, depth, columns, (codes.as_flattened_mut(), N));
+            return blocks.codes(&self.extents(), bytes, depth, columns, (codes.as_flattened_mut(), N));
         }
         match self.dtype.row().bits {
             8 => self.flat::<8, N>(bytes, depth, columns, codes),
@@ -70,7 +71,7 @@ impl Packing {
         scales: &mut [f32],
     ) {
         if let Some(blocks) = self.format().block_integers() {
-            return blocks.scales(self, bytes, k, columns, scales);
+            return blocks.scales(&self.extents(), bytes, k, columns, scales);
         }
         match self.granularity {
             Granularity::Tensor => scales.fill(own[0]),

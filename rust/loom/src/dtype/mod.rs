@@ -7,6 +7,7 @@ mod decode;
 pub(crate) mod decoders;
 mod encode;
 mod float16;
+mod format;
 mod fours;
 mod ggml;
 mod groups;
@@ -26,9 +27,10 @@ mod tests;
 
 pub(crate) use block::{BLOCK, BlockCoding, BlockLayout, CodeOrder, Scale, WithBlocks};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
+pub(crate) use format::{GpuEncoding, GpuStatistic};
+pub use format::{Granularity, Refusal};
 pub(crate) use fours::BlockWords;
-pub(crate) use packing::{GpuEncoding, GpuStatistic};
-pub use packing::{Granularity, Packing, Refusal};
+pub use packing::Packing;
 pub use recipe::Recipe;
 pub use rule::{Calibration, Rounding, Rule};
 
@@ -38,7 +40,7 @@ use crate::{Error, Result, error};
 use block::Blocks;
 use codec::Flat;
 use decoders::WithDecoder;
-use packing::{Format, Storage};
+use format::{Format, Storage};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
@@ -46,7 +48,7 @@ use std::str::FromStr;
 /// How codes stand for numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Sign, exponent and fraction; below 16 bits times a scale.
+    /// Sign, exponent and fraction, or a level of a table; below 16 bits times a scale.
     Float,
     /// q S with q in [-Q, Q].
     Symmetric,
@@ -96,10 +98,13 @@ impl Row {
         Self { rule, ..self }
     }
 
-    /// Bits that an element takes, with its share of a block format's scale.
+    /// Bits that an element takes, with its share of the scale of a block, where that is a matter of the type.
     pub fn bits_per_weight(&self) -> f64 {
-        match self.kind {
-            Kind::Block => self.format.bytes(BLOCK, 1) as f64 * 8.0 / BLOCK as f64,
+        match self.granularity {
+            Granularity::Block(inputs) => {
+                let bits = self.format.bytes(inputs, 1) * 8 + self.format.words() * 32;
+                bits as f64 / inputs as f64
+            }
             _ => self.bits as f64,
         }
     }
@@ -109,9 +114,12 @@ const fn row<S: Storage>(dtype: DType, name: &'static str, kind: Kind, range: (f
     let bits = S::BITS;
     let granularity = match kind {
         Kind::Float if bits >= 16 => Granularity::Unscaled,
-        Kind::Block => Granularity::Block(BLOCK),
         _ if bits > 8 => Granularity::Tensor,
         _ => Granularity::Channel,
+    };
+    let granularity = match S::BLOCK {
+        Some(inputs) => Granularity::Block(inputs),
+        None => granularity,
     };
     let block = match kind {
         Kind::Block => BLOCK,
