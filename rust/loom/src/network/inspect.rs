@@ -1,7 +1,7 @@
 //! Looking into a network: parameters, gradients, what layers read and made, numeric types.
 
-use super::{Coordinates, Network, Numerics, PlacedLayer, at_layer};
-use crate::dtype::{DType, Granularity, Packing, Recipe};
+use super::{Coordinates, Network, PlacedLayer, at_layer};
+use crate::dtype::Packing;
 use crate::program::{LayerPath, LayerValues, Run, Value};
 use crate::simd::Real;
 use crate::state::CarriedPlace;
@@ -66,53 +66,6 @@ enum Held {
 }
 
 impl Network {
-    /// Computes from weights packed as `dtype` in every layer that has weights which can be; from the
-    /// masters again for the network's own precision.
-    ///
-    /// # Errors
-    /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] naming the layer and parameter
-    /// for weights that the type cannot hold, [`Error::State`] where a master was dropped. The
-    /// network is then as before.
-    pub fn morph(&mut self, dtype: DType) -> Result<()> {
-        self.morph_where(dtype, |_| true)
-    }
-
-    /// [`morph`](Network::morph) for the layers that `choose` picks.
-    ///
-    /// # Errors
-    /// As `morph`.
-    pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
-        self.morph_by(dtype, None, choose)
-    }
-
-    /// [`morph`](Network::morph) for the layers that `choose` picks, with a scale for each part that
-    /// `granularity` names, or as the type has them.
-    ///
-    /// # Errors
-    /// As `morph`, and [`Error::DType`] for a granularity that the type cannot have.
-    pub fn morph_by(
-        &mut self,
-        dtype: DType,
-        granularity: Option<Granularity>,
-        choose: impl Fn(&PlacedLayer) -> bool,
-    ) -> Result<()> {
-        self.morph_with(dtype, granularity.into(), choose)
-    }
-
-    /// [`morph`](Network::morph) for the layers that `choose` picks, by a recipe. Every later version, such as
-    /// after each step of a training, is made by it.
-    ///
-    /// # Errors
-    /// As `morph`, and [`Error::DType`] for a recipe that the type cannot have.
-    pub fn morph_with(
-        &mut self,
-        dtype: DType,
-        recipe: Recipe,
-        choose: impl Fn(&PlacedLayer) -> bool,
-    ) -> Result<()> {
-        self.morph_as(dtype, Numerics { recipe, activations: None }, choose)
-    }
-
     /// The numeric type that a layer's weights are read in; `None` for a layer without parameters.
     ///
     /// Its weights are the parameters that take on the layer's type: not biases, gains and positions, which stay

@@ -13,6 +13,7 @@ mod kept_step;
 mod links;
 mod lower;
 mod measures;
+mod morph;
 mod numerics;
 #[cfg(test)]
 mod numerics_tests;
@@ -32,6 +33,7 @@ pub use links::{Combine, Link};
 pub use lower::{Lowered, Mode, SessionExtent};
 pub(crate) use lower::{Observe, no_context};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
+pub use morph::Morph;
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
 pub(crate) use predict::ProgramKey;

@@ -1,0 +1,199 @@
+//! Morphing: having layers compute from weights in another numeric type.
+
+use super::numerics::{Chosen, LayerNumerics, Numerics, check_activations};
+use super::{Network, PlacedLayer, at_layer};
+use crate::dtype::{DType, Granularity, Recipe};
+use crate::matrix::IntegerWeight;
+use crate::weights::{Layout, ParameterInfo, Staged};
+use crate::{Error, Result};
+
+/// What layers are asked to compute from.
+#[derive(Clone, Copy, Debug)]
+pub struct Morph<'a> {
+    /// The type of weights; the network's own precision for the masters.
+    pub dtype: DType,
+    /// What is chosen beside it.
+    pub numerics: Numerics,
+    /// The parameters of these names alone, whether or not they take on the type of their layer; those that do
+    /// where there are none, which forgets what was chosen by name.
+    pub parameters: Option<&'a [&'a str]>,
+}
+
+impl Morph<'_> {
+    /// Weights in this type, packed as it has them.
+    pub fn new(dtype: DType) -> Self {
+        Self { dtype, numerics: Numerics::default(), parameters: None }
+    }
+
+    /// The same by a recipe, by which every later version is made, such as after each step of a training.
+    pub fn by(self, recipe: impl Into<Recipe>) -> Self {
+        Self { numerics: Numerics { recipe: recipe.into(), ..self.numerics }, ..self }
+    }
+}
+
+/// Refuses weights whose operations leave activations in float.
+fn quantizes(info: &ParameterInfo) -> Result<()> {
+    if !info.morphable {
+        return Err(Error::Value(format!(
+            "\"{}\" is no weight of a product, so there are no activations to quantise for it",
+            info.name
+        )));
+    }
+    if matches!(info.layout, Layout::InputMajor(_)) {
+        IntegerWeight::check_depth(info.layout.storage_matrix().0)?;
+    }
+    Ok(())
+}
+
+/// Whether a layer, or one within it, is a transposed convolution.
+fn transposes(config: &serde_json::Value) -> bool {
+    match config {
+        serde_json::Value::Object(entries) => entries.iter().any(|(key, value)| {
+            let is_kind =
+                key == "type" && value.as_str().is_some_and(|kind| kind.starts_with("conv_transpose"));
+            is_kind || transposes(value)
+        }),
+        serde_json::Value::Array(entries) => entries.iter().any(transposes),
+        _ => false,
+    }
+}
+
+impl Network {
+    /// Computes from weights packed as `dtype` in every layer that has weights which can be; from the
+    /// masters again for the network's own precision.
+    ///
+    /// # Errors
+    /// As [`morph_layers`](Network::morph_layers).
+    pub fn morph(&mut self, dtype: DType) -> Result<()> {
+        self.morph_layers(Morph::new(dtype), |_| true)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks.
+    ///
+    /// # Errors
+    /// As `morph`.
+    pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
+        self.morph_layers(Morph::new(dtype), choose)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks, with a scale for each part that
+    /// `granularity` names, or as the type has them.
+    ///
+    /// # Errors
+    /// As `morph`.
+    pub fn morph_by(
+        &mut self,
+        dtype: DType,
+        granularity: Option<Granularity>,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<()> {
+        self.morph_layers(Morph::new(dtype).by(granularity), choose)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks, by a recipe.
+    ///
+    /// # Errors
+    /// As `morph`.
+    pub fn morph_with(
+        &mut self,
+        dtype: DType,
+        recipe: Recipe,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<()> {
+        self.morph_layers(Morph::new(dtype).by(recipe), choose)
+    }
+
+    /// [`morph`](Network::morph) for the layers that `choose` picks, with all that can be chosen beside the
+    /// type.
+    ///
+    /// # Errors
+    /// As `morph`.
+    pub fn morph_as(
+        &mut self,
+        dtype: DType,
+        numerics: Numerics,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<()> {
+        self.morph_layers(Morph { numerics, ..Morph::new(dtype) }, choose)
+    }
+
+    /// [`morph_as`](Network::morph_as) for the parameters of these names alone, where there are such.
+    ///
+    /// # Errors
+    /// As `morph`.
+    pub fn morph_parameters(
+        &mut self,
+        dtype: DType,
+        numerics: Numerics,
+        parameters: Option<&[&str]>,
+        choose: impl Fn(&PlacedLayer) -> bool,
+    ) -> Result<()> {
+        self.morph_layers(Morph { dtype, numerics, parameters }, choose)
+    }
+
+    /// Has the layers that `choose` picks compute from what is asked for.
+    ///
+    /// Weights of products are read packed. Others, such as biases, gains and positions, are decoded whenever
+    /// they are read: what is held, and kept in files, are their codes.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type of weights or of activations that cannot be used or a recipe that it cannot have,
+    /// [`Error::Value`] naming the layer and parameter for weights that the type cannot hold, a layer without
+    /// products to quantise, or a name that a picked layer does not have, [`Error::State`] where a master was
+    /// dropped. The network is then as before.
+    pub fn morph_layers(&mut self, request: Morph<'_>, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
+        let Morph { dtype, numerics, parameters } = request;
+        numerics.recipe.checked(dtype)?;
+        let active = (dtype != self.precision.dtype()).then_some(dtype);
+        check_activations(active, numerics.activations, self.precision)?;
+        let numerics = if active.is_some() { numerics } else { Numerics::default() };
+        let chosen = Chosen { dtype: active, numerics };
+        self.build()?;
+        self.synchronize()?;
+        self.key_draws();
+        // Everything is encoded before any layer changes over, so that a refusal changes nothing.
+        let mut staged: Vec<(usize, usize, LayerNumerics, Staged)> = Vec::new();
+        for (number, placed) in self.layers().enumerate().filter(|(_, placed)| !placed.is_tied()) {
+            let Some(store) = placed.store.filter(|_| choose(placed)) else { continue };
+            let made = self.stage(placed, store, chosen, parameters);
+            let (numerics, versions) = made.map_err(|error| at_layer(placed, error))?;
+            staged.push((number, store, numerics, versions));
+        }
+        for (number, store, numerics, versions) in staged {
+            self.registry.stores[store].adopt(versions);
+            if let Some(placed) = self.cells.iter_mut().flatten().nth(number) {
+                placed.numerics = numerics;
+            }
+        }
+        self.invalidate();
+        Ok(())
+    }
+
+    /// What a layer computes from once this is chosen for it or for some of its parameters.
+    fn stage(
+        &self,
+        placed: &PlacedLayer,
+        store: usize,
+        chosen: Chosen,
+        parameters: Option<&[&str]>,
+    ) -> Result<(LayerNumerics, Staged)> {
+        let store = &self.registry.stores[store];
+        let numerics = placed.numerics.with(chosen, parameters, store)?;
+        if chosen.numerics.activations.is_some() {
+            let named = |info: &&ParameterInfo| match parameters {
+                Some(names) => names.iter().any(|name| *name == info.name),
+                None => info.morphable,
+            };
+            if transposes(&placed.layer.config()) {
+                return Err(Error::Value(
+                    "a transposed convolution sums over channels that have scales of their own, so its \
+                     activations stay in float; choose the other layers for activations=\"int8\""
+                        .into(),
+                ));
+            }
+            store.parameters().iter().filter(named).try_for_each(quantizes)?;
+        }
+        let versions = store.stage(&numerics.choices(store))?;
+        Ok((numerics, versions))
+    }
+}
