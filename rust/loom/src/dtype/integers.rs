@@ -5,8 +5,8 @@ use super::packing::Packing;
 use std::ops::Range;
 
 impl Packing {
-    /// Codes and scales of some columns of rows of k that share their scales, of a type whose codes are symmetric integers.
-    /// Rows of `codes` have `N` columns; to be inlined, so that it is compiled for each instruction set.
+    /// The integers of some columns of some rows of k, of a type whose codes are symmetric integers; to be inlined,
+    /// so that it is compiled for each instruction set.
     #[inline(always)]
     pub(crate) fn integers<const N: usize>(
         &self,

@@ -13,6 +13,7 @@ mod ggml;
 mod groups;
 mod integers;
 mod microscaling;
+mod nf4;
 mod packing;
 mod plain;
 mod recipe;
@@ -151,6 +152,7 @@ use Kind::{Affine, Binary, Block, Float, Symmetric, Ternary};
 const Q4_0_RULE: &str =
     "llama.cpp's bytes: d = (value of largest magnitude) / -8, q = min(15, trunc(w/d + 8.5))";
 const Q8_0_RULE: &str = "llama.cpp's bytes: d = amax / 127, q = round(w/d), half away from zero";
+const NF4_RULE: &str = "QLoRA's levels: w/S rounded to the nearest, the lower of two, S = amax of 64";
 const MX_RULE: &str = "OCP MX: S = 2^(floor(log2 amax) - emax), w/S rounded to nearest, saturating";
 
 /// Makes the types of their rows: the name in code, the name, how codes stand for numbers, the least and the
@@ -214,6 +216,7 @@ types! {
     MxFp8E4M3: "mxfp8_e4m3", Block, within(448.0), Blocks<microscaling::MxFp8E4M3>, MX_RULE;
     MxFp8E5M2: "mxfp8_e5m2", Block, within(57344.0), Blocks<microscaling::MxFp8E5M2>, MX_RULE;
     MxFp4: "mxfp4", Block, within(6.0), Blocks<microscaling::MxFp4>, MX_RULE;
+    Nf4: "nf4", Float, within(1.0), Flat<nf4::Nf4>, NF4_RULE;
 }
 
 /// How many types have codes that are symmetric integers of at most eight bits.
