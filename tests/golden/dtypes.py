@@ -3,12 +3,15 @@
 Writes dtypes.json, which the Rust tests read. Small floats come from ml_dtypes: the number of every
 code, and digests of the codes of a million random numbers and of what lies at and next to every
 midpoint between two codes. Block formats are made here, in NumPy, from their published layouts:
-`block_q4_0` and `block_q8_0` of llama.cpp, and the OCP microscaling formats.
+`block_q4_0` and `block_q8_0` of llama.cpp, and the OCP microscaling formats. Types whose codes are the levels of a
+table are made here of the published table, the nearest level found in exact fractions.
 
 Run with ml_dtypes and NumPy installed: python tests/golden/dtypes.py
 """
 
 import json
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
@@ -162,9 +165,67 @@ def blocks() -> dict:
     return {"values": [f"{word:08x}" for word in values.view(np.uint32)], "bytes": found}
 
 
+# The levels as bitsandbytes prints them, and how many weights share the largest magnitude.
+TABLES = {
+    "nf4": (
+        [
+            -1.0,
+            -0.6961928009986877,
+            -0.5250730514526367,
+            -0.39491748809814453,
+            -0.28444138169288635,
+            -0.18477343022823334,
+            -0.09105003625154495,
+            0.0,
+            0.07958029955625534,
+            0.16093020141124725,
+            0.24611230194568634,
+            0.33791524171829224,
+            0.44070982933044434,
+            0.5626170039176941,
+            0.7229568362236023,
+            1.0,
+        ],
+        64,
+    ),
+}
+
+
+def tables() -> dict:
+    """One column for each table: what lies at and next to every midpoint, zeros, and random numbers."""
+    found = {}
+    for name, (printed, length) in TABLES.items():
+        levels = np.array(printed, np.float32)
+        exact = [Fraction(float(level)) for level in levels]
+        middle = np.array([(a + b) / 2 for a, b in pairwise(exact)], np.float32)
+        near = np.stack([np.nextafter(middle, np.float32(-2)), middle, np.nextafter(middle, np.float32(2))])
+        near = near.reshape(-1)
+        random = np.random.default_rng(11)
+        rows = [np.float32([1.0]), near, np.zeros(length * 2 - 1 - near.size)]
+        rows += [random.standard_normal(length) * scale for scale in (1.0, 0.02, 3e30, 1e-30)]
+        rows += [np.zeros(length), random.standard_normal(9)]
+        values = np.concatenate(rows).astype(np.float32)
+        scales, codes = [], []
+        for at in range(0, values.size, length):
+            block = values[at : at + length]
+            scale = np.max(np.abs(block)) or np.float32(1)
+            scales.append(scale)
+            for value in block / scale:
+                # Of two equally near the lower.
+                distances = [abs(Fraction(float(value)) - level) for level in exact]
+                codes.append(distances.index(min(distances)))
+        found[name] = {
+            "levels": [f"{word:08x}" for word in levels.view(np.uint32)],
+            "values": [f"{word:08x}" for word in values.view(np.uint32)],
+            "scales": [f"{word:08x}" for word in np.array(scales, np.float32).view(np.uint32)],
+            "codes": "".join(f"{code:x}" for code in codes),
+        }
+    return found
+
+
 def main() -> None:
     with np.errstate(over="ignore"):
-        golden = {"floats": floats(), "blocks": blocks()}
+        golden = {"floats": floats(), "blocks": blocks(), "tables": tables()}
     Path(__file__).with_suffix(".json").write_text(json.dumps(golden, indent=1) + "\n")
 
 

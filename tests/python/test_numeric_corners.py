@@ -29,6 +29,31 @@ MICROSCALING = {
     "mxfp4": ("float4_e2m1", 2),
 }
 
+# Levels as published, and how many weights share the largest magnitude.
+TABLES = {
+    "nf4": np.array(
+        [
+            -1.0,
+            -0.6961928009986877,
+            -0.5250730514526367,
+            -0.39491748809814453,
+            -0.28444138169288635,
+            -0.18477343022823334,
+            -0.09105003625154495,
+            0.0,
+            0.07958029955625534,
+            0.16093020141124725,
+            0.24611230194568634,
+            0.33791524171829224,
+            0.44070982933044434,
+            0.5626170039176941,
+            0.7229568362236023,
+            1.0,
+        ],
+        np.float32,
+    )
+}
+
 
 def nearest(dtype: str, values: Array) -> Array:
     """The nearest number of a float of a few bits, ties to even, saturating."""
@@ -68,6 +93,13 @@ def group(dtype: str, values: Array) -> tuple[float | None, Array]:
         scale = scale_for(largest, FLOATS[dtype][2])
         codes = nearest(dtype, (values / kind(scale)).astype(np.float64))
         return scale, codes.astype(kind) * kind(scale)
+    if dtype in TABLES:
+        scale = scale_for(largest, 1.0)
+        levels = TABLES[dtype].astype(np.float64)
+        quotients = (values / kind(scale)).astype(np.float64)
+        # Of two equally near the lower: exact midpoints.
+        places = np.searchsorted((levels[:-1] + levels[1:]) / 2, quotients)
+        return scale, levels[places].astype(kind) * kind(scale)
     if dtype == "binary":
         scale = 0.0 if largest == 0 else scale_for(max(mean(values), np.finfo(kind).tiny), 1.0)
         return scale, np.where(values >= 0, scale, -scale)

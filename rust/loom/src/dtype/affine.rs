@@ -2,6 +2,7 @@
 //! number to the greatest, zero among them.
 
 use super::codec::{Coding, Fit, Statistic};
+use super::decoders::{self, FourBits, Whole, WithDecoder};
 use super::fours::{self, Fours};
 use super::symmetric::{integer_drawn, magic, quotient, wide_drawn};
 use crate::simd::Real;
@@ -51,7 +52,7 @@ fn zero_of<T: Real>(low: T, scale: f32, limit: f64) -> f64 {
 
 /// Up to 16 bits, computed in the master's precision.
 macro_rules! affine {
-    ($name:ident, $code:ty, $bits:literal, $limit:literal, $doc:literal) => {
+    ($name:ident, $code:ty, $bits:literal, $limit:literal, $decoder:ty, $doc:literal) => {
         #[doc = $doc]
         pub(super) struct $name;
 
@@ -88,6 +89,10 @@ macro_rules! affine {
                 super::symmetric::times(i32::from(code).wrapping_sub(fit.zero as i32), fit)
             }
 
+            fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+                Some(to.with::<$decoder>())
+            }
+
             fn wgsl_code() -> Option<(f64, &'static str)> {
                 Some((
                     $limit,
@@ -114,10 +119,10 @@ macro_rules! affine {
     };
 }
 
-affine!(Uint2, u8, 2, 3.0, "uint2.");
-affine!(Uint4, u8, 4, 15.0, "uint4.");
-affine!(Uint8, u8, 8, 255.0, "uint8.");
-affine!(Uint16, u16, 16, 65535.0, "uint16.");
+affine!(Uint2, u8, 2, 3.0, decoders::Uint2, "uint2.");
+affine!(Uint4, u8, 4, 15.0, FourBits<decoders::Uint4>, "uint4.");
+affine!(Uint8, u8, 8, 255.0, Whole<decoders::Uint8>, "uint8.");
+affine!(Uint16, u16, 16, 65535.0, Whole<decoders::Uint16>, "uint16.");
 
 /// uint32, computed in `f64`.
 pub(super) struct Uint32;

@@ -1,45 +1,225 @@
 //! Formats that keep the scale of 32 elements beside their codes: one output's inputs, block after block,
 //! and one output after the other. The last block of an output is filled up with zeros.
 
-use super::fours::BlockWords;
-use super::packing::{Format, Packing, Refusal, Target};
-use super::recipe::Rule;
+use super::decoders::Decoder;
+use super::format::{Extents, Format, Refusal, Storage, Target};
+use super::fours::{BlockWords, Fours};
+use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Elements of a block.
-pub(super) const BLOCK: usize = 32;
+pub(crate) const BLOCK: usize = 32;
 
-/// How one format packs a block.
-pub(super) trait BlockCoding: Send + Sync + 'static {
-    /// Bytes of a block.
+/// How codes lie in the bytes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CodeOrder {
+    /// A byte each.
+    Bytes,
+    /// Two in a byte: the lower halves of the bytes are the block's first half, the upper ones its second.
+    Halves,
+    /// Two in a byte, the first in the lower half.
+    Pairs,
+}
+
+impl CodeOrder {
+    /// Bits of a code.
+    pub(crate) const fn bits(self) -> usize {
+        match self {
+            CodeOrder::Bytes => 8,
+            CodeOrder::Halves | CodeOrder::Pairs => 4,
+        }
+    }
+
+    /// Bytes of the codes of a block.
+    pub(crate) const fn bytes(self) -> usize {
+        BLOCK * self.bits() / 8
+    }
+
+    /// Which byte the code of a place is in, and above how many bits of it.
+    fn of(self, place: usize) -> (usize, usize) {
+        match self {
+            CodeOrder::Bytes => (place, 0),
+            CodeOrder::Halves => (place % (BLOCK / 2), place / (BLOCK / 2) * 4),
+            CodeOrder::Pairs => (place / 2, place % 2 * 4),
+        }
+    }
+
+    /// [`of`](CodeOrder::of) as WGSL expressions.
+    pub(super) fn wgsl(self, place: &str) -> [String; 2] {
+        const HALF: usize = BLOCK / 2;
+        match self {
+            CodeOrder::Bytes => [place.to_string(), "0u".to_string()],
+            CodeOrder::Halves => [format!("{place} % {HALF}u"), format!("{place} / {HALF}u * 4u")],
+            CodeOrder::Pairs => [format!("{place} / 2u"), format!("{place} % 2u * 4u")],
+        }
+    }
+
+    /// Where in the block the first of each four numbers of the word at byte `n` of the codes is: the first times
+    /// `n`, and the second; with the WGSL expression of those four codes, from the lowest bits of `word` on.
+    fn runs(self) -> &'static [((usize, usize), &'static str)] {
+        match self {
+            CodeOrder::Bytes => &[((1, 0), "word")],
+            CodeOrder::Halves => &[((1, 0), "word"), ((1, BLOCK / 2), "word >> 4u")],
+            CodeOrder::Pairs => &[((2, 0), "word"), ((2, 4), "word >> 16u")],
+        }
+    }
+}
+
+/// How the scale of a block is written: the bytes before its codes.
+pub(crate) trait Scale: Send + Sync + 'static {
+    /// One or two.
     const BYTES: usize;
+    /// A WGSL expression of the scale, from a word `head` that the block begins with.
+    const WGSL: &'static str;
 
-    /// Encodes a block of finite numbers; false where a scale would not be finite.
-    fn encode(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool;
+    /// From those bytes, the lowest first; to be inlined.
+    fn read(bits: u16) -> f32;
 
-    /// Decodes a block; to be inlined, so that it is compiled for each instruction set.
-    fn decode(bytes: &[u8], values: &mut [f32; BLOCK]);
+    /// A WGSL expression of `number` times the scale, from a word `head` of those bytes alone.
+    fn wgsl_times(number: &str) -> String {
+        format!("{number} * {}", Self::WGSL)
+    }
+}
 
-    /// WGSL statements that end in a `return` of the number of element `place` of the block that starts at
-    /// byte `start`, of which each byte is written `byte[index]` here.
-    fn wgsl() -> String;
+/// How one format packs a block. All that is done with its blocks follows from this.
+pub(crate) trait BlockCoding: Send + Sync + 'static {
+    /// How its scale is written, before the codes.
+    type Scale: Scale;
+    /// How its codes lie.
+    const ORDER: CodeOrder;
+    /// Bytes of a block.
+    const BYTES: usize = Self::Scale::BYTES + Self::ORDER.bytes();
+    /// A WGSL expression of the integer that a `code` stands for, an `u32`, where codes are symmetric integers.
+    const WGSL_INTEGER: Option<&'static str> = None;
+    /// Vector code for rows of bytes, of which those of four bits count the lower ones, ...
+    type Decoder: Decoder;
+    /// ... or the upper ones.
+    type UpperDecoder: Decoder;
 
-    /// How words of a block's codes are decoded, by functions of these names.
-    fn wgsl_words(name: &str) -> BlockWords;
+    /// Makes codes of a block of finite numbers; returns the bits of its scale, `None` where that would not be
+    /// finite.
+    fn encode(values: &[f32; BLOCK], codes: &mut [u8; BLOCK]) -> Option<u16>;
+
+    /// The number that a code stands for, but for the scale; to be inlined.
+    fn number(code: u8) -> f32;
+
+    /// The same where that is an integer.
+    fn integer(_: u8) -> i8 {
+        0
+    }
+
+    /// WGSL statements that end in `let number = ..`, from `code`.
+    fn wgsl_number() -> String;
+
+    /// How four codes are decoded together.
+    fn wgsl_fours() -> Fours;
+}
+
+/// Encodes a block; false where a scale would not be finite.
+fn encode_block<B: BlockCoding>(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+    let mut codes = [0; BLOCK];
+    let Some(scale) = B::encode(values, &mut codes) else { return false };
+    let (head, bytes) = bytes.split_at_mut(B::Scale::BYTES);
+    head.copy_from_slice(&scale.to_le_bytes()[..B::Scale::BYTES]);
+    match B::ORDER {
+        CodeOrder::Bytes => bytes.copy_from_slice(&codes),
+        CodeOrder::Halves => {
+            let (low, high) = codes.split_at(BLOCK / 2);
+            bytes
+                .iter_mut()
+                .zip(low.iter().zip(high))
+                .for_each(|(byte, (low, high))| *byte = low | high << 4);
+        }
+        CodeOrder::Pairs => {
+            let pairs = codes.chunks_exact(2);
+            bytes.iter_mut().zip(pairs).for_each(|(byte, pair)| *byte = pair[0] | pair[1] << 4);
+        }
+    }
+    true
+}
+
+/// The scale at the start of a block.
+#[inline(always)]
+fn scale_of<B: BlockCoding>(bytes: &[u8]) -> f32 {
+    B::Scale::read(match B::Scale::BYTES {
+        1 => u16::from(bytes[0]),
+        _ => u16::from_le_bytes([bytes[0], bytes[1]]),
+    })
+}
+
+/// Decodes a block; inlined, so that it is compiled for each instruction set.
+#[inline(always)]
+fn decode_block<B: BlockCoding>(bytes: &[u8], values: &mut [f32; BLOCK]) {
+    let scale = scale_of::<B>(bytes);
+    let bytes = &bytes[B::Scale::BYTES..B::BYTES];
+    match B::ORDER {
+        CodeOrder::Bytes => {
+            for (value, byte) in values.iter_mut().zip(bytes) {
+                *value = B::number(*byte) * scale;
+            }
+        }
+        CodeOrder::Halves => {
+            let (low, high) = values.split_at_mut(BLOCK / 2);
+            for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
+                *low = B::number(byte & 15) * scale;
+                *high = B::number(byte >> 4) * scale;
+            }
+        }
+        CodeOrder::Pairs => {
+            for (pair, byte) in values.chunks_exact_mut(2).zip(bytes) {
+                pair[0] = B::number(byte & 15) * scale;
+                pair[1] = B::number(byte >> 4) * scale;
+            }
+        }
+    }
+}
+
+/// What is done with the layout of a format's blocks.
+pub(crate) trait WithBlocks {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn with<B: BlockCoding>(self) -> Self::Output;
+}
+
+/// What the blocks of a format are, as kernels on a GPU want to know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockLayout {
+    /// Bytes of a block.
+    pub(crate) bytes: usize,
+    /// Bytes before its codes.
+    pub(crate) head: usize,
+    /// How those lie.
+    pub(crate) order: CodeOrder,
+    /// A WGSL expression of the scale, from a word `head` that the block begins with.
+    pub(crate) scale: &'static str,
+}
+
+/// What of blocks whose codes are symmetric integers is read apart: integers, and scales.
+pub(super) trait BlockIntegers {
+    /// The integers of some columns of some rows of k, row after row, so far apart.
+    fn codes(
+        &self,
+        packing: &Extents,
+        bytes: &[u8],
+        depth: Range<usize>,
+        columns: Range<usize>,
+        codes: (&mut [i8], usize),
+    );
+
+    /// The scales of some columns at row `k`.
+    fn scales(&self, packing: &Extents, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]);
 }
 
 /// A block format, as a table row has it.
 pub(super) struct Blocks<B>(PhantomData<B>);
 
-impl<B> Blocks<B> {
-    pub(super) const NEW: Self = Self(PhantomData);
-}
-
 fn encode<T: Real, B: BlockCoding>(
-    packing: &Packing,
+    packing: &Extents,
     cpu: Option<&Cpu>,
     data: &[T],
     bytes: &mut [u8],
@@ -58,7 +238,7 @@ fn encode<T: Real, B: BlockCoding>(
                 *value = row[column].to_f32();
             }
             let finite = values.iter().all(|value| value.is_finite());
-            if !(finite && B::encode(&values, bytes)) {
+            if !(finite && encode_block::<B>(&values, bytes)) {
                 refused.store(true, Ordering::Relaxed);
             }
         }
@@ -80,7 +260,7 @@ fn first_refusal<T: Real, B: BlockCoding>(data: &[T]) -> Refusal {
         let value = value.to_f32();
         let mut values = [0.0; BLOCK];
         values[0] = value;
-        !value.is_finite() || !B::encode(&values, &mut vec![0; B::BYTES])
+        !value.is_finite() || !encode_block::<B>(&values, &mut vec![0; B::BYTES])
     };
     Refusal::Overflow { index: data.iter().position(overflows).unwrap_or(0) }
 }
@@ -114,7 +294,7 @@ impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
                 for (column, values) in values[..present].iter_mut().enumerate() {
                     let bytes = &bytes[((first + column) * blocks + block) * B::BYTES..][..B::BYTES];
                     let mut own = [0.0; BLOCK];
-                    B::decode(bytes, &mut own);
+                    decode_block::<B>(bytes, &mut own);
                     for (value, own) in values.iter_mut().zip(own) {
                         *value = T::from_f64(f64::from(own));
                     }
@@ -139,7 +319,7 @@ impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
 }
 
 fn decode<T: Real, B: BlockCoding>(
-    (packing, isa): (&Packing, Isa),
+    (packing, isa): (&Extents, Isa),
     bytes: &[u8],
     (rows, columns): (Range<usize>, Range<usize>),
     out: &mut [T],
@@ -153,7 +333,7 @@ macro_rules! precision {
     ($encode:ident, $decode:ident, $type:ty) => {
         fn $encode(
             &self,
-            packing: &Packing,
+            packing: &Extents,
             cpu: Option<&Cpu>,
             _: &Rule<'_>,
             data: &[$type],
@@ -164,7 +344,7 @@ macro_rules! precision {
 
         fn $decode(
             &self,
-            with: (&Packing, Isa),
+            with: (&Extents, Isa),
             (bytes, _): (&[u8], &[f32]),
             tile: (Range<usize>, Range<usize>),
             out: &mut [$type],
@@ -173,6 +353,49 @@ macro_rules! precision {
             decode::<$type, B>(with, bytes, tile, out, stride);
         }
     };
+}
+
+impl<B: BlockCoding> Storage for Blocks<B> {
+    const BITS: usize = B::ORDER.bits();
+    const BLOCK: Option<usize> = Some(BLOCK);
+    const INTEGERS: bool = B::WGSL_INTEGER.is_some();
+    const FORMAT: &'static dyn Format = &Self(PhantomData);
+
+    fn blocks<W: WithBlocks>(to: W) -> Option<W::Output> {
+        Some(to.with::<B>())
+    }
+}
+
+/// The block of a column that row `k` is in.
+#[inline(always)]
+fn block_of<'a, B: BlockCoding>(packing: &Extents, bytes: &'a [u8], k: usize, column: usize) -> &'a [u8] {
+    &bytes[(column * packing.rows.div_ceil(BLOCK) + k / BLOCK) * B::BYTES..][..B::BYTES]
+}
+
+impl<B: BlockCoding> BlockIntegers for Blocks<B> {
+    fn codes(
+        &self,
+        packing: &Extents,
+        bytes: &[u8],
+        depth: Range<usize>,
+        columns: Range<usize>,
+        (codes, stride): (&mut [i8], usize),
+    ) {
+        let mask = (u16::MAX >> (16 - B::ORDER.bits())) as u8;
+        for (place, column) in columns.enumerate() {
+            for (k, row) in depth.clone().zip(codes.chunks_exact_mut(stride)) {
+                let (byte, shift) = B::ORDER.of(k % BLOCK);
+                let block = block_of::<B>(packing, bytes, k, column);
+                row[place] = B::integer(block[B::Scale::BYTES + byte] >> shift & mask);
+            }
+        }
+    }
+
+    fn scales(&self, packing: &Extents, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]) {
+        for (scale, column) in scales.iter_mut().zip(columns) {
+            *scale = scale_of::<B>(block_of::<B>(packing, bytes, k, column));
+        }
+    }
 }
 
 impl<B: BlockCoding> Format for Blocks<B> {
@@ -187,26 +410,61 @@ impl<B: BlockCoding> Format for Blocks<B> {
     precision!(encode_f32, decode_f32, f32);
     precision!(encode_f64, decode_f64, f64);
 
-    fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
-        Some(B::wgsl_words(name))
+    fn block_layout(&self) -> Option<BlockLayout> {
+        Some(BlockLayout { bytes: B::BYTES, head: B::Scale::BYTES, order: B::ORDER, scale: B::Scale::WGSL })
     }
 
-    fn wgsl(&self, packing: &Packing) -> String {
+    fn block_integers(&self) -> Option<&dyn BlockIntegers> {
+        B::WGSL_INTEGER.map(|_| self as &dyn BlockIntegers)
+    }
+
+    fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
+        let layout = self.block_layout()?;
+        Some(BlockWords::new(name, layout, B::ORDER.runs(), B::wgsl_fours()))
+    }
+
+    fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {
+        let (integer, blocks, bits) = (B::WGSL_INTEGER?, packing.rows.div_ceil(BLOCK), B::ORDER.bits());
+        let [byte, shift] = B::ORDER.wgsl(&format!("(k % {BLOCK}u)"));
+        let code = format!(
+            "let at = (column * {blocks}u + k / {BLOCK}u) * {}u + {}u + {byte};
+    let code = extractBits(packed[at / 4u], at % 4u * 8u + {shift}, {bits}u);
+    return {integer};",
+            B::BYTES,
+            B::Scale::BYTES
+        );
+        let scale = format!(
+            "let at = (column * {blocks}u + number) * {}u;
+    let head = packed[at / 4u] >> (at % 4u * 8u);
+    return {};",
+            B::BYTES,
+            B::Scale::WGSL
+        );
+        Some([code, scale])
+    }
+
+    fn wgsl(&self, packing: &Extents) -> String {
         let (channels, blocks) = (packing.channels.max(1), packing.rows.div_ceil(BLOCK));
-        let mut text = B::wgsl();
-        while let Some(start) = text.find("byte[") {
-            let end = text[start..].find(']').map_or(text.len(), |end| start + end);
-            let index = &text[start + 5..end];
-            let read = format!("extractBits(packed[({index}) / 4u], ({index}) % 4u * 8u, 8u)");
-            text = [&text[..start], &read, text.get(end + 1..).unwrap_or_default()].concat();
-        }
+        let byte = |index: &str| format!("extractBits(packed[({index}) / 4u], ({index}) % 4u * 8u, 8u)");
+        let head = match B::Scale::BYTES {
+            1 => byte("start"),
+            _ => format!("{} | {} << 8u", byte("start"), byte("start + 1u")),
+        };
+        let [at, shift] = B::ORDER.wgsl("place");
+        let code = byte(&format!("start + {}u + {at}", B::Scale::BYTES));
         format!(
             "    let row = at / {channels}u;
     let place = row % {BLOCK}u;
     let start = (at % {channels}u * {blocks}u + row / {BLOCK}u) * {}u;
-    {text}
+    let head = {head};
+    let code = extractBits({code}, {shift}, {}u);
+    {}
+    return {};
 ",
-            B::BYTES
+            B::BYTES,
+            B::ORDER.bits(),
+            B::wgsl_number(),
+            B::Scale::wgsl_times("number")
         )
     }
 }

@@ -4,15 +4,16 @@
 //! in its order, the first in the lowest bits.
 
 use super::decode::decode;
+use super::decoders::WithDecoder;
 #[cfg(test)]
 use super::encode::Encode;
 use super::encode::encode;
+use super::format::{Extents, Format, Granularity, Refusal, Storage, Target};
 use super::fours::{self, Fours};
 pub(super) use super::groups::Fit;
 #[cfg(test)]
 use super::groups::Grid;
-use super::packing::{Format, Granularity, Packing, Refusal, Target};
-use super::recipe::Rule;
+use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -82,6 +83,10 @@ pub(super) trait Coding: Send + Sync + 'static {
     const STATISTIC: Statistic;
     /// Words of 32 bits a group has: its scale, and the halves of its zero.
     const WORDS: usize;
+    /// How many inputs of an output share a scale unless asked otherwise, where not all of them do.
+    const BLOCK: Option<usize> = None;
+    /// Whether codes are symmetric integers of at most eight bits: in two's complement, or a bit for 1 or -1.
+    const INTEGERS: bool = false;
 
     /// The scale of a group of this statistic (of which ranges have two numbers); `None` where no code
     /// could hold its numbers.
@@ -107,8 +112,14 @@ pub(super) trait Coding: Send + Sync + 'static {
     /// The number that a code stands for; bits above [`BITS`](Coding::BITS) are zeros.
     fn number<T: Real>(code: Self::Code, fit: Fit) -> T;
 
+    /// Gives `to` the vector code that decodes rows of its codes, where there is such.
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        let _ = to;
+        None
+    }
+
     /// What a statistic is divided by for the scale, and WGSL statements that end in a `return` of a
-    /// weight's code, as [`GpuEncoding`](super::packing::GpuEncoding) has them; `None` for types that are
+    /// weight's code, as [`GpuEncoding`](super::format::GpuEncoding) has them; `None` for types that are
     /// encoded on the host.
     fn wgsl_code() -> Option<(f64, &'static str)> {
         None
@@ -127,10 +138,6 @@ pub(super) trait Coding: Send + Sync + 'static {
 
 /// A type whose elements are coded one by one, as a table row has it.
 pub(super) struct Flat<C>(PhantomData<C>);
-
-impl<C> Flat<C> {
-    pub(super) const NEW: Self = Self(PhantomData);
-}
 
 /// Packs the codes of whole bytes, or of the last few elements.
 #[inline(always)]
@@ -151,7 +158,7 @@ pub(super) fn pack<C: Coding>(codes: &[C::Code], bytes: &mut [u8]) {
 }
 
 /// The WGSL expression of the group of the element with this number.
-fn wgsl_group(packing: &Packing, at: &str) -> String {
+fn wgsl_group(packing: &Extents, at: &str) -> String {
     let channels = packing.channels.max(1);
     match packing.granularity {
         Granularity::Tensor => "0u".to_string(),
@@ -176,11 +183,26 @@ fn wgsl_number<C: Coding>() -> String {
     format!("    {zero}\n    {}\n    return {result};\n", C::wgsl())
 }
 
+/// [`Packing::wgsl_integers`](super::Packing::wgsl_integers) of codes that are packed row after row.
+fn wgsl_integers(packing: &Extents, bits: usize) -> [String; 2] {
+    let (channels, per) = (packing.channels, 32 / bits);
+    let code = match bits {
+        1 => "i32(packed[at / 32u] >> (at % 32u) & 1u) * 2 - 1".to_string(),
+        _ => format!("extractBits(bitcast<i32>(packed[at / {per}u]), at % {per}u * {bits}u, {bits}u)"),
+    };
+    let scale = match packing.granularity {
+        Granularity::Tensor => "return scales[0];".to_string(),
+        Granularity::Block(_) => format!("return scales[number * {channels}u + column];"),
+        _ => "return scales[column];".to_string(),
+    };
+    [format!("let at = k * {channels}u + column;\n    return {code};"), scale]
+}
+
 macro_rules! precision {
     ($encode:ident, $decode:ident, $type:ty) => {
         fn $encode(
             &self,
-            packing: &Packing,
+            packing: &Extents,
             cpu: Option<&Cpu>,
             rule: &Rule<'_>,
             data: &[$type],
@@ -191,7 +213,7 @@ macro_rules! precision {
 
         fn $decode(
             &self,
-            with: (&Packing, Isa),
+            with: (&Extents, Isa),
             from: (&[u8], &[f32]),
             tile: (Range<usize>, Range<usize>),
             out: &mut [$type],
@@ -200,6 +222,17 @@ macro_rules! precision {
             decode::<$type, C>(with, from, tile, out, stride);
         }
     };
+}
+
+impl<C: Coding> Storage for Flat<C> {
+    const BITS: usize = C::BITS;
+    const BLOCK: Option<usize> = C::BLOCK;
+    const INTEGERS: bool = C::INTEGERS;
+    const FORMAT: &'static dyn Format = &Self(PhantomData);
+
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        C::decoder(to)
+    }
 }
 
 impl<C: Coding> Format for Flat<C> {
@@ -216,8 +249,8 @@ impl<C: Coding> Format for Flat<C> {
     precision!(encode_f32, decode_f32, f32);
     precision!(encode_f64, decode_f64, f64);
 
-    fn gpu_encoding(&self) -> Option<super::packing::GpuEncoding> {
-        use super::packing::{GpuEncoding, GpuStatistic};
+    fn gpu_encoding(&self) -> Option<super::format::GpuEncoding> {
+        use super::format::{GpuEncoding, GpuStatistic};
         let (limit, code) = C::wgsl_code()?;
         let statistic = match C::STATISTIC {
             Statistic::None => return None,
@@ -229,18 +262,18 @@ impl<C: Coding> Format for Flat<C> {
     }
 
     #[cfg(test)]
-    fn encode_held_f32(&self, packing: &Packing, data: &[f32], bytes: &mut [u8], scales: &[f32]) {
+    fn encode_held_f32(&self, packing: &Extents, data: &[f32], bytes: &mut [u8], scales: &[f32]) {
         let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
         f32::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
     }
 
     #[cfg(test)]
-    fn encode_held_f64(&self, packing: &Packing, data: &[f64], bytes: &mut [u8], scales: &[f32]) {
+    fn encode_held_f64(&self, packing: &Extents, data: &[f64], bytes: &mut [u8], scales: &[f32]) {
         let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
         f64::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
     }
 
-    fn wgsl(&self, packing: &Packing) -> String {
+    fn wgsl(&self, packing: &Extents) -> String {
         let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
         let code = match bits {
             64 => "let code = packed[2u * at];\n    let high = packed[2u * at + 1u];".to_string(),
@@ -258,7 +291,11 @@ impl<C: Coding> Format for Flat<C> {
         Some(fours::wgsl::<C>(name))
     }
 
-    fn wgsl_four(&self, packing: &Packing, name: &str) -> Option<String> {
+    fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {
+        C::INTEGERS.then(|| wgsl_integers(packing, C::BITS))
+    }
+
+    fn wgsl_four(&self, packing: &Extents, name: &str) -> Option<String> {
         let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
         if bits > 8 {
             return None;

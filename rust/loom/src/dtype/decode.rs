@@ -2,7 +2,7 @@
 //! and in loops so plain that the compiler makes vector code of them for every instruction set.
 
 use super::codec::{Code, Coding, Fit};
-use super::packing::{Granularity, Packing};
+use super::format::{Extents, Granularity};
 use crate::simd::{Isa, Kernel, Real, Vector};
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ const RUN: usize = 256;
 
 /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
 pub(super) fn decode<T: Real, C: Coding>(
-    (packing, isa): (&Packing, Isa),
+    (packing, isa): (&Extents, Isa),
     (bytes, scales): (&[u8], &[f32]),
     (rows, columns): (Range<usize>, Range<usize>),
     out: &mut [T],
@@ -26,7 +26,7 @@ pub(super) fn decode<T: Real, C: Coding>(
 }
 
 struct Decode<'a, T, C> {
-    packing: &'a Packing,
+    packing: &'a Extents,
     bytes: &'a [u8],
     scales: &'a [f32],
     rows: Range<usize>,

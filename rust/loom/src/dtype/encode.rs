@@ -2,9 +2,9 @@
 //! codes made in a second, cut into runs.
 
 use super::codec::{Coding, Fit, Statistic, pack};
+use super::format::{Extents, Granularity, Refusal, Target};
 use super::groups::{Fits, Grid, RUN};
-use super::packing::{Granularity, Packing, Refusal, Target};
-use super::recipe::{Calibration, Rule};
+use super::rule::{Calibration, Rule};
 use super::search::{Percentile, Search};
 use crate::random::Stream;
 use crate::simd::{Cpu, Isa, Kernel, Real, Vector};
@@ -33,7 +33,7 @@ fn for_each_chunk<A: Send>(
 }
 
 pub(super) fn encode<T: Real, C: Coding>(
-    packing: &Packing,
+    packing: &Extents,
     cpu: Option<&Cpu>,
     rule: &Rule<'_>,
     data: &[T],
@@ -128,7 +128,7 @@ pub(super) struct Importance<'a> {
 
 impl<'a> Importance<'a> {
     /// Of the group of `rows` rows that begins with this one.
-    fn of(packing: &Packing, rule: &Rule<'a>, first: usize, rows: usize) -> Self {
+    fn of(packing: &Extents, rule: &Rule<'a>, first: usize, rows: usize) -> Self {
         // A scale for the whole parameter sees it as one long column.
         let per = if packing.granularity == Granularity::Tensor { packing.channels } else { 1 };
         let found = Self { of_rows: rule.importance, first, per };

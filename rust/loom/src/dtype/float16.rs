@@ -4,8 +4,10 @@
 //! Written on the bits without branches, so that the compiler makes vector code of the loops.
 
 use super::codec::{Coding, Fit, Statistic};
+use super::decoders::{self, WithDecoder};
 use super::fours::Fours;
 use crate::simd::Real;
+pub use crate::simd::float16_to_f32;
 use crate::tensor::Precision;
 
 /// The nearest bfloat16 of a number that is not NaN, as bits.
@@ -36,18 +38,6 @@ pub fn f32_to_float16(value: f32) -> u16 {
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let finite = if magnitude < 113 << 23 { subnormal } else { normal };
     (sign | if magnitude >= 143 << 23 { 0x7C00 } else { finite }) as u16
-}
-
-/// The number that binary16 bits stand for.
-#[inline(always)]
-pub fn float16_to_f32(bits: u16) -> f32 {
-    let magnitude = u32::from(bits & 0x7FFF) << 13;
-    // Read with binary32's bias the number is too small by 2^112; the product is exact,
-    // and makes subnormals normal.
-    let scaled = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
-    let special = magnitude | 0x7F80_0000;
-    let magnitude = if magnitude >= 0x0F80_0000 { special } else { scaled };
-    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
 }
 
 /// `value` as `f32`, inexact results such that rounding them once more, to a format at least
@@ -112,6 +102,10 @@ impl Coding for BFloat16 {
         T::from_f64(f64::from(bfloat16_to_f32(code)))
     }
 
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        Some(to.with::<decoders::Whole<decoders::BFloat16>>())
+    }
+
     fn wgsl() -> &'static str {
         "let number = bitcast<f32>(code << 16u);"
     }
@@ -145,6 +139,10 @@ impl Coding for Float16 {
     #[inline(always)]
     fn number<T: Real>(code: u16, _: Fit) -> T {
         T::from_f64(f64::from(float16_to_f32(code)))
+    }
+
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        Some(to.with::<decoders::Whole<decoders::Float16>>())
     }
 
     fn wgsl() -> &'static str {

@@ -1,9 +1,8 @@
 //! WGSL that decodes four codes at a time from whole words, for kernels that read weights as they lie: scales
 //! are left to be multiplied in as late as they can be.
 
-use super::block::BLOCK;
+use super::block::{BLOCK, BlockLayout, CodeOrder};
 use super::codec::Coding;
-use super::packing::Packing;
 
 /// What adding a code of up to 16 bits to the bits of 2^23 makes of it: 2^23 + code, exactly.
 const MAGIC: u32 = 0x4b00_0000;
@@ -11,7 +10,7 @@ const MAGIC: u32 = 0x4b00_0000;
 const UNIT: f64 = 8_388_608.0;
 
 /// How one type decodes four codes.
-pub(super) struct Fours {
+pub(crate) struct Fours {
     /// WGSL statements that end in a `return` of the four numbers as `vec4<f32>`, each to be multiplied by
     /// `factor` and its scale, from `word` (of types with zero points, and `zeros`).
     pub(super) body: String,
@@ -210,33 +209,33 @@ pub(crate) struct BlockWords {
 impl BlockWords {
     pub(super) fn new(
         name: &str,
-        [bytes, head]: [usize; 2],
-        runs: &[(usize, usize)],
-        (fours, words): (Fours, &[&str]),
-        scale: &str,
+        BlockLayout { bytes, head, order, scale }: BlockLayout,
+        runs: &[((usize, usize), &str)],
+        fours: Fours,
     ) -> Self {
-        let mut text = format!("fn {name}_scale(head: u32) -> f32 {{\n    {scale}\n}}\n");
+        let mut text = format!("fn {name}_scale(head: u32) -> f32 {{\n    return {scale};\n}}\n");
         text += &format!("fn {name}_four(word: u32) -> vec4<f32> {{\n{}}}\n", fours.body);
-        for (run, word) in words.iter().enumerate() {
+        for (run, (_, word)) in runs.iter().enumerate() {
             text +=
                 &format!("fn {name}_{run}(word: u32) -> vec4<f32> {{\n    return {name}_four({word});\n}}\n");
         }
-        // Runs that do not follow each other lie in the upper halves of the same bytes.
-        let place = match runs {
-            [(1, 0), (1, far)] => [format!("place % {far}u"), format!("place / {far}u * 4u")],
-            [(times, _), ..] => [format!("place / {times}u"), "0u".to_string()],
-            [] => Default::default(),
-        };
-        Self { bytes, head, runs: runs.to_vec(), place, factor: fours.factor, text }
+        // Four codes that follow each other lie in whole bytes, or in halves of four.
+        let [byte, mut shift] = order.wgsl("place");
+        if order != CodeOrder::Halves {
+            shift = "0u".to_string();
+        }
+        let runs = runs.iter().map(|(run, _)| *run).collect();
+        Self { bytes, head, runs, place: [byte, shift], factor: fours.factor, text }
     }
 
-    /// The WGSL of `fn NAME_inputs(row: u32, column: u32) -> vec4<f32>`, the elements of a parameter from `row`,
+    /// The WGSL of `fn NAME_inputs(row: u32, column: u32) -> vec4<f32>`, the elements of a parameter of these extents from `row`,
     /// a multiple of four, on to the third beyond it, from the array of words `packed`. `NAME` is the one that
     /// this was made for.
-    pub(crate) fn inputs(&self, name: &str, packing: &Packing, packed: &str) -> String {
+    pub(crate) fn inputs(&self, name: &str, (rows, channels): (usize, usize), packed: &str) -> String {
         let Self { bytes, head, place: [byte, shift], factor, text, .. } = self;
-        let blocks = packing.rows.div_ceil(BLOCK);
-        let last = (packing.bytes() / 4).max(1) - usize::from(packing.bytes().is_multiple_of(4));
+        let blocks = rows.div_ceil(BLOCK);
+        let len = blocks * channels * bytes;
+        let last = (len / 4).max(1) - usize::from(len.is_multiple_of(4));
         let factor = if *factor == 1.0 { String::new() } else { format!(" * {factor:?}") };
         format!(
             "{text}fn {name}_inputs(row: u32, column: u32) -> vec4<f32> {{

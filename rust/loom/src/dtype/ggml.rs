@@ -1,38 +1,46 @@
 //! The block formats of llama.cpp, byte for byte: `block_q4_0` and `block_q8_0`, a binary16 scale d before
 //! the codes.
 
-use super::block::{BLOCK, BlockCoding};
+use super::block::{BLOCK, BlockCoding, CodeOrder, Scale};
+use super::decoders::{Int8, Nibbles, Offset, Whole};
 use super::float16::{f32_to_float16, float16_to_f32};
-use super::fours::{self, BlockWords};
+use super::fours::{self, Fours};
 
-/// d, from the word at the start of a block.
-const WGSL_SCALE: &str = "return unpack2x16float(head).x;";
+/// A binary16 number.
+pub(super) struct Half;
+
+impl Scale for Half {
+    const BYTES: usize = 2;
+    const WGSL: &'static str = "unpack2x16float(head).x";
+
+    #[inline(always)]
+    fn read(bits: u16) -> f32 {
+        float16_to_f32(bits)
+    }
+}
 
 /// The reciprocal that codes are made with: of d before it is rounded, 0 where d is.
 fn reciprocal(d: f32) -> f32 {
     if d == 0.0 { 0.0 } else { 1.0 / d }
 }
 
-/// Writes d; false where it is not finite.
-fn write_scale(d: f32, bytes: &mut [u8]) -> bool {
+/// The bits of d, where it is finite.
+fn scale(d: f32) -> Option<u16> {
     let bits = f32_to_float16(d);
-    bytes[..2].copy_from_slice(&bits.to_le_bytes());
-    bits & 0x7C00 != 0x7C00
+    (bits & 0x7C00 != 0x7C00).then_some(bits)
 }
 
-#[inline(always)]
-fn scale(bytes: &[u8]) -> f32 {
-    float16_to_f32(u16::from_le_bytes([bytes[0], bytes[1]]))
-}
-
-/// Four bits: d = (the value of largest magnitude) / -8, w' = (q - 8) d. The lower halves of the bytes hold
-/// the first 16 codes, the upper halves the others.
+/// Four bits: d = (the value of largest magnitude) / -8, w' = (q - 8) d.
 pub(super) struct Q4_0;
 
 impl BlockCoding for Q4_0 {
-    const BYTES: usize = 2 + BLOCK / 2;
+    type Scale = Half;
+    const ORDER: CodeOrder = CodeOrder::Halves;
+    const WGSL_INTEGER: Option<&'static str> = Some("i32(code) - 8");
+    type Decoder = Nibbles<Offset, false>;
+    type UpperDecoder = Nibbles<Offset, true>;
 
-    fn encode(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+    fn encode(values: &[f32; BLOCK], codes: &mut [u8; BLOCK]) -> Option<u16> {
         // The first of several.
         let largest = values.iter().fold(
             0.0f32,
@@ -42,35 +50,28 @@ impl BlockCoding for Q4_0 {
         );
         let d = largest / -8.0;
         let by = reciprocal(d);
-        // The cast truncates, saturates, and takes NaN for 0.
-        let code = |value: f32| ((value * by + 8.5) as i8).clamp(0, 15) as u8;
-        let (low, high) = values.split_at(BLOCK / 2);
-        for ((byte, low), high) in bytes[2..].iter_mut().zip(low).zip(high) {
-            *byte = code(*low) | code(*high) << 4;
+        for (code, value) in codes.iter_mut().zip(values) {
+            // The cast truncates, saturates, and takes NaN for 0.
+            *code = ((value * by + 8.5) as i8).clamp(0, 15) as u8;
         }
-        write_scale(d, bytes)
+        scale(d)
     }
 
     #[inline(always)]
-    fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
-        let d = scale(bytes);
-        let (low, high) = values.split_at_mut(BLOCK / 2);
-        for ((byte, low), high) in bytes[2..].iter().zip(low).zip(high) {
-            *low = (f32::from(byte & 15) - 8.0) * d;
-            *high = (f32::from(byte >> 4) - 8.0) * d;
-        }
+    fn number(code: u8) -> f32 {
+        f32::from(code) - 8.0
     }
 
-    fn wgsl() -> String {
-        "let d = unpack2x16float(byte[start] | byte[start + 1u] << 8u).x;
-    let code = byte[start + 2u + place % 16u] >> (place / 16u * 4u) & 15u;
-    return (f32(code) - 8.0) * d;"
-            .into()
+    fn integer(code: u8) -> i8 {
+        code as i8 - 8
     }
 
-    fn wgsl_words(name: &str) -> BlockWords {
-        let fours = (fours::bytes_less(8, 15), &["word", "word >> 4u"][..]);
-        BlockWords::new(name, [Self::BYTES, 2], &[(1, 0), (1, BLOCK / 2)], fours, WGSL_SCALE)
+    fn wgsl_number() -> String {
+        "let number = f32(code) - 8.0;".into()
+    }
+
+    fn wgsl_fours() -> Fours {
+        fours::bytes_less(8, 15)
     }
 }
 
@@ -78,35 +79,37 @@ impl BlockCoding for Q4_0 {
 pub(super) struct Q8_0;
 
 impl BlockCoding for Q8_0 {
-    const BYTES: usize = 2 + BLOCK;
+    type Scale = Half;
+    const ORDER: CodeOrder = CodeOrder::Bytes;
+    const WGSL_INTEGER: Option<&'static str> = Some("bitcast<i32>(code << 24u) >> 24u");
+    type Decoder = Whole<Int8>;
+    type UpperDecoder = Whole<Int8>;
 
-    fn encode(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+    fn encode(values: &[f32; BLOCK], codes: &mut [u8; BLOCK]) -> Option<u16> {
         let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         let d = largest / 127.0;
         let by = reciprocal(d);
-        for (byte, value) in bytes[2..].iter_mut().zip(values) {
+        for (code, value) in codes.iter_mut().zip(values) {
             // The cast saturates, and takes NaN for 0.
-            *byte = (value * by).round() as i8 as u8;
+            *code = (value * by).round() as i8 as u8;
         }
-        write_scale(d, bytes)
+        scale(d)
     }
 
     #[inline(always)]
-    fn decode(bytes: &[u8], values: &mut [f32; BLOCK]) {
-        let d = scale(bytes);
-        for (byte, value) in bytes[2..].iter().zip(values) {
-            *value = f32::from(*byte as i8) * d;
-        }
+    fn number(code: u8) -> f32 {
+        f32::from(code as i8)
     }
 
-    fn wgsl() -> String {
-        "let d = unpack2x16float(byte[start] | byte[start + 1u] << 8u).x;
-    let code = bitcast<i32>(byte[start + 2u + place] << 24u) >> 24u;
-    return f32(code) * d;"
-            .into()
+    fn integer(code: u8) -> i8 {
+        code as i8
     }
 
-    fn wgsl_words(name: &str) -> BlockWords {
-        BlockWords::new(name, [Self::BYTES, 2], &[(1, 0)], (fours::signed(8), &["word"]), WGSL_SCALE)
+    fn wgsl_number() -> String {
+        "let number = f32(bitcast<i32>(code << 24u) >> 24u);".into()
+    }
+
+    fn wgsl_fours() -> Fours {
+        fours::signed(8)
     }
 }

@@ -1,6 +1,6 @@
 //! Which elements share a scale, and the scales of elements that follow each other.
 
-use super::packing::Packing;
+use super::format::Extents;
 
 /// Elements that are coded together, between a look-up of their scales and the packing of their bits.
 pub(super) const RUN: usize = 256;
@@ -40,7 +40,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    pub fn of(packing: &Packing) -> Self {
+    pub fn of(packing: &Extents) -> Self {
         let (_, columns, block) = packing.groups_grid();
         Self { columns, block }
     }

@@ -4,15 +4,20 @@ mod affine;
 mod block;
 mod codec;
 mod decode;
+pub(crate) mod decoders;
 mod encode;
 mod float16;
+mod format;
 mod fours;
 mod ggml;
 mod groups;
+mod integers;
 mod microscaling;
+mod nf4;
 mod packing;
 mod plain;
 mod recipe;
+mod rule;
 mod search;
 mod small_float;
 mod symmetric;
@@ -21,59 +26,30 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use block::{BLOCK, BlockCoding, BlockLayout, CodeOrder, Scale, WithBlocks};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
+pub(crate) use format::{GpuEncoding, GpuStatistic};
+pub use format::{Granularity, Refusal};
 pub(crate) use fours::BlockWords;
-pub(crate) use microscaling::scale as power_of_two;
-pub(crate) use packing::{GpuEncoding, GpuStatistic};
-pub use packing::{Granularity, Packing, Refusal};
-pub use recipe::{Calibration, Recipe, Rounding, Rule};
+pub use packing::Packing;
+pub use recipe::Recipe;
+pub use rule::{Calibration, Rounding, Rule};
 
 use crate::precision::Precision;
 use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result, error};
-use block::{BLOCK, Blocks};
+use block::Blocks;
 use codec::Flat;
-use packing::Format;
+use decoders::WithDecoder;
+use format::{Format, Storage};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// A numeric type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "each variant is the type of that name, described by its table row")]
-pub enum DType {
-    Float64,
-    Float32,
-    Float16,
-    BFloat16,
-    Float8E4M3,
-    Float8E5M2,
-    Float4E2M1,
-    Int64,
-    Int32,
-    Int16,
-    Int8,
-    Int4,
-    Int2,
-    Uint64,
-    Uint32,
-    Uint16,
-    Uint8,
-    Uint4,
-    Uint2,
-    Ternary,
-    Binary,
-    Q4_0,
-    Q8_0,
-    MxFp8E4M3,
-    MxFp8E5M2,
-    MxFp4,
-}
-
 /// How codes stand for numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Sign, exponent and fraction; below 16 bits times a scale.
+    /// Sign, exponent and fraction, or a level of a table; below 16 bits times a scale.
     Float,
     /// q S with q in [-Q, Q].
     Symmetric,
@@ -106,6 +82,8 @@ pub struct Row {
     pub block: usize,
     /// The rule, in words.
     pub rule: &'static str,
+    /// Whether codes are symmetric integers of at most eight bits.
+    integers: bool,
     /// How it is encoded and decoded.
     format: &'static dyn Format,
 }
@@ -121,28 +99,28 @@ impl Row {
         Self { rule, ..self }
     }
 
-    /// Bits that an element takes, with its share of a block format's scale.
+    /// Bits that an element takes, with its share of the scale of a block, where that is a matter of the type.
     pub fn bits_per_weight(&self) -> f64 {
-        match self.kind {
-            Kind::Block => self.format.bytes(BLOCK, 1) as f64 * 8.0 / BLOCK as f64,
+        match self.granularity {
+            Granularity::Block(inputs) => {
+                let bits = self.format.bytes(inputs, 1) * 8 + self.format.words() * 32;
+                bits as f64 / inputs as f64
+            }
             _ => self.bits as f64,
         }
     }
 }
 
-const fn row(
-    dtype: DType,
-    name: &'static str,
-    bits: usize,
-    kind: Kind,
-    range: (f64, f64),
-    format: &'static dyn Format,
-) -> Row {
+const fn row<S: Storage>(dtype: DType, name: &'static str, kind: Kind, range: (f64, f64)) -> Row {
+    let bits = S::BITS;
     let granularity = match kind {
         Kind::Float if bits >= 16 => Granularity::Unscaled,
-        Kind::Block => Granularity::Block(BLOCK),
         _ if bits > 8 => Granularity::Tensor,
         _ => Granularity::Channel,
+    };
+    let granularity = match S::BLOCK {
+        Some(inputs) => Granularity::Block(inputs),
+        None => granularity,
     };
     let block = match kind {
         Kind::Block => BLOCK,
@@ -162,7 +140,7 @@ const fn row(
         Kind::Binary => "q = sign, zero counts as 1, S = mean magnitude",
         Kind::Block => "",
     };
-    Row { dtype, name, bits, kind, granularity, range, block, rule, format }
+    Row { dtype, name, bits, kind, granularity, range, block, rule, integers: S::INTEGERS, format: S::FORMAT }
 }
 
 const fn within(limit: f64) -> (f64, f64) {
@@ -171,50 +149,100 @@ const fn within(limit: f64) -> (f64, f64) {
 
 use Kind::{Affine, Binary, Block, Float, Symmetric, Ternary};
 
-/// Shortens a row's last column.
-macro_rules! flat {
-    ($coding:path) => {
-        &Flat::<$coding>::NEW
-    };
-}
-
 const Q4_0_RULE: &str =
     "llama.cpp's bytes: d = (value of largest magnitude) / -8, q = min(15, trunc(w/d + 8.5))";
 const Q8_0_RULE: &str = "llama.cpp's bytes: d = amax / 127, q = round(w/d), half away from zero";
+const NF4_RULE: &str = "QLoRA's levels: w/S rounded to the nearest, the lower of two, S = amax of 64";
 const MX_RULE: &str = "OCP MX: S = 2^(floor(log2 amax) - emax), w/S rounded to nearest, saturating";
 
-/// The table, in the order of [`DType`]'s variants.
-static TABLE: [Row; 26] = [
-    row(DType::Float64, "float64", 64, Float, within(f64::MAX), flat!(plain::Float64)),
-    row(DType::Float32, "float32", 32, Float, within(f32::MAX as f64), flat!(plain::Float32)),
-    row(DType::Float16, "float16", 16, Float, within(65504.0), flat!(float16::Float16)),
+/// Makes the types of their rows: the name in code, the name, how codes stand for numbers, the least and the
+/// greatest, how it is stored, and the rule where the kind does not say it.
+macro_rules! types {
+    ($($variant:ident: $name:literal, $kind:expr, $range:expr, $storage:ty $(, $rule:expr)?;)*) => {
+        /// A numeric type.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs, reason = "each variant is the type of that name, described by its table row")]
+        pub enum DType {
+            $($variant,)*
+        }
+
+        /// The table, in the order of [`DType`]'s variants.
+        static TABLE: [Row; [$($name),*].len()] =
+            [$(row::<$storage>(DType::$variant, $name, $kind, $range)$(.rule($rule))?),*];
+
+        impl DType {
+            /// Gives `to` the vector code that decodes rows of its codes, where there is such.
+            pub(crate) fn with_decoder<W: WithDecoder>(self, to: W) -> Option<W::Output> {
+                match self {
+                    $(DType::$variant => <$storage>::decoder(to),)*
+                }
+            }
+
+            /// Gives `to` the layout of its blocks, of a block format.
+            pub(crate) fn with_blocks<W: WithBlocks>(self, to: W) -> Option<W::Output> {
+                match self {
+                    $(DType::$variant => <$storage>::blocks(to),)*
+                }
+            }
+        }
+    };
+}
+
+types! {
+    Float64: "float64", Float, within(f64::MAX), Flat<plain::Float64>;
+    Float32: "float32", Float, within(f32::MAX as f64), Flat<plain::Float32>;
+    Float16: "float16", Float, within(65504.0), Flat<float16::Float16>;
     // (2 - 2^-7) 2^127
-    row(DType::BFloat16, "bfloat16", 16, Float, within(3.389_531_389_251_535_5e38), flat!(float16::BFloat16)),
-    row(DType::Float8E4M3, "float8_e4m3", 8, Float, within(448.0), flat!(small_float::E4M3)),
-    row(DType::Float8E5M2, "float8_e5m2", 8, Float, within(57344.0), flat!(small_float::E5M2)),
-    row(DType::Float4E2M1, "float4_e2m1", 4, Float, within(6.0), flat!(small_float::E2M1)),
-    row(DType::Int64, "int64", 64, Symmetric, within(i64::MAX as f64), flat!(symmetric::Int64)),
-    row(DType::Int32, "int32", 32, Symmetric, within(2_147_483_647.0), flat!(symmetric::Int32)),
-    row(DType::Int16, "int16", 16, Symmetric, within(32767.0), flat!(symmetric::Int16)),
-    row(DType::Int8, "int8", 8, Symmetric, within(127.0), flat!(symmetric::Int8)),
-    row(DType::Int4, "int4", 4, Symmetric, within(7.0), flat!(symmetric::Int4)),
-    row(DType::Int2, "int2", 2, Symmetric, within(1.0), flat!(symmetric::Int2)),
-    row(DType::Uint64, "uint64", 64, Affine, (0.0, u64::MAX as f64), flat!(affine::Uint64)),
-    row(DType::Uint32, "uint32", 32, Affine, (0.0, 4_294_967_295.0), flat!(affine::Uint32)),
-    row(DType::Uint16, "uint16", 16, Affine, (0.0, 65535.0), flat!(affine::Uint16)),
-    row(DType::Uint8, "uint8", 8, Affine, (0.0, 255.0), flat!(affine::Uint8)),
-    row(DType::Uint4, "uint4", 4, Affine, (0.0, 15.0), flat!(affine::Uint4)),
-    row(DType::Uint2, "uint2", 2, Affine, (0.0, 3.0), flat!(affine::Uint2)),
-    row(DType::Ternary, "ternary", 2, Ternary, within(1.0), flat!(symmetric::Ternary)),
-    row(DType::Binary, "binary", 1, Binary, within(1.0), flat!(symmetric::Binary)),
-    row(DType::Q4_0, "q4_0", 4, Block, (0.0, 15.0), &Blocks::<ggml::Q4_0>::NEW).rule(Q4_0_RULE),
-    row(DType::Q8_0, "q8_0", 8, Block, within(127.0), &Blocks::<ggml::Q8_0>::NEW).rule(Q8_0_RULE),
-    row(DType::MxFp8E4M3, "mxfp8_e4m3", 8, Block, within(448.0), &Blocks::<microscaling::MxFp8E4M3>::NEW)
-        .rule(MX_RULE),
-    row(DType::MxFp8E5M2, "mxfp8_e5m2", 8, Block, within(57344.0), &Blocks::<microscaling::MxFp8E5M2>::NEW)
-        .rule(MX_RULE),
-    row(DType::MxFp4, "mxfp4", 4, Block, within(6.0), &Blocks::<microscaling::MxFp4>::NEW).rule(MX_RULE),
-];
+    BFloat16: "bfloat16", Float, within(3.389_531_389_251_535_5e38), Flat<float16::BFloat16>;
+    Float8E4M3: "float8_e4m3", Float, within(448.0), Flat<small_float::E4M3>;
+    Float8E5M2: "float8_e5m2", Float, within(57344.0), Flat<small_float::E5M2>;
+    Float4E2M1: "float4_e2m1", Float, within(6.0), Flat<small_float::E2M1>;
+    Int64: "int64", Symmetric, within(i64::MAX as f64), Flat<symmetric::Int64>;
+    Int32: "int32", Symmetric, within(2_147_483_647.0), Flat<symmetric::Int32>;
+    Int16: "int16", Symmetric, within(32767.0), Flat<symmetric::Int16>;
+    Int8: "int8", Symmetric, within(127.0), Flat<symmetric::Int8>;
+    Int4: "int4", Symmetric, within(7.0), Flat<symmetric::Int4>;
+    Int2: "int2", Symmetric, within(1.0), Flat<symmetric::Int2>;
+    Uint64: "uint64", Affine, (0.0, u64::MAX as f64), Flat<affine::Uint64>;
+    Uint32: "uint32", Affine, (0.0, 4_294_967_295.0), Flat<affine::Uint32>;
+    Uint16: "uint16", Affine, (0.0, 65535.0), Flat<affine::Uint16>;
+    Uint8: "uint8", Affine, (0.0, 255.0), Flat<affine::Uint8>;
+    Uint4: "uint4", Affine, (0.0, 15.0), Flat<affine::Uint4>;
+    Uint2: "uint2", Affine, (0.0, 3.0), Flat<affine::Uint2>;
+    Ternary: "ternary", Ternary, within(1.0), Flat<symmetric::Ternary>;
+    Binary: "binary", Binary, within(1.0), Flat<symmetric::Binary>;
+    Q4_0: "q4_0", Block, (0.0, 15.0), Blocks<ggml::Q4_0>, Q4_0_RULE;
+    Q8_0: "q8_0", Block, within(127.0), Blocks<ggml::Q8_0>, Q8_0_RULE;
+    MxFp8E4M3: "mxfp8_e4m3", Block, within(448.0), Blocks<microscaling::MxFp8E4M3>, MX_RULE;
+    MxFp8E5M2: "mxfp8_e5m2", Block, within(57344.0), Blocks<microscaling::MxFp8E5M2>, MX_RULE;
+    MxFp4: "mxfp4", Block, within(6.0), Blocks<microscaling::MxFp4>, MX_RULE;
+    Nf4: "nf4", Float, within(1.0), Flat<nf4::Nf4>, NF4_RULE;
+}
+
+/// How many types have codes that are symmetric integers of at most eight bits.
+pub(crate) const INTEGERS: usize = {
+    let (mut count, mut index) = (0, 0);
+    while index < TABLE.len() {
+        count += TABLE[index].integers as usize;
+        index += 1;
+    }
+    count
+};
+
+/// Those types, the widest first and block formats last.
+pub(crate) const fn integers() -> [DType; INTEGERS] {
+    let mut found = [DType::Int8; INTEGERS];
+    let (mut count, mut place) = (0, 0);
+    while place < 16 * TABLE.len() {
+        let (rank, row) = (place / TABLE.len(), &TABLE[place % TABLE.len()]);
+        if row.integers && row.bits == 8 - rank % 8 && matches!(row.kind, Block) == (rank >= 8) {
+            found[count] = row.dtype;
+            count += 1;
+        }
+        place += 1;
+    }
+    found
+}
 
 impl DType {
     /// Every type, in the table's order.

@@ -1,195 +1,14 @@
 //! How a parameter is packed: its type, what shares a scale, and its extents.
 
 use super::DType;
+use super::block::BlockLayout;
+use super::format::{Extents, Format, GpuEncoding, Granularity, Refusal, Target};
 use super::fours::BlockWords;
-use super::recipe::Rule;
+use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::Precision;
 use crate::{Error, Result, extents};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
-
-/// Which elements share a scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Granularity {
-    /// There is no scale.
-    Unscaled,
-    /// The whole parameter.
-    Tensor,
-    /// What makes one output.
-    Channel,
-    /// So many inputs of one output that follow each other; the last may be fewer.
-    Block(usize),
-}
-
-impl fmt::Display for Granularity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Granularity::Unscaled => f.write_str("none"),
-            Granularity::Tensor => f.write_str("tensor"),
-            Granularity::Channel => f.write_str("channel"),
-            Granularity::Block(elements) => write!(f, "block({elements})"),
-        }
-    }
-}
-
-impl FromStr for Granularity {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let elements = || text.strip_prefix("block(")?.strip_suffix(')')?.trim().parse().ok();
-        match text {
-            "tensor" => Ok(Granularity::Tensor),
-            "channel" => Ok(Granularity::Channel),
-            "none" => Ok(Granularity::Unscaled),
-            _ => elements().filter(|elements| *elements > 0).map(Granularity::Block).ok_or_else(|| {
-                Error::Value(format!(
-                    "unknown granularity \"{text}\"; use \"channel\", \"tensor\", or \"block(n)\" for a scale \
-                     for each n inputs of an output"
-                ))
-            }),
-        }
-    }
-}
-
-impl Serialize for Granularity {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Granularity {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
-
-/// Why a parameter cannot be encoded; `index` is that of the first element concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is NaN or infinite.
-    NonFinite {
-        /// Flat index.
-        index: usize,
-    },
-    /// It is finite, but would become infinite.
-    Overflow {
-        /// Flat index.
-        index: usize,
-    },
-}
-
-/// Where codes and scales go.
-pub(super) struct Target<'a> {
-    pub bytes: &'a mut [u8],
-    pub scales: &'a mut [f32],
-}
-
-/// What of a group of elements its scale is made from, where a GPU finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GpuStatistic {
-    /// The largest magnitude.
-    Largest,
-    /// The least and the greatest.
-    Range,
-    /// The mean magnitude.
-    Mean,
-}
-
-/// How a GPU encodes a type with scales and codes of up to 16 bits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GpuEncoding {
-    /// What scales are made from.
-    pub(crate) statistic: GpuStatistic,
-    /// What the statistic is divided by.
-    pub(crate) limit: f64,
-    /// WGSL statements that end in a `return` of the code of the weight `bits` (its `magnitude`, and whether
-    /// it is `negative`) by `scale` and `zero`, all of them bits.
-    pub(crate) code: &'static str,
-}
-
-/// How a numeric type is encoded and decoded, as its table row has it.
-pub(super) trait Format: Send + Sync {
-    /// Words of 32 bits that a group of elements has beside its codes.
-    fn words(&self) -> usize;
-
-    /// Bytes of a packed parameter of these extents.
-    fn bytes(&self, rows: usize, channels: usize) -> usize;
-
-    fn encode_f32(
-        &self,
-        how: &Packing,
-        cpu: Option<&Cpu>,
-        rule: &Rule<'_>,
-        data: &[f32],
-        to: Target<'_>,
-    ) -> Result<(), Refusal>;
-
-    fn encode_f64(
-        &self,
-        how: &Packing,
-        cpu: Option<&Cpu>,
-        rule: &Rule<'_>,
-        data: &[f64],
-        to: Target<'_>,
-    ) -> Result<(), Refusal>;
-
-    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
-    fn decode_f32(
-        &self,
-        with: (&Packing, Isa),
-        from: (&[u8], &[f32]),
-        tile: (Range<usize>, Range<usize>),
-        out: &mut [f32],
-        stride: usize,
-    );
-
-    /// As [`decode_f32`](Format::decode_f32).
-    fn decode_f64(
-        &self,
-        with: (&Packing, Isa),
-        from: (&[u8], &[f32]),
-        tile: (Range<usize>, Range<usize>),
-        out: &mut [f64],
-        stride: usize,
-    );
-
-    /// How a GPU encodes it, where it can.
-    fn gpu_encoding(&self) -> Option<GpuEncoding> {
-        None
-    }
-
-    /// Encodes with the scales that are there; for types that have scales apart.
-    #[cfg(test)]
-    fn encode_held_f32(&self, _: &Packing, _: &[f32], _: &mut [u8], _: &[f32]) {}
-
-    /// As [`encode_held_f32`](Format::encode_held_f32).
-    #[cfg(test)]
-    fn encode_held_f64(&self, _: &Packing, _: &[f64], _: &mut [u8], _: &[f32]) {}
-
-    /// The body of a WGSL function of `at: u32`, the number of an element, that returns it as `f32`, from
-    /// the arrays of words `packed` and `scales`.
-    fn wgsl(&self, how: &Packing) -> String;
-
-    /// The WGSL of `fn NAME(word: .., zeros: ..) -> vec4<f32>`, four codes that follow each other in whole
-    /// words, with `fn NAME_scales` and `fn NAME_zeros`, as [`Packing::wgsl_fours`] says.
-    fn wgsl_fours(&self, _name: &str) -> Option<(String, f32)> {
-        None
-    }
-
-    /// How words of the codes of a block are decoded, of formats that have blocks.
-    fn wgsl_block(&self, _name: &str) -> Option<BlockWords> {
-        None
-    }
-
-    /// The WGSL of `fn NAME(at: u32) -> vec4<f32>`, four elements from a multiple of four on, where they are
-    /// found together faster than one by one.
-    fn wgsl_four(&self, _: &Packing, _name: &str) -> Option<String> {
-        None
-    }
-}
 
 /// How a parameter is packed: a row-major matrix whose columns are the output channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -256,7 +75,11 @@ impl Packing {
         self.bytes() + self.scale_words() * size_of::<f32>()
     }
 
-    fn format(&self) -> &'static dyn Format {
+    pub(super) fn extents(&self) -> Extents {
+        Extents { granularity: self.granularity, rows: self.rows, channels: self.channels }
+    }
+
+    pub(super) fn format(&self) -> &'static dyn Format {
         self.dtype.row().format
     }
 
@@ -294,9 +117,11 @@ impl Packing {
         let to = Target { bytes, scales };
         match T::PRECISION {
             Precision::Float32 | Precision::Mixed => {
-                self.format().encode_f32(self, cpu, rule, bytemuck::cast_slice(data), to)
+                self.format().encode_f32(&self.extents(), cpu, rule, bytemuck::cast_slice(data), to)
             }
-            Precision::Float64 => self.format().encode_f64(self, cpu, rule, bytemuck::cast_slice(data), to),
+            Precision::Float64 => {
+                self.format().encode_f64(&self.extents(), cpu, rule, bytemuck::cast_slice(data), to)
+            }
         }
     }
 
@@ -305,10 +130,10 @@ impl Packing {
     pub(super) fn encode_held<T: Real>(&self, data: &[T], bytes: &mut [u8], scales: &[f32]) {
         match T::PRECISION {
             Precision::Float32 | Precision::Mixed => {
-                self.format().encode_held_f32(self, bytemuck::cast_slice(data), bytes, scales);
+                self.format().encode_held_f32(&self.extents(), bytemuck::cast_slice(data), bytes, scales);
             }
             Precision::Float64 => {
-                self.format().encode_held_f64(self, bytemuck::cast_slice(data), bytes, scales);
+                self.format().encode_held_f64(&self.extents(), bytemuck::cast_slice(data), bytes, scales);
             }
         }
     }
@@ -331,7 +156,8 @@ impl Packing {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
-        let (with, tile) = ((self, isa), (rows, columns));
+        let extents = self.extents();
+        let (with, tile) = ((&extents, isa), (rows, columns));
         match T::PRECISION {
             Precision::Float32 | Precision::Mixed => {
                 self.format().decode_f32(with, from, tile, bytemuck::cast_slice_mut(out), stride);
@@ -355,21 +181,16 @@ impl Packing {
 
     /// Rows and columns of the matrix that groups of so many rows of a column cut.
     pub(crate) fn groups_grid(&self) -> (usize, usize, usize) {
-        match self.granularity {
-            // One long column.
-            Granularity::Tensor => (self.elements(), 1, self.elements().max(1)),
-            Granularity::Block(rows) => (self.rows, self.channels, rows.clamp(1, self.rows.max(1))),
-            Granularity::Channel | Granularity::Unscaled => (self.rows, self.channels, self.rows.max(1)),
-        }
+        self.extents().groups_grid()
     }
 
     /// WGSL of `fn NAME(at: u32) -> f32`, an element by its number, and of
     /// `fn NAME_four(at: u32) -> vec4<f32>`, the four from a multiple of four on, from the arrays of words
     /// `packed` and, where there are scales, `scales`.
     pub fn wgsl(&self, name: &str, packed: &str, scales: &str) -> String {
-        let one = format!("fn {name}(at: u32) -> f32 {{\n{}}}\n", self.format().wgsl(self));
+        let one = format!("fn {name}(at: u32) -> f32 {{\n{}}}\n", self.format().wgsl(&self.extents()));
         let each = ["at", "at + 1u", "at + 2u", "at + 3u"].map(|at| format!("{name}({at})")).join(", ");
-        let four = self.format().wgsl_four(self, &format!("{name}_four")).unwrap_or_else(|| {
+        let four = self.format().wgsl_four(&self.extents(), &format!("{name}_four")).unwrap_or_else(|| {
             format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
         });
         (one + &four).replace("packed[", &format!("{packed}[")).replace("scales[", &format!("{scales}["))
@@ -388,6 +209,23 @@ impl Packing {
     /// multiplied by beside their scales.
     pub(crate) fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
         self.format().wgsl_fours(name)
+    }
+
+    /// WGSL statements that return the code of the element (`k`, `column`) as an integer, and such that return
+    /// the scale of group `number` of a column, from the arrays `packed` and `scales`.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type whose codes are not symmetric integers of at most eight bits.
+    pub(crate) fn wgsl_integers(&self) -> Result<[String; 2]> {
+        let dtype = self.dtype;
+        self.format()
+            .wgsl_integers(&self.extents())
+            .ok_or_else(|| Error::DType(format!("codes of {dtype} are no symmetric integers")))
+    }
+
+    /// What blocks are, of formats that have them.
+    pub(crate) fn block_layout(&self) -> Option<BlockLayout> {
+        self.format().block_layout()
     }
 
     /// How words of the codes of a block are decoded, of formats that have blocks.

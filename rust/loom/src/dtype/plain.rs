@@ -1,6 +1,7 @@
 //! The types that networks compute in, kept as they are.
 
 use super::codec::{Coding, Fit, Statistic};
+use super::decoders::{self, Whole, WithDecoder};
 use crate::simd::Real;
 
 /// IEEE binary32.
@@ -37,6 +38,10 @@ impl Coding for Float32 {
     #[inline(always)]
     fn number<T: Real>(code: u32, _: Fit) -> T {
         T::from_f64(f64::from(f32::from_bits(code)))
+    }
+
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        Some(to.with::<Whole<decoders::Float32>>())
     }
 
     fn wgsl() -> &'static str {

@@ -2,6 +2,7 @@
 //! magnitude) / (largest number).
 
 use super::codec::{Coding, Fit, Statistic};
+use super::decoders::{self, WithDecoder};
 use super::float16::{float_drawn, to_f32_odd};
 use super::fours::{self, Fours};
 use super::symmetric::{quotient, scale_of};
@@ -66,7 +67,7 @@ pub(super) trait SmallFloat: Send + Sync + 'static {
 
 macro_rules! small_float {
     ($name:ident, $bits:literal, $fraction:literal, $bias:literal, $largest:literal, $exponent:literal,
-     $sign:literal, $doc:literal) => {
+     $sign:literal, $decoder:ty, $doc:literal) => {
         #[doc = $doc]
         pub(super) struct $name;
 
@@ -101,6 +102,10 @@ macro_rules! small_float {
             #[inline(always)]
             fn number<T: Real>(code: u8, fit: Fit) -> T {
                 T::from_f64(f64::from(Self::value(code))) * T::from_f64(f64::from(fit.scale))
+            }
+
+            fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+                Some(to.with::<$decoder>())
             }
 
             fn wgsl_code() -> Option<(f64, &'static str)> {
@@ -147,6 +152,26 @@ macro_rules! small_float {
     };
 }
 
-small_float!(E4M3, 8, 3, 7, 0x7E, 8, 0x80, "4 bits of exponent, 3 of fraction, without infinity.");
-small_float!(E5M2, 8, 2, 15, 0x7B, 15, 0x80, "5 bits of exponent, 2 of fraction.");
-small_float!(E2M1, 4, 1, 1, 0x07, 2, 0x08, "2 bits of exponent, 1 of fraction: 0, 0.5, 1, 1.5, 2, 3, 4, 6.");
+small_float!(
+    E4M3,
+    8,
+    3,
+    7,
+    0x7E,
+    8,
+    0x80,
+    decoders::SmallFloat<4>,
+    "4 bits of exponent, 3 of fraction, without infinity."
+);
+small_float!(E5M2, 8, 2, 15, 0x7B, 15, 0x80, decoders::SmallFloat<3>, "5 bits of exponent, 2 of fraction.");
+small_float!(
+    E2M1,
+    4,
+    1,
+    1,
+    0x07,
+    2,
+    0x08,
+    decoders::FourBits<decoders::Float4>,
+    "2 bits of exponent, 1 of fraction: 0, 0.5, 1, 1.5, 2, 3, 4, 6."
+);

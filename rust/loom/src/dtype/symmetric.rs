@@ -2,6 +2,7 @@
 //! magnitude and Q = 1 (BitNet b1.58), and binary, the sign alone (XNOR-Net).
 
 use super::codec::{Code, Coding, Fit, Statistic};
+use super::decoders::{self, FourBits, TwoBits, Whole, WithDecoder};
 use super::fours::{self, Fours};
 use crate::simd::Real;
 use crate::tensor::Precision;
@@ -66,7 +67,7 @@ fn extended<C: Code + Into<u64>>(code: C, bits: usize) -> i32 {
 
 /// Up to 16 bits, computed in the master's precision.
 macro_rules! symmetric {
-    ($name:ident, $code:ty, $bits:literal, $limit:literal, $statistic:ident, $divisor:expr, $doc:literal) => {
+    ($name:ident, $code:ty, $bits:literal, $limit:literal, $statistic:ident, $divisor:expr, $decoder:ty, $doc:literal) => {
         #[doc = $doc]
         pub(super) struct $name;
 
@@ -75,6 +76,7 @@ macro_rules! symmetric {
             const BITS: usize = $bits;
             const STATISTIC: Statistic = Statistic::$statistic;
             const WORDS: usize = 1;
+            const INTEGERS: bool = $bits <= 8;
 
             fn fit<T: Real>(first: T, _: T) -> Option<Fit> {
                 scale_of(first, $divisor)
@@ -96,6 +98,10 @@ macro_rules! symmetric {
             #[inline(always)]
             fn number<T: Real>(code: $code, fit: Fit) -> T {
                 times(extended(code, $bits), fit)
+            }
+
+            fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+                Some(to.with::<$decoder>())
             }
 
             fn wgsl_code() -> Option<(f64, &'static str)> {
@@ -121,11 +127,11 @@ macro_rules! symmetric {
     };
 }
 
-symmetric!(Int2, u8, 2, 1.0, Largest, 1.0, "int2: -1, 0 and 1.");
-symmetric!(Int4, u8, 4, 7.0, Largest, 7.0, "int4.");
-symmetric!(Int8, u8, 8, 127.0, Largest, 127.0, "int8.");
-symmetric!(Int16, u16, 16, 32767.0, Largest, 32767.0, "int16.");
-symmetric!(Ternary, u8, 2, 1.0, Mean, 1.0, "-1, 0 and 1 times the mean magnitude.");
+symmetric!(Int2, u8, 2, 1.0, Largest, 1.0, TwoBits, "int2: -1, 0 and 1.");
+symmetric!(Int4, u8, 4, 7.0, Largest, 7.0, FourBits<decoders::Int4>, "int4.");
+symmetric!(Int8, u8, 8, 127.0, Largest, 127.0, Whole<decoders::Int8>, "int8.");
+symmetric!(Int16, u16, 16, 32767.0, Largest, 32767.0, Whole<decoders::Int16>, "int16.");
+symmetric!(Ternary, u8, 2, 1.0, Mean, 1.0, TwoBits, "-1, 0 and 1 times the mean magnitude.");
 
 /// int32, computed in `f64`.
 pub(super) struct Int32;
@@ -211,6 +217,7 @@ impl Coding for Binary {
     const BITS: usize = 1;
     const STATISTIC: Statistic = Statistic::Mean;
     const WORDS: usize = 1;
+    const INTEGERS: bool = true;
 
     fn fit<T: Real>(first: T, _: T) -> Option<Fit> {
         let scale = if first == T::ZERO { 0.0 } else { first.to_f32().max(f32::MIN_POSITIVE) };
@@ -235,6 +242,10 @@ impl Coding for Binary {
     #[inline(always)]
     fn number<T: Real>(code: u8, fit: Fit) -> T {
         times(2 * i32::from(code) - 1, fit)
+    }
+
+    fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
+        Some(to.with::<decoders::OneBit>())
     }
 
     fn wgsl_code() -> Option<(f64, &'static str)> {

@@ -38,6 +38,7 @@ pub use lower::Lowered;
 pub(crate) use lower::{Backward, Observe, no_context};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
 pub use mode::{Mode, SessionExtent};
+pub use morph::Morph;
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
 pub use parameters::PackedParameter;

@@ -9,6 +9,30 @@ use crate::tensor::Precision;
 use crate::weights::{Layout, ParameterInfo, Staged, WeightStore};
 use crate::{Error, Result};
 
+/// What layers are asked to compute from.
+#[derive(Clone, Copy, Debug)]
+pub struct Morph<'a> {
+    /// The type of weights; the network's own precision for the masters.
+    pub dtype: DType,
+    /// What is chosen beside it.
+    pub numerics: Numerics,
+    /// The parameters of these names alone, whether or not they take on the type of their layer; those that do
+    /// where there are none, which forgets what was chosen by name.
+    pub parameters: Option<&'a [&'a str]>,
+}
+
+impl Morph<'_> {
+    /// Weights in this type, packed as it has them.
+    pub fn new(dtype: DType) -> Self {
+        Self { dtype, numerics: Numerics::default(), parameters: None }
+    }
+
+    /// The same by a recipe, by which every later version is made, such as after each step of a training.
+    pub fn by(self, recipe: impl Into<Recipe>) -> Self {
+        Self { numerics: Numerics { recipe: recipe.into(), ..self.numerics }, ..self }
+    }
+}
+
 /// Refuses weights whose operations leave activations in float.
 fn quantizes(info: &ParameterInfo) -> Result<()> {
     if !info.morphable {
@@ -41,11 +65,9 @@ impl Network {
     /// masters again for the network's own precision.
     ///
     /// # Errors
-    /// [`Error::DType`] for a type that cannot be used, [`Error::Value`] naming the layer and parameter
-    /// for weights that the type cannot hold, [`Error::State`] where a master was dropped. The
-    /// network is then as before.
+    /// As [`morph_layers`](Network::morph_layers).
     pub fn morph(&mut self, dtype: DType) -> Result<()> {
-        self.morph_where(dtype, |_| true)
+        self.morph_layers(Morph::new(dtype), |_| true)
     }
 
     /// [`morph`](Network::morph) for the layers that `choose` picks.
@@ -53,60 +75,54 @@ impl Network {
     /// # Errors
     /// As `morph`.
     pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
-        self.morph_by(dtype, None, choose)
+        self.morph_layers(Morph::new(dtype), choose)
     }
 
     /// [`morph`](Network::morph) for the layers that `choose` picks, with a scale for each part that
     /// `granularity` names, or as the type has them.
     ///
     /// # Errors
-    /// As `morph`, and [`Error::DType`] for a granularity that the type cannot have.
+    /// As `morph`.
     pub fn morph_by(
         &mut self,
         dtype: DType,
         granularity: Option<Granularity>,
         choose: impl Fn(&PlacedLayer) -> bool,
     ) -> Result<()> {
-        self.morph_with(dtype, granularity.into(), choose)
+        self.morph_layers(Morph::new(dtype).by(granularity), choose)
     }
 
-    /// [`morph`](Network::morph) for the layers that `choose` picks, by a recipe. Every later version, such as
-    /// after each step of a training, is made by it.
+    /// [`morph`](Network::morph) for the layers that `choose` picks, by a recipe.
     ///
     /// # Errors
-    /// As `morph`, and [`Error::DType`] for a recipe that the type cannot have.
+    /// As `morph`.
     pub fn morph_with(
         &mut self,
         dtype: DType,
         recipe: Recipe,
         choose: impl Fn(&PlacedLayer) -> bool,
     ) -> Result<()> {
-        self.morph_as(dtype, Numerics { recipe, activations: None }, choose)
+        self.morph_layers(Morph::new(dtype).by(recipe), choose)
     }
 
     /// [`morph`](Network::morph) for the layers that `choose` picks, with all that can be chosen beside the
     /// type.
     ///
     /// # Errors
-    /// As [`morph_with`](Network::morph_with), [`Error::DType`] for a type of weights or of activations that
-    /// quantised products do not take, [`Error::Value`] naming a layer that has none.
+    /// As `morph`.
     pub fn morph_as(
         &mut self,
         dtype: DType,
         numerics: Numerics,
         choose: impl Fn(&PlacedLayer) -> bool,
     ) -> Result<()> {
-        self.morph_parameters(dtype, numerics, None, choose)
+        self.morph_layers(Morph { numerics, ..Morph::new(dtype) }, choose)
     }
 
-    /// [`morph_as`](Network::morph_as) for the parameters of these names alone, whether or not they take on the
-    /// type of their layer; for those that do where there are none, which forgets what was chosen by name.
-    ///
-    /// Weights of products are read packed. Others, such as biases, gains and positions, are decoded whenever
-    /// they are read: what is held, and kept in files, are their codes.
+    /// [`morph_as`](Network::morph_as) for the parameters of these names alone, where there are such.
     ///
     /// # Errors
-    /// As `morph_as`, and [`Error::Value`] for a name that a picked layer does not have.
+    /// As `morph`.
     pub fn morph_parameters(
         &mut self,
         dtype: DType,
@@ -114,10 +130,24 @@ impl Network {
         parameters: Option<&[&str]>,
         choose: impl Fn(&PlacedLayer) -> bool,
     ) -> Result<()> {
-        let Numerics { recipe, activations } = numerics;
-        recipe.checked(dtype)?;
+        self.morph_layers(Morph { dtype, numerics, parameters }, choose)
+    }
+
+    /// Has the layers that `choose` picks compute from what is asked for.
+    ///
+    /// Weights of products are read packed. Others, such as biases, gains and positions, are decoded whenever
+    /// they are read: what is held, and kept in files, are their codes.
+    ///
+    /// # Errors
+    /// [`Error::DType`] for a type of weights or of activations that cannot be used or a recipe that it cannot have,
+    /// [`Error::Value`] naming the layer and parameter for weights that the type cannot hold, a layer without
+    /// products to quantise, or a name that a picked layer does not have, [`Error::State`] where a master was
+    /// dropped. The network is then as before.
+    pub fn morph_layers(&mut self, request: Morph<'_>, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
+        let Morph { dtype, numerics, parameters } = request;
+        numerics.recipe.checked(dtype)?;
         let active = (dtype != self.precision.dtype()).then_some(dtype);
-        check_activations(active, activations, self.precision)?;
+        check_activations(active, numerics.activations, self.precision)?;
         let numerics = if active.is_some() { numerics } else { Numerics::default() };
         let chosen = Chosen { dtype: active, numerics };
         self.build()?;

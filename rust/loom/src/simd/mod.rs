@@ -11,6 +11,7 @@
 //! real           f32 and f64, vectors of 16 lanes, kernels over them
 //! portable, avx2, avx512   the vectors
 //! dispatch       enters the code for an instruction set
+//! lanes          sixteen `f32` and what decodes codes into them, for products of few rows
 //! wide           sixteen elements in registers, for matrix products
 //! ```
 //!
@@ -35,6 +36,7 @@ mod dispatch;
 mod elementwise;
 mod float_control;
 mod isa;
+pub(crate) mod lanes;
 pub mod math;
 mod pool;
 mod portable;
@@ -47,6 +49,7 @@ pub use context::Cpu;
 pub use elementwise::Elementwise;
 pub use float_control::FloatControl;
 pub use isa::{Isa, Level};
+pub use lanes::float16_to_f32;
 pub use math::Math;
 pub use pool::{MAX_THREADS, Pool, THREADS_VARIABLE};
 pub use portable::Portable;

@@ -13,6 +13,7 @@ const RANDOM: usize = 1_000_000;
 struct Golden {
     floats: BTreeMap<String, Floats>,
     blocks: BlockCases,
+    tables: BTreeMap<String, TableCases>,
 }
 
 #[derive(Deserialize)]
@@ -28,6 +29,14 @@ struct Floats {
 struct BlockCases {
     values: Vec<String>,
     bytes: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct TableCases {
+    levels: Vec<String>,
+    values: Vec<String>,
+    scales: Vec<String>,
+    codes: String,
 }
 
 fn golden() -> Golden {
@@ -116,5 +125,24 @@ fn blocks_are_those_of_the_published_layouts() {
         // Outputs stand side by side in a parameter, and one after the other in the format.
         let twice: Vec<f32> = values.iter().flat_map(|value| [*value, *value]).collect();
         assert_eq!(hex(sample(dtype, &twice, 2).bytes()), expected.repeat(2), "{name} of two outputs");
+    }
+}
+
+#[test]
+fn levels_are_those_of_the_published_tables() {
+    for (name, TableCases { levels, values, scales, codes }) in golden().tables {
+        let dtype = DType::parse(&name).unwrap();
+        let numbers =
+            |texts: &[String]| -> Vec<f32> { texts.iter().map(|text| f32::from_bits(bits(text))).collect() };
+        let (levels, values, scales) = (numbers(&levels), numbers(&values), numbers(&scales));
+        let found = sample(dtype, &values, 1);
+        assert_eq!(found.scales, scales, "{name}");
+        let code = |place: usize| found.bytes()[place / 2] >> (place % 2 * 4) & 15;
+        let own: String = (0..values.len()).map(|place| format!("{:x}", code(place))).collect();
+        assert_eq!(own, codes, "{name}");
+        for (place, number) in found.decoded::<f32>().into_iter().enumerate() {
+            let scale = found.scales[super::group(&found.packing, place)];
+            assert_eq!(number, levels[usize::from(code(place))] * scale, "{name}: element {place}");
+        }
     }
 }

@@ -2,13 +2,11 @@
 
 use super::dots::Route;
 use super::{COLUMNS, DEPTH_LIMIT};
-use crate::dtype::{DType, Granularity, Packing, float16_to_f32};
+use crate::dtype::{self, DType, Granularity, Packing};
 use crate::simd::{Isa, Kernel, Real, Vector};
 use crate::{Error, Result};
 use std::ops::Range;
 
-/// Inputs of a block of the block formats.
-const BLOCK: usize = 32;
 /// Rows of k that are turned into bytes together: a multiple of what a word of any panel holds.
 const RUN: usize = 32;
 
@@ -29,8 +27,7 @@ impl Codes {
 
 impl<'a> IntegerWeight<'a> {
     /// The types that such products take.
-    pub const TYPES: [DType; 7] =
-        [DType::Int8, DType::Int4, DType::Int2, DType::Ternary, DType::Binary, DType::Q8_0, DType::Q4_0];
+    pub const TYPES: [DType; dtype::INTEGERS] = dtype::integers();
 
     /// Refuses types whose codes are not symmetric integers of at most eight bits.
     ///
@@ -99,26 +96,7 @@ impl<'a> IntegerWeight<'a> {
     /// The scales of some columns at `k`.
     pub(super) fn scales(&self, k: usize, columns: Range<usize>, scales: &mut [f32; COLUMNS]) {
         let own = &mut scales[..columns.len()];
-        match self.packing.granularity {
-            _ if self.packing.dtype.is_block_format() => {
-                for (scale, column) in own.iter_mut().zip(columns) {
-                    let block = self.block(k / BLOCK, column);
-                    *scale = float16_to_f32(u16::from_le_bytes([block[0], block[1]]));
-                }
-            }
-            Granularity::Tensor => own.fill(self.scales[0]),
-            Granularity::Block(rows) => {
-                let first = k / rows.max(1) * self.packing.channels;
-                own.copy_from_slice(&self.scales[first + columns.start..first + columns.end]);
-            }
-            Granularity::Channel | Granularity::Unscaled => own.copy_from_slice(&self.scales[columns]),
-        }
-    }
-
-    /// The bytes of a block of a column.
-    fn block(&self, number: usize, column: usize) -> &'a [u8] {
-        let bytes = if self.packing.dtype == DType::Q4_0 { 2 + BLOCK / 2 } else { 2 + BLOCK };
-        &self.bytes[(column * self.packing.rows.div_ceil(BLOCK) + number) * bytes..][..bytes]
+        self.packing.integer_scales((self.bytes, self.scales), k, columns, own);
     }
 
     /// Codes of at most [`RUN`] rows of k, zeros for the rest.
@@ -127,58 +105,7 @@ impl<'a> IntegerWeight<'a> {
         for row in &mut codes.0[depth.len()..] {
             row.fill(0);
         }
-        match self.packing.dtype {
-            DType::Int8 => self.flat::<8>(depth, columns, codes),
-            DType::Int4 => self.flat::<4>(depth, columns, codes),
-            DType::Int2 | DType::Ternary => self.flat::<2>(depth, columns, codes),
-            DType::Binary => self.flat::<1>(depth, columns, codes),
-            _ => self.blocks(depth, columns, codes),
-        }
-    }
-
-    /// Codes that are packed row after row.
-    #[inline(always)]
-    fn flat<const BITS: usize>(&self, depth: Range<usize>, columns: Range<usize>, codes: &mut Codes) {
-        let (n, per) = (self.packing.channels, 8 / BITS);
-        let extended = |byte: u8, place: usize| match BITS {
-            // A bit is 1 or -1.
-            1 => (byte >> place & 1) as i8 * 2 - 1,
-            _ => ((byte << (8 - BITS - place * BITS)) as i8) >> (8 - BITS),
-        };
-        for (k, row) in depth.zip(&mut codes.0) {
-            let (first, row) = (k * n + columns.start, &mut row[..columns.len()]);
-            if first.is_multiple_of(per) {
-                let bytes = &self.bytes[first / per..];
-                for (codes, byte) in row.chunks_exact_mut(per).zip(bytes) {
-                    for (place, code) in codes.iter_mut().enumerate() {
-                        *code = extended(*byte, place);
-                    }
-                }
-                let whole = row.len() / per;
-                for (place, code) in row[whole * per..].iter_mut().enumerate() {
-                    *code = extended(bytes[whole], place);
-                }
-            } else {
-                for (element, code) in (first..).zip(row) {
-                    *code = extended(self.bytes[element / per], element % per);
-                }
-            }
-        }
-    }
-
-    /// Codes of the block formats.
-    fn blocks(&self, depth: Range<usize>, columns: Range<usize>, codes: &mut Codes) {
-        let nibbles = self.packing.dtype == DType::Q4_0;
-        for (place, column) in columns.enumerate() {
-            for (k, row) in depth.clone().zip(&mut codes.0) {
-                let bytes = &self.block(k / BLOCK, column)[2..];
-                row[place] = match (nibbles, k % BLOCK) {
-                    (false, k) => bytes[k] as i8,
-                    (true, k) if k < BLOCK / 2 => (bytes[k] & 15) as i8 - 8,
-                    (true, k) => (bytes[k - BLOCK / 2] >> 4) as i8 - 8,
-                };
-            }
-        }
+        self.packing.integers(self.bytes, depth, columns, &mut codes.0);
     }
 
     /// Packs a range of k of at most 64 columns: word after word of the codes of `route.per()` rows of k, 64

@@ -2,9 +2,9 @@
 //! decodes them, then added as plain numbers.
 
 use super::kernel::Strip;
-use super::whole::{Float32, Whole};
-use super::{Order, Piece, Streamed, enter, room};
+use super::{Order, Piece, Streamed, room};
 use crate::Buffer;
+use crate::dtype::decoders::{Float32, Whole};
 use crate::simd::Isa;
 
 /// Columns that a group of the kernel has.
@@ -48,7 +48,7 @@ pub(super) unsafe fn run(isa: Isa, b: &Streamed<'_>, piece: &Piece, scratch: &mu
             };
             // SAFETY: so many rows of so many columns were decoded, or hold anything where there is no column;
             // the left operand's elements and the sums of all lanes are there.
-            unsafe { enter::<Whole<Float32>>(isa, strip, piece.rows) };
+            unsafe { strip.enter::<Whole<Float32>>(isa, piece.rows) };
         }
     }
     // SAFETY: the caller's promise.

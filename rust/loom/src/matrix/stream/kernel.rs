@@ -1,7 +1,9 @@
 //! The loop over groups of columns and over k.
 
-use super::decoders::{Decoder, Fits};
-use super::lanes::Lanes;
+use crate::dtype::decoders::{Decoder, Fits};
+use crate::simd::Isa;
+use crate::simd::lanes::{self, Lanes, LanesKernel};
+use std::marker::PhantomData;
 
 /// Some rows of k of some groups of columns.
 #[derive(Clone, Copy)]
@@ -32,7 +34,31 @@ pub(super) struct Strip {
     pub ahead: usize,
 }
 
+/// The rows of a strip, whose codes one decoder reads.
+struct Rows<D> {
+    strip: Strip,
+    rows: usize,
+    decoder: PhantomData<D>,
+}
+
+impl<D: Decoder> LanesKernel for Rows<D> {
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.strip.run::<L, D>(self.rows) }
+    }
+}
+
 impl Strip {
+    /// [`run`](Strip::run) in the instruction set's own lanes.
+    ///
+    /// # Safety
+    /// As `run`, but that the machine has `isa` needs no promise.
+    pub unsafe fn enter<D: Decoder>(self, isa: Isa, rows: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { lanes::enter(isa, Rows::<D> { strip: self, rows, decoder: PhantomData }) }
+    }
+
     /// Adds the terms of `rows` rows, at most 8.
     ///
     /// # Safety

@@ -6,27 +6,21 @@
 
 mod blocks;
 mod decoded;
-mod decoders;
 mod kernel;
-mod lanes;
 #[cfg(test)]
 mod tests;
-mod whole;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
 use super::panels::PanelSource;
 use super::tile::Left;
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
+use crate::dtype::decoders::{Decoder, WithDecoder};
 use crate::dtype::{DType, Granularity, Packing};
-use crate::simd::{Isa, Level, Pool};
-use decoders::{Decoder, Float4, FourBits, Int4, OneBit, SmallFloat, TwoBits, Uint2, Uint4};
+use crate::simd::{Isa, Pool};
 use kernel::Strip;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
-use whole::{BFloat16, Float16, Float32, Int8, Int16, Uint8, Uint16, Whole};
 
 /// The most rows that are served so: of plain numbers, ...
 const PLAIN_ROWS: usize = 8;
@@ -54,18 +48,20 @@ pub struct Streamed<'a> {
     packing: Packing,
     bytes: &'a [u8],
     scales: &'a [f32],
-    way: Way,
+    /// Columns that a task is a multiple of.
+    group: usize,
+    decoding: Decoding,
 }
 
 /// How codes become terms of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Decoding {
     /// Row by row, in registers.
     Rows,
     /// Turned round first, block by block.
     Blocks,
-    /// Decoded first, run by run: types of more bits than memory is worth, and rows that begin within a byte.
-    Decoded,
+    /// Ahead of the sums, run by run: types of more bits than memory is worth, and rows that begin within a byte.
+    Ahead,
 }
 
 /// A few rows of C, some columns wide, and the left operand's rows.
@@ -78,75 +74,17 @@ struct Piece {
     accumulate: bool,
 }
 
-/// Runs some rows of k in the instruction set's own vectors.
-///
-/// # Safety
-/// As [`Strip::run`], but that the machine has `isa` needs no promise.
-unsafe fn enter<D: Decoder>(isa: Isa, strip: Strip, rows: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-        unsafe fn avx512<D: Decoder>(strip: Strip, rows: usize) {
-            // SAFETY: as `enter`.
-            unsafe { strip.run::<x86::Avx512, D>(rows) }
-        }
-        #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2<D: Decoder>(strip: Strip, rows: usize) {
-            // SAFETY: as `enter`.
-            unsafe { strip.run::<x86::Avx2, D>(rows) }
-        }
-        match isa.level() {
-            // SAFETY: `isa` proves that the machine has it; the rest as `enter`.
-            Level::Avx512 => return unsafe { avx512::<D>(strip, rows) },
-            // SAFETY: as above.
-            Level::Avx2 => return unsafe { avx2::<D>(strip, rows) },
-            Level::Portable => {}
-        }
-    }
-    let _ = isa;
-    // SAFETY: as `enter`.
-    unsafe { strip.run::<lanes::Plain, D>(rows) }
-}
-
-/// Does `$then` with the decoder of a type whose rows are packed one by one.
-macro_rules! with_decoder {
-    ($dtype:expr, $decoder:ident => $then:expr, else $otherwise:expr) => {
-        match $dtype {
-            DType::Float32 => with_decoder!(@ Whole<Float32>, $decoder, $then),
-            DType::Float16 => with_decoder!(@ Whole<Float16>, $decoder, $then),
-            DType::BFloat16 => with_decoder!(@ Whole<BFloat16>, $decoder, $then),
-            DType::Int16 => with_decoder!(@ Whole<Int16>, $decoder, $then),
-            DType::Int8 => with_decoder!(@ Whole<Int8>, $decoder, $then),
-            DType::Uint16 => with_decoder!(@ Whole<Uint16>, $decoder, $then),
-            DType::Uint8 => with_decoder!(@ Whole<Uint8>, $decoder, $then),
-            DType::Uint4 => with_decoder!(@ FourBits<Uint4>, $decoder, $then),
-            DType::Uint2 => with_decoder!(@ Uint2, $decoder, $then),
-            DType::Float8E4M3 => with_decoder!(@ SmallFloat<4>, $decoder, $then),
-            DType::Float8E5M2 => with_decoder!(@ SmallFloat<3>, $decoder, $then),
-            DType::Int4 => with_decoder!(@ FourBits<Int4>, $decoder, $then),
-            DType::Float4E2M1 => with_decoder!(@ FourBits<Float4>, $decoder, $then),
-            DType::Int2 | DType::Ternary => with_decoder!(@ TwoBits, $decoder, $then),
-            DType::Binary => with_decoder!(@ OneBit, $decoder, $then),
-            _ => $otherwise,
-        }
-    };
-    (@ $type:ty, $decoder:ident, $then:expr) => {{
-        type $decoder = $type;
-        $then
-    }};
-}
-
 impl<'a> Streamed<'a> {
     /// The operand, if it has columns enough.
     pub(super) fn new(packing: Packing, bytes: &'a [u8], scales: &'a [f32]) -> Option<Self> {
         if packing.channels < COLUMNS || packing.rows == 0 {
             return None;
         }
-        let mut own = Self { packing, bytes, scales, way: Way::Decoded };
+        let mut own = Self { packing, bytes, scales, group: decoded::GROUP, decoding: Decoding::Ahead };
         if packing.dtype.is_block_format() {
-            own.way = Way::Blocks;
-        } else if with_decoder!(packing.dtype, D => own.is_served::<D>(), else false) {
-            own.way = Way::Rows;
+            (own.group, own.decoding) = (blocks::COLUMNS, Decoding::Blocks);
+        } else if let Some(group) = packing.dtype.with_decoder(GroupOf(own)).flatten() {
+            (own.group, own.decoding) = (group, Decoding::Rows);
         }
         Some(own)
     }
@@ -175,20 +113,11 @@ impl<'a> Streamed<'a> {
         (self.packing.rows, self.packing.channels)
     }
 
-    /// Columns that a task is a multiple of.
-    fn group(&self) -> usize {
-        match self.way {
-            Way::Rows => with_decoder!(self.packing.dtype, D => D::VECTORS * 16, else blocks::COLUMNS),
-            Way::Blocks => blocks::COLUMNS,
-            Way::Decoded => decoded::GROUP,
-        }
-    }
-
     /// The most rows for which this is the fastest way.
     fn most_rows(&self) -> usize {
-        match (self.packing.dtype, self.way) {
+        match (self.packing.dtype, self.decoding) {
             (DType::Float32, _) => PLAIN_ROWS,
-            (_, Way::Blocks) => ROWS,
+            (_, Decoding::Blocks) => ROWS,
             _ => CODED_ROWS,
         }
     }
@@ -198,7 +127,7 @@ impl<'a> Streamed<'a> {
     fn cut(&self, rows: usize, threads: usize) -> (usize, usize) {
         let (k, n) = self.extents();
         let wanted = (rows * k * n / TASK).clamp(1, threads);
-        let width = n.div_ceil(wanted).next_multiple_of(self.group());
+        let width = n.div_ceil(wanted).next_multiple_of(self.group);
         // Codes are decoded once more for other rows.
         let down = (wanted / n.div_ceil(width)).clamp(1, rows.div_ceil(2 * TOGETHER));
         (rows.div_ceil(down).next_multiple_of(TOGETHER).min(rows), width)
@@ -211,14 +140,21 @@ impl<'a> Streamed<'a> {
         let mut scratch = SCRATCH.take();
         // SAFETY: the caller's promise.
         unsafe {
-            match self.way {
-                Way::Rows => with_decoder!(
-                    self.packing.dtype,
-                    D => self.rows::<D>(isa, piece, &mut scratch),
-                    else unreachable!("{} is not read row by row", self.packing.dtype)
-                ),
-                Way::Blocks => blocks::run(isa, &self.packing, self.bytes, piece, &mut scratch),
-                Way::Decoded => decoded::run(isa, self, piece, &mut scratch),
+            match self.decoding {
+                Decoding::Rows => {
+                    self.packing.dtype.with_decoder(Rows { of: self, isa, piece, scratch: &mut scratch });
+                }
+                Decoding::Blocks => {
+                    let (packing, bytes, scratch) = (&self.packing, self.bytes, &mut scratch);
+                    self.packing.dtype.with_blocks(blocks::BlockPiece {
+                        isa,
+                        packing,
+                        bytes,
+                        piece,
+                        scratch,
+                    });
+                }
+                Decoding::Ahead => decoded::run(isa, self, piece, &mut scratch),
             }
         }
         SCRATCH.set(scratch);
@@ -293,7 +229,7 @@ impl<'a> Streamed<'a> {
             };
             // SAFETY: the codes of so many rows are there with what is read beyond them, as are the left
             // operand's elements; scales and sums have all lanes.
-            unsafe { enter::<D>(isa, strip, piece.rows) };
+            unsafe { strip.enter::<D>(isa, piece.rows) };
             done += some;
         }
         // SAFETY: the caller's promise.
@@ -331,6 +267,34 @@ impl<'a> Streamed<'a> {
     /// The zero point, of a type that has one.
     fn zero(&self, group: usize, column: usize) -> f32 {
         self.scales[self.fit(group, column) + 1].to_bits() as f32
+    }
+}
+
+/// The columns of a group of the decoder, where it serves.
+struct GroupOf<'a>(Streamed<'a>);
+
+impl WithDecoder for GroupOf<'_> {
+    type Output = Option<usize>;
+
+    fn with<D: Decoder>(self) -> Option<usize> {
+        self.0.is_served::<D>().then_some(D::VECTORS * 16)
+    }
+}
+
+/// [`Streamed::run`] of a type whose rows are packed one by one; asks for what that asks for.
+struct Rows<'a> {
+    of: &'a Streamed<'a>,
+    isa: Isa,
+    piece: &'a Piece,
+    scratch: &'a mut Buffer,
+}
+
+impl WithDecoder for Rows<'_> {
+    type Output = ();
+
+    fn with<D: Decoder>(self) {
+        // SAFETY: `Streamed::run`'s caller's promise; nothing else makes one of these.
+        unsafe { self.of.rows::<D>(self.isa, self.piece, self.scratch) }
     }
 }
 

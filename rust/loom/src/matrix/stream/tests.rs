@@ -1,6 +1,6 @@
 //! Products of a few rows against the three plain loops over decoded weights, bit for bit.
 
-use super::Way;
+use super::Decoding;
 use crate::dtype::{DType, Granularity, Packing};
 use crate::matrix::tests::{bits, machines, numbers};
 use crate::matrix::{
@@ -156,17 +156,17 @@ fn zero_points_beyond_the_codes_are_the_references() {
 fn types_are_read_row_by_row_where_they_can_be() {
     let way = |dtype: DType, channels: usize| {
         let packed = Packed::new(Packing::new(dtype, 40, channels), 1);
-        PanelSource::<f32>::streamed(&packed.panels()).map(|streamed| streamed.way)
+        PanelSource::<f32>::streamed(&packed.panels()).map(|streamed| streamed.decoding)
     };
     for dtype in DType::all() {
         let expected = match dtype.row().bits {
-            _ if dtype.is_block_format() => Way::Blocks,
-            64 => Way::Decoded,
-            32 if dtype != DType::Float32 => Way::Decoded,
-            _ => Way::Rows,
+            _ if dtype.is_block_format() => Decoding::Blocks,
+            64 => Decoding::Ahead,
+            32 if dtype != DType::Float32 => Decoding::Ahead,
+            _ => Decoding::Rows,
         };
         assert_eq!(way(dtype, 64), Some(expected), "{dtype}");
         assert_eq!(way(dtype, 31), None, "{dtype}");
     }
-    assert_eq!(way(DType::Int4, 65), Some(Way::Decoded));
+    assert_eq!(way(DType::Int4, 65), Some(Decoding::Ahead));
 }

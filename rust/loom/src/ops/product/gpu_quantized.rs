@@ -4,7 +4,7 @@
 mod stream;
 
 use super::Product;
-use crate::dtype::{DType, Granularity, Packing};
+use crate::dtype::{Granularity, Packing};
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::shader::{Bind, Operand, Recorder, Template};
@@ -18,8 +18,6 @@ const QUANTIZE_THREADS: usize = 512;
 const THREADS: usize = 64;
 /// ... of so many rows.
 const ROWS: usize = 8;
-/// Inputs of a block of the block formats.
-const BLOCK: usize = 32;
 
 /// Text for each row of a thread, `#` its number.
 fn each_row(text: &str) -> String {
@@ -27,55 +25,6 @@ fn each_row(text: &str) -> String {
         let _ = writeln!(all, "    {}", text.replace('#', &row.to_string()));
         all
     })
-}
-
-/// WGSL statements that return the code of the element (k, column), as an integer.
-pub(in crate::ops) fn code(packing: &Packing) -> String {
-    let blocks = packing.rows.div_ceil(BLOCK);
-    let byte = "extractBits(bitcast<i32>(packed[at / 4u]), at % 4u * 8u, 8u)";
-    match packing.dtype {
-        DType::Q8_0 => format!(
-            "let at = (column * {blocks}u + k / {BLOCK}u) * {}u + 2u + k % {BLOCK}u;
-    return {byte};",
-            2 + BLOCK
-        ),
-        DType::Q4_0 => format!(
-            "let at = (column * {blocks}u + k / {BLOCK}u) * {}u + 2u + k % {}u;
-    return ({byte} >> (k % {BLOCK}u / {}u * 4u) & 15) - 8;",
-            2 + BLOCK / 2,
-            BLOCK / 2,
-            BLOCK / 2
-        ),
-        DType::Binary => format!(
-            "let at = k * {}u + column;
-    return i32(packed[at / 32u] >> (at % 32u) & 1u) * 2 - 1;",
-            packing.channels
-        ),
-        dtype => {
-            let bits = dtype.row().bits;
-            let per = 32 / bits;
-            format!(
-                "let at = k * {}u + column;
-    return extractBits(bitcast<i32>(packed[at / {per}u]), at % {per}u * {bits}u, {bits}u);",
-                packing.channels
-            )
-        }
-    }
-}
-
-/// WGSL statements that return the scale of group `number` of a column.
-pub(in crate::ops) fn scale(packing: &Packing) -> String {
-    let blocks = packing.rows.div_ceil(BLOCK);
-    match (packing.dtype.is_block_format(), packing.granularity) {
-        (true, _) => format!(
-            "let at = (column * {blocks}u + number) * {}u;
-    return unpack2x16float(packed[at / 4u] >> (at % 4u * 8u)).x;",
-            if packing.dtype == DType::Q4_0 { 2 + BLOCK / 2 } else { 2 + BLOCK }
-        ),
-        (false, Granularity::Tensor) => "return scales[0];".into(),
-        (false, Granularity::Block(_)) => format!("return scales[number * {}u + column];", packing.channels),
-        (false, _) => "return scales[column];".into(),
-    }
 }
 
 /// Records the quantisation of rows of `depth` elements; returns their codes, four to a word, and their scales.
@@ -188,12 +137,13 @@ fn record(
         })
         .collect();
 
+    let [code, scale] = packing.wgsl_integers()?;
     let constants = [rows, depth, columns, words].map(|extent| extent as u32);
     let most_threads = recorder.capabilities().workgroup_threads;
     if let Some(stream) = Stream::new(packing, rows, finish.raw, most_threads) {
         let kernel = Template::new(include_str!("gpu_quantized/stream.wgsl"))
             .section("BINDINGS", bindings.join("\n"))
-            .section("SCALE", scale(packing))
+            .section("SCALE", scale)
             .section("ACTIVATE", finish.activate.as_deref().unwrap_or(""))
             .section("SUM", stream.result().0)
             .section("FINISH", finish.store(stream.result().1))
@@ -217,13 +167,13 @@ fn record(
             each_row("sum# += dot4I8Packed(codes[min(row + #u, last) * constants.words + k / 4u], four);")
         )
     } else {
-        let code = "extractBits(bitcast<i32>(codes[min(row + #u, last) * constants.words + k / 4u]), k % 4u * 8u, 8u)";
+        let activation = "extractBits(bitcast<i32>(codes[min(row + #u, last) * constants.words + k / 4u]), k % 4u * 8u, 8u)";
         format!(
             "for (var k = first; k < end; k++) {{
             let own = code_at(k, column);
             {}
         }}",
-            each_row(&format!("sum# += {code} * own;"))
+            each_row(&format!("sum# += {activation} * own;"))
         )
     };
     let mut store = String::from("if row + #u <= last { let at = (row + #u) * constants.columns + column; ");
@@ -250,8 +200,8 @@ fn record(
         .constant("ROWS", ROWS)
         .constant("BLOCK", block)
         .section("BINDINGS", bindings.join("\n"))
-        .section("CODE", code(packing))
-        .section("SCALE", scale(packing))
+        .section("CODE", code)
+        .section("SCALE", scale)
         .section("FINISH", finish.activate.as_deref().unwrap_or(""))
         .section("START", each_row("var result# = 0.0;"))
         .section("CLEAR", each_row("var sum# = 0;"))
@@ -284,6 +234,7 @@ impl Product {
 mod tests {
     use super::*;
     use crate::Buffer;
+    use crate::dtype::DType;
     use crate::gpu::testing::{self, Packed, cases};
     use crate::matrix::{
         Bias, NoEpilogue, Output, QuantizedRows, Route, Start, integer_product, integer_sums,

@@ -6,7 +6,7 @@ use super::gpu::{THREADS, sum_over};
 use super::gpu_bindings::Bindings;
 use crate::dtype::Packing;
 use crate::matrix::IntegerWeight;
-use crate::ops::product::gpu_quantized::{block_of, code, scale};
+use crate::ops::product::gpu_quantized::block_of;
 use crate::shader::{Bind, Operand, Recorder, Template};
 use crate::{Error, Result};
 
@@ -16,6 +16,8 @@ pub(super) struct Quantized {
     pub(super) codes: Operand,
     packed: Operand,
     packing: Packing,
+    /// WGSL statements that return the scale of group `number` of a column.
+    scale: String,
 }
 
 impl Recurrent {
@@ -38,7 +40,8 @@ impl Recurrent {
         bindings.bind("packed", Bind::Read(weight.clone()), "u32");
         let codes = recorder.scratch(self.units * gates)?;
         bindings.bind("plain", Bind::Write(codes.clone()), "f32");
-        let code = format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {}\n}}\n", code(&packing));
+        let [code, scale] = packing.wgsl_integers()?;
+        let code = format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {code}\n}}\n");
         let kernel = Template::new(include_str!("weights.wgsl"))
             .constant("THREADS", THREADS)
             .constant("UNITS", self.units)
@@ -48,7 +51,7 @@ impl Recurrent {
             .section("ELEMENT", "f32(code_at(at / GATES, at % GATES))")
             .kernel("recurrent codes");
         recorder.dispatch(&kernel, &bindings.operands, &[], (self.units * gates).div_ceil(THREADS))?;
-        Ok(Some(Quantized { codes, packed: weight.clone(), packing }))
+        Ok(Some(Quantized { codes, packed: weight.clone(), packing, scale }))
     }
 }
 
@@ -103,7 +106,7 @@ fn codes_of(x: Lanes, scale: Lanes) -> Lanes {{
     return {codes};
 }}
 ",
-            scale = scale(&self.packing),
+            scale = self.scale,
             scales = each("one_scale"),
             codes = each("one_code"),
         );

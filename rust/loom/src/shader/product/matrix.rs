@@ -217,7 +217,7 @@ impl Declarations {
         if let (Some((packing, block)), 4) = (storage.blocks("loom_block"), width) {
             // Fours of a block.
             let [row, column] = if matrix.transposed { ["column", "k"] } else { ["k", "column"] };
-            self.text += &block.inputs("loom_block", &packing, "right");
+            self.text += &block.inputs("loom_block", (packing.rows, packing.channels), "right");
             self.line(&format!(
                 "fn load_b(k: u32, column: u32) -> vec4<f32> {{\n    return loom_block_inputs({row}, {column});\n}}"
             ));

@@ -2,12 +2,11 @@
 
 use super::matrix::{Matrix, Storage};
 use super::tile::Along;
+pub(super) use crate::dtype::BLOCK;
 use crate::dtype::{DType, Granularity, Packing};
 
 /// The most rows it is generated for.
 pub const MAX_ROWS: usize = 8;
-/// Elements of a block of the block formats.
-pub(super) const BLOCK: usize = 32;
 
 /// How the work is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

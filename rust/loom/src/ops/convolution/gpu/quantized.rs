@@ -4,7 +4,7 @@
 use super::Convolution;
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::ops::product::gpu_quantized::{block_of, check_binding, code, quantize, scale};
+use crate::ops::product::gpu_quantized::{block_of, check_binding, quantize};
 use crate::shader::{Bind, Recorder, Template};
 use crate::{Error, Result};
 use std::fmt::Write;
@@ -76,6 +76,7 @@ impl Convolution {
             true => "result# = bitcast<f32>(sum#);",
             false => "result# = fma(f32(sum#), scale_at(number, min(column + #u, OUTPUTS - 1u)), result#);",
         };
+        let [code, scale] = packing.wgsl_integers()?;
         let outputs = self.outputs / self.groups;
         let kernel = Template::new(include_str!("quantized.wgsl"))
             .constant("THREADS", THREADS)
@@ -108,8 +109,8 @@ impl Convolution {
             .constant("ACROSS", outputs.div_ceil(COLUMNS))
             .constant("GROUPS", self.groups)
             .section("BINDINGS", bindings.join("\n"))
-            .section("CODE", code(&packing))
-            .section("SCALE", scale(&packing))
+            .section("CODE", code)
+            .section("SCALE", scale)
             .section("FINISH", activate.as_deref().unwrap_or(""))
             .section("START", each_column("var result# = 0.0;"))
             .section("CLEAR", each_column("var sum# = 0;"))

@@ -4,8 +4,7 @@
 //! that [`dot4I8Packed`](https://www.w3.org/TR/WGSL/#dot4I8Packed-builtin) multiplies. Those of the block formats lie along
 //! the columns, as they are needed. Threads of a workgroup share the inputs out and add up in workgroup memory.
 
-use super::BLOCK;
-use crate::dtype::{DType, Granularity, Packing};
+use crate::dtype::{BLOCK, BlockLayout, CodeOrder, Granularity, Packing};
 use std::fmt::Write;
 
 /// Bytes of workgroup memory that sums may take.
@@ -35,7 +34,7 @@ impl<'a> Stream<'a> {
         let own = Self { packing, rows: 1, threads: 1, lanes: 1, unroll: 1 };
         let (depth, columns) = (packing.rows, packing.channels);
         let fits = match packing.granularity {
-            _ if own.blocks() => !raw,
+            _ if own.blocks() => !raw && packing.block_layout()?.order != CodeOrder::Pairs,
             Granularity::Block(rows) if rows < depth => rows.is_multiple_of(4),
             _ => true,
         };
@@ -321,8 +320,10 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
 
     fn write_blocks(&self, out: &mut String) -> std::fmt::Result {
-        let (pieces, nibbles) = (self.pieces(), self.packing.dtype == DType::Q4_0);
-        let (blocks, bytes) = (self.packing.rows.div_ceil(BLOCK), 2 + BLOCK * self.bits() / 8);
+        let Some(BlockLayout { bytes, head, order, scale }) = self.packing.block_layout() else {
+            return Ok(());
+        };
+        let (pieces, blocks) = (self.pieces(), self.packing.rows.div_ceil(BLOCK));
         for c in 0..COLUMNS {
             writeln!(out, "    let column{c} = min(first_column + {c}u, constants.columns - 1u);")?;
         }
@@ -336,7 +337,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         for c in 0..COLUMNS {
             writeln!(out, "        let start{c} = (column{c} * {blocks}u + piece / {pieces}u) * {bytes}u;")?;
             writeln!(out, "        let head{c} = packed[start{c} / 4u] >> (start{c} % 4u * 8u);")?;
-            writeln!(out, "        let at{c} = start{c} + 2u + piece % {pieces}u * {}u;", WORDS * 4)?;
+            writeln!(out, "        let at{c} = start{c} + {head}u + piece % {pieces}u * {}u;", WORDS * 4)?;
             for w in 0..WORDS {
                 writeln!(out, "        let word{c}_{w} = packed[at{c} / 4u + {w}u];")?;
             }
@@ -374,9 +375,9 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         false => format!("row_codes(min(first_row + {row}u, last_row), {word})"),
                     }
                 };
-                let parts: Vec<(String, &str)> = match nibbles {
-                    false => vec![(x(0), "")],
-                    true => vec![(x(0), " & 0x0f0f0f0fu"), (x(BLOCK / 8), " >> 4u & 0x0f0f0f0fu")],
+                let parts: Vec<(String, &str)> = match order {
+                    CodeOrder::Bytes => vec![(x(0), "")],
+                    _ => vec![(x(0), " & 0x0f0f0f0fu"), (x(BLOCK / 8), " >> 4u & 0x0f0f0f0fu")],
                 };
                 for (half, (x, mask)) in parts.into_iter().enumerate() {
                     writeln!(out, "        let x{row}_{w}_{half} = {x};")?;
@@ -394,8 +395,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
             }
         }
         for slot in 0..self.slots() {
-            let (sum, c) = (self.sum(slot), slot % COLUMNS);
-            writeln!(out, "        all{slot} = fma(f32({sum}), unpack2x16float(head{c}).x, all{slot});")?;
+            let (sum, scale) = (self.sum(slot), scale.replace("head", &format!("head{}", slot % COLUMNS)));
+            writeln!(out, "        all{slot} = fma(f32({sum}), {scale}, all{slot});")?;
         }
         writeln!(out, "    }}")
     }

@@ -1,13 +1,27 @@
-//! How groups of columns of each packed type become terms of the sums.
+//! How groups of columns of rows of codes become terms of the sums of a product, in vectors.
 //!
 //! A group is as many columns as 64 bytes (or so) of one row of codes hold. Where codes have fewer than
 //! eight bits, lane `j` of vector `i` is column `j * VECTORS + i`: each of the sixteen words of 32 bits then
 //! gives one code after another to its own lane, and nothing has to be moved across lanes.
 
-use super::lanes::Lanes;
+mod whole;
+
+pub(super) use whole::{BFloat16, E4M3, E5M2, Float16, Int8, Int16, Uint8, Uint16};
+pub(crate) use whole::{Float32, Whole};
+
+use crate::simd::lanes::Lanes;
+
+/// What is done with the decoder of a type.
+pub(crate) trait WithDecoder {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn with<D: Decoder>(self) -> Self::Output;
+}
 
 /// Decodes the codes of a row and adds the row's terms.
-pub(super) trait Decoder: Copy {
+pub(crate) trait Decoder: Copy {
     /// Vectors of a group.
     const VECTORS: usize;
     /// Bits of a code.
@@ -46,7 +60,7 @@ pub(super) trait Decoder: Copy {
 }
 
 /// The scales of some vectors of columns, and their zero points.
-pub(super) struct Fits<L, const N: usize> {
+pub(crate) struct Fits<L, const N: usize> {
     pub scales: [L; N],
     /// Anything where the decoder takes none.
     pub zeros: [L; N],
@@ -54,7 +68,7 @@ pub(super) struct Fits<L, const N: usize> {
 
 /// Adds decoded weights.
 #[inline(always)]
-pub(super) unsafe fn add<L: Lanes, const R: usize, const N: usize>(
+unsafe fn add<L: Lanes, const R: usize, const N: usize>(
     a: [f32; R],
     weights: [L; N],
     sums: &mut [[L; N]; R],

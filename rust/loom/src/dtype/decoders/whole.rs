@@ -1,11 +1,11 @@
 //! Types whose codes are whole bytes, sixteen of which are a vector's lanes as they lie in memory.
 
-use super::decoders::{Decoder, Fits, add};
-use super::lanes::Lanes;
+use super::{Decoder, Fits, add};
+use crate::simd::lanes::Lanes;
 use std::marker::PhantomData;
 
 /// A type with whole bytes to a code.
-pub(super) trait Codes: Copy {
+pub(crate) trait Codes: Copy {
     /// Bits of a code.
     const BITS: usize;
     /// Whether numbers are multiplied by a scale, ...
@@ -22,7 +22,7 @@ pub(super) trait Codes: Copy {
 
 /// How such a type is decoded.
 #[derive(Clone, Copy)]
-pub(super) struct Whole<C>(PhantomData<C>);
+pub(crate) struct Whole<C>(PhantomData<C>);
 
 impl<C: Codes> Decoder for Whole<C> {
     const VECTORS: usize = 8;
@@ -55,7 +55,7 @@ macro_rules! codes {
      $doc:literal) => {
         #[doc = $doc]
         #[derive(Clone, Copy)]
-        pub(super) struct $name;
+        pub(crate) struct $name;
 
         impl Codes for $name {
             const BITS: usize = $bits;

@@ -1,6 +1,6 @@
 //! Sixteen lanes in AVX-512 and AVX2 registers.
 
-use super::lanes::{Lanes, small_float_mask};
+use super::{Lanes, small_float_mask};
 use std::arch::x86_64::*;
 
 /// An unsafe block of the one kind that this module has.
@@ -249,7 +249,7 @@ impl Lanes for Avx2 {
         }
     }
 
-    /// As [`float16_to_f32`](crate::dtype::float16_to_f32) does it: the instruction that does is not of AVX2.
+    /// As [`float16_to_f32`](crate::simd::float16_to_f32) does it: the instruction that does is not of AVX2.
     #[inline(always)]
     unsafe fn float16(from: *const u8) -> Self {
         trust! {
