@@ -9,7 +9,7 @@ use super::mirror::of_gpu;
 use super::steps::{STEP_BYTES, encode_step};
 use crate::ops::measure::{Header, MeasureMemory};
 use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program};
-use crate::shader::{Accelerator, Bind, Operand, Recorder, Template};
+use crate::shader::{Accelerator, Bind, Operand, Recorder, Shader};
 use crate::state::{LossScale, Registry};
 use crate::tensor::Precision;
 use crate::{Error, Result};
@@ -59,20 +59,20 @@ impl Resident {
         rows: usize,
         ahead: u32,
     ) -> Result<Vec<Dispatch>> {
-        const THREADS: usize = 256;
         let mut recorder = Recorder::new(gpu, rows, memory.control().clone());
         let ports = program.ports();
         let takers = [ports.input, ports.target, ports.sample_weight];
         for ((data, width), port) in self.arrays.iter().zip(takers.into_iter().flatten()) {
             let batch = memory.value(program, port, rows)?;
             let (unit, kind) = if width.is_multiple_of(4) { (4, "vec4<u32>") } else { (1, "u32") };
-            let kernel = Template::new(include_str!("gather.wgsl"))
-                .section("TYPE", kind)
-                .constant("THREADS", THREADS)
-                .kernel("gather");
-            let operands = [Bind::Read(self.order.clone()), Bind::Read(data.clone()), Bind::Write(batch)];
-            let groups = (rows * width / unit).div_ceil(THREADS);
-            recorder.dispatch(&kernel, &operands, &[rows as u32, (width / unit) as u32], groups)?;
+            Shader::new("gather", include_str!("gather.wgsl"))
+                .read("order", "u32", self.order.clone())
+                .read("data", kind, data.clone())
+                .write("batch", kind, batch)
+                .number("rows", rows)
+                // Units of a row.
+                .number("width", width / unit)
+                .elements(&mut recorder, rows * width / unit)?;
         }
         Ok(Dispatch::all(gpu, recorder.recorded, ahead))
     }
@@ -220,58 +220,36 @@ fn record_verdict(
         Some(norm) => memory.value(program, norm, rows)?,
         None => losses.clone(),
     };
-    let kernel = Template::new(include_str!("verdict.wgsl"))
+    // Where the measures judge steps, they have been told.
+    let refused = match (ports.foreseen, measures) {
+        (Some(_), None) => "u32(foreseen[0])",
+        (Some(_), Some(_)) => "u32(foreseen[0]) * 0u",
+        (None, _) => "0u",
+    };
+    let mut shader = Shader::new("verdict", include_str!("verdict.wgsl"))
         .flag("HAS_NORM", ports.gradient_norm.is_some())
         .flag("SCALED", program.precision() == Precision::Mixed)
         .constant("GROWTH_STEPS", LossScale::GROWTH_STEPS)
         .float("LARGEST_SCALE", f64::from(LossScale::LARGEST))
         .flag("JUDGED", measures.is_some())
-        .section(
-            "MEASURES",
-            if measures.is_some() {
-                "@group(0) @binding(4) var<storage, read> measures: array<f32>;"
-            } else {
-                ""
-            },
-        )
-        .section(
-            "ACTION",
-            match measures {
-                Some(_) => format!("measures[{}]", MeasureMemory::header(Header::Action)),
-                None => "1.0".into(),
-            },
-        )
-        .section(
-            "FORESEEN",
-            match ports.foreseen {
-                Some(_) => format!(
-                    "@group(0) @binding({}) var<storage, read> foreseen: array<f32>;",
-                    4 + usize::from(measures.is_some())
-                ),
-                None => String::new(),
-            },
-        )
-        // Where the measures judge steps, they have been told.
-        .section(
-            "REFUSED",
-            match ports.foreseen {
-                Some(_) if measures.is_none() => "u32(foreseen[0])",
-                Some(_) => "u32(foreseen[0]) * 0u",
-                None => "0u",
-            },
-        )
-        .kernel("verdict");
-    let mut operands = vec![
-        Bind::Read(losses),
-        Bind::Read(norm),
-        Bind::Write(memory.control().clone()),
-        Bind::Write(outcomes.clone()),
-    ];
-    operands.extend(measures.cloned().map(Bind::Read));
+        .section("REFUSED", refused)
+        .read("losses", "f32", losses)
+        .read("norm", "f32", norm)
+        .bind("control", "Control", Bind::Write(memory.control().clone()))
+        .write("outcomes", "vec4<u32>", outcomes.clone())
+        .number("rows", rows)
+        // Whether a step that is not finite ends the frame.
+        .number("halts", halts);
+    shader = match measures {
+        Some(measures) => shader
+            .section("ACTION", format!("measures[{}]", MeasureMemory::header(Header::Action)))
+            .read("measures", "f32", measures.clone()),
+        None => shader.section("ACTION", "1.0"),
+    };
     if let Some(foreseen) = ports.foreseen {
-        operands.push(Bind::Read(memory.value(program, foreseen, rows)?));
+        shader = shader.read("foreseen", "f32", memory.value(program, foreseen, rows)?);
     }
-    recorder.dispatch(&kernel, &operands, &[rows as u32, u32::from(halts)], 1)
+    shader.groups(recorder, 1)
 }
 
 /// A program's output.
@@ -284,9 +262,12 @@ fn output_of(memory: &Memory, program: &Program, rows: usize) -> Result<Operand>
 
 /// Adds what keeps a step's `output` for after the frame.
 fn record_keep(recorder: &mut Recorder<'_>, output: Operand, outputs: &Operand, stride: usize) -> Result<()> {
-    const THREADS: usize = 256;
-    let kernel = Template::new(include_str!("keep.wgsl")).constant("THREADS", THREADS).kernel("keep output");
-    let constants = [output.elements as u32, stride as u32];
-    let groups = output.elements.div_ceil(THREADS);
-    recorder.dispatch(&kernel, &[Bind::Read(output), Bind::Write(outputs.clone())], &constants, groups)
+    let elements = output.elements;
+    Shader::new("keep output", include_str!("keep.wgsl"))
+        .read("output", "f32", output)
+        .write("outputs", "f32", outputs.clone())
+        .number("elements", elements)
+        // Elements that each step has room for.
+        .number("stride", stride)
+        .elements(recorder, elements)
 }

@@ -1,26 +1,10 @@
 // Sums a step's losses, and decides whether the step may change the weights: not where the loss or
 // the gradient norm is infinite or NaN, nor after a step that halted the frame. Where the loss is
 // scaled, the scale may be the reason: it is halved, and doubled after many good steps.
-@group(0) @binding(0) var<storage, read> losses: array<f32>;
-@group(0) @binding(1) var<storage, read> norm: array<f32>;
-@group(0) @binding(2) var<storage, read_write> control: Control;
-@group(0) @binding(3) var<storage, read_write> outcomes: array<vec4<u32>>;
-#{MEASURES}
-#{FORESEEN}
 
-struct Constants {
-    step: u32,
-    rows: u32,
-    // Whether a step that is not finite ends the frame.
-    halts: u32,
-}
-var<immediate> constants: Constants;
-
-const THREADS: u32 = 256u;
 var<workgroup> sums: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(local_invocation_index) thread: u32) {
+fn main(thread: u32) {
     var sum = 0.0;
     for (var row = thread; row < constants.rows; row += THREADS) {
         sum += losses[row];

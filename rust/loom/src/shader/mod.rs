@@ -5,17 +5,20 @@
 //! accelerator  a device with memory of its own
 //! operand      parts of that memory, as kernels are handed them
 //! template     WGSL text with its constants filled in
+//! declaration  a kernel with its operands and numbers, from names
 //! recorder     how an operation becomes dispatches
 //! product      matrix products, as generators of WGSL
 //! ```
 
 mod accelerator;
+mod declaration;
 mod operand;
 pub mod product;
 mod recorder;
 mod template;
 
 pub use accelerator::{Accelerator, Allocation, Capabilities, HeldMemory};
+pub use declaration::{Shader, THREADS};
 pub use operand::{OFFSET_ELEMENTS, Operand, VersionOperands};
 pub use recorder::{
     BiasSums, Bind, BothGradients, GpuOperation, IMMEDIATE_BYTES, MAX_BINDINGS, Recorded, Recorder,

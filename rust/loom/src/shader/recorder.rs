@@ -272,6 +272,17 @@ impl<'a> Recorder<'a> {
         constants: &[u32],
         groups: usize,
     ) -> Result<()> {
+        self.add(kernel.clone(), operands.to_vec(), constants.to_vec(), groups)
+    }
+
+    /// [`dispatch`](Self::dispatch) of what needs no copy.
+    pub(super) fn add(
+        &mut self,
+        kernel: Kernel,
+        operands: Vec<Bind>,
+        constants: Vec<u32>,
+        groups: usize,
+    ) -> Result<()> {
         if groups == 0 {
             return Ok(());
         }
@@ -288,7 +299,7 @@ impl<'a> Recorder<'a> {
                 self.device.name()
             )));
         }
-        for bind in operands {
+        for bind in &operands {
             let (Bind::Read(operand) | Bind::Write(operand)) = bind;
             if operand.bytes() > capabilities.max_binding as u64 {
                 return Err(Error::Device(format!(
@@ -311,12 +322,8 @@ impl<'a> Recorder<'a> {
                 )));
             }
         }
-        self.recorded.push(Recorded {
-            kernel: kernel.clone(),
-            operands: operands.to_vec(),
-            constants: constants.to_vec(),
-            groups: [width as u32, height as u32],
-        });
+        let groups = [width as u32, height as u32];
+        self.recorded.push(Recorded { kernel, operands, constants, groups });
         Ok(())
     }
 }

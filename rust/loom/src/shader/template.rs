@@ -12,12 +12,13 @@ const PRELUDE: &str = include_str!("prelude.wgsl");
 pub struct Template {
     constants: String,
     text: String,
+    sections: Vec<(String, String)>,
 }
 
 impl Template {
     /// The text of a file.
     pub fn new(text: &str) -> Self {
-        Self { constants: String::new(), text: text.to_string() }
+        Self { constants: String::new(), text: text.to_string(), sections: Vec::new() }
     }
 
     /// Defines an unsigned constant.
@@ -46,16 +47,50 @@ impl Template {
         self
     }
 
-    /// Replaces `#{name}` by this text.
+    /// Replaces `#{name}` by this text, in which there may be other names.
     #[must_use]
     pub fn section(mut self, name: &str, text: impl Display) -> Self {
-        self.text = self.text.replace(&format!("#{{{name}}}"), &text.to_string());
+        self.sections.push((name.to_string(), text.to_string()));
         self
     }
 
     /// The text so far, as a part of another.
     pub fn text(self) -> String {
-        self.constants + &self.text
+        let (constants, text) = self.parts();
+        constants + &text
+    }
+
+    /// The constants, and the text with its sections in place.
+    pub(super) fn parts(self) -> (String, String) {
+        let mut text = String::with_capacity(2 * self.text.len());
+        self.fill(&self.text, &mut text);
+        (self.constants, text)
+    }
+
+    /// A section that is named nowhere.
+    pub(super) fn unused(&self) -> Option<&str> {
+        let named = |name: &str| {
+            let name = format!("#{{{name}}}");
+            self.text.contains(&name) || self.sections.iter().any(|(_, text)| text.contains(&name))
+        };
+        self.sections.iter().map(|(name, _)| name.as_str()).find(|name| !named(name))
+    }
+
+    /// Appends `text` with its sections in place; what has none is left for others.
+    fn fill(&self, text: &str, whole: &mut String) {
+        let mut rest = text;
+        while let Some(start) = rest.find("#{") {
+            let Some(end) = rest[start..].find('}') else { break };
+            let (before, after) = rest.split_at(start);
+            let (name, after) = after.split_at(end + 1);
+            whole.push_str(before);
+            match self.sections.iter().find(|(known, _)| *known == name[2..end]) {
+                Some((_, section)) => self.fill(section, whole),
+                None => whole.push_str(name),
+            }
+            rest = after;
+        }
+        whole.push_str(rest);
     }
 
     /// The kernel, ready to be compiled.
@@ -77,16 +112,12 @@ impl Kernel {
     /// A kernel of this text; `enable` directives in it are moved to the front.
     pub fn new(label: impl Into<String>, text: &str) -> Self {
         let is_directive = |line: &&str| line.starts_with("enable ");
-        let mut source = String::with_capacity(PRELUDE.len() + text.len());
-        for line in text.lines().filter(is_directive) {
-            source.push_str(line);
-            source.push('\n');
-        }
-        source.push_str(PRELUDE);
-        for line in text.lines().filter(|line| !is_directive(line)) {
-            source.push_str(line);
-            source.push('\n');
-        }
+        let source = if text.lines().any(|line| is_directive(&line)) {
+            let (directives, others): (Vec<&str>, Vec<&str>) = text.lines().partition(is_directive);
+            directives.join("\n") + "\n" + PRELUDE + &others.join("\n")
+        } else {
+            [PRELUDE, text].concat()
+        };
         Self { label: label.into(), source, trusted: true }
     }
 

@@ -1,31 +1,10 @@
 // Sums of the columns of a matrix, each over a part of the rows: WIDTH columns a workgroup, the
 // rows shared out among LANES threads a column and their sums joined by one fixed tree.
-@group(0) @binding(0) var<storage, read> dz: array<#{UNIT}>;
-// (parts, columns)
-@group(0) @binding(1) var<storage, read_write> sums: array<#{UNIT}>;
-
-struct Constants {
-    step: u32,
-    rows: u32,
-    // In units.
-    columns: u32,
-    // Rows of a part.
-    part: u32,
-    parts: u32,
-    accumulate: u32,
-}
-var<immediate> constants: Constants;
 
 const LANES: u32 = THREADS / WIDTH;
 var<workgroup> cells: array<#{UNIT}, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let index = group_index(group, groups);
+fn main(index: u32, thread: u32) {
     let across = (constants.columns + WIDTH - 1u) / WIDTH;
     let column = index % across * WIDTH + thread % WIDTH;
     let part = index / across;

@@ -3,10 +3,7 @@
 use super::{BiasAdd, BiasGradient};
 use crate::Result;
 use crate::ops::segment;
-use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS};
 
 /// Additions of one thread, before the rows are better shared out among more workgroups.
 const PATIENCE: usize = 64;
@@ -25,14 +22,17 @@ impl GpuOperation for BiasAdd {
         let channels = if side_by_side { self.channels / 4 } else { self.channels };
         let inner = if in_plane { self.inner / 4 } else { self.inner };
         let units = z.elements / wide;
-        let kernel = Template::new(include_str!("add.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("bias_add", include_str!("add.wgsl"))
             .section("UNIT", unit)
-            .section("BIAS", if side_by_side { unit } else { "f32" })
-            .kernel("bias_add");
-        let operands = [Bind::Read(x), Bind::Read(bias), Bind::Write(z)];
-        let constants = [units as u32, channels as u32, inner as u32];
-        recorder.dispatch(&kernel, &operands, &constants, units.div_ceil(THREADS))
+            .read("x", unit, x)
+            .read("bias", if side_by_side { unit } else { "f32" }, bias)
+            .write("z", unit, z)
+            .number("units", units)
+            // Units of bias.
+            .number("channels", channels)
+            // Units of x that share one unit of bias.
+            .number("inner", inner)
+            .elements(recorder, units)
     }
 }
 
@@ -67,16 +67,22 @@ pub(in crate::ops) fn sum_columns(
         width /= 2;
     }
     let (part, parts) = share(rows, THREADS / width, 1);
-    let kernel = Template::new(include_str!("columns.wgsl"))
-        .constant("THREADS", THREADS)
-        .constant("WIDTH", width)
-        .section("UNIT", unit(wide))
-        .kernel("bias_gradient");
     let groups = units.div_ceil(width) * parts;
     let partial = if parts == 1 { sums.clone() } else { recorder.scratch(parts * columns)? };
-    let adds = u32::from(accumulate && parts == 1);
-    let constants = [rows as u32, units as u32, part as u32, parts as u32, adds];
-    recorder.dispatch(&kernel, &[Bind::Read(dz), Bind::Write(partial.clone())], &constants, groups)?;
+    Shader::new("bias_gradient", include_str!("columns.wgsl"))
+        .constant("WIDTH", width)
+        .section("UNIT", unit(wide))
+        .read("dz", unit(wide), dz)
+        // (parts, columns)
+        .write("sums", unit(wide), partial.clone())
+        .number("rows", rows)
+        // In units.
+        .number("columns", units)
+        // Rows of a part.
+        .number("part", part)
+        .number("parts", parts)
+        .number("accumulate", accumulate && parts == 1)
+        .groups(recorder, groups)?;
     match parts {
         1 => Ok(()),
         _ => sum_columns(recorder, partial, (parts, columns), sums, accumulate),
@@ -94,19 +100,24 @@ impl GpuOperation for BiasGradient {
         let units = self.inner / wide;
         let width = segment::lanes(units, 64);
         let (part, parts) = share(images, THREADS / width, units.div_ceil(width));
-        let kernel = Template::new(include_str!("planes.wgsl"))
-            .constant("THREADS", THREADS)
+        let sums = if parts == 1 { db.clone() } else { recorder.scratch(parts * self.channels)? };
+        Shader::new("bias_gradient", include_str!("planes.wgsl"))
             .constant("WIDTH", width)
             .section("UNIT", unit(wide))
             .section("WHOLE", if wide == 4 { "(sum.x + sum.y) + (sum.z + sum.w)" } else { "sum" })
             .section("JOIN", segment::join("join", "f32", THREADS, "a + b"))
-            .kernel("bias_gradient");
-        let sums = if parts == 1 { db.clone() } else { recorder.scratch(parts * self.channels)? };
-        let adds = u32::from(accumulate && parts == 1);
-        let constants = [images, self.channels, units, part, parts].map(|extent| extent as u32);
-        let constants = [&constants[..], &[adds]].concat();
-        let operands = [Bind::Read(dz), Bind::Write(sums.clone())];
-        recorder.dispatch(&kernel, &operands, &constants, self.channels * parts)?;
+            .read("dz", unit(wide), dz)
+            // (parts, channels)
+            .write("sums", "f32", sums.clone())
+            .number("images", images)
+            .number("channels", self.channels)
+            // Units of a plane.
+            .number("inner", units)
+            // Images of a part.
+            .number("part", part)
+            .number("parts", parts)
+            .number("accumulate", accumulate && parts == 1)
+            .groups(recorder, self.channels * parts)?;
         match parts {
             1 => Ok(()),
             _ => sum_columns(recorder, sums, (parts, self.channels), db, accumulate),

@@ -1,20 +1,6 @@
 // y = c0 x0 + c1 x1 + ..., in units of four elements. Operands and results are values of a run, whose
 // memory ends with whole units.
-#{OPERANDS}
-
-struct Constants {
-    step: u32,
-    units: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i >= constants.units {
         return;
     }

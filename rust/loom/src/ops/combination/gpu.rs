@@ -2,47 +2,32 @@
 
 use super::Combination;
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Combination {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let y = recorder.write(0)?;
-        let count = self.terms.len();
+        let units = y.elements.div_ceil(4);
         let scaled = self.terms.iter().any(|term| term.scale_power != 0);
-        let declaration = |number: usize, access: &str, name: &str, kind: &str| {
-            format!("@group(0) @binding({number}) var<storage, {access}> {name}: {kind};\n")
-        };
-        let mut operands = Vec::with_capacity(count + 2);
-        let mut declarations = String::new();
+        let (least, greatest) = self.range.unwrap_or_default();
+        let mut shader = Shader::new("combination", include_str!("combination.wgsl"))
+            .flag("CLAMPS", self.range.is_some())
+            .float("LEAST", least)
+            .float("GREATEST", greatest);
         let mut sum = String::new();
         for (number, term) in self.terms.iter().enumerate() {
-            operands.push(Bind::Read(recorder.read(number)?));
-            declarations += &declaration(number, "read", &format!("x{number}"), "array<vec4<f32>>");
+            shader = shader.read(&format!("x{number}"), "vec4<f32>", recorder.read(number)?);
             sum = match number {
                 0 => format!("vec4<f32>({}) * x0[i]", term.wgsl()),
                 _ => format!("fma(vec4<f32>({}), x{number}[i], {sum})", term.wgsl()),
             };
         }
-        declarations += &declaration(count, "read_write", "y", "array<vec4<f32>>");
-        operands.push(Bind::Write(y.clone()));
-        if scaled {
-            declarations += &declaration(count + 1, "read", "control", "Control");
-            operands.push(Bind::Read(recorder.control()));
-        }
-        let (least, greatest) = self.range.unwrap_or_default();
-        let kernel = Template::new(include_str!("combination.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("OPERANDS", declarations)
+        shader
             .section("SUM", sum)
-            .flag("CLAMPS", self.range.is_some())
-            .float("LEAST", least)
-            .float("GREATEST", greatest)
-            .kernel("combination");
-        let units = y.elements.div_ceil(4);
-        recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))
+            .write("y", "vec4<f32>", y)
+            .when(scaled, |shader| shader.control(recorder))
+            .number("units", units)
+            .elements(recorder, units)
     }
 }
 

@@ -2,10 +2,7 @@
 
 use super::{Concat, Slice};
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 
 /// A value in repetitions: elements from the start of one to that of the next, and where the copied
 /// stretch starts in each.
@@ -24,23 +21,20 @@ fn copy(
     count: usize,
     guarded: bool,
 ) -> Result<()> {
-    let (control, guard) = if guarded {
-        let declared = "@group(0) @binding(2) var<storage, read> control: Control;";
-        (declared, "if (control.applies == 0u) { return; }")
-    } else {
-        ("", "")
-    };
-    let kernel = Template::new(include_str!("copy.wgsl"))
-        .constant("THREADS", THREADS)
-        .section("CONTROL", control)
-        .section("GUARD", guard)
-        .kernel("copy");
-    let mut operands = vec![Bind::Read(x.operand), Bind::Write(y.operand)];
-    if guarded {
-        operands.push(Bind::Read(recorder.control()));
-    }
-    let constants = [count, length, x.stride, x.start, y.stride, y.start].map(|constant| constant as u32);
-    recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
+    Shader::new("copy", include_str!("copy.wgsl"))
+        .section("GUARD", if guarded { "if (control.applies == 0u) { return; }" } else { "" })
+        .read("x", "u32", x.operand)
+        .write("y", "u32", y.operand)
+        .when(guarded, |shader| shader.control(recorder))
+        // Elements that are copied in all, and in each repetition.
+        .number("count", count)
+        .number("length", length)
+        // Where each repetition starts, and where the stretch starts in it.
+        .number("x_stride", x.stride)
+        .number("x_start", x.start)
+        .number("y_stride", y.stride)
+        .number("y_start", y.start)
+        .elements(recorder, count)
 }
 
 impl GpuOperation for Concat {
@@ -50,10 +44,10 @@ impl GpuOperation for Concat {
         let repetitions = y.elements / self.total;
         let covered: usize = self.parts.iter().map(|(_, length)| length).sum();
         if covered < self.total {
-            let kernel = Template::new(include_str!("zero.wgsl")).constant("THREADS", THREADS).kernel("zero");
-            let count = y.elements;
-            let groups = count.div_ceil(THREADS);
-            recorder.dispatch(&kernel, &[Bind::Write(y.clone())], &[count as u32], groups)?;
+            Shader::new("zero", include_str!("zero.wgsl"))
+                .write("y", "u32", y.clone())
+                .number("count", y.elements)
+                .elements(recorder, y.elements)?;
         }
         for (number, &(start, length)) in self.parts.iter().enumerate() {
             let x = Side { operand: recorder.read(number)?, stride: length, start: 0 };

@@ -2,10 +2,8 @@
 
 use super::Decode;
 use crate::shader::product::Storage;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader};
 use crate::{Error, Result};
-
-const THREADS: usize = 256;
 
 impl GpuOperation for Decode {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -22,19 +20,16 @@ impl GpuOperation for Decode {
         } else {
             String::new()
         };
-        let binding = storage.scale(1).map_or(String::new(), |word| {
-            format!("@group(0) @binding(2) var<storage, read> scales: array<{word}>;\n")
-        });
-        let kernel = Template::new(include_str!("decode.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("ELEMENT", if storage == Storage::Float32 { "f32" } else { "u32" })
-            .section("SCALES", binding + &storage.functions("packed", "scales"))
-            .section("VALUE", storage.element("packed", 1) + &scale)
-            .kernel(format!("decode.{}", packing.dtype));
         let elements = result.elements;
-        let mut operands = vec![Bind::Read(packed), Bind::Write(result)];
-        operands.extend(scales.map(Bind::Read));
-        recorder.dispatch(&kernel, &operands, &[elements as u32], elements.div_ceil(THREADS))
+        let mut shader = Shader::new(format!("decode.{}", packing.dtype), include_str!("decode.wgsl"))
+            .section("FUNCTIONS", storage.functions("packed", "scales"))
+            .section("VALUE", storage.element("packed", 1) + &scale)
+            .read("packed", if storage == Storage::Float32 { "f32" } else { "u32" }, packed)
+            .write("y", "f32", result);
+        if let (Some(word), Some(scales)) = (storage.scale(1), scales) {
+            shader = shader.read("scales", word, scales);
+        }
+        shader.number("elements", elements).elements(recorder, elements)
     }
 }
 

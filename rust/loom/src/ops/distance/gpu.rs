@@ -4,15 +4,10 @@ use super::Distance;
 use crate::Result;
 use crate::ops::Direction;
 use crate::ops::bias::gpu::{share, sum_columns};
-use crate::ops::operands::Operands;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Distance {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut operands = Operands::default();
         let result = recorder.write(0)?;
         let points = recorder.rows() * self.outer;
         let (mut part, mut parts) = (points, 1);
@@ -24,25 +19,28 @@ impl GpuOperation for Distance {
                 include_str!("centroids.wgsl")
             }
         };
-        operands.read(recorder, "dy", self.direction != Direction::Forward)?;
-        operands.read(recorder, "x", true)?;
-        operands.read(recorder, "centroids", true)?;
+        let dy = (self.direction != Direction::Forward).then_some("dy");
         let accumulate = recorder.accumulate() && self.direction == Direction::WeightGradient;
         let sums = match parts {
             1 => result.clone(),
             _ => recorder.scratch(parts * result.elements)?,
         };
         let results = sums.elements;
-        operands.push("result", Bind::Write(sums.clone()));
-        let kernel = Template::new(include_str!("distance.wgsl"))
+        Shader::new(self.to_string(), include_str!("distance.wgsl"))
             .section("BODY", body)
-            .constant("THREADS", THREADS)
-            .section("BINDINGS", &operands.text)
-            .kernel(self.to_string());
-        let extents = [results, self.features, self.centroids, points, part].map(|extent| extent as u32);
-        let numbers = [u32::from(accumulate && parts == 1), (self.factor as f32).to_bits()];
-        let constants = [&extents[..], &numbers[..]].concat();
-        recorder.dispatch(&kernel, &operands.binds, &constants, results.div_ceil(THREADS))?;
+            .reads(recorder, dy.into_iter().chain(["x", "centroids"]))?
+            .write("result", "f32", sums.clone())
+            .number("results", results)
+            .number("features", self.features)
+            .number("centroids", self.centroids)
+            // What squared distances are multiplied by.
+            .real("factor", self.factor)
+            .when(self.direction == Direction::WeightGradient, |shader| {
+                // A part's points are those whose gradients are added up together.
+                let shader = shader.number("points", points).number("part", part);
+                shader.number("accumulate", accumulate && parts == 1)
+            })
+            .elements(recorder, results)?;
         match parts {
             1 => Ok(()),
             _ => sum_columns(recorder, sums, (parts, result.elements), result, accumulate),

@@ -1,44 +1,6 @@
-// Zeroes the elements whose word of the generator is below the threshold and multiplies the others.
-// One thread draws one block of four words, those of four elements side by side.
-@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    // Of one row.
-    features: u32,
-    path: u32,
-    threshold: u32,
-    // The bits of 1 / (1 - rate).
-    factor: u32,
-}
-var<immediate> constants: Constants;
-
-// What the draws are for: part of the key.
-const USE: u32 = 2u;
-
-#{RANDOM}
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let index = group_index(group, groups) * THREADS + thread;
-    let now = steps[constants.step];
-    // The number of this run's first word: blocks are counted from there.
-    let before = multiply(now.row_offset, constants.features);
-    let skip = before.x & 3u;
-    if index >= (constants.elements + skip + 3u) / 4u {
-        return;
-    }
-    let block = (before.x >> 2u | before.y << 30u) + index;
-    let key = vec2<u32>(now.seed_low, now.seed_high);
-    let words = philox(vec4<u32>(block, now.step_low, constants.path, now.step_high << 8u | USE), key);
+    // Zeroes the elements whose word is below the threshold and multiplies the others.
     let keeps = words >= vec4<u32>(constants.threshold);
-    let factor = bitcast<f32>(constants.factor);
+    let factor = constants.factor;
     if skip == 0u {
         // Selected, not multiplied: a dropped infinity is a zero. What lies beyond the last element in
         // its unit of four is nobody's.
@@ -46,11 +8,3 @@ fn main(
         return;
     }
     // The run starts within a block.
-    for (var word = 0u; word < 4u; word += 1u) {
-        let i = index * 4u + word - skip;
-        // Before the first element this is a large number.
-        if i < constants.elements {
-            y[i / 4u][i % 4u] = select(0.0, x[i / 4u][i % 4u] * factor, keeps[word]);
-        }
-    }
-}

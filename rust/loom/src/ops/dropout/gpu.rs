@@ -2,24 +2,28 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::ops::draws::Draws;
+use crate::shader::{GpuOperation, Recorder};
 
 impl GpuOperation for Dropout {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, y) = (recorder.read(0)?, recorder.write(0)?);
-        let kernel = Template::new(include_str!("dropout.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("RANDOM", include_str!("../random.wgsl"))
-            .kernel("dropout");
-        let factor = (1.0 / (1.0 - self.rate)) as f32;
-        let constants =
-            [y.elements as u32, self.features as u32, recorder.path(), self.threshold(), factor.to_bits()];
-        // One block more where the first is begun in the middle.
-        let blocks = y.elements.div_ceil(4) + 1;
-        recorder.dispatch(&kernel, &[Bind::Read(x), Bind::Write(y)], &constants, blocks.div_ceil(THREADS))
+        let draws = Draws {
+            purpose: 2,
+            path: recorder.path(),
+            features: self.features,
+            functions: "",
+            drawn: include_str!("dropout.wgsl"),
+            store: "y[i / 4u][i % 4u] = select(0.0, x[i / 4u][i % 4u] * factor, keeps[word]);",
+        };
+        let elements = y.elements;
+        draws.record(recorder, "dropout", elements, |shader| {
+            shader
+                .read("x", "vec4<f32>", x)
+                .write("y", "vec4<f32>", y)
+                .number("threshold", self.threshold())
+                .real("factor", 1.0 / (1.0 - self.rate))
+        })
     }
 }
 

@@ -1,27 +1,8 @@
 // Encodes a part of a parameter in bytes, four weights a thread.
-@group(0) @binding(0) var<storage, read> control: Control;
-@group(0) @binding(1) var<storage, read> master: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read_write> codes: array<u32>;
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    channels: u32,
-    // Of the part's first weight.
-    channel: u32,
-}
-var<immediate> constants: Constants;
 
 #{INT8}
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if 4u * i >= constants.elements || control.applies == 0u && control.goes_back == 0u {
         return;
     }

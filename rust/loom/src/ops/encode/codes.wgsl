@@ -1,17 +1,4 @@
 // Encodes a parameter with the scales that were found, a word of codes a thread.
-@group(0) @binding(0) var<storage, read> control: Control;
-@group(0) @binding(1) var<storage, read> master: array<u32>;
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read_write> codes: array<u32>;
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    // Of the matrix that groups cut: so many rows of a column each.
-    columns: u32,
-    block: u32,
-}
-var<immediate> constants: Constants;
 
 #{DIVISION}
 
@@ -22,13 +9,7 @@ fn code_of(bits: u32, scale: u32, zero: u32) -> u32 {
     #{CODE}
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let word = group_index(group, groups) * THREADS + thread;
+fn main(word: u32) {
     let first = word * (32u / BITS);
     if first >= constants.elements || control.applies == 0u && control.goes_back == 0u {
         return;

@@ -1,20 +1,5 @@
 // The scales of a parameter's groups: of 16 columns a workgroup, each in 16 lanes that take its rows in
 // turn and are put together as a tree, as on the CPU.
-@group(0) @binding(0) var<storage, read> control: Control;
-@group(0) @binding(1) var<storage, read> master: array<u32>;
-@group(0) @binding(2) var<storage, read_write> scales: array<u32>;
-
-struct Constants {
-    step: u32,
-    // Of the matrix that groups cut: so many rows of a column each.
-    rows: u32,
-    columns: u32,
-    block: u32,
-    // Workgroups for the groups of all columns, and for all groups.
-    across: u32,
-    groups: u32,
-}
-var<immediate> constants: Constants;
 
 #{DIVISION}
 
@@ -109,13 +94,7 @@ fn scale_of_range(below: u32, above: u32) -> u32 {
     return scale;
 }
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let number = group_index(group, groups);
+fn main(number: u32, thread: u32) {
     let first = number / constants.across * constants.block;
     let end = min(first + constants.block, constants.rows);
     let column = number % constants.across * 16u + thread % 16u;

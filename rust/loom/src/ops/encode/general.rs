@@ -1,11 +1,9 @@
 //! Encoding on a GPU of the types that are coded one by one with a scale, up to 16 bits.
 
 use crate::dtype::{GpuEncoding, GpuStatistic};
-use crate::shader::{Bind, Recorder, Template, VersionOperands};
+use crate::shader::{Recorder, Shader, VersionOperands};
 use crate::{Error, Result};
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Columns whose scales one workgroup finds.
 const COLUMNS: usize = 16;
 
@@ -36,37 +34,39 @@ pub(super) fn record(
     let scales = packed.scales().ok_or_else(|| Error::Internal(format!("{dtype} without scales")))?;
     let (rows, columns, block) = packing.groups_grid();
     let limit = encoding.limit as f32;
-    let template = |text: &str| {
-        Template::new(text)
+    let shader = |label: String, text: &str| {
+        Shader::new(label, text)
             .constant("WORDS", packing.group_words())
             .section("DIVISION", include_str!("division.wgsl"))
+            .control(recorder)
+            .read("master", "u32", master.clone())
     };
     let across = columns.div_ceil(COLUMNS);
     let groups = rows.div_ceil(block) * across;
-    let find = template(include_str!("find.wgsl"))
+    let find = shader(format!("encode.{dtype} scales"), include_str!("find.wgsl"))
         .constant("LIMIT", limit.to_bits())
         .constant("LARGEST_CODE", encoding.limit as u32)
         .constant("LARGEST_SCALE", largest_scale(limit))
         .flag("MEAN", encoding.statistic == GpuStatistic::Mean)
         .flag("RANGE", encoding.statistic == GpuStatistic::Range)
         .flag("SIGN_ALONE", packing.dtype.row().bits == 1)
-        .kernel(format!("encode.{dtype} scales"));
-    let operands = [Bind::Read(recorder.control()), Bind::Read(master.clone()), Bind::Write(scales.clone())];
-    let constants = [rows, columns, block, across, groups].map(|extent| extent as u32);
-    recorder.dispatch(&find, &operands, &constants, groups)?;
+        .write("scales", "u32", scales.clone())
+        // Of the matrix that groups cut: so many rows of a column each.
+        .number("rows", rows)
+        .number("columns", columns)
+        .number("block", block)
+        // Workgroups for the groups of all columns, and for all groups.
+        .number("across", across)
+        .number("groups", groups);
     let bits = dtype.row().bits;
-    let codes = template(include_str!("codes.wgsl"))
-        .constant("THREADS", THREADS)
+    let codes = shader(format!("encode.{dtype}"), include_str!("codes.wgsl"))
         .constant("BITS", bits)
         .section("CODE", encoding.code)
-        .kernel(format!("encode.{dtype}"));
-    let operands = [
-        Bind::Read(recorder.control()),
-        Bind::Read(master.clone()),
-        Bind::Read(scales),
-        Bind::Write(packed.clone()),
-    ];
-    let words = master.elements.div_ceil(32 / bits);
-    let constants = [master.elements, columns, block].map(|extent| extent as u32);
-    recorder.dispatch(&codes, &operands, &constants, words.div_ceil(THREADS))
+        .read("scales", "u32", scales)
+        .write("codes", "u32", packed.clone())
+        .number("elements", master.elements)
+        .number("columns", columns)
+        .number("block", block);
+    find.groups(recorder, groups)?;
+    codes.elements(recorder, master.elements.div_ceil(32 / bits))
 }

@@ -3,11 +3,10 @@
 use super::{Encode, general};
 use crate::dtype::{DType, Granularity};
 use crate::ops::segment;
-use crate::shader::{Bind, GpuOperation, Recorder, Template, VersionOperands};
+use crate::shader::{GpuOperation, Recorder, Shader, VersionOperands};
 use crate::{Error, Result};
+use std::ops::Range;
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Neighbouring channels whose scales one workgroup finds: as many as memory is read in units of.
 const CHANNELS: usize = 8;
 /// Parts of a parameter start at multiples of this many weights, whatever they are packed as.
@@ -43,18 +42,15 @@ impl GpuOperation for Encode {
 }
 
 fn halves(recorder: &mut Recorder<'_>, version: &VersionOperands, code: &str) -> Result<()> {
-    let kernel = Template::new(include_str!("halves.wgsl"))
-        .constant("THREADS", THREADS)
-        .section("CODE", code)
-        .kernel(format!("encode.{}", version.packing.dtype));
     for part in recorder.parts(version.master.elements, PART)? {
         let (first, count) = (part.start, part.len());
-        let operands = [
-            Bind::Read(recorder.control()),
-            Bind::Read(version.master.slice(first, count)?),
-            Bind::Write(version.packed.slice(first, count)?),
-        ];
-        recorder.dispatch(&kernel, &operands, &[count as u32], count.div_ceil(4 * THREADS))?;
+        Shader::new(format!("encode.{}", version.packing.dtype), include_str!("halves.wgsl"))
+            .section("CODE", code)
+            .control(recorder)
+            .read("master", "vec4<u32>", version.master.slice(first, count)?)
+            .write("codes", "vec2<u32>", version.packed.slice(first, count)?)
+            .number("elements", count)
+            .elements(recorder, count.div_ceil(4))?;
     }
     Ok(())
 }
@@ -64,39 +60,37 @@ fn bytes(recorder: &mut Recorder<'_>, version: &VersionOperands) -> Result<()> {
     let (dtype, channels) = (packing.dtype, packing.channels);
     let scales = packed.scales().ok_or_else(|| Error::Internal(format!("{dtype} without scales")))?;
     let width = segment::lanes(channels, CHANNELS);
-    let template = |text: &str| {
-        Template::new(text)
-            .constant("THREADS", THREADS)
+    let shader = |label: String, text: &str, part: &Range<usize>| {
+        Shader::new(label, text)
             .constant("LARGEST_SCALE", LARGEST_SCALE)
             .section("INT8", include_str!("int8.wgsl"))
+            .number("elements", part.len())
+            .number("channels", channels)
+            // Of the part's first weight.
+            .number("channel", part.start % channels)
     };
-    let find = template(include_str!("scales.wgsl"))
-        .constant("WIDTH", width)
-        .kernel(format!("encode.{dtype} scales"));
-    let encode = template(include_str!("bytes.wgsl")).kernel(format!("encode.{dtype}"));
     let parts = recorder.parts(master.elements, PART)?;
     let largest = recorder.scratch(channels)?;
     for (number, part) in parts.iter().enumerate() {
-        let operands = [
-            Bind::Read(recorder.control()),
-            Bind::Read(master.slice(part.start, part.len())?),
-            Bind::Write(largest.clone()),
-            Bind::Write(scales.clone()),
-        ];
-        let flags = [u32::from(number > 0), u32::from(number + 1 == parts.len())];
-        let extents = [part.len(), channels, part.start % channels].map(|extent| extent as u32);
-        let constants = [&extents[..], &flags].concat();
-        recorder.dispatch(&find, &operands, &constants, channels.div_ceil(width))?;
+        shader(format!("encode.{dtype} scales"), include_str!("scales.wgsl"), part)
+            .constant("WIDTH", width)
+            .control(recorder)
+            .read("master", "u32", master.slice(part.start, part.len())?)
+            // Of the parts so far.
+            .write("largest", "u32", largest.clone())
+            .write("scales", "u32", scales.clone())
+            // Whether there were parts before, and whether this is the last one.
+            .number("goes_on", number > 0)
+            .number("ends", number + 1 == parts.len())
+            .groups(recorder, channels.div_ceil(width))?;
     }
     for part in parts {
-        let operands = [
-            Bind::Read(recorder.control()),
-            Bind::Read(master.slice(part.start, part.len())?),
-            Bind::Read(scales.clone()),
-            Bind::Write(packed.slice(part.start, part.len())?),
-        ];
-        let extents = [part.len(), channels, part.start % channels].map(|extent| extent as u32);
-        recorder.dispatch(&encode, &operands, &extents, part.len().div_ceil(4 * THREADS))?;
+        shader(format!("encode.{dtype}"), include_str!("bytes.wgsl"), &part)
+            .control(recorder)
+            .read("master", "vec4<u32>", master.slice(part.start, part.len())?)
+            .read("scales", "u32", scales.clone())
+            .write("codes", "u32", packed.slice(part.start, part.len())?)
+            .elements(recorder, part.len().div_ceil(4))?;
     }
     Ok(())
 }

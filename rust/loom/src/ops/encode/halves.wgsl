@@ -1,24 +1,9 @@
 // Encodes a part of a parameter in 16 bits, four weights a thread, with the CPU's codes: on the bits
 // alone, as drivers may flush what is too small for a normal number.
-@group(0) @binding(0) var<storage, read> control: Control;
-@group(0) @binding(1) var<storage, read> master: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read_write> codes: array<vec2<u32>>;
-
-struct Constants {
-    step: u32,
-    elements: u32,
-}
-var<immediate> constants: Constants;
 
 #{CODE}
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if 4u * i >= constants.elements || control.applies == 0u && control.goes_back == 0u {
         return;
     }

@@ -1,20 +1,5 @@
 // Whether all of some values are finite.
-@group(0) @binding(0) var<storage, read> values: array<f32>;
-@group(0) @binding(1) var<storage, read_write> found: array<atomic<u32>>;
-
-struct Constants {
-    step: u32,
-    elements: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i < constants.elements && !is_finite(values[i]) {
         atomicMax(&found[0], 3u);
     }

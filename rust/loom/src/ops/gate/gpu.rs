@@ -4,35 +4,33 @@ use super::Gate;
 use crate::Result;
 use crate::ops::Direction;
 use crate::ops::pointwise::{Saved, WGSL_PRELUDE};
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Gate {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let forward = self.direction == Direction::Forward;
-        let mut operands: Vec<Bind> = Vec::new();
-        for number in 0..if forward { 2 } else { 3 } {
-            operands.push(Bind::Read(recorder.read(number)?));
-        }
-        let y = recorder.write(0)?;
-        let units = y.elements.div_ceil(4);
-        operands.push(Bind::Write(y));
-        let (text, mut functions) = match forward {
-            true => (include_str!("forward.wgsl"), String::new()),
-            false => {
-                operands.push(Bind::Write(recorder.write(1)?));
-                (include_str!("backward.wgsl"), self.activation.wgsl_derivative("derivative"))
+        let first = recorder.write(0)?;
+        let units = first.elements.div_ceil(4);
+        let (text, value) = match self.direction {
+            Direction::Forward => (include_str!("forward.wgsl"), self.activation.wgsl_value("activate")),
+            _ => {
+                let slope = self.activation.wgsl_derivative("derivative");
+                (include_str!("backward.wgsl"), slope + &self.activation.wgsl_value("activate"))
             }
         };
-        functions += &self.activation.wgsl_value("activate");
-        let kernel = Template::new(text)
-            .constant("THREADS", THREADS)
-            .section("SAVED", if self.activation.saved() == Saved::Input { "gate" } else { "value" })
-            .section("FUNCTIONS", format!("{WGSL_PRELUDE}\n{functions}"))
-            .kernel(self.to_string());
-        recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))
+        let unit = "vec4<f32>";
+        let mut shader = Shader::new(self.to_string(), text)
+            .section("FUNCTIONS", format!("{WGSL_PRELUDE}\n{value}"))
+            .read("a", unit, recorder.read(0)?)
+            .read("b", unit, recorder.read(1)?);
+        shader = match self.direction {
+            Direction::Forward => shader.write("y", unit, first),
+            _ => shader
+                .section("SAVED", if self.activation.saved() == Saved::Input { "gate" } else { "value" })
+                .read("dy", unit, recorder.read(2)?)
+                .write("da", unit, first)
+                .write("db", unit, recorder.write(1)?),
+        };
+        shader.number("units", units).elements(recorder, units)
     }
 }
 

@@ -4,11 +4,9 @@
 use super::Gather;
 use crate::ops::Direction;
 use crate::shader::product::Storage;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader};
 use crate::{Error, Result};
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Threads of a workgroup that gathers one row's gradient, and numbers it looks at together.
 const COLUMNS: usize = 64;
 
@@ -21,33 +19,37 @@ impl GpuOperation for Gather {
                 let plain = storage == Storage::Float32;
                 let scales = second.scales();
                 let scale = if storage == Storage::Int8 { " * scales[i % WIDTH]" } else { "" };
-                let binding = storage.scale(1).map_or(String::new(), |word| {
-                    format!("@group(0) @binding(3) var<storage, read> scales: array<{word}>;\n")
-                });
-                let kernel = Template::new(include_str!("forward.wgsl"))
-                    .constant("THREADS", THREADS)
+                let elements = result.elements;
+                let mut shader = Shader::new(self.to_string(), include_str!("forward.wgsl"))
                     .constant("WIDTH", self.width)
                     .constant("VOCABULARY", self.vocabulary)
-                    .section("ELEMENT", if plain { "f32" } else { "u32" })
-                    .section("SCALES", binding + &storage.functions("table", "scales"))
+                    .section("FUNCTIONS", storage.functions("table", "scales"))
                     .section("VALUE", storage.element("table", 1) + scale)
-                    .kernel(self.to_string());
-                let elements = result.elements;
-                let mut operands = vec![Bind::Read(x), Bind::Read(second), Bind::Write(result)];
-                operands.extend(scales.map(Bind::Read));
-                recorder.dispatch(&kernel, &operands, &[elements as u32], elements.div_ceil(THREADS))
+                    .read("x", "f32", x)
+                    .read("table", if plain { "f32" } else { "u32" }, second)
+                    .write("y", "f32", result);
+                if let (Some(word), Some(scales)) = (storage.scale(1), scales) {
+                    shader = shader.read("scales", word, scales);
+                }
+                shader.number("elements", elements).elements(recorder, elements)
             }
             Direction::WeightGradient => {
-                let kernel = Template::new(include_str!("gradient.wgsl"))
-                    .constant("THREADS", COLUMNS)
-                    .constant("VOCABULARY", self.vocabulary)
-                    .section("START", if recorder.accumulate() { "gradient[at]" } else { "0.0" })
-                    .kernel("gather.gradient");
                 let across = self.width.div_ceil(COLUMNS);
                 let groups = self.vocabulary * across;
-                let constants = [x.elements, self.width, across, groups].map(|extent| extent as u32);
-                let operands = [Bind::Read(x), Bind::Read(second), Bind::Write(result)];
-                recorder.dispatch(&kernel, &operands, &constants, groups)
+                Shader::new("gather.gradient", include_str!("gradient.wgsl"))
+                    .threads(COLUMNS)
+                    .constant("VOCABULARY", self.vocabulary)
+                    .section("START", if recorder.accumulate() { "gradient[at]" } else { "0.0" })
+                    // Numbers in the whole batch.
+                    .number("count", x.elements)
+                    .number("width", self.width)
+                    // Workgroups that share one row, and all there are.
+                    .number("across", across)
+                    .number("groups", groups)
+                    .read("x", "f32", x)
+                    .read("dy", "f32", second)
+                    .write("gradient", "f32", result)
+                    .groups(recorder, groups)
             }
             Direction::InputGradient => {
                 Err(Error::Internal("there is no gradient with respect to a row's number".into()))

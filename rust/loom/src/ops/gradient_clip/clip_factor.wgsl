@@ -1,15 +1,5 @@
 // The norm, and what brings it down to the limit; of gradients of a scaled loss, what also divides them
 // by the scale, a power of two.
-@group(0) @binding(0) var<storage, read> total: array<f32>;
-@group(0) @binding(1) var<storage, read_write> result: array<f32>;
-#{CONTROL}
-
-struct Constants {
-    step: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(1)
 fn main() {
     let norm = sqrt(total[0]) / #{SCALE};
     let limit = steps[constants.step].max_norm;

@@ -3,10 +3,8 @@
 use super::{ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
 use crate::ops::segment;
-use crate::shader::{Bind, GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Template};
+use crate::shader::{GpuOperation, OFFSET_ELEMENTS, Operand, Recorder, Shader, THREADS};
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Units of four elements that one thread squares before there is another workgroup.
 const SHARE: usize = 4;
 
@@ -21,27 +19,21 @@ impl GpuOperation for SquaredSum {
         for part in parts {
             let workgroups = part.len().div_ceil(4 * THREADS * SHARE).clamp(1, THREADS);
             let shares = recorder.table(&vec![0; 1 + workgroups])?;
-            let mut operands = vec![
-                Bind::Read(gradient.slice(part.start, part.len())?),
-                Bind::Write(shares),
-                Bind::Write(total.clone()),
-            ];
-            let (mut before, mut start) = ("", "0.0");
-            if part.start > 0 {
-                start = "total[0]";
-            } else if !self.first {
-                operands.push(Bind::Read(recorder.read(1)?));
-                before = "@group(0) @binding(3) var<storage, read> before: array<f32>;";
-                start = "before[0]";
-            }
-            let kernel = Template::new(include_str!("squared_sum.wgsl"))
-                .constant("THREADS", THREADS)
-                .section("BEFORE", before)
-                .section("START", start)
+            let shader = Shader::new("squared_sum", include_str!("squared_sum.wgsl"))
                 .section("JOIN", segment::join("join", "f32", THREADS, "a + b"))
-                .kernel("squared_sum");
-            let constants = [part.len() as u32, workgroups as u32];
-            recorder.dispatch(&kernel, &operands, &constants, workgroups)?;
+                .read("gradient", "vec4<f32>", gradient.slice(part.start, part.len())?)
+                // How many workgroups are done, and 0 again in the end; then their sums' bits.
+                .write("shares", "atomic<u32>", shares)
+                .write("total", "f32", total.clone())
+                .number("elements", part.len())
+                // No more than there are threads in one.
+                .number("workgroups", workgroups);
+            let shader = match (part.start, self.first) {
+                (0, true) => shader.section("START", "0.0"),
+                (0, false) => shader.section("START", "before[0]").read("before", "f32", recorder.read(1)?),
+                _ => shader.section("START", "total[0]"),
+            };
+            shader.groups(recorder, workgroups)?;
         }
         Ok(())
     }
@@ -49,64 +41,49 @@ impl GpuOperation for SquaredSum {
 
 impl GpuOperation for ClipFactor {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let control =
-            if self.scaled { "@group(0) @binding(2) var<storage, read> control: Control;" } else { "" };
-        let kernel = Template::new(include_str!("clip_factor.wgsl"))
-            .section("CONTROL", control)
+        Shader::new("clip_factor", include_str!("clip_factor.wgsl"))
+            .threads(1)
             .section("SCALE", if self.scaled { "control.scale" } else { "1.0" })
-            .kernel("clip_factor");
-        let mut operands = vec![Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?)];
-        if self.scaled {
-            operands.push(Bind::Read(recorder.control()));
-        }
-        recorder.dispatch(&kernel, &operands, &[], 1)
+            .read("total", "f32", recorder.read(0)?)
+            .write("result", "f32", recorder.write(0)?)
+            .when(self.scaled, |shader| shader.control(recorder))
+            .groups(recorder, 1)
     }
 }
 
-/// Runs a kernel over a gradient in units of four elements; `factor` is bound before it.
-fn change(
-    recorder: &mut Recorder<'_>,
-    (label, template): (&str, Template),
-    factor: Option<Operand>,
-    len: usize,
-) -> Result<()> {
-    let gradient = recorder.write(0)?;
-    let kernel = template.constant("THREADS", THREADS).kernel(label);
+/// Runs a kernel over a gradient in units of four elements.
+fn change(recorder: &mut Recorder<'_>, shader: &Shader, gradient: &Operand, len: usize) -> Result<()> {
     for part in recorder.parts(len, OFFSET_ELEMENTS)? {
-        let gradient = Bind::Write(gradient.slice(part.start, part.len())?);
-        let operands: Vec<Bind> = factor.iter().cloned().map(Bind::Read).chain([gradient]).collect();
         let units = part.len().div_ceil(4);
-        recorder.dispatch(&kernel, &operands, &[units as u32], units.div_ceil(THREADS))?;
+        shader
+            .clone()
+            .write("gradient", "vec4<f32>", gradient.slice(part.start, part.len())?)
+            .number("units", units)
+            .elements(recorder, units)?;
     }
     Ok(())
 }
 
 impl GpuOperation for ScaleGradient {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let factor = recorder.read(0)?;
-        let template = Template::new(include_str!("scale.wgsl"));
-        change(recorder, ("scale_gradient", template), Some(factor), self.len)
+        let (clip, gradient) = (recorder.read(0)?, recorder.write(0)?);
+        let shader = Shader::new("scale_gradient", include_str!("scale.wgsl")).read("clip", "f32", clip);
+        change(recorder, &shader, &gradient, self.len)
     }
 }
 
 impl GpuOperation for ClampGradient {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let control = self.scaled.then(|| recorder.control());
-        let (declaration, scale, kept) = match self.scaled {
+        let (scale, kept) = match self.scaled {
             // An infinity of a scaled gradient says that the scale was too large, and has to stay.
-            true => (
-                "@group(0) @binding(0) var<storage, read> control: Control;",
-                " * control.scale",
-                "0x7f7fffffu",
-            ),
-            false => ("", "", "0x7f800000u"),
+            true => (" * control.scale", "0x7f7fffffu"),
+            false => ("", "0x7f800000u"),
         };
-        let template = Template::new(include_str!("clamp.wgsl"))
-            .constant("BINDING", u32::from(self.scaled))
-            .section("CONTROL", declaration)
+        let shader = Shader::new("clamp_gradient", include_str!("clamp.wgsl"))
             .section("SCALE", scale)
-            .section("CLAMPED", kept);
-        change(recorder, ("clamp_gradient", template), control, self.len)
+            .section("CLAMPED", kept)
+            .when(self.scaled, |shader| shader.control(recorder));
+        change(recorder, &shader, &recorder.write(0)?, self.len)
     }
 }
 

@@ -3,19 +3,6 @@
 // Every workgroup leaves the sum of its share; the one that is done last, whichever it is, adds them
 // all up, in the order of their numbers. What passes between workgroups goes through atomics: plain
 // memory need not be the same to all of them.
-@group(0) @binding(0) var<storage, read> gradient: array<vec4<f32>>;
-// How many workgroups are done, and 0 again in the end; then their sums' bits.
-@group(0) @binding(1) var<storage, read_write> shares: array<atomic<u32>>;
-@group(0) @binding(2) var<storage, read_write> total: array<f32>;
-#{BEFORE}
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    // No more than THREADS.
-    workgroups: u32,
-}
-var<immediate> constants: Constants;
 
 #{JOIN}
 
@@ -28,16 +15,12 @@ fn squares(i: u32) -> f32 {
     return dot(g, g);
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
+fn main(group: u32, thread: u32) {
     let units = (constants.elements + 3u) / 4u;
     let stride = constants.workgroups * THREADS;
     // Four sums side by side, so that four loads are under way at a time.
     var sums = vec4<f32>();
-    var i = group.x * THREADS + thread;
+    var i = group * THREADS + thread;
     for (; i + 3u * stride < units; i += 4u * stride) {
         sums += vec4<f32>(squares(i), squares(i + stride), squares(i + 2u * stride), squares(i + 3u * stride));
     }
@@ -46,7 +29,7 @@ fn main(
     }
     let share = join(thread, (sums.x + sums.y) + (sums.z + sums.w));
     if thread == 0u {
-        atomicStore(&shares[1u + group.x], bitcast<u32>(share));
+        atomicStore(&shares[1u + group], bitcast<u32>(share));
     }
     storageBarrier();
     if thread == 0u {

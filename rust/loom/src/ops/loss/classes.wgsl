@@ -2,13 +2,6 @@
 //
 // A row has POSITIONS class axes, whose classes lie INNER elements apart. LANES threads share the
 // classes of a position, and POSITION_LANES such groups of threads the positions of a row.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-}
-var<immediate> constants: Constants;
 
 const POSITIONS: u32 = OUTER * INNER;
 const ROW_THREADS: u32 = POSITION_LANES * LANES;
@@ -22,13 +15,8 @@ fn wanted(axis: u32, class_index: u32, i: u32) -> f32 {
     #{WANTED}
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let row = group_index(group, groups) * (THREADS / ROW_THREADS) + thread / ROW_THREADS;
+fn main(group: u32, thread: u32) {
+    let row = group * (THREADS / ROW_THREADS) + thread / ROW_THREADS;
     let lane = thread % LANES;
     let there = row < constants.rows;
     var weight = 1.0;

@@ -1,22 +1,10 @@
 // A loss of single elements: each row's sum, and the gradient of the mean. ROW_THREADS threads a row.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-}
-var<immediate> constants: Constants;
 
 #{FUNCTION}
 #{JOIN}
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let row = group_index(group, groups) * (THREADS / ROW_THREADS) + thread / ROW_THREADS;
+fn main(group: u32, thread: u32) {
+    let row = group * (THREADS / ROW_THREADS) + thread / ROW_THREADS;
     let lane = thread % ROW_THREADS;
     let there = row < constants.rows;
     var weight = 1.0;

@@ -4,35 +4,11 @@ use super::table::{ElementFunction, ElementVisitor};
 use super::{Loss, LossFunction};
 use crate::ops::pointwise::wgsl;
 use crate::ops::segment;
-use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS};
 use crate::{Error, Result};
-use std::fmt::Write;
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// From so many class axes a row on, each is computed for itself.
 const SPREAD: usize = 16;
-
-/// A kernel's operands, with their declarations.
-#[derive(Default)]
-struct Bindings {
-    text: String,
-    operands: Vec<Bind>,
-}
-
-impl Bindings {
-    fn add(&mut self, name: &str, element: &str, bind: Bind) {
-        self.add_one(name, &format!("array<{element}>"), bind);
-    }
-
-    fn add_one(&mut self, name: &str, ty: &str, bind: Bind) {
-        let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
-        let number = self.operands.len();
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "@group(0) @binding({number}) var<storage, {access}> {name}: {ty};");
-        self.operands.push(bind);
-    }
-}
 
 impl GpuOperation for Loss {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -41,57 +17,54 @@ impl GpuOperation for Loss {
                 "{self} takes real targets like its output, not class indices"
             )));
         }
-        let mut bindings = Bindings::default();
-        bindings.add("output", "f32", Bind::Read(recorder.read(0)?));
-        let target = if self.class_targets { "i32" } else { "f32" };
-        bindings.add("targets", target, Bind::Read(recorder.read(1)?));
-        if self.weighted {
-            bindings.add("weights", "f32", Bind::Read(recorder.read(2)?));
-        }
-        if let Some(factors) = &self.class_weight {
-            bindings.add("class_weights", "f32", Bind::Read(table(recorder, factors)?));
-        }
         // A sequence has more class axes than a workgroup should take one after the other: each is then
         // a row to the kernel, and another adds their losses up.
         let spread = self.is_over_classes() && self.inner == 1 && self.outer >= SPREAD;
         let rows = recorder.rows() * if spread { self.outer } else { 1 };
         let losses = recorder.write(0)?;
         let found = if spread { recorder.scratch(rows)? } else { losses.clone() };
-        bindings.add("losses", "f32", Bind::Write(found.clone()));
-        if self.gradient {
-            bindings.add("gradient", "f32", Bind::Write(recorder.write(1)?));
-        }
-        if self.scaled {
-            bindings.add_one("control", "Control", Bind::Read(recorder.control()));
-        }
-        let (template, row_threads) = match self.is_over_classes() {
-            true if spread => Loss { outer: 1, ..self.clone() }.over_classes(),
-            true => self.over_classes(),
-            false => self.over_elements(),
+        let label = self.to_string();
+        let (shader, row_threads) = match self.is_over_classes() {
+            true if spread => Loss { outer: 1, ..self.clone() }.over_classes(label),
+            true => self.over_classes(label),
+            false => self.over_elements(label),
         };
-        let kernel = template
-            .constant("THREADS", THREADS)
-            .section("BINDINGS", &bindings.text)
+        let mut shader = shader
             .section("SCALED", if self.scaled { " / control.scale" } else { "" })
             .section(
                 "WEIGHT",
                 if self.weighted { "if there {\n        weight = weights[row / PARTS];\n    }" } else { "" },
             )
             .constant("PARTS", if spread { self.outer } else { 1 })
-            .kernel(self.to_string());
-        let groups = rows.div_ceil(THREADS / row_threads);
-        recorder.dispatch(&kernel, &bindings.operands, &[rows as u32], groups)?;
+            .read("output", "f32", recorder.read(0)?)
+            .read("targets", if self.class_targets { "i32" } else { "f32" }, recorder.read(1)?);
+        if self.weighted {
+            shader = shader.read("weights", "f32", recorder.read(2)?);
+        }
+        if let Some(factors) = &self.class_weight {
+            shader = shader.read("class_weights", "f32", table(recorder, factors)?);
+        }
+        shader = shader.write("losses", "f32", found.clone());
+        if self.gradient {
+            shader = shader.write("gradient", "f32", recorder.write(1)?);
+        }
+        shader
+            .when(self.scaled, |shader| shader.control(recorder))
+            .number("rows", rows)
+            .groups(recorder, rows.div_ceil(THREADS / row_threads))?;
         if !spread {
             return Ok(());
         }
         let threads = segment::lanes(self.outer, THREADS);
-        let kernel = Template::new(include_str!("positions.wgsl"))
-            .constant("THREADS", threads)
-            .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"))
-            .kernel("loss of rows");
         let rows = recorder.rows();
-        let constants = [rows as u32, self.outer as u32];
-        recorder.dispatch(&kernel, &[Bind::Read(found), Bind::Write(losses)], &constants, rows)
+        Shader::new("loss of rows", include_str!("positions.wgsl"))
+            .threads(threads)
+            .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"))
+            .read("position_losses", "f32", found)
+            .write("losses", "f32", losses)
+            .number("rows", rows)
+            .number("positions", self.outer)
+            .groups(recorder, rows)
     }
 }
 
@@ -116,20 +89,20 @@ impl ElementVisitor for Text {
 
 impl Loss {
     /// The text of a loss of single elements, and how many threads a row has.
-    fn over_elements(&self) -> (Template, usize) {
+    fn over_elements(&self, label: String) -> (Shader, usize) {
         let threads = segment::lanes(self.elements(), THREADS);
         let gradient = if self.gradient { "gradient[i] = slope_of(o, t) * scale;" } else { "" };
-        let template = Template::new(include_str!("elements.wgsl"))
+        let shader = Shader::new(label, include_str!("elements.wgsl"))
             .constant("ELEMENTS", self.elements())
             .constant("ROW_THREADS", threads)
             .section("FUNCTION", self.function.visit(Text).unwrap_or_default())
             .section("GRADIENT", gradient)
             .section("JOIN", segment::join("row_sum", "f32", threads, "a + b"));
-        (template, threads)
+        (shader, threads)
     }
 
     /// The text of a loss over classes, and how many threads a row has.
-    fn over_classes(&self) -> (Template, usize) {
+    fn over_classes(&self, label: String) -> (Shader, usize) {
         // Neighbouring threads take neighbouring elements: classes, or positions.
         let lanes = if self.inner == 1 { segment::lanes(self.classes, THREADS) } else { 1 };
         let position_lanes = segment::lanes(self.positions(), THREADS / lanes);
@@ -157,7 +130,7 @@ impl Loss {
             wanted += "\n    t *= class_weights[class_index];";
         }
         wanted += "\n    return t;";
-        let template = Template::new(include_str!("classes.wgsl"))
+        let shader = Shader::new(label, include_str!("classes.wgsl"))
             .constant("OUTER", self.outer)
             .constant("CLASSES", self.classes)
             .constant("INNER", self.inner)
@@ -171,7 +144,7 @@ impl Loss {
             .section("WANTED", wanted)
             .section("LOSS", text)
             .section("GRADIENT", if self.gradient { gradient } else { "" });
-        (template, lanes * position_lanes)
+        (shader, lanes * position_lanes)
     }
 }
 

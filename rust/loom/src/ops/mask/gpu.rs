@@ -2,7 +2,7 @@
 
 use super::{KeepSteps, StepMask};
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 /// Threads of a workgroup.
 const THREADS: usize = 64;
@@ -11,22 +11,29 @@ impl GpuOperation for StepMask {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let mask = recorder.write(0)?;
         let count = mask.elements;
-        let kernel = Template::new(include_str!("mask.wgsl")).constant("THREADS", THREADS).kernel("mask");
-        let constants = [count as u32, self.width as u32, (self.value as f32).to_bits()];
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(mask)];
-        recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
+        Shader::new("mask", include_str!("mask.wgsl"))
+            .threads(THREADS)
+            .read("x", "f32", recorder.read(0)?)
+            .write("mask", "f32", mask)
+            .number("count", count)
+            .number("width", self.width)
+            // Of padding.
+            .real("value", self.value)
+            .elements(recorder, count)
     }
 }
 
 impl GpuOperation for KeepSteps {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (mask, x, y) = (recorder.read(0)?, recorder.read(1)?, recorder.write(0)?);
+        let y = recorder.write(0)?;
         let count = y.elements;
-        let kernel =
-            Template::new(include_str!("keep.wgsl")).constant("THREADS", THREADS).kernel("keep_steps");
-        let constants = [count as u32, self.width as u32];
-        let operands = [Bind::Read(mask), Bind::Read(x), Bind::Write(y)];
-        recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
+        Shader::new("keep_steps", include_str!("keep.wgsl"))
+            .threads(THREADS)
+            .reads(recorder, ["mask", "x"])?
+            .write("y", "f32", y)
+            .number("count", count)
+            .number("width", self.width)
+            .elements(recorder, count)
     }
 }
 

@@ -1,12 +1,4 @@
 // Softmax over the classes that the masks leave, which lie INNER elements apart: LANES threads a position.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    // Class axes of the whole batch.
-    positions: u32,
-}
-var<immediate> constants: Constants;
 
 // Every logit that is finite is at least this.
 const LEAST: f32 = -3.4028234e38;
@@ -18,13 +10,8 @@ fn keeps(row: u32, repetition: u32, entry: u32) -> bool {
     return (#{FIXED}) && (#{TIMELY});
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let position = group_index(group, groups) * (THREADS / LANES) + thread / LANES;
+fn main(group: u32, thread: u32) {
+    let position = group * (THREADS / LANES) + thread / LANES;
     let lane = thread % LANES;
     let repetition = position / INNER % OUTER;
     let row = position / INNER / OUTER;

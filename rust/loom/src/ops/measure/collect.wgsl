@@ -1,16 +1,5 @@
 // Brings sums together in the memory of the measures, a thread a number.
-@group(0) @binding(0) var<storage, read_write> memory: array<f32>;
-#{OPERANDS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-    accumulate: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(64)
-fn main(@builtin(local_invocation_index) thread: u32) {
+fn main(thread: u32) {
     let part = thread % (SUMS + 1u);
     var value = 0.0;
     var place = 0u;

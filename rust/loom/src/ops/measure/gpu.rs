@@ -6,11 +6,8 @@ use super::{
 };
 use crate::Result;
 use crate::ops::segment;
-use crate::shader::{Bind, GpuOperation, OFFSET_ELEMENTS, Recorder, Template};
-use std::fmt::Write;
+use crate::shader::{GpuOperation, OFFSET_ELEMENTS, Recorder, Shader, THREADS};
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Units of four elements that one thread takes before there is another workgroup.
 const SHARE: usize = 2;
 
@@ -28,73 +25,65 @@ impl GpuOperation for Measure {
         for part in parts {
             let workgroups = part.len().div_ceil(4 * THREADS * SHARE).clamp(1, THREADS);
             let shares = recorder.table(&vec![0; 1 + Measure::SUMS * workgroups])?;
-            let mut operands = vec![
-                Bind::Read(a.slice(part.start, part.len())?),
-                Bind::Write(shares),
-                Bind::Write(result.clone()),
-            ];
-            let mut declarations = String::new();
-            let mut target = "vec4<f32>()".to_string();
-            if let Some(other) = &other {
-                operands.push(Bind::Read(other.slice(part.start, part.len())?));
-                declarations += "@group(0) @binding(3) var<storage, read> other: array<vec4<f32>>;\n";
-                target = "other[i]".into();
-            }
-            if let Measured::Gradient(term) = self.what {
-                operands.push(Bind::Read(recorder.control()));
-                declarations += "@group(0) @binding(4) var<storage, read> control: Control;\n";
-                target = format!("fma(vec4<f32>({}), other[i], a)", term.wgsl());
-            }
-            let kernel = Template::new(include_str!("measure.wgsl"))
-                .constant("THREADS", THREADS)
-                .section("OTHER", declarations)
+            let target = match self.what {
+                Measured::Norm => "vec4<f32>()".to_string(),
+                Measured::Target => "other[i]".to_string(),
+                Measured::Gradient(term) => format!("fma(vec4<f32>({}), other[i], a)", term.wgsl()),
+            };
+            let scaled = target.contains("control.");
+            let mut shader = Shader::new("measure", include_str!("measure.wgsl"))
                 .section("TARGET", target)
                 .section("START", if part.start > 0 { "result[0]" } else { "vec4<f32>()" })
                 .flag("ALONE", other.is_none())
-                .flag("USES_CONTROL", matches!(self.what, Measured::Gradient(_)))
                 .section("JOIN", segment::join("join", "vec4<f32>", THREADS, "a + b"))
-                .kernel("measure");
-            let constants = [part.len() as u32, workgroups as u32];
-            recorder.dispatch(&kernel, &operands, &constants, workgroups)?;
+                .read("value", "vec4<f32>", a.slice(part.start, part.len())?)
+                // How many workgroups are done, and 0 again in the end; then their sums' bits.
+                .write("shares", "atomic<u32>", shares)
+                .write("result", "vec4<f32>", result.clone());
+            if let Some(other) = &other {
+                shader = shader.read("other", "vec4<f32>", other.slice(part.start, part.len())?);
+            }
+            shader
+                .when(scaled, |shader| shader.control(recorder))
+                .number("elements", part.len())
+                // No more than there are threads in one.
+                .number("workgroups", workgroups)
+                .groups(recorder, workgroups)?;
         }
         Ok(())
     }
 }
 
-/// Bindings of sums from `binding` on, and the cases in which a thread finds its number among them.
-fn cases(memory: MeasureMemory, entries: &[(Entry, usize)], binding: usize) -> (String, String) {
-    let (mut declarations, mut body) = (String::new(), String::new());
+/// Adds the sums that the step reads from operand `first` on, and the cases in which a thread finds its number
+/// among them.
+fn with_sums(
+    mut shader: Shader,
+    recorder: &Recorder<'_>,
+    memory: MeasureMemory,
+    entries: &[(Entry, usize)],
+    first: usize,
+) -> Result<Shader> {
+    let mut cases = String::new();
     for (number, (entry, elements)) in entries.iter().enumerate() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            declarations,
-            "@group(0) @binding({}) var<storage, read> sums{number}: array<f32>;",
-            binding + number
-        );
-        let _ = writeln!(
-            body,
-            "case {number}u: {{ value = sums{number}[min(part, {last}u)]; place = {place}u; elements = {elements}u; }}",
+        shader = shader.read(&format!("sums{number}"), "f32", recorder.read(first + number)?);
+        cases += &format!(
+            "case {number}u: {{ value = sums{number}[min(part, {last}u)]; place = {place}u; elements = {elements}u; }}\n",
             last = Measure::SUMS - 1,
             place = memory.entry(*entry),
         );
     }
-    (declarations, body)
+    Ok(shader.section("CASES", cases))
 }
 
 impl GpuOperation for Collect {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut operands = vec![Bind::Write(recorder.write(0)?)];
-        for number in 0..self.entries.len() {
-            operands.push(Bind::Read(recorder.read(number)?));
-        }
-        let (declarations, body) = cases(self.memory, &self.entries, 1);
-        let kernel = Template::new(include_str!("collect.wgsl"))
+        let shader = Shader::new("collect", include_str!("collect.wgsl"))
+            .threads(64)
             .constant("SUMS", Measure::SUMS)
-            .section("OPERANDS", declarations)
-            .section("CASES", body)
-            .kernel("collect");
-        let constants = [recorder.rows() as u32, u32::from(recorder.accumulate())];
-        recorder.dispatch(&kernel, &operands, &constants, 1)
+            .write("memory", "f32", recorder.write(0)?)
+            .number("rows", recorder.rows())
+            .number("accumulate", recorder.accumulate());
+        with_sums(shader, recorder, self.memory, &self.entries, 0)?.groups(recorder, 1)
     }
 }
 
@@ -103,23 +92,15 @@ impl GpuOperation for Judge {
         let norms: Vec<u32> = self.norms.iter().flatten().map(|norm| *norm as u32).collect();
         let forward = !norms.is_empty();
         let norms = recorder.table(if forward { &norms } else { &[0] })?;
-        let mut operands =
-            vec![Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?), Bind::Read(norms)];
-        let mut declarations = String::new();
-        if self.has_norm {
-            declarations += "@group(0) @binding(3) var<storage, read> norm: array<f32>;\n";
-            operands.push(Bind::Read(recorder.read(1)?));
-        }
-        let (sums, cases) = cases(self.memory, &self.entries, operands.len());
-        declarations += &sums;
-        for number in 0..self.entries.len() {
-            operands.push(Bind::Read(recorder.read(1 + usize::from(self.has_norm) + number)?));
-        }
         let rule = self.explosion;
         let ExplosionRule { gap_threshold, explosion_limit, recovery_rate } = rule.unwrap_or_default();
         let header = |what| MeasureMemory::header(what);
-        let kernel = Template::new(include_str!("judge.wgsl"))
-            .constant("THREADS", THREADS)
+        let mut shader = Shader::new("judge", include_str!("judge.wgsl"))
+            .read("losses", "f32", recorder.read(0)?)
+            .write("memory", "f32", recorder.write(0)?)
+            // Where the squared norms of each layer's input and output are.
+            .read("norms", "vec2<u32>", norms)
+            .number("rows", recorder.rows())
             .constant("LAYERS", self.memory.layers)
             .constant("FIRST_FIGURE", self.memory.figure(0, LayerFigure::Gap))
             .constant(
@@ -155,10 +136,11 @@ impl GpuOperation for Judge {
             .float("CALM_GROWTH", Self::CALM_GROWTH)
             .constant("SUMS", Measure::SUMS)
             .flag("COLLECTS", !self.entries.is_empty())
-            .section("OPERANDS", declarations)
-            .section("CASES", cases)
-            .section("NORM_IS_FINITE", if self.has_norm { "is_finite(norm[0])" } else { "true" })
-            .kernel("judge");
-        recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], 1)
+            .section("NORM_IS_FINITE", if self.has_norm { "is_finite(norm[0])" } else { "true" });
+        if self.has_norm {
+            shader = shader.read("norm", "f32", recorder.read(1)?);
+        }
+        let first = 1 + usize::from(self.has_norm);
+        with_sums(shader, recorder, self.memory, &self.entries, first)?.groups(recorder, 1)
     }
 }

@@ -1,15 +1,4 @@
 // Makes each layer's figures of the collected sums, and decides what becomes of the step; see judge.rs.
-@group(0) @binding(0) var<storage, read> losses: array<f32>;
-@group(0) @binding(1) var<storage, read_write> memory: array<f32>;
-// Where the squared norms of each layer's input and output are.
-@group(0) @binding(2) var<storage, read> norms: array<vec2<u32>>;
-#{OPERANDS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-}
-var<immediate> constants: Constants;
 
 var<workgroup> gaps: array<f32, THREADS>;
 var<workgroup> finite: array<u32, THREADS>;
@@ -42,8 +31,7 @@ fn collect(thread: u32) {
     memory[place + part] = value;
 }
 
-@compute @workgroup_size(THREADS)
-fn main(@builtin(local_invocation_index) thread: u32) {
+fn main(thread: u32) {
     if COLLECTS {
         collect(thread);
         storageBarrier();

@@ -4,19 +4,6 @@
 // Every workgroup leaves the sums of its share; the one that is done last, whichever it is, adds them
 // all up, in the order of their numbers. What passes between workgroups goes through atomics: plain
 // memory need not be the same to all of them.
-@group(0) @binding(0) var<storage, read> value: array<vec4<f32>>;
-// How many workgroups are done, and 0 again in the end; then their sums' bits.
-@group(0) @binding(1) var<storage, read_write> shares: array<atomic<u32>>;
-@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
-#{OTHER}
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    // No more than THREADS.
-    workgroups: u32,
-}
-var<immediate> constants: Constants;
 
 #{JOIN}
 
@@ -38,21 +25,17 @@ fn sums_of(i: u32) -> vec4<f32> {
     return vec4<f32>(dot(a, a), dot(a, t), dot(t, t), dot(difference, difference));
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
+fn main(group: u32, thread: u32) {
     let units = (constants.elements + 3u) / 4u;
     let stride = constants.workgroups * THREADS;
     var sums = vec4<f32>();
-    for (var i = group.x * THREADS + thread; i < units; i += stride) {
+    for (var i = group * THREADS + thread; i < units; i += stride) {
         sums += sums_of(i);
     }
     let share = join(thread, sums);
     if thread == 0u {
         for (var part = 0u; part < 4u; part += 1u) {
-            atomicStore(&shares[1u + 4u * group.x + part], bitcast<u32>(share[part]));
+            atomicStore(&shares[1u + 4u * group + part], bitcast<u32>(share[part]));
         }
     }
     storageBarrier();

@@ -2,33 +2,32 @@
 
 use super::{Mix, MixPart, Scale};
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader, THREADS};
 
 impl GpuOperation for Mix {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let y = recorder.write(0)?;
         let count = y.elements;
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Read(recorder.read(1)?), Bind::Write(y)];
-        let constants = [count, self.branches, self.len].map(|constant| constant as u32);
-        let compute = match self.part {
-            MixPart::Forward => include_str!("forward.wgsl"),
-            MixPart::BranchGradient => include_str!("branch_gradient.wgsl"),
+        let mix = |part: &str| Shader::new("mix", include_str!("mix.wgsl")).section("COMPUTE", part);
+        let (shader, names) = match self.part {
+            MixPart::Forward => (mix(include_str!("forward.wgsl")), ["weights", "x"]),
+            MixPart::BranchGradient => (mix(include_str!("branch_gradient.wgsl")), ["weights", "x"]),
             MixPart::WeightGradient => {
                 let threads = self.len.next_power_of_two().clamp(32, THREADS);
-                let kernel = Template::new(include_str!("weight_gradient.wgsl"))
-                    .constant("THREADS", threads)
-                    .kernel("mix weight gradient");
-                return recorder.dispatch(&kernel, &operands, &constants, count);
+                let text = include_str!("weight_gradient.wgsl");
+                (Shader::new("mix weight gradient", text).threads(threads), ["x", "gradient"])
             }
         };
-        let kernel = Template::new(include_str!("mix.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("COMPUTE", compute)
-            .kernel("mix");
-        recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
+        let shader = shader
+            .reads(recorder, names)?
+            .write("y", "f32", y)
+            .number("count", count)
+            .number("branches", self.branches)
+            .number("len", self.len);
+        match self.part {
+            MixPart::WeightGradient => shader.groups(recorder, count),
+            _ => shader.elements(recorder, count),
+        }
     }
 }
 
@@ -36,10 +35,12 @@ impl GpuOperation for Scale {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let y = recorder.write(0)?;
         let count = y.elements;
-        let kernel = Template::new(include_str!("scale.wgsl")).constant("THREADS", THREADS).kernel("scale");
-        let constants = [count as u32, (self.factor as f32).to_bits()];
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(y)];
-        recorder.dispatch(&kernel, &operands, &constants, count.div_ceil(THREADS))
+        Shader::new("scale", include_str!("scale.wgsl"))
+            .read("x", "f32", recorder.read(0)?)
+            .write("y", "f32", y)
+            .number("count", count)
+            .real("factor", self.factor)
+            .elements(recorder, count)
     }
 }
 

@@ -1,11 +1,4 @@
 // A softmax whose last probabilities are shared out by further ones, or its gradient: LANES threads a position.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    positions: u32,
-}
-var<immediate> constants: Constants;
 
 // Every logit that is finite is at least this.
 const LEAST: f32 = -3.4028234e38;
@@ -33,13 +26,8 @@ fn scale_of(thread: u32, start: u32, end: u32) -> Scale {
     return Scale(largest, 1.0 / sum_of(thread, sum));
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let position = group_index(group, groups) * (THREADS / LANES) + thread / LANES;
+fn main(group: u32, thread: u32) {
+    let position = group * (THREADS / LANES) + thread / LANES;
     let lane = thread % LANES;
     let present = position < constants.positions;
     let base = position * INPUTS;

@@ -1,30 +1,11 @@
 // Sums of dy times the normalised x over a part of each channel's numbers: COLUMNS channels a workgroup,
 // LANES threads a channel, joined by one fixed tree.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    channels: u32,
-    // Numbers of a channel.
-    terms: u32,
-    // Numbers of a part.
-    part: u32,
-    parts: u32,
-    accumulate: u32,
-}
-var<immediate> constants: Constants;
 
 const LANES: u32 = THREADS / COLUMNS;
 
 var<workgroup> cells: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let index = group_index(group, groups);
+fn main(index: u32, thread: u32) {
     let blocks = (constants.channels + COLUMNS - 1u) / COLUMNS;
     let part = index / blocks;
     let channel = index % blocks * COLUMNS + thread % COLUMNS;

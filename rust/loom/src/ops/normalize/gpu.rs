@@ -5,12 +5,8 @@ use super::{
 };
 use crate::Result;
 use crate::ops::bias::gpu::{share, sum_columns};
-use crate::ops::operands::Operands;
 use crate::ops::{Direction, segment};
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader, THREADS};
 
 /// `yes` where there is such an operand, else `no`.
 fn either(present: bool, yes: &'static str, no: &'static str) -> &'static str {
@@ -19,51 +15,49 @@ fn either(present: bool, yes: &'static str, no: &'static str) -> &'static str {
 
 impl GpuOperation for Normalize {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut operands = Operands::default();
-        let body = match self.direction {
+        let shader = Shader::new(self.to_string(), include_str!("rows.wgsl"));
+        let (gain, bias) = (self.gain.then_some("gain"), self.bias.then_some("bias"));
+        let mean = either(self.centred, "set_sum(thread, sum) / f32(EXTENT)", "0.0");
+        let shader = match self.direction {
             Direction::Forward => {
-                operands.read(recorder, "x", true)?;
-                operands.read(recorder, "gain", self.gain)?;
-                operands.read(recorder, "bias", self.bias)?;
-                operands.write(recorder, "y", 0)?;
-                operands.write(recorder, "inverse", 1)?;
-                if self.centred {
-                    operands.write(recorder, "means", 2)?;
+                let shader = shader
+                    .section("BODY", include_str!("rows_forward.wgsl"))
+                    .section("BIAS", either(self.bias, "bias[channel_of(place, e)]", "0.0"))
+                    .section("MEAN", mean)
+                    .section("KEEP_MEAN", either(self.centred, "means[place] = mean;", ""))
+                    .float("EPSILON", self.epsilon)
+                    .reads(recorder, ["x"].into_iter().chain(gain).chain(bias))?
+                    .write("y", "f32", recorder.write(0)?)
+                    .write("inverse", "f32", recorder.write(1)?);
+                match self.centred {
+                    true => shader.write("means", "f32", recorder.write(2)?),
+                    false => shader,
                 }
-                include_str!("rows_forward.wgsl")
             }
             Direction::InputGradient => {
-                operands.read(recorder, "dy", true)?;
-                operands.read(recorder, "x", true)?;
-                operands.read(recorder, "inverse", true)?;
-                operands.read(recorder, "means", self.centred)?;
-                operands.read(recorder, "gain", self.gain)?;
-                operands.write(recorder, "dx", 0)?;
-                include_str!("rows_backward.wgsl")
+                let means = self.centred.then_some("means");
+                shader
+                    .section("BODY", include_str!("rows_backward.wgsl"))
+                    .section("KEPT_MEAN", either(self.centred, "means[place]", "0.0"))
+                    .section("SHIFT", mean)
+                    .reads(recorder, ["dy", "x", "inverse"].into_iter().chain(means).chain(gain))?
+                    .write("dx", "f32", recorder.write(0)?)
             }
             Direction::WeightGradient => return Err(no_weight(self)),
         };
         let lanes = segment::lanes(self.extent(), THREADS);
-        let kernel = Template::new(include_str!("rows.wgsl"))
-            .constant("THREADS", THREADS)
+        let sets = recorder.rows() * self.outer * self.groups;
+        shader
             .constant("EXTENT", self.extent())
             .constant("CHANNELS", self.set_channels())
             .constant("GROUPS", self.groups)
             .constant("INNER", self.inner)
             .constant("LANES", lanes)
-            .float("EPSILON", self.epsilon)
-            .section("BINDINGS", &operands.text)
             .section("JOIN", segment::join("set_sum", "f32", lanes, "a + b"))
-            .section("BODY", body)
             .section("GAIN", either(self.gain, "gain[channel_of(place, e)]", "1.0"))
-            .section("BIAS", either(self.bias, "bias[channel_of(place, e)]", "0.0"))
-            .section("MEAN", either(self.centred, "set_sum(thread, sum) / f32(EXTENT)", "0.0"))
-            .section("KEEP_MEAN", either(self.centred, "means[place] = mean;", ""))
-            .section("KEPT_MEAN", either(self.centred, "means[place]", "0.0"))
-            .section("SHIFT", either(self.centred, "set_sum(thread, sum) / f32(EXTENT)", "0.0"))
-            .kernel(self.to_string());
-        let sets = recorder.rows() * self.outer * self.groups;
-        recorder.dispatch(&kernel, &operands.binds, &[sets as u32], sets.div_ceil(THREADS / lanes))
+            // Of the whole batch.
+            .number("sets", sets)
+            .groups(recorder, sets.div_ceil(THREADS / lanes))
     }
 }
 
@@ -99,92 +93,83 @@ impl GpuOperation for ChannelMoments {
             let elements = shares.parts * self.channels;
             (recorder.scratch(elements)?, recorder.scratch(elements)?)
         };
-        let kernel = Template::new(include_str!("moments.wgsl"))
-            .constant("THREADS", THREADS)
+        let extents = |shader: Shader| {
+            shader
+                .number("channels", self.channels)
+                // Numbers of a channel, and of a part of them.
+                .number("terms", terms)
+                .number("part", shares.part)
+                .number("parts", shares.parts)
+        };
+        let shader = Shader::new("channel_moments", include_str!("moments.wgsl"))
             .constant("COLUMNS", shares.columns)
             .constant("INNER", self.inner)
-            .kernel("channel_moments");
-        let divisor = if whole { terms as f32 } else { 1.0 };
-        let extents = [self.channels, terms, shares.part, shares.parts].map(|extent| extent as u32);
-        let constants = [&extents[..], &[divisor.to_bits()]].concat();
-        let operands =
-            [Bind::Read(recorder.read(0)?), Bind::Write(means.clone()), Bind::Write(spreads.clone())];
-        recorder.dispatch(&kernel, &operands, &constants, shares.groups)?;
+            .read("x", "f32", recorder.read(0)?)
+            // (parts, channels)
+            .write("means", "f32", means.clone())
+            .write("spreads", "f32", spreads.clone());
+        // What squared distances are divided by.
+        let divisor = if whole { terms as f64 } else { 1.0 };
+        extents(shader).real("divisor", divisor).groups(recorder, shares.groups)?;
         if whole {
             return Ok(());
         }
-        let kernel =
-            Template::new(include_str!("merge.wgsl")).constant("THREADS", THREADS).kernel("channel_moments");
-        let operands = [Bind::Read(means), Bind::Read(spreads), Bind::Write(mean), Bind::Write(variance)];
-        recorder.dispatch(&kernel, &operands, &extents, self.channels.div_ceil(THREADS))
+        let shader = Shader::new("channel_moments", include_str!("merge.wgsl"))
+            .read("means", "f32", means)
+            .read("spreads", "f32", spreads)
+            .write("mean", "f32", mean)
+            .write("variance", "f32", variance);
+        extents(shader).elements(recorder, self.channels)
     }
 }
 
 impl GpuOperation for ChannelNormalize {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut operands = Operands::default();
-        let formula = match self.direction {
-            Direction::Forward => {
-                for name in ["x", "mean", "variance"] {
-                    operands.read(recorder, name, true)?;
-                }
-                operands.read(recorder, "gain", self.gain)?;
-                operands.read(recorder, "bias", self.bias)?;
-                if self.bias {
-                    "(x[i] - mean[channel]) * factor + bias[channel]"
-                } else {
-                    "(x[i] - mean[channel]) * factor"
-                }
+        let (names, formula) = match self.direction {
+            Direction::Forward if self.bias => {
+                (&["x", "mean", "variance"][..], "(x[i] - mean[channel]) * factor + bias[channel]")
             }
-            Direction::InputGradient if self.fixed => {
-                operands.read(recorder, "dy", true)?;
-                operands.read(recorder, "variance", true)?;
-                operands.read(recorder, "gain", self.gain)?;
-                "dy[i] * factor"
-            }
-            Direction::InputGradient => {
-                for name in ["dy", "x", "mean", "variance", "sums", "products"] {
-                    operands.read(recorder, name, true)?;
-                }
-                operands.read(recorder, "gain", self.gain)?;
+            Direction::Forward => (&["x", "mean", "variance"][..], "(x[i] - mean[channel]) * factor"),
+            Direction::InputGradient if self.fixed => (&["dy", "variance"][..], "dy[i] * factor"),
+            Direction::InputGradient => (
+                &["dy", "x", "mean", "variance", "sums", "products"][..],
                 "(dy[i] - sums[channel] / count \
-                 - (x[i] - mean[channel]) * inverse * (products[channel] / count)) * factor"
-            }
+                 - (x[i] - mean[channel]) * inverse * (products[channel] / count)) * factor",
+            ),
             Direction::WeightGradient => return Err(no_weight(self)),
         };
+        let bias = (self.bias && self.direction == Direction::Forward).then_some("bias");
+        let names = names.iter().copied().chain(self.gain.then_some("gain")).chain(bias);
         let result = recorder.write(0)?;
         let elements = result.elements;
-        operands.push("result", Bind::Write(result));
-        let kernel = Template::new(include_str!("channels.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new(self.to_string(), include_str!("channels.wgsl"))
             .float("EPSILON", self.epsilon)
-            .section("BINDINGS", &operands.text)
             .section("FACTOR", either(self.gain, "inverse * gain[channel]", "inverse"))
             .section("RESULT", formula)
-            .kernel(self.to_string());
-        let count = (recorder.rows() * self.inner) as f32;
-        let constants = [elements as u32, self.channels as u32, self.inner as u32, count.to_bits()];
-        recorder.dispatch(&kernel, &operands.binds, &constants, elements.div_ceil(THREADS))
+            .reads(recorder, names)?
+            .write("result", "f32", result)
+            .number("elements", elements)
+            .number("channels", self.channels)
+            // Neighbouring elements of one channel.
+            .number("inner", self.inner)
+            // How many numbers a channel has.
+            .real("count", (recorder.rows() * self.inner) as f64)
+            .elements(recorder, elements)
     }
 }
 
 impl GpuOperation for GainGradient {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut operands = Operands::default();
-        operands.read(recorder, "dy", true)?;
-        operands.read(recorder, "x", true)?;
-        let (groups, epsilon, normal) = match self.statistics {
-            Statistics::Rows { groups, centred } => {
-                operands.read(recorder, "scale", true)?;
-                operands.read(recorder, "mean", centred)?;
-                let normal =
-                    if centred { "(x[i] - mean[place]) * scale[place]" } else { "x[i] * scale[place]" };
-                (groups, 0.0, normal)
+        let (names, groups, epsilon, normal) = match self.statistics {
+            Statistics::Rows { groups, centred: true } => {
+                (&["dy", "x", "scale", "mean"][..], groups, 0.0, "(x[i] - mean[place]) * scale[place]")
+            }
+            Statistics::Rows { groups, centred: false } => {
+                (&["dy", "x", "scale"][..], groups, 0.0, "x[i] * scale[place]")
             }
             Statistics::Channels { epsilon } => {
-                operands.read(recorder, "mean", true)?;
-                operands.read(recorder, "scale", true)?;
-                (1, epsilon, "(x[i] - mean[channel]) * (1.0 / sqrt(scale[channel] + EPSILON))")
+                let normal = "(x[i] - mean[channel]) * (1.0 / sqrt(scale[channel] + EPSILON))";
+                (&["dy", "x", "mean", "scale"][..], 1, epsilon, normal)
             }
         };
         let result = recorder.write(0)?;
@@ -194,20 +179,22 @@ impl GpuOperation for GainGradient {
         let shares = Shares::new(self.channels, self.inner, terms);
         let whole = shares.parts == 1;
         let sums = if whole { result.clone() } else { recorder.scratch(shares.parts * self.channels)? };
-        operands.push("sums", Bind::Write(sums.clone()));
-        let kernel = Template::new(include_str!("gain.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("gain_gradient", include_str!("gain.wgsl"))
             .constant("COLUMNS", shares.columns)
             .constant("INNER", self.inner)
             .constant("GROUPS", groups)
             .constant("SET_CHANNELS", self.channels / groups)
             .float("EPSILON", epsilon)
-            .section("BINDINGS", &operands.text)
             .section("NORMAL", normal)
-            .kernel("gain_gradient");
-        let extents = [self.channels, terms, shares.part, shares.parts].map(|extent| extent as u32);
-        let constants = [&extents[..], &[u32::from(accumulate && whole)]].concat();
-        recorder.dispatch(&kernel, &operands.binds, &constants, shares.groups)?;
+            .reads(recorder, names.iter().copied())?
+            .write("sums", "f32", sums.clone())
+            .number("channels", self.channels)
+            // Numbers of a channel, and of a part of them.
+            .number("terms", terms)
+            .number("part", shares.part)
+            .number("parts", shares.parts)
+            .number("accumulate", accumulate && whole)
+            .groups(recorder, shares.groups)?;
         match whole {
             true => Ok(()),
             false => sum_columns(recorder, sums, (shares.parts, self.channels), result, accumulate),
@@ -218,13 +205,14 @@ impl GpuOperation for GainGradient {
 impl GpuOperation for RunningAverage {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (value, running) = (recorder.read(0)?, recorder.write(0)?);
-        let kernel = Template::new(include_str!("running.wgsl"))
-            .constant("THREADS", THREADS)
-            .kernel("running_average");
-        let share = self.share(recorder.rows()) as f32;
         let elements = running.elements;
-        let constants = [elements as u32, ((1.0 - self.momentum) as f32).to_bits(), share.to_bits()];
-        let operands = [Bind::Read(recorder.control()), Bind::Read(value), Bind::Write(running)];
-        recorder.dispatch(&kernel, &operands, &constants, elements.div_ceil(THREADS))
+        Shader::new("running_average", include_str!("running.wgsl"))
+            .control(recorder)
+            .read("value", "f32", value)
+            .write("running", "f32", running)
+            .number("elements", elements)
+            .real("kept", 1.0 - self.momentum)
+            .real("share", self.share(recorder.rows()))
+            .elements(recorder, elements)
     }
 }

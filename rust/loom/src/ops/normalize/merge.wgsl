@@ -1,31 +1,12 @@
 // Mean and variance of each channel from those of its parts (Chan, Golub and LeVeque 1979): one thread a channel.
 // (parts, channels)
-@group(0) @binding(0) var<storage, read> means: array<f32>;
-@group(0) @binding(1) var<storage, read> spreads: array<f32>;
-@group(0) @binding(2) var<storage, read_write> mean: array<f32>;
-@group(0) @binding(3) var<storage, read_write> variance: array<f32>;
-
-struct Constants {
-    step: u32,
-    channels: u32,
-    terms: u32,
-    part: u32,
-    parts: u32,
-}
-var<immediate> constants: Constants;
 
 // Numbers of a part.
 fn count_of(part: u32) -> f32 {
     return f32(min(constants.part, constants.terms - part * constants.part));
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let channel = group_index(group, groups) * THREADS + thread;
+fn main(channel: u32) {
     if channel >= constants.channels {
         return;
     }

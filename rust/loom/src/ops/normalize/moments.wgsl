@@ -1,22 +1,5 @@
 // Mean of a part of each channel's numbers, and their summed squared distances from it: COLUMNS channels a
 // workgroup, LANES threads a channel, joined by one fixed tree.
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-// (parts, channels)
-@group(0) @binding(1) var<storage, read_write> means: array<f32>;
-@group(0) @binding(2) var<storage, read_write> spreads: array<f32>;
-
-struct Constants {
-    step: u32,
-    channels: u32,
-    // Numbers of a channel.
-    terms: u32,
-    // Numbers of a part.
-    part: u32,
-    parts: u32,
-    // The bits of what squared distances are divided by.
-    divisor: u32,
-}
-var<immediate> constants: Constants;
 
 const LANES: u32 = THREADS / COLUMNS;
 
@@ -37,13 +20,7 @@ fn channel_sum(thread: u32, value: f32) -> f32 {
     return joined;
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let index = group_index(group, groups);
+fn main(index: u32, thread: u32) {
     let blocks = (constants.channels + COLUMNS - 1u) / COLUMNS;
     let part = index / blocks;
     let channel = index % blocks * COLUMNS + thread % COLUMNS;
@@ -64,6 +41,6 @@ fn main(
     spread = channel_sum(thread, spread);
     if present && thread < COLUMNS {
         means[part * constants.channels + channel] = mean;
-        spreads[part * constants.channels + channel] = spread / bitcast<f32>(constants.divisor);
+        spreads[part * constants.channels + channel] = spread / constants.divisor;
     }
 }

@@ -2,19 +2,19 @@
 
 use super::OneHot;
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for OneHot {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let (labels, y) = (recorder.read(0)?, recorder.write(0)?);
-        let kernel =
-            Template::new(include_str!("one_hot.wgsl")).constant("THREADS", THREADS).kernel("one_hot");
-        let constants = [y.elements as u32, self.classes as u32, self.inner as u32];
-        let groups = y.elements.div_ceil(THREADS);
-        recorder.dispatch(&kernel, &[Bind::Read(labels), Bind::Write(y)], &constants, groups)
+        let y = recorder.write(0)?;
+        let elements = y.elements;
+        Shader::new("one_hot", include_str!("one_hot.wgsl"))
+            .read("labels", "i32", recorder.read(0)?)
+            .write("y", "f32", y)
+            .number("elements", elements)
+            .number("classes", self.classes)
+            .number("inner", self.inner)
+            .elements(recorder, elements)
     }
 }
 

@@ -1,22 +1,5 @@
 // 1 at each position's class and 0 elsewhere, one element a thread.
-@group(0) @binding(0) var<storage, read> labels: array<i32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    classes: u32,
-    inner: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i >= constants.elements {
         return;
     }

@@ -2,10 +2,7 @@
 
 use super::Permute;
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Permute {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -16,13 +13,13 @@ impl GpuOperation for Permute {
             format!("    place += rest % {extent}u * {stride}u;\n    rest /= {extent}u;\n")
         };
         let axes: String = self.permuted().iter().zip(&self.strides()).rev().map(axis).collect();
-        let kernel = Template::new(include_str!("permute.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("permute", include_str!("permute.wgsl"))
             .constant("ROW", self.extents.iter().product::<usize>())
             .section("AXES", axes)
-            .kernel("permute");
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(y)];
-        recorder.dispatch(&kernel, &operands, &[count as u32], count.div_ceil(THREADS))
+            .read("x", "u32", recorder.read(0)?)
+            .write("y", "u32", y)
+            .number("count", count)
+            .elements(recorder, count)
     }
 }
 

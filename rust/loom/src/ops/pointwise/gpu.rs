@@ -3,37 +3,25 @@
 use super::{Pointwise, WGSL_PRELUDE};
 use crate::Result;
 use crate::ops::Direction;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Pointwise {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let saved = recorder.read(0)?;
-        let out = recorder.write(0)?;
+        let (first, out) = (recorder.read(0)?, recorder.write(0)?);
         let units = out.elements.div_ceil(4);
-        let groups = units.div_ceil(THREADS);
-        let template = |text: &str, function: String| {
-            Template::new(text)
-                .constant("THREADS", THREADS)
-                .section("FUNCTION", format!("{WGSL_PRELUDE}\n{function}"))
+        let (activation, unit) = (self.activation, "vec4<f32>");
+        let shader = match self.direction {
+            Direction::Forward => Shader::new(self.to_string(), include_str!("forward.wgsl"))
+                .section("FUNCTION", [WGSL_PRELUDE, "\n", &activation.wgsl_value("activate")].concat())
+                .read("x", unit, first)
+                .write("y", unit, out),
+            _ => Shader::new(self.to_string(), include_str!("backward.wgsl"))
+                .section("FUNCTION", [WGSL_PRELUDE, "\n", &activation.wgsl_derivative("derivative")].concat())
+                .read("saved", unit, first)
+                .read("dy", unit, recorder.read(1)?)
+                .write("dx", unit, out),
         };
-        match self.direction {
-            Direction::Forward => {
-                let kernel = template(include_str!("forward.wgsl"), self.activation.wgsl_value("activate"))
-                    .kernel(self.to_string());
-                recorder.dispatch(&kernel, &[Bind::Read(saved), Bind::Write(out)], &[units as u32], groups)
-            }
-            _ => {
-                let kernel =
-                    template(include_str!("backward.wgsl"), self.activation.wgsl_derivative("derivative"))
-                        .kernel(self.to_string());
-                let gradient = recorder.read(1)?;
-                let operands = [Bind::Read(saved), Bind::Read(gradient), Bind::Write(out)];
-                recorder.dispatch(&kernel, &operands, &[units as u32], groups)
-            }
-        }
+        shader.number("units", units).elements(recorder, units)
     }
 }
 

@@ -4,11 +4,8 @@ use super::window::is_global;
 use super::{Pool, PoolKind};
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader};
 use crate::{Error, Result};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 
 impl GpuOperation for Pool {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -32,53 +29,53 @@ impl GpuOperation for Pool {
             return Err(Error::Shape(format!("{self}: strides and dilations must be positive")));
         }
         let elements = written.elements;
-        let mut operands = vec![Bind::Read(read)];
         let forward = self.direction == Direction::Forward;
-        let text = match (forward, self.kind) {
-            (true, PoolKind::Max) => {
-                operands.extend([Bind::Write(written), Bind::Write(recorder.write(1)?)]);
-                include_str!("gpu/max.wgsl").to_string()
-            }
-            (true, PoolKind::Average { .. }) if is_global(&self.geometry) => {
-                operands.push(Bind::Write(written));
-                let kernel =
-                    self.fill(Template::new(include_str!("gpu/global.wgsl"))).kernel(self.to_string());
-                return recorder.dispatch(&kernel, &operands, &[planes as u32], planes);
-            }
-            (true, PoolKind::Average { .. }) => {
-                operands.push(Bind::Write(written));
-                concat!(include_str!("gpu/average.wgsl"), include_str!("gpu/divisor.wgsl")).to_string()
-            }
-            (false, PoolKind::Max) => {
-                operands.extend([Bind::Read(recorder.read(1)?), Bind::Write(written)]);
-                [include_str!("gpu/max_gradient.wgsl"), self.gather()].concat()
-            }
-            (false, PoolKind::Average { .. }) => {
-                operands.push(Bind::Write(written));
-                [include_str!("gpu/average_gradient.wgsl"), include_str!("gpu/divisor.wgsl"), self.gather()]
-                    .concat()
-            }
-        };
+        if forward && self.kind != PoolKind::Max && is_global(&self.geometry) {
+            return Shader::new(self.to_string(), include_str!("gpu/global.wgsl"))
+                .constant("INPUTS", input)
+                .read("x", "f32", read)
+                .write("y", "f32", written)
+                .number("planes", planes)
+                .groups(recorder, planes);
+        }
         // By the row, so that one text serves all batches.
         let width = if (self.channels * to).is_multiple_of(4) { 4 } else { 1 };
-        let mut derivative = String::new();
-        if let (false, Some(activation)) = (forward, self.derivative) {
-            let (number, binding) = (if self.kind == PoolKind::Max { 2 } else { 1 }, operands.len());
-            operands.push(Bind::Read(recorder.read(number)?));
-            derivative = format!(
-                "@group(0) @binding({binding}) var<storage, read> saved: array<#{{STORED}}>;\n{WGSL_PRELUDE}\n{}",
-                activation.wgsl_derivative("derivative")
-            );
+        let (stored, index) = if width == 4 { ("vec4<f32>", "vec4<i32>") } else { ("f32", "i32") };
+        let divisor = include_str!("gpu/divisor.wgsl");
+        let functions = match (forward, self.kind) {
+            (true, PoolKind::Max) => include_str!("gpu/max.wgsl").to_string(),
+            (true, PoolKind::Average { .. }) => [include_str!("gpu/average.wgsl"), divisor].concat(),
+            (false, PoolKind::Max) => [include_str!("gpu/max_gradient.wgsl"), self.gather()].concat(),
+            (false, PoolKind::Average { .. }) => {
+                [include_str!("gpu/average_gradient.wgsl"), divisor, self.gather()].concat()
+            }
+        };
+        let derivative = self.derivative.filter(|_| !forward);
+        let slope = derivative.map_or(String::new(), |activation| {
+            [WGSL_PRELUDE, "\n", &activation.wgsl_derivative("derivative")].concat()
+        });
+        let shader = Shader::new(self.to_string(), include_str!("gpu/main.wgsl"))
+            .section("FUNCTIONS", functions + include_str!("gpu/place.wgsl") + &slope)
+            .section("MAKE", self.make(width))
+            .constant("WIDTH", width);
+        let mut shader = match (forward, self.kind) {
+            (true, PoolKind::Max) => shader.read("x", "f32", read).write("y", stored, written).write(
+                "indices",
+                index,
+                recorder.write(1)?,
+            ),
+            (true, _) => shader.read("x", "f32", read).write("y", stored, written),
+            (false, PoolKind::Max) => shader
+                .read("dy", "f32", read)
+                .read("indices", "i32", recorder.read(1)?)
+                .write("dx", stored, written),
+            (false, _) => shader.read("dy", "f32", read).write("dx", stored, written),
+        };
+        if derivative.is_some() {
+            let number = if self.kind == PoolKind::Max { 2 } else { 1 };
+            shader = shader.read("saved", stored, recorder.read(number)?);
         }
-        let template = Template::new(
-            &(text + include_str!("gpu/place.wgsl") + &derivative + include_str!("gpu/main.wgsl")),
-        )
-        .section("MAKE", self.make(width))
-        .section("STORED", if width == 4 { "vec4<f32>" } else { "f32" })
-        .section("INDEX", if width == 4 { "vec4<i32>" } else { "i32" })
-        .constant("WIDTH", width);
-        let kernel = self.fill(template).kernel(self.to_string());
-        recorder.dispatch(&kernel, &operands, &[elements as u32], elements.div_ceil(THREADS * width))
+        self.fill(shader).number("elements", elements).elements(recorder, elements.div_ceil(width))
     }
 }
 
@@ -126,13 +123,13 @@ impl Pool {
         )
     }
 
-    fn fill(&self, template: Template) -> Template {
+    /// Adds the extents that texts name.
+    fn fill(&self, shader: Shader) -> Shader {
         let g = &self.geometry;
         let (input, output) = g.volumes();
         let count_padding = matches!(self.kind, PoolKind::Average { count_padding: true });
-        template
+        shader
             .flag("COUNT_PADDING", count_padding)
-            .constant("THREADS", THREADS)
             .constant("INPUTS", input)
             .constant("INPUT_DEPTH", g.input[0])
             .constant("INPUT_HEIGHT", g.input[1])

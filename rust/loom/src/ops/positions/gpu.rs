@@ -3,35 +3,38 @@
 use super::Positions;
 use crate::Result;
 use crate::ops::Direction;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Positions {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, y) = (recorder.read(0)?, recorder.write(0)?);
-        let extents = [self.time, self.width, self.places].map(|extent| extent as u32);
         let elements = y.elements;
-        let groups = elements.div_ceil(THREADS);
         if self.direction != Direction::Forward {
-            let kernel = Template::new(include_str!("gradient.wgsl"))
-                .constant("THREADS", THREADS)
+            return Shader::new("positions.gradient", include_str!("gradient.wgsl"))
                 .section("START", if recorder.accumulate() { "gradient[i]" } else { "0.0" })
-                .kernel("positions.gradient");
-            let constants = [extents[0], extents[1], recorder.rows() as u32, elements as u32];
-            return recorder.dispatch(&kernel, &[Bind::Read(x), Bind::Write(y)], &constants, groups);
+                .read("dy", "f32", x)
+                .write("gradient", "f32", y)
+                .number("time", self.time)
+                .number("width", self.width)
+                .number("rows", recorder.rows())
+                // Of the table.
+                .number("elements", elements)
+                .elements(recorder, elements);
         }
         let table = match &self.fixed {
             Some(table) => recorder.table(table.words())?,
             None => recorder.read(1)?,
         };
-        let kernel = Template::new(include_str!("forward.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("positions", include_str!("forward.wgsl"))
             .section("POSITION", if self.positioned { "steps[constants.step].position" } else { "0u" })
-            .kernel("positions");
-        let constants = [extents[0], extents[1], extents[2], elements as u32];
-        recorder.dispatch(&kernel, &[Bind::Read(x), Bind::Read(table), Bind::Write(y)], &constants, groups)
+            .read("x", "f32", x)
+            .read("table", "f32", table)
+            .write("y", "f32", y)
+            .number("time", self.time)
+            .number("width", self.width)
+            .number("places", self.places)
+            .number("elements", elements)
+            .elements(recorder, elements)
     }
 }
 

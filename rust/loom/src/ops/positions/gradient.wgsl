@@ -1,24 +1,5 @@
 // The sum of dy over the rows of the batch, for each place that the sequence reaches: a thread an element.
-@group(0) @binding(0) var<storage, read> dy: array<f32>;
-@group(0) @binding(1) var<storage, read_write> gradient: array<f32>;
-
-struct Constants {
-    step: u32,
-    time: u32,
-    width: u32,
-    rows: u32,
-    // Of the table.
-    elements: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i >= constants.elements {
         return;
     }

@@ -7,9 +7,8 @@ use super::Product;
 use crate::dtype::{Granularity, Packing};
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::shader::{Bind, Operand, Recorder, Template};
+use crate::shader::{Operand, Recorder, Shader};
 use crate::{Error, Result};
-use std::fmt::Write;
 use stream::Stream;
 
 /// The most threads of a workgroup that quantises a row.
@@ -21,10 +20,7 @@ const ROWS: usize = 8;
 
 /// Text for each row of a thread, `#` its number.
 fn each_row(text: &str) -> String {
-    (0..ROWS).fold(String::new(), |mut all, row| {
-        let _ = writeln!(all, "    {}", text.replace('#', &row.to_string()));
-        all
-    })
+    (0..ROWS).map(|row| format!("    {}\n", text.replace('#', &row.to_string()))).collect()
 }
 
 /// Records the quantisation of rows of `depth` elements; returns their codes, four to a word, and their scales.
@@ -38,12 +34,17 @@ pub(in crate::ops) fn quantize(
     let (codes, scales) = (recorder.scratch(rows * words)?, recorder.scratch(rows)?);
     let most_threads = recorder.capabilities().workgroup_threads;
     let threads = words.next_power_of_two().clamp(32, QUANTIZE_THREADS.min(most_threads));
-    let kernel = Template::new(include_str!("quantize_rows.wgsl"))
-        .constant("THREADS", threads)
+    Shader::new("product quantize rows", include_str!("quantize_rows.wgsl"))
+        .threads(threads)
         .section("DIVISION", include_str!("../encode/division.wgsl"))
-        .kernel("product quantize rows");
-    let operands = [Bind::Read(x.clone()), Bind::Write(codes.clone()), Bind::Write(scales.clone())];
-    recorder.dispatch(&kernel, &operands, &[rows as u32, depth as u32, words as u32], rows)?;
+        .read("x", "u32", x.clone())
+        .write("codes", "u32", codes.clone())
+        .write("scales", "u32", scales.clone())
+        .number("rows", rows)
+        .number("depth", depth)
+        // Of a row of codes.
+        .number("words", words)
+        .groups(recorder, rows)?;
     Ok([codes, scales])
 }
 
@@ -117,40 +118,38 @@ fn record(
     let words = depth.div_ceil(4);
     let [codes, row_scales] = quantize(recorder, x, rows, depth)?;
 
-    let mut binds = vec![Bind::Read(codes), Bind::Read(row_scales), Bind::Read(weight.clone())];
-    let mut names = vec![("read", "codes", "u32"), ("read", "row_scales", "f32"), ("read", "packed", "u32")];
-    if let Some(scales) = weight.scales() {
-        binds.push(Bind::Read(scales));
-        names.push(("read", "scales", "f32"));
-    }
-    if let Some(bias) = finish.bias {
-        binds.push(Bind::Read(bias.clone()));
-        names.push(("read", "bias", "f32"));
-    }
-    binds.push(Bind::Write(y.clone()));
-    names.push(("read_write", "y", "f32"));
-    let bindings: Vec<String> = names
-        .iter()
-        .enumerate()
-        .map(|(i, (access, name, element))| {
-            format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{element}>;")
-        })
-        .collect();
-
     let [code, scale] = packing.wgsl_integers()?;
-    let constants = [rows, depth, columns, words].map(|extent| extent as u32);
+    let shader = |label: String, text: &str| {
+        let mut shader = Shader::new(label, text)
+            .section("SCALE", scale.clone())
+            .read("codes", "u32", codes.clone())
+            .read("row_scales", "f32", row_scales.clone())
+            .read("packed", "u32", weight.clone());
+        if let Some(scales) = weight.scales() {
+            shader = shader.read("scales", "f32", scales);
+        }
+        if let Some(bias) = finish.bias {
+            shader = shader.read("bias", "f32", bias.clone());
+        }
+        shader
+            .write("y", "f32", y.clone())
+            .number("rows", rows)
+            .number("depth", depth)
+            .number("columns", columns)
+            // Of a row of the activations' codes.
+            .number("words", words)
+            .unchecked()
+    };
     let most_threads = recorder.capabilities().workgroup_threads;
     if let Some(stream) = Stream::new(packing, rows, finish.raw, most_threads) {
-        let kernel = Template::new(include_str!("gpu_quantized/stream.wgsl"))
-            .section("BINDINGS", bindings.join("\n"))
-            .section("SCALE", scale)
+        let groups = rows.div_ceil(stream.rows) * columns.div_ceil(stream.columns());
+        let label = format!("product int8 {} stream", packing.dtype);
+        return shader(label, include_str!("gpu_quantized/stream.wgsl"))
             .section("ACTIVATE", finish.activate.as_deref().unwrap_or(""))
             .section("SUM", stream.result().0)
             .section("FINISH", finish.store(stream.result().1))
             .section("MAIN", stream.source())
-            .kernel(format!("product int8 {} stream", packing.dtype));
-        let groups = rows.div_ceil(stream.rows) * columns.div_ceil(stream.columns());
-        return recorder.dispatch(&kernel, &binds, &constants, groups);
+            .groups(recorder, groups);
     }
 
     let block = block_of(packing);
@@ -195,21 +194,18 @@ fn record(
         let each = each_row("result# = fma(f32(sum#), scale, result#);");
         format!("let scale = scale_at(number, column);\n{each}")
     };
-    let kernel = Template::new(include_str!("quantized.wgsl"))
-        .constant("THREADS", THREADS)
+    shader(format!("product int8 {}", packing.dtype), include_str!("quantized.wgsl"))
+        .threads(THREADS)
         .constant("ROWS", ROWS)
         .constant("BLOCK", block)
-        .section("BINDINGS", bindings.join("\n"))
         .section("CODE", code)
-        .section("SCALE", scale)
         .section("FINISH", finish.activate.as_deref().unwrap_or(""))
         .section("START", each_row("var result# = 0.0;"))
         .section("CLEAR", each_row("var sum# = 0;"))
         .section("SUM", sum)
         .section("SCALED", scaled)
         .section("STORE", each_row(&store))
-        .kernel(format!("product int8 {}", packing.dtype));
-    recorder.dispatch(&kernel, &binds, &constants, rows.div_ceil(ROWS) * columns.div_ceil(THREADS))
+        .groups(recorder, rows.div_ceil(ROWS) * columns.div_ceil(THREADS))
 }
 
 impl Product {

@@ -1,28 +1,10 @@
 // Rows of activations as int8 codes, four to a word, with a scale each: a workgroup a row.
-@group(0) @binding(0) var<storage, read> x: array<u32>;
-@group(0) @binding(1) var<storage, read_write> codes: array<u32>;
-@group(0) @binding(2) var<storage, read_write> scales: array<u32>;
-
-struct Constants {
-    step: u32,
-    rows: u32,
-    depth: u32,
-    // Of a row of codes.
-    words: u32,
-}
-var<immediate> constants: Constants;
 
 #{DIVISION}
 
 var<workgroup> largest: array<u32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let row = group_index(group, groups);
+fn main(row: u32, thread: u32) {
     let there = row < constants.rows;
     // Bits of magnitudes are ordered as the magnitudes are, infinity and NaN above all numbers.
     var found = 0u;

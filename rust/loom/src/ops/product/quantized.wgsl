@@ -1,16 +1,5 @@
 // Products of int8 codes of activations and codes of a packed weight, summed exactly: a column and up to
 // eight rows a thread.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-    depth: u32,
-    columns: u32,
-    // Of a row of the activations' codes.
-    words: u32,
-}
-var<immediate> constants: Constants;
 
 // The code of an element of the weight.
 fn code_at(k: u32, column: u32) -> i32 {
@@ -24,13 +13,7 @@ fn scale_at(number: u32, column: u32) -> f32 {
 
 #{FINISH}
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let number = group_index(group, groups);
+fn main(number: u32, thread: u32) {
     let across = (constants.columns + THREADS - 1u) / THREADS;
     let column = number % across * THREADS + thread;
     let row = number / across * ROWS;

@@ -3,10 +3,7 @@
 use super::{PairLayout, Rotary};
 use crate::Result;
 use crate::ops::Direction;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Rotary {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -17,17 +14,22 @@ impl GpuOperation for Rotary {
             PairLayout::Interleaved => ["2u * pair", "2u * pair + 1u"],
             PairLayout::HalfSplit => ["pair", "pair + PAIRS"],
         };
-        let kernel = Template::new(include_str!("rotary.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("rotary", include_str!("rotary.wgsl"))
             .constant("PAIRS", self.head_dim / 2)
             .section("FIRST", first)
             .section("SECOND", second)
             .section("SIGN", if self.direction == Direction::Forward { "" } else { "-" })
             .section("POSITION", if self.positioned { "steps[constants.step].position" } else { "0u" })
-            .kernel("rotary");
-        let constants = [self.time, self.heads, self.places, pairs].map(|extent| extent as u32);
-        let operands = [Bind::Read(x), Bind::Read(table), Bind::Write(y)];
-        recorder.dispatch(&kernel, &operands, &constants, pairs.div_ceil(THREADS))
+            .read("x", "f32", x)
+            // For each place, the cosines of all pairs, then their sines.
+            .read("turns", "f32", table)
+            .write("y", "f32", y)
+            .number("time", self.time)
+            .number("heads", self.heads)
+            .number("places", self.places)
+            // Of all heads, steps and rows.
+            .number("pairs", pairs)
+            .elements(recorder, pairs)
     }
 }
 

@@ -1,26 +1,5 @@
 // Turns pairs of elements by angles that depend on their places: a thread a pair.
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-// For each place, the cosines of all pairs, then their sines.
-@group(0) @binding(1) var<storage, read> turns: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-
-struct Constants {
-    step: u32,
-    time: u32,
-    heads: u32,
-    places: u32,
-    // Of all heads, steps and rows.
-    pairs: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i >= constants.pairs {
         return;
     }

@@ -2,47 +2,35 @@
 
 use super::Softmax;
 use crate::ops::{Direction, segment};
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader, THREADS};
 use crate::{Error, Result};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 
 impl GpuOperation for Softmax {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let first = Bind::Read(recorder.read(0)?);
-        let result = Bind::Write(recorder.write(0)?);
-        let (names, operands, body) = match self.direction {
-            Direction::Forward => (vec!["x", "y"], vec![first, result], include_str!("forward.wgsl")),
-            Direction::InputGradient => {
-                let dy = Bind::Read(recorder.read(1)?);
-                (vec!["y", "dy", "dx"], vec![first, dy, result], include_str!("backward.wgsl"))
-            }
+        let (names, result, body) = match self.direction {
+            Direction::Forward => (&["x"][..], "y", include_str!("forward.wgsl")),
+            Direction::InputGradient => (&["y", "dy"][..], "dx", include_str!("backward.wgsl")),
             Direction::WeightGradient => {
                 return Err(Error::Internal("a softmax has no weight to take a gradient of".into()));
             }
-        };
-        let declaration = |(number, name): (usize, &&str)| {
-            let access = if number + 1 < names.len() { "read" } else { "read_write" };
-            format!("@group(0) @binding({number}) var<storage, {access}> {name}: array<f32>;\n")
         };
         // Neighbouring threads take neighbouring elements: classes, or positions.
         let lanes = if self.inner == 1 { segment::lanes(self.classes, THREADS) } else { 1 };
         let join = segment::join("class_largest", "f32", lanes, "max(a, b)")
             + &segment::join("class_sum", "f32", lanes, "a + b");
-        let kernel = Template::new(include_str!("softmax.wgsl"))
-            .constant("THREADS", THREADS)
+        // Class axes of the whole batch.
+        let positions = recorder.rows() * self.outer * self.inner;
+        Shader::new(self.to_string(), include_str!("softmax.wgsl"))
             .constant("CLASSES", self.classes)
             .constant("INNER", self.inner)
             .constant("LANES", lanes)
             .float("FACTOR", 1.0 / self.temperature)
-            .section("BINDINGS", names.iter().enumerate().map(declaration).collect::<String>())
             .section("JOIN", join)
             .section("BODY", body)
-            .kernel(self.to_string());
-        let positions = recorder.rows() * self.outer * self.inner;
-        let groups = positions.div_ceil(THREADS / lanes);
-        recorder.dispatch(&kernel, &operands, &[positions as u32], groups)
+            .reads(recorder, names.iter().copied())?
+            .write(result, "f32", recorder.write(0)?)
+            .number("positions", positions)
+            .groups(recorder, positions.div_ceil(THREADS / lanes))
     }
 }
 

@@ -2,35 +2,23 @@
 
 use super::Sum;
 use crate::Result;
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
-
-/// Threads of a workgroup.
-const THREADS: usize = 256;
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 impl GpuOperation for Sum {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let y = recorder.write(0)?;
-        let mut operands = Vec::with_capacity(self.operands + 1);
-        for number in 0..self.operands {
-            operands.push(Bind::Read(recorder.read(number)?));
-        }
-        let declaration = |number: usize, access: &str, name: &str| {
-            format!("@group(0) @binding({number}) var<storage, {access}> {name}: array<vec4<f32>>;\n")
-        };
+        let elements = y.elements;
+        let mut shader = Shader::new("sum", include_str!("sum.wgsl"));
         let names: Vec<String> = (0..self.operands).map(|number| format!("x{number}")).collect();
-        let mut text: String =
-            names.iter().enumerate().map(|(number, name)| declaration(number, "read", name)).collect();
-        text += &declaration(self.operands, "read_write", "y");
-        let terms: Vec<String> = names.iter().map(|name| format!("{name}[i]")).collect();
-        let kernel = Template::new(include_str!("sum.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("OPERANDS", text)
-            .section("SUM", terms.join(" + "))
-            .kernel("sum");
-        let constants = [y.elements as u32, u32::from(recorder.accumulate())];
-        let units = y.elements.div_ceil(4);
-        operands.push(Bind::Write(y));
-        recorder.dispatch(&kernel, &operands, &constants, units.div_ceil(THREADS))
+        for (number, name) in names.iter().enumerate() {
+            shader = shader.read(name, "vec4<f32>", recorder.read(number)?);
+        }
+        shader
+            .section("SUM", names.iter().map(|name| format!("{name}[i]")).collect::<Vec<_>>().join(" + "))
+            .write("y", "vec4<f32>", y)
+            .number("elements", elements)
+            .number("accumulate", recorder.accumulate())
+            .elements(recorder, elements.div_ceil(4))
     }
 }
 

@@ -1,21 +1,6 @@
 // y = x0 + x1 + ..., from left to right, in units of four elements. What lies beyond the last element is
 // left alone: it may belong to a store of gradients, whose norm is taken over the whole.
-#{OPERANDS}
-
-struct Constants {
-    step: u32,
-    elements: u32,
-    accumulate: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i * 4u >= constants.elements {
         return;
     }

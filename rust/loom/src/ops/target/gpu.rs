@@ -2,22 +2,22 @@
 
 use super::{AbsoluteSums, LEAST_SUM, MeanTarget, WeightProduct};
 use crate::Result;
-use crate::ops::operands::Operands;
 use crate::ops::product;
 use crate::shader::product::{Finish, Matrix, Problem, Storage};
-use crate::shader::{Bind, GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader};
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Threads that share a row's sum.
 const SUMMING: usize = 64;
 
 impl GpuOperation for AbsoluteSums {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let operands = [Bind::Read(recorder.read(0)?), Bind::Write(recorder.write(0)?)];
-        let kernel = Template::new(include_str!("sums.wgsl")).constant("THREADS", SUMMING).kernel("sums");
-        let constants = [self.inputs as u32, self.outputs as u32];
-        recorder.dispatch(&kernel, &operands, &constants, self.inputs)
+        Shader::new("sums", include_str!("sums.wgsl"))
+            .threads(SUMMING)
+            .read("weight", "f32", recorder.read(0)?)
+            .write("sums", "f32", recorder.write(0)?)
+            .number("rows", self.inputs)
+            .number("columns", self.outputs)
+            .groups(recorder, self.inputs)
     }
 }
 
@@ -49,22 +49,18 @@ impl GpuOperation for WeightProduct {
 
 impl GpuOperation for MeanTarget {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let mut operands = Operands::default();
-        for name in ["sums", "weights", "x"] {
-            operands.read(recorder, name, true)?;
-        }
-        operands.read(recorder, "mask", self.mask)?;
-        operands.write(recorder, "y", 0)?;
+        let mask = self.mask.then_some("mask");
         let real = if self.mask { "mask[index] != 0.0" } else { "true" };
-        let kernel = Template::new(include_str!("mean.wgsl"))
-            .constant("THREADS", THREADS)
+        let count = recorder.rows() * self.steps * self.features;
+        Shader::new("mean_target", include_str!("mean.wgsl"))
             .flag("LAST", self.last)
             .float("LEAST", LEAST_SUM)
-            .section("OPERANDS", operands.text)
             .section("REAL", real)
-            .kernel("mean_target");
-        let count = recorder.rows() * self.steps * self.features;
-        let constants = [count as u32, self.steps as u32, self.features as u32];
-        recorder.dispatch(&kernel, &operands.binds, &constants, count.div_ceil(THREADS))
+            .reads(recorder, ["sums", "weights", "x"].into_iter().chain(mask))?
+            .write("y", "f32", recorder.write(0)?)
+            .number("count", count)
+            .number("steps", self.steps)
+            .number("features", self.features)
+            .elements(recorder, count)
     }
 }

@@ -1,26 +1,11 @@
 // Weighted sums divided by their weights: one thread an element.
-#{OPERANDS}
-
-struct Constants {
-    step: u32,
-    count: u32,
-    steps: u32,
-    features: u32,
-}
-var<immediate> constants: Constants;
 
 // Whether a step of the batch is none of padding.
 fn is_real(index: u32) -> bool {
     return #{REAL};
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i >= constants.count {
         return;
     }

@@ -1,23 +1,8 @@
 // The sum of the magnitudes of each row of a matrix: one workgroup a row.
-@group(0) @binding(0) var<storage, read> weight: array<f32>;
-@group(0) @binding(1) var<storage, read_write> sums: array<f32>;
-
-struct Constants {
-    step: u32,
-    rows: u32,
-    columns: u32,
-}
-var<immediate> constants: Constants;
 
 var<workgroup> cells: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let row = group_index(group, groups);
+fn main(row: u32, thread: u32) {
     if row >= constants.rows {
         return;
     }

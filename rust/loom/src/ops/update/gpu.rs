@@ -6,12 +6,9 @@ use crate::Result;
 use crate::ops::measure::{Header, LayerFigure, MeasureMemory};
 use crate::ops::pointwise::Arithmetic;
 use crate::ops::pointwise::wgsl::{self, Formula};
-use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
-use std::fmt::Write;
+use crate::shader::{Bind, GpuOperation, Operand, Recorder, Shader, Template};
 use std::ops::Range;
 
-/// Threads of a workgroup.
-const THREADS: usize = 256;
 /// Weights that one word of a mask speaks of.
 const MASKED: usize = 32;
 /// What the text calls moments, in the order of the optimizer's slots.
@@ -85,7 +82,6 @@ struct Watch {
     memory: Option<Operand>,
     /// Of the master and of what else is copied.
     copies: Vec<Operand>,
-    bindings: String,
     /// Goes back, copies, or leaves.
     decide: String,
     /// What the rate is multiplied by.
@@ -93,13 +89,12 @@ struct Watch {
 }
 
 impl Update {
-    /// Binds the memory of the measures, and the copies, from this binding on.
-    fn record_watch(&self, recorder: &Recorder<'_>, binding: usize) -> Result<Watch> {
+    /// What is bound, and done, where the measures decide.
+    fn watch(&self, recorder: &Recorder<'_>) -> Result<Watch> {
         let Some(watched) = self.watched else { return Ok(Watch { rate: "1.0".into(), ..Watch::default() }) };
         let header = MeasureMemory::header;
         let mut watch = Watch {
             memory: Some(recorder.read(1)?),
-            bindings: format!("@group(0) @binding({binding}) var<storage, read> measures: array<f32>;\n"),
             rate: format!("measures[{}]", header(Header::RateFactor)),
             ..Watch::default()
         };
@@ -109,20 +104,14 @@ impl Update {
             let arrays = ["master", "moment_a", "moment_b", "moment_c"];
             let kept = std::iter::once(true).chain(Self::kept_moments(&self.optimizer));
             for (array, kept) in arrays.into_iter().zip(kept) {
-                // Writing to a string cannot fail.
                 if !kept {
-                    let _ = writeln!(restore, "{array}[i] = vec4<f32>();");
+                    restore += &format!("{array}[i] = vec4<f32>();\n");
                     continue;
                 }
                 let number = watch.copies.len();
                 watch.copies.push(recorder.write(1 + moments + number)?);
-                let _ = writeln!(
-                    watch.bindings,
-                    "@group(0) @binding({}) var<storage, read_write> copy_{number}: array<vec4<f32>>;",
-                    binding + 1 + number
-                );
-                let _ = writeln!(keep, "copy_{number}[i] = {array}[i];");
-                let _ = writeln!(restore, "{array}[i] = copy_{number}[i];");
+                keep += &format!("copy_{number}[i] = {array}[i];\n");
+                restore += &format!("{array}[i] = copy_{number}[i];\n");
             }
         }
         watch.decide = format!(
@@ -132,8 +121,8 @@ impl Update {
         );
         if let Some(layer) = watched.layer {
             let gate = watched.memory.figure(layer, LayerFigure::Gate);
-            let _ = writeln!(watch.decide, "if measures[{gate}] < 0.0 {{ return; }}");
-            let _ = write!(watch.rate, " * measures[{gate}]");
+            watch.decide += &format!("if measures[{gate}] < 0.0 {{ return; }}\n");
+            watch.rate += &format!(" * measures[{gate}]");
         }
         Ok(watch)
     }
@@ -141,21 +130,19 @@ impl Update {
 
 /// The kernel of an update, made or only looked at, with what both have in common filled in.
 pub(in crate::ops) struct StoreKernel {
-    pub(in crate::ops) template: Template,
-    /// The declarations of moments and masks.
-    pub(in crate::ops) bindings: String,
-    /// The first binding that is free.
-    pub(in crate::ops) next: usize,
+    pub(in crate::ops) shader: Shader,
+    /// Whether the master and the moments are written.
+    bind: fn(Operand) -> Bind,
     masks: Vec<(&'static str, Operand)>,
 }
 
 impl StoreKernel {
-    /// The kernel of this update, whose moments are bound from `first` on.
+    /// The kernel of this update, which binds the master and the moments by `bind`.
     pub(in crate::ops) fn new(
+        label: &str,
         update: &Update,
         recorder: &mut Recorder<'_>,
-        first: usize,
-        access: &str,
+        bind: fn(Operand) -> Bind,
     ) -> Result<Self> {
         let frozen =
             update.frozen.iter().any(|part| !part.is_empty()).then(|| update.mask_of(&update.frozen));
@@ -166,33 +153,17 @@ impl StoreKernel {
             .map(|(name, mask)| Ok((name, recorder.table(&mask)?)))
             .collect::<Result<_>>()?;
         let slots = &MOMENT_NAMES[..update.optimizer.slots().len()];
-        let moments = slots.iter().map(|name| (format!("{access}> moment_{name}"), "vec4<f32>"));
-        let declared = moments.chain(masks.iter().map(|(name, _)| (format!("read> {name}"), "u32")));
-        let (mut bindings, mut load) = (String::new(), String::new());
-        for (number, (name, element)) in declared.enumerate() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                bindings,
-                "@group(0) @binding({}) var<storage, {name}: array<{element}>;",
-                first + number
-            );
-        }
-        for name in slots {
-            let _ = writeln!(load, "moments.{name} = moment_{name}[i];");
-        }
-        let next = first + slots.len() + masks.len();
-        let mut kernel = Self { template: Template::new(""), bindings, next, masks };
-        let exempt =
-            kernel.mask("exempt").map_or(String::new(), |bits| format!("decays = {bits} == vec4<u32>();"));
-        kernel.template = Template::new(include_str!("update.wgsl"))
-            .constant("THREADS", THREADS)
-            .section("ACCESS", access)
+        let load: String = slots.iter().map(|name| format!("moments.{name} = moment_{name}[i];\n")).collect();
+        let shader = Shader::new(format!("{label}.{}", update.optimizer.name()), include_str!("update.wgsl"))
             .section("RULE", update.wgsl_rule())
-            .section("EXEMPT", exempt)
             .section("LOAD", load)
             .section("BASE_RATE", update.rate.map_or("now.rate".into(), |rate| format!("{:?}f", rate as f32)))
             .constant("UPDATE", update.repeat[0])
             .constant("UPDATES", update.repeat[1]);
+        let mut kernel = Self { shader, bind, masks };
+        let exempt =
+            kernel.mask("exempt").map_or(String::new(), |bits| format!("decays = {bits} == vec4<u32>();"));
+        kernel.shader = kernel.shader.section("EXEMPT", exempt);
         Ok(kernel)
     }
 
@@ -204,30 +175,30 @@ impl StoreKernel {
         ))
     }
 
-    /// Runs over the store in parts. `operands` are what is bound of a part before the masks, from the
-    /// gradient on, and after them.
+    /// Runs over the store in parts, with its gradient, and its master and moments in `stored`; `declare` adds
+    /// what else there is for a part.
     pub(in crate::ops) fn dispatch(
         self,
         recorder: &mut Recorder<'_>,
         update: &Update,
-        label: &str,
-        operands: impl Fn(Range<usize>) -> Result<[Vec<Bind>; 2]>,
+        gradient: &Operand,
+        stored: &[Operand],
+        declare: impl Fn(Shader, Range<usize>) -> Result<Shader>,
     ) -> Result<()> {
-        let Self { template, bindings, masks, .. } = self;
-        let kernel =
-            template.section("BINDINGS", bindings).kernel(format!("{label}.{}", update.optimizer.name()));
+        let names = ["master", "moment_a", "moment_b", "moment_c"];
         // The mask of a part starts at whole units too.
         for part in recorder.parts(update.len, 64 * MASKED)? {
             let (first, count) = (part.start, part.len());
-            let [before, after] = operands(part)?;
-            let mut operands = vec![Bind::Read(recorder.control())];
-            operands.extend(before);
-            for (_, mask) in &masks {
-                operands.push(Bind::Read(mask.slice(first / MASKED, count.div_ceil(MASKED))?));
+            let gradient = gradient.slice(first, count)?;
+            let mut shader = self.shader.clone().control(recorder).read("gradient", "vec4<f32>", gradient);
+            for (name, operand) in names.into_iter().zip(stored) {
+                shader = shader.bind(name, "array<vec4<f32>>", (self.bind)(operand.slice(first, count)?));
             }
-            operands.extend(after);
+            for (name, mask) in &self.masks {
+                shader = shader.read(name, "u32", mask.slice(first / MASKED, count.div_ceil(MASKED))?);
+            }
             let units = count.div_ceil(4);
-            recorder.dispatch(&kernel, &operands, &[units as u32, first as u32], units.div_ceil(THREADS))?;
+            declare(shader.number("units", units), part)?.elements(recorder, units)?;
         }
         Ok(())
     }
@@ -238,40 +209,36 @@ impl GpuOperation for Update {
         let gradient = recorder.read(0)?;
         let slots = self.optimizer.slots().len();
         let written: Vec<_> = (0..=slots).map(|slot| recorder.write(slot)).collect::<Result<_>>()?;
-        let mut kernel = StoreKernel::new(self, recorder, 3, "read_write")?;
+        let mut kernel = StoreKernel::new("update", self, recorder, Bind::Write)?;
         let (mut load, mut finish) = (String::new(), String::from("master[i] = made;"));
         for name in &MOMENT_NAMES[..slots] {
-            // Writing to a string cannot fail.
-            let _ = write!(finish, "\nmoment_{name}[i] = moments.{name};");
+            finish += &format!("\nmoment_{name}[i] = moments.{name};");
         }
         if let Some(frozen) = kernel.mask("frozen") {
             // Everything is put back where the weight is frozen.
-            let _ = write!(load, "let stays = {frozen} != vec4<u32>();\nlet before = moments;");
+            load = format!("let stays = {frozen} != vec4<u32>();\nlet before = moments;");
             finish = "master[i] = select(made, master[i], stays);".into();
             for name in &MOMENT_NAMES[..slots] {
-                let _ = write!(finish, "\nmoment_{name}[i] = select(moments.{name}, before.{name}, stays);");
+                finish += &format!("\nmoment_{name}[i] = select(moments.{name}, before.{name}, stays);");
             }
         }
-        let watch = self.record_watch(recorder, kernel.next)?;
-        kernel.bindings += &watch.bindings;
-        kernel.template = kernel
-            .template
+        let watch = self.watch(recorder)?;
+        kernel.shader = kernel
+            .shader
             .section("FUNCTIONS", "")
             .section("BEFORE", load)
             .section("FINISH", finish)
             .section("DECIDE", format!("{}\nif control.applies == 0u {{ return; }}", watch.decide))
             .section("RATE", &watch.rate);
-        kernel.dispatch(recorder, self, "update", |part| {
-            let (first, count) = (part.start, part.len());
-            let mut before = vec![Bind::Read(gradient.slice(first, count)?)];
-            for operand in &written {
-                before.push(Bind::Write(operand.slice(first, count)?));
+        kernel.dispatch(recorder, self, &gradient, &written, |mut shader, part| {
+            if let Some(memory) = &watch.memory {
+                shader = shader.read("measures", "f32", memory.clone());
             }
-            let mut after: Vec<Bind> = watch.memory.iter().cloned().map(Bind::Read).collect();
-            for copy in &watch.copies {
-                after.push(Bind::Write(copy.slice(first, count)?));
+            for (number, copy) in watch.copies.iter().enumerate() {
+                let copy = copy.slice(part.start, part.len())?;
+                shader = shader.write(&format!("copy_{number}"), "vec4<f32>", copy);
             }
-            Ok([before, after])
+            Ok(shader)
         })
     }
 }

@@ -1,15 +1,5 @@
 // Queries gather values: a thread a query, with its vectors in registers.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    queries: u32,
-    keys: u32,
-    // Workgroups that share the queries of one head, and all there are.
-    tiles: u32,
-    groups: u32,
-}
-var<immediate> constants: Constants;
+#{VECTORS}
 
 #{SIGHT}
 
@@ -19,13 +9,7 @@ const LEAST: f32 = -3.4028234e38;
 var<workgroup> keys: array<vec4<f32>, TILE * UNITS>;
 var<workgroup> values: array<vec4<f32>, TILE * UNITS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let number = group_index(group, groups);
+fn main(number: u32, thread: u32) {
     if number >= constants.groups {
         return;
     }

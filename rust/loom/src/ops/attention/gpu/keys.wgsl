@@ -1,14 +1,5 @@
 // Gradients of keys and values: a thread a key, and the queries that see it in their order.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    queries: u32,
-    keys: u32,
-    tiles: u32,
-    groups: u32,
-}
-var<immediate> constants: Constants;
+#{VECTORS}
 
 #{SIGHT}
 
@@ -20,13 +11,7 @@ var<workgroup> mean_slopes: array<f32, TILE>;
 
 const GROUP: u32 = HEADS / KEY_VALUE_HEADS;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let number = group_index(group, groups);
+fn main(number: u32, thread: u32) {
     if number >= constants.groups {
         return;
     }

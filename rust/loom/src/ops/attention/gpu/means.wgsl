@@ -1,20 +1,7 @@
 // The sum of dy y over each query's head.
-#{BINDINGS}
+#{VECTORS}
 
-struct Constants {
-    step: u32,
-    // Of all rows and heads.
-    queries: u32,
-}
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let query = group_index(group, groups) * THREADS + thread;
+fn main(query: u32) {
     if query >= constants.queries {
         return;
     }

@@ -5,9 +5,9 @@ mod text;
 
 use super::{Attention, CacheAppend};
 use crate::ops::Direction;
-use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::shader::{GpuOperation, Operand, Recorder, Shader};
 use crate::{Error, Result};
-use text::{Binding, Vectors, declarations, each, sight};
+use text::{Vectors, each, sight};
 
 /// Threads of a workgroup: queries, or keys, that are taken together.
 const THREADS: usize = 64;
@@ -27,13 +27,15 @@ impl GpuOperation for Attention {
 }
 
 impl Attention {
-    /// The template with what all kernels share.
-    fn template(&self, text: &str, bindings: &[Binding], vectors: Vectors) -> Template {
+    /// What all kernels but one share: extents, the functions that load and store the vectors of these arrays,
+    /// and who sees whom.
+    fn shader(&self, label: String, text: &str, functions: String) -> Shader {
+        let units = self.vectors().units();
         // Two vectors lie in the workgroup's memory for each of the other side.
-        let tile = (SHARED / (vectors.units() * 32)).clamp(1, TILE);
-        Template::new(text)
-            .constant("THREADS", THREADS)
-            .constant("UNITS", vectors.units())
+        let tile = (SHARED / (units * 32)).clamp(1, TILE);
+        Shader::new(label, text)
+            .threads(THREADS)
+            .constant("UNITS", units)
             .constant("TILE", tile)
             .constant("HEADS", self.heads)
             .constant("KEY_VALUE_HEADS", self.key_value_heads)
@@ -41,44 +43,43 @@ impl Attention {
             .constant("WINDOW", self.window.unwrap_or(0))
             .constant("MASK_WORDS", self.fixed.as_ref().map_or(0, |mask| mask.row_words()))
             .float("SCALE", self.scale)
-            .section("BINDINGS", declarations(bindings, vectors))
+            .section("VECTORS", functions)
             .section("SIGHT", sight(self))
     }
 
-    /// Padding and fixed mask, where there are any: what they are called and hold, and where they are.
-    fn masks(&self, recorder: &mut Recorder<'_>, padding: usize) -> Result<(Vec<Binding>, Vec<Bind>)> {
-        let (mut bindings, mut operands) = (Vec::new(), Vec::new());
-        if self.padding {
-            bindings.push(("padding", "f32"));
-            operands.push(Bind::Read(recorder.read(padding)?));
-        }
-        if let Some(mask) = &self.fixed {
-            bindings.push(("allowed", "u32"));
-            operands.push(Bind::Read(recorder.table(mask.words())?));
-        }
-        Ok((bindings, operands))
+    fn vectors(&self) -> Vectors {
+        Vectors { head_dim: self.head_dim }
     }
 
-    /// Extents as constants, and how many workgroups take `across` threads of each of `heads` in each row.
-    fn groups(&self, recorder: &Recorder<'_>, heads: usize, across: usize) -> ([u32; 4], usize) {
+    /// Adds padding and fixed mask, where there are any; the step's operand of this number is the padding.
+    fn masks(&self, mut shader: Shader, recorder: &mut Recorder<'_>, padding: usize) -> Result<Shader> {
+        if self.padding {
+            shader = shader.read("padding", "f32", recorder.read(padding)?);
+        }
+        if let Some(mask) = &self.fixed {
+            shader = shader.read("allowed", "u32", recorder.table(mask.words())?);
+        }
+        Ok(shader)
+    }
+
+    /// Runs it with a thread for each of `across` in each of `heads` of each row.
+    fn run(&self, shader: Shader, recorder: &mut Recorder<'_>, heads: usize, across: usize) -> Result<()> {
         let tiles = across.div_ceil(THREADS);
         let groups = recorder.rows() * heads * tiles;
-        ([self.queries as u32, self.keys as u32, tiles as u32, groups as u32], groups)
+        shader
+            .number("queries", self.queries)
+            .number("keys", self.keys)
+            // Workgroups that share one head, and all there are.
+            .number("tiles", tiles)
+            .number("groups", groups)
+            .groups(recorder, groups)
     }
 
     fn forward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let vectors = Vectors { head_dim: self.head_dim };
-        let (masks, mask_operands) = self.masks(recorder, 3)?;
-        let mut bindings = vec![("q", "vector"), ("k", "vector"), ("v", "vector")];
-        let mut operands: Vec<Bind> =
-            (0..3).map(|i| recorder.read(i).map(Bind::Read)).collect::<Result<_>>()?;
-        bindings.extend(masks);
-        operands.extend(mask_operands);
-        bindings.extend([("y", "vector write"), ("logs", "f32 write")]);
-        operands.extend([Bind::Write(recorder.write(0)?), Bind::Write(recorder.write(1)?)]);
-        let n = vectors.units();
-        let kernel = self
-            .template(include_str!("forward.wgsl"), &bindings, vectors)
+        let (n, vector) = (self.vectors().units(), self.vectors().element());
+        let functions = self.vectors().functions(&["q", "k", "v"], &["y"]);
+        let shader = self
+            .shader(self.to_string(), include_str!("forward.wgsl"), functions)
             .section("LOAD", each(n, |u| format!("let q{u} = load_q(mine, {u}u, present) * SCALE;")))
             .section("ZERO", each(n, |u| format!("var y{u} = vec4<f32>();")))
             .section("SCORE", each(n, |u| format!("products = fma(q{u}, keys[j * UNITS + {u}u], products);")))
@@ -88,40 +89,46 @@ impl Attention {
                 each(n, |u| format!("y{u} = fma(vec4<f32>(weight), values[j * UNITS + {u}u], y{u});")),
             )
             .section("STORE", each(n, |u| format!("store_y(mine, {u}u, y{u} * share);")))
-            .kernel(self.to_string());
-        let (constants, groups) = self.groups(recorder, self.heads, self.queries);
-        recorder.dispatch(&kernel, &operands, &constants, groups)
+            .read("q", vector, recorder.read(0)?)
+            .read("k", vector, recorder.read(1)?)
+            .read("v", vector, recorder.read(2)?);
+        let shader = self.masks(shader, recorder, 3)?.write("y", vector, recorder.write(0)?).write(
+            "logs",
+            "f32",
+            recorder.write(1)?,
+        );
+        self.run(shader, recorder, self.heads, self.queries)
     }
 
     fn backward(&self, recorder: &mut Recorder<'_>) -> Result<()> {
-        let vectors = Vectors { head_dim: self.head_dim };
-        let n = vectors.units();
-        let (masks, mask_operands) = self.masks(recorder, 6)?;
+        let (n, vector) = (self.vectors().units(), self.vectors().element());
         let read: Vec<Operand> = (0..6).map(|i| recorder.read(i)).collect::<Result<_>>()?;
-        let [dq, dk, dv] = [recorder.write(0)?, recorder.write(1)?, recorder.write(2)?];
+        let [q, k, v, y, logs, dy] = [0, 1, 2, 3, 4, 5].map(|i| read[i].clone());
         let queries = recorder.rows() * self.queries * self.heads;
         let means = recorder.scratch(queries)?;
 
-        let bindings = [("y", "vector"), ("dy", "vector"), ("means", "f32 write")];
-        let kernel = Template::new(include_str!("means.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("attention.means", include_str!("means.wgsl"))
+            .threads(THREADS)
             .constant("UNITS", n)
-            .constant("HEAD_DIM", self.head_dim)
-            .section("BINDINGS", declarations(&bindings, vectors))
-            .kernel("attention.means");
-        let operands = [Bind::Read(read[3].clone()), Bind::Read(read[5].clone()), Bind::Write(means.clone())];
-        recorder.dispatch(&kernel, &operands, &[queries as u32], queries.div_ceil(THREADS))?;
+            .section("VECTORS", self.vectors().functions(&["y", "dy"], &[]))
+            .read("y", vector, y)
+            .read("dy", vector, dy.clone())
+            .write("means", "f32", means.clone())
+            .number("queries", queries)
+            .elements(recorder, queries)?;
 
-        let mut shared = vec![("q", "vector"), ("k", "vector"), ("v", "vector"), ("dy", "vector")];
-        shared.extend([("logs", "f32"), ("means", "f32")]);
-        shared.extend(masks);
-        let mut operands: Vec<Bind> = [0, 1, 2, 5, 4].map(|i| Bind::Read(read[i].clone())).into();
-        operands.push(Bind::Read(means));
-        operands.extend(mask_operands);
-
-        let bindings = [&shared[..], &[("dq", "vector write")]].concat();
-        let kernel = self
-            .template(include_str!("queries.wgsl"), &bindings, vectors)
+        let with_operands = |shader: Shader| {
+            shader
+                .read("q", vector, q.clone())
+                .read("k", vector, k.clone())
+                .read("v", vector, v.clone())
+                .read("dy", vector, dy.clone())
+                .read("logs", "f32", logs.clone())
+                .read("means", "f32", means.clone())
+        };
+        let functions = self.vectors().functions(&["q", "k", "v", "dy"], &["dq"]);
+        let shader = self
+            .shader(format!("{self} queries"), include_str!("queries.wgsl"), functions)
             .section("LOAD", each(n, |u| {
                 format!("let q{u} = load_q(mine, {u}u, present) * SCALE;\nlet dy{u} = load_dy(mine, {u}u, present);")
             }))
@@ -130,21 +137,13 @@ impl Attention {
                 format!("products = fma(q{u}, keys[j * UNITS + {u}u], products);\nslopes = fma(dy{u}, values[j * UNITS + {u}u], slopes);")
             }))
             .section("GATHER", each(n, |u| format!("dq{u} = fma(vec4<f32>(slope), keys[j * UNITS + {u}u], dq{u});")))
-            .section("STORE", each(n, |u| format!("store_dq(mine, {u}u, dq{u} * SCALE);")))
-            .kernel(format!("{self} queries"));
-        let with = |results: &[&Operand]| -> Vec<Bind> {
-            operands
-                .iter()
-                .cloned()
-                .chain(results.iter().map(|result| Bind::Write((*result).clone())))
-                .collect()
-        };
-        let (constants, groups) = self.groups(recorder, self.heads, self.queries);
-        recorder.dispatch(&kernel, &with(&[&dq]), &constants, groups)?;
+            .section("STORE", each(n, |u| format!("store_dq(mine, {u}u, dq{u} * SCALE);")));
+        let shader = self.masks(with_operands(shader), recorder, 6)?.write("dq", vector, recorder.write(0)?);
+        self.run(shader, recorder, self.heads, self.queries)?;
 
-        let bindings = [&shared[..], &[("dk", "vector write"), ("dv", "vector write")]].concat();
-        let kernel = self
-            .template(include_str!("keys.wgsl"), &bindings, vectors)
+        let functions = self.vectors().functions(&["q", "k", "v", "dy"], &["dk", "dv"]);
+        let shader = self
+            .shader(format!("{self} keys"), include_str!("keys.wgsl"), functions)
             .section("LOAD", each(n, |u| {
                 format!("let k{u} = load_k(mine, {u}u, present);\nlet v{u} = load_v(mine, {u}u, present);")
             }))
@@ -158,21 +157,28 @@ impl Attention {
                      dk{u} = fma(vec4<f32>(slope), asked[j * UNITS + {u}u], dk{u});"
                 )
             }))
-            .section("STORE", each(n, |u| format!("store_dk(mine, {u}u, dk{u});\nstore_dv(mine, {u}u, dv{u});")))
-            .kernel(format!("{self} keys"));
-        let (constants, groups) = self.groups(recorder, self.key_value_heads, self.keys);
-        recorder.dispatch(&kernel, &with(&[&dk, &dv]), &constants, groups)
+            .section("STORE", each(n, |u| format!("store_dk(mine, {u}u, dk{u});\nstore_dv(mine, {u}u, dv{u});")));
+        let shader = self
+            .masks(with_operands(shader), recorder, 6)?
+            .write("dk", vector, recorder.write(1)?)
+            .write("dv", vector, recorder.write(2)?);
+        self.run(shader, recorder, self.key_value_heads, self.keys)
     }
 }
 
 impl GpuOperation for CacheAppend {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, cache) = (recorder.read(0)?, recorder.write(0)?);
-        let kernel =
-            Template::new(include_str!("cache.wgsl")).constant("THREADS", 256).kernel("cache_append");
         let elements = x.elements;
-        let constants = [self.time, self.capacity, self.features, elements].map(|extent| extent as u32);
-        recorder.dispatch(&kernel, &[Bind::Read(x), Bind::Write(cache)], &constants, elements.div_ceil(256))
+        Shader::new("cache_append", include_str!("cache.wgsl"))
+            .read("x", "f32", x)
+            .write("cache", "f32", cache)
+            .number("time", self.time)
+            .number("capacity", self.capacity)
+            // Of one step.
+            .number("features", self.features)
+            .number("elements", elements)
+            .elements(recorder, elements)
     }
 }
 

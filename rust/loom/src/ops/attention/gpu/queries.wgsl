@@ -1,27 +1,12 @@
 // Gradients of the queries: a thread a query, as in the forward pass.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    queries: u32,
-    keys: u32,
-    tiles: u32,
-    groups: u32,
-}
-var<immediate> constants: Constants;
+#{VECTORS}
 
 #{SIGHT}
 
 var<workgroup> keys: array<vec4<f32>, TILE * UNITS>;
 var<workgroup> values: array<vec4<f32>, TILE * UNITS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let number = group_index(group, groups);
+fn main(number: u32, thread: u32) {
     if number >= constants.groups {
         return;
     }

@@ -18,6 +18,17 @@ impl Vectors {
         self.head_dim.is_multiple_of(4)
     }
 
+    /// What an array of vectors holds.
+    pub fn element(self) -> &'static str {
+        if self.is_whole() { "vec4<f32>" } else { "f32" }
+    }
+
+    /// The functions that load vectors from arrays of these names, and that store them there.
+    pub fn functions(self, read: &[&str], written: &[&str]) -> String {
+        let loads = read.iter().map(|name| self.load(name));
+        loads.chain(written.iter().map(|name| self.store(name))).collect()
+    }
+
     /// `load_NAME(vector, unit, present)`, zeros where not present.
     fn load(self, name: &str) -> String {
         if self.is_whole() {
@@ -32,7 +43,7 @@ impl Vectors {
              var x = vec4<f32>();\n    let at = vector * {d}u + unit * 4u;\n    if !present {{ return x; }}\n"
         );
         for (i, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
-            let _ = writeln!(text, "    if unit * 4u + {i}u < {d}u {{ x.{part} = {name}[at + {i}u]; }}");
+            text += &format!("    if unit * 4u + {i}u < {d}u {{ x.{part} = {name}[at + {i}u]; }}\n");
         }
         text + "    return x;\n}\n"
     }
@@ -46,34 +57,10 @@ impl Vectors {
         let d = self.head_dim;
         let mut text = head + &format!("    let at = vector * {d}u + unit * 4u;\n");
         for (i, part) in ["x", "y", "z", "w"].into_iter().enumerate() {
-            let _ = writeln!(text, "    if unit * 4u + {i}u < {d}u {{ {name}[at + {i}u] = x.{part}; }}");
+            text += &format!("    if unit * 4u + {i}u < {d}u {{ {name}[at + {i}u] = x.{part}; }}\n");
         }
         text + "}\n"
     }
-}
-
-/// A binding's name and what it holds: `vector`, `f32` or `u32`, and ` write` where it is written.
-pub(super) type Binding = (&'static str, &'static str);
-
-/// Bindings in this order, with the functions that load and store vectors.
-pub(super) fn declarations(bindings: &[Binding], vectors: Vectors) -> String {
-    let mut text = String::new();
-    for (number, (name, content)) in bindings.iter().enumerate() {
-        let (element, access) = match content.strip_suffix(" write") {
-            Some(element) => (element, "read_write"),
-            None => (*content, "read"),
-        };
-        let ty = match element {
-            "vector" if vectors.is_whole() => "vec4<f32>",
-            "vector" => "f32",
-            plain => plain,
-        };
-        let _ = writeln!(text, "@group(0) @binding({number}) var<storage, {access}> {name}: array<{ty}>;");
-        if element == "vector" {
-            text += &if access == "read" { vectors.load(name) } else { vectors.store(name) };
-        }
-    }
-    text
 }
 
 /// One line, or a few, for each unit of a vector.

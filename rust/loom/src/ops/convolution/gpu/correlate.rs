@@ -3,10 +3,8 @@
 use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::Result;
 use crate::shader::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
-use crate::shader::{Bind, BothGradients, Operand, Recorder, Template};
+use crate::shader::{Bind, BothGradients, Operand, Recorder, Shader, THREADS, Template};
 
-/// Threads of the kernels that compute without tiles, and of the one that adds the parts.
-const THREADS: usize = 256;
 /// Threads that share the parts of one element.
 const SLICES: usize = 8;
 /// Taps that a thread keeps sums for without tiles, at most.
@@ -177,14 +175,18 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
 /// Makes the results the sums of the parts.
 fn reduce(recorder: &mut Recorder<'_>, partials: Operand, results: &Results, parts: usize) -> Result<()> {
     let elements = results.elements();
-    let kernel = Template::new(include_str!("reduce.wgsl"))
+    Shader::new("convolution.reduce", include_str!("reduce.wgsl"))
         .section("BEFORE", if recorder.accumulate() { "destination[at]" } else { "0.0" })
-        .constant("THREADS", THREADS)
         .constant("SLICES", SLICES)
-        .kernel("convolution.reduce");
-    let operands = [Bind::Read(partials), Bind::Write(results.destination.clone())];
-    let constants = [elements, parts, results.weights, results.weight, results.bias].map(|n| n as u32);
-    recorder.dispatch(&kernel, &operands, &constants, elements.div_ceil(THREADS / SLICES))
+        .read("partials", "f32", partials)
+        .write("destination", "f32", results.destination.clone())
+        .number("elements", elements)
+        .number("parts", parts)
+        // How many of the elements are the weight's; where its own and the bias's go.
+        .number("weights", results.weights)
+        .number("weight", results.weight)
+        .number("bias", results.bias)
+        .groups(recorder, elements.div_ceil(THREADS / SLICES))
 }
 
 fn tiled(

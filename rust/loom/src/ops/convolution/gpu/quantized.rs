@@ -5,9 +5,8 @@ use super::Convolution;
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::ops::product::gpu_quantized::{block_of, check_binding, quantize};
-use crate::shader::{Bind, Recorder, Template};
+use crate::shader::{Recorder, Shader};
 use crate::{Error, Result};
-use std::fmt::Write;
 
 /// Threads of a workgroup, each with a pixel ...
 const THREADS: usize = 64;
@@ -18,10 +17,7 @@ const WORDS: usize = 32;
 
 /// Text for each channel of a thread, `#` its number.
 fn each_column(text: &str) -> String {
-    (0..COLUMNS).fold(String::new(), |mut all, column| {
-        let _ = writeln!(all, "    {}", text.replace('#', &column.to_string()));
-        all
-    })
+    (0..COLUMNS).map(|column| format!("    {}\n", text.replace('#', &column.to_string()))).collect()
 }
 
 impl Convolution {
@@ -37,27 +33,6 @@ impl Convolution {
         let most = packing.bytes().max(x.elements.max(y.elements) * 4);
         check_binding(recorder, most, &format!("{self} of {rows} rows"))?;
         let [codes, image_scales] = quantize(recorder, &x, rows, self.inputs * volume)?;
-
-        let mut binds = vec![Bind::Read(codes), Bind::Read(image_scales), Bind::Read(weight.clone())];
-        let mut names =
-            vec![("read", "codes", "u32"), ("read", "image_scales", "f32"), ("read", "packed", "u32")];
-        if let Some(scales) = weight.scales() {
-            binds.push(Bind::Read(scales));
-            names.push(("read", "scales", "f32"));
-        }
-        if self.bias {
-            binds.push(Bind::Read(recorder.read(2)?));
-            names.push(("read", "bias", "f32"));
-        }
-        binds.push(Bind::Write(y));
-        names.push(("read_write", "y", "f32"));
-        let bindings: Vec<String> = names
-            .iter()
-            .enumerate()
-            .map(|(i, (access, name, element))| {
-                format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{element}>;")
-            })
-            .collect();
 
         let activate = self.activation.map(|a| format!("{WGSL_PRELUDE}{}", a.wgsl_value("activate")));
         let mut store = String::from(
@@ -78,48 +53,56 @@ impl Convolution {
         };
         let [code, scale] = packing.wgsl_integers()?;
         let outputs = self.outputs / self.groups;
-        let kernel = Template::new(include_str!("quantized.wgsl"))
-            .constant("THREADS", THREADS)
-            .constant("COLUMNS", COLUMNS)
-            .constant("WORDS", WORDS)
-            .constant("BLOCK", block_of(&packing))
-            .constant("IMAGE_WORDS", (self.inputs * volume).div_ceil(4))
-            .constant("SOURCE_DEPTH", g.input[0])
-            .constant("SOURCE_HEIGHT", g.input[1])
-            .constant("SOURCE_WIDTH", g.input[2])
-            .constant("PIXELS_HEIGHT", g.output[1])
-            .constant("PIXELS_WIDTH", g.output[2])
-            .constant("PIXELS", pixels)
-            .constant("KERNEL_HEIGHT", g.kernel[1])
-            .constant("KERNEL_WIDTH", g.kernel[2])
-            .constant("TAPS", g.taps())
-            .constant("STRIDE_BACK", g.stride[0])
-            .constant("STRIDE_DOWN", g.stride[1])
-            .constant("STRIDE_RIGHT", g.stride[2])
-            .constant("BORDER_BACK", g.padding[0])
-            .constant("BORDER_DOWN", g.padding[1])
-            .constant("BORDER_RIGHT", g.padding[2])
-            .constant("TAP_BACK", g.dilation[0])
-            .constant("TAP_DOWN", g.dilation[1])
-            .constant("TAP_RIGHT", g.dilation[2])
-            .constant("DEPTH", packing.rows)
-            .constant("OUTPUTS", self.outputs)
-            .constant("GROUP_INPUTS", self.inputs / self.groups)
-            .constant("GROUP_OUTPUTS", outputs)
-            .constant("ACROSS", outputs.div_ceil(COLUMNS))
-            .constant("GROUPS", self.groups)
-            .section("BINDINGS", bindings.join("\n"))
-            .section("CODE", code)
-            .section("SCALE", scale)
-            .section("FINISH", activate.as_deref().unwrap_or(""))
-            .section("START", each_column("var result# = 0.0;"))
-            .section("CLEAR", each_column("var sum# = 0;"))
-            .section("SUM", each_column("sum# += dot4I8Packed(own, panel[#u * WORDS + word]);"))
-            .section("SCALED", each_column(scaled))
-            .section("STORE", each_column(&store))
-            .kernel(format!("convolution int8 {}", packing.dtype));
+        let mut shader =
+            Shader::new(format!("convolution int8 {}", packing.dtype), include_str!("quantized.wgsl"))
+                .threads(THREADS)
+                .constant("COLUMNS", COLUMNS)
+                .constant("WORDS", WORDS)
+                .constant("BLOCK", block_of(&packing))
+                .constant("IMAGE_WORDS", (self.inputs * volume).div_ceil(4))
+                .constant("SOURCE_DEPTH", g.input[0])
+                .constant("SOURCE_HEIGHT", g.input[1])
+                .constant("SOURCE_WIDTH", g.input[2])
+                .constant("PIXELS_HEIGHT", g.output[1])
+                .constant("PIXELS_WIDTH", g.output[2])
+                .constant("PIXELS", pixels)
+                .constant("KERNEL_HEIGHT", g.kernel[1])
+                .constant("KERNEL_WIDTH", g.kernel[2])
+                .constant("TAPS", g.taps())
+                .constant("STRIDE_BACK", g.stride[0])
+                .constant("STRIDE_DOWN", g.stride[1])
+                .constant("STRIDE_RIGHT", g.stride[2])
+                .constant("BORDER_BACK", g.padding[0])
+                .constant("BORDER_DOWN", g.padding[1])
+                .constant("BORDER_RIGHT", g.padding[2])
+                .constant("TAP_BACK", g.dilation[0])
+                .constant("TAP_DOWN", g.dilation[1])
+                .constant("TAP_RIGHT", g.dilation[2])
+                .constant("DEPTH", packing.rows)
+                .constant("OUTPUTS", self.outputs)
+                .constant("GROUP_INPUTS", self.inputs / self.groups)
+                .constant("GROUP_OUTPUTS", outputs)
+                .constant("ACROSS", outputs.div_ceil(COLUMNS))
+                .constant("GROUPS", self.groups)
+                .section("CODE", code)
+                .section("SCALE", scale)
+                .section("FINISH", activate.as_deref().unwrap_or(""))
+                .section("START", each_column("var result# = 0.0;"))
+                .section("CLEAR", each_column("var sum# = 0;"))
+                .section("SUM", each_column("sum# += dot4I8Packed(own, panel[#u * WORDS + word]);"))
+                .section("SCALED", each_column(scaled))
+                .section("STORE", each_column(&store))
+                .read("codes", "u32", codes)
+                .read("image_scales", "f32", image_scales)
+                .read("packed", "u32", weight.clone());
+        if let Some(scales) = weight.scales() {
+            shader = shader.read("scales", "f32", scales);
+        }
+        if self.bias {
+            shader = shader.read("bias", "f32", recorder.read(2)?);
+        }
         let groups = (rows * pixels).div_ceil(THREADS) * self.groups * outputs.div_ceil(COLUMNS);
-        recorder.dispatch(&kernel, &binds, &[(rows * pixels) as u32], groups)
+        shader.write("y", "f32", y).number("pixels", rows * pixels).unchecked().groups(recorder, groups)
     }
 }
 

@@ -1,13 +1,5 @@
 // Products of int8 codes of images and codes of a packed weight, summed exactly: a pixel and up to eight channels
 // a thread.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    // Of all images.
-    pixels: u32,
-}
-var<immediate> constants: Constants;
 
 // Codes of the weight, four to a word, for a run of k of the workgroup's channels.
 var<workgroup> panel: array<u32, COLUMNS * WORDS>;
@@ -44,13 +36,7 @@ fn met(image: u32, channel: u32, origin: vec3<i32>, k: u32, end: u32) -> u32 {
     return four;
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let number_of_group = group_index(group, groups);
+fn main(number_of_group: u32, thread: u32) {
     let strip = number_of_group % ACROSS;
     let part = number_of_group / ACROSS % GROUPS;
     let place = number_of_group / ACROSS / GROUPS * THREADS + thread;

@@ -1,6 +1,4 @@
 // The mean of each window, summed in four lanes.
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<#{STORED}>;
 
 fn mean_of(window: u32) -> f32 {
     let volume = window / OUTPUTS * INPUTS;

@@ -1,8 +1,5 @@
 // The largest element under each window and its index within the volume; ties go to the first, a
 // NaN wins, the border never does.
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<#{STORED}>;
-@group(0) @binding(2) var<storage, read_write> indices: array<#{INDEX}>;
 
 struct Best {
     value: f32,

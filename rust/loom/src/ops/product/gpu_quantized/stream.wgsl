@@ -1,15 +1,4 @@
 // Products of int8 codes of activations and codes of a packed weight that is read word by word, summed exactly.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-    depth: u32,
-    columns: u32,
-    // Of a row of the activations' codes.
-    words: u32,
-}
-var<immediate> constants: Constants;
 
 // The scale of the weights of a column that share one.
 fn scale_at(number: u32, column: u32) -> f32 {

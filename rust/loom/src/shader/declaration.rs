@@ -1,0 +1,297 @@
+//! A kernel declared from names: its operands, its numbers, and how many threads run it.
+
+use super::operand::Operand;
+use super::recorder::{Bind, Recorder};
+use super::template::{Kernel, Template};
+use crate::{Error, Result};
+use std::fmt::Display;
+
+/// Threads of a workgroup, where a kernel does not say otherwise.
+pub const THREADS: usize = 256;
+
+/// A dispatch of a kernel whose operands and numbers are declared where their values are given, so that
+/// text and values cannot come apart.
+///
+/// The text holds functions alone, and calls operands by their names, numbers `constants.name`, the threads
+/// of a workgroup `THREADS`, and the number of the step `constants.step`. The parameters of `main` are what
+/// a thread knows of itself:
+///
+/// ```wgsl
+/// fn main(i: u32) {}                    // its number among all threads
+/// fn main(group: u32, thread: u32) {}   // the number of its workgroup, and its own there
+/// fn main(thread: u32) {}               // its number in its workgroup
+/// fn main() {}
+/// ```
+///
+/// All but the last are of type `u32`; `thread` is always called so, the others as fits the kernel. A `main`
+/// with an attribute of its own is left as it is.
+///
+/// What is wrong with a declaration is an error when it is dispatched.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Shader {
+    label: String,
+    template: Template,
+    threads: usize,
+    declared: String,
+    operands: Vec<Bind>,
+    fields: String,
+    numbers: Vec<u32>,
+    /// Names that the text must use.
+    names: Vec<String>,
+    mistake: Option<String>,
+}
+
+impl Shader {
+    /// A kernel of this text; the label is for error messages and debuggers.
+    pub fn new(label: impl Into<String>, text: &str) -> Self {
+        Self {
+            label: label.into(),
+            template: Template::new(text),
+            threads: THREADS,
+            declared: String::new(),
+            operands: Vec::new(),
+            fields: String::new(),
+            numbers: Vec::new(),
+            names: Vec::new(),
+            mistake: None,
+        }
+    }
+
+    /// Sets the threads of a workgroup.
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// An array of these elements that is read.
+    pub fn read(self, name: &str, element: &str, operand: Operand) -> Self {
+        self.bind(name, format_args!("array<{element}>"), Bind::Read(operand))
+    }
+
+    /// The step's operands by these names, in order: arrays of `f32`.
+    ///
+    /// # Errors
+    /// As [`Recorder::read`].
+    pub fn reads<'a>(
+        mut self,
+        recorder: &Recorder<'_>,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self> {
+        for (number, name) in names.into_iter().enumerate() {
+            self = self.read(name, "f32", recorder.read(number)?);
+        }
+        Ok(self)
+    }
+
+    /// An array of these elements that is written, and may be read.
+    pub fn write(self, name: &str, element: &str, operand: Operand) -> Self {
+        self.bind(name, format_args!("array<{element}>"), Bind::Write(operand))
+    }
+
+    /// What the verdict on the step has set, as `control`.
+    pub fn control(self, recorder: &Recorder<'_>) -> Self {
+        self.bind("control", "Control", Bind::Read(recorder.control()))
+    }
+
+    /// An operand of any type.
+    pub fn bind(mut self, name: &str, ty: impl Display, bind: Bind) -> Self {
+        let access = if matches!(bind, Bind::Write(_)) { "read_write" } else { "read" };
+        let number = self.operands.len();
+        self.declared += &format!("@group(0) @binding({number}) var<storage, {access}> {name}: {ty};\n");
+        self.operands.push(bind);
+        self.names.push(name.into());
+        self
+    }
+
+    /// An unsigned number that the dispatch brings along: the same text serves all its values.
+    pub fn number(mut self, name: &str, value: impl TryInto<u32>) -> Self {
+        let Ok(value) = value.try_into() else {
+            let mistake = format!("its number \"{name}\" does not fit 32 bits");
+            self.mistake.get_or_insert(mistake);
+            return self;
+        };
+        self.field(name, "u32", value)
+    }
+
+    /// A real number that the dispatch brings along.
+    pub fn real(self, name: &str, value: f64) -> Self {
+        self.field(name, "f32", (value as f32).to_bits())
+    }
+
+    fn field(mut self, name: &str, ty: &str, bits: u32) -> Self {
+        self.fields += &format!("    {name}: {ty},\n");
+        self.numbers.push(bits);
+        self.names.push(format!("constants.{name}"));
+        self
+    }
+
+    /// Defines an unsigned constant: each value makes another kernel.
+    pub fn constant(self, name: &str, value: impl TryInto<u32>) -> Self {
+        Self { template: self.template.constant(name, value), ..self }
+    }
+
+    /// Defines a constant truth value.
+    pub fn flag(self, name: &str, value: bool) -> Self {
+        Self { template: self.template.flag(name, value), ..self }
+    }
+
+    /// Defines a constant `f32`.
+    pub fn float(self, name: &str, value: f64) -> Self {
+        Self { template: self.template.float(name, value), ..self }
+    }
+
+    /// Replaces `#{name}` by this text.
+    pub fn section(self, name: &str, text: impl Display) -> Self {
+        Self { template: self.template.section(name, text), ..self }
+    }
+
+    /// What `add` makes of it, where this holds.
+    pub fn when(self, holds: bool, add: impl FnOnce(Self) -> Self) -> Self {
+        if holds { add(self) } else { self }
+    }
+
+    /// Lets the text leave out names: it is one of several that are declared alike.
+    pub fn unchecked(mut self) -> Self {
+        self.names.clear();
+        self
+    }
+
+    /// Runs it with a thread for each of so many elements; `main` takes its number.
+    ///
+    /// # Errors
+    /// As [`groups`](Self::groups).
+    pub fn elements(self, recorder: &mut Recorder<'_>, elements: usize) -> Result<()> {
+        let groups = elements.div_ceil(self.threads);
+        self.groups(recorder, groups)
+    }
+
+    /// Runs it on so many workgroups.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a mistake in the declaration, and as [`Recorder::dispatch`].
+    pub fn groups(self, recorder: &mut Recorder<'_>, groups: usize) -> Result<()> {
+        let (kernel, operands, numbers) = self.finish()?;
+        recorder.add(kernel, operands, numbers, groups)
+    }
+
+    /// The kernel, with its operands and numbers in the order of their declaration.
+    fn finish(self) -> Result<(Kernel, Vec<Bind>, Vec<u32>)> {
+        let wrong = |what: String| Error::Internal(format!("kernel {}: {what}", self.label));
+        if let Some(mistake) = self.mistake {
+            return Err(wrong(mistake));
+        }
+        // What the tests of every kernel find nothing wrong with need not be looked through any more.
+        let unused = cfg!(debug_assertions).then(|| self.template.unused().map(str::to_string)).flatten();
+        let (constants, text) = self.template.parts();
+        let unused = unused.or_else(|| {
+            let is_unused = |name: &&String| cfg!(debug_assertions) && !mentions(&text, name);
+            self.names.iter().find(is_unused).cloned()
+        });
+        if let Some(name) = unused {
+            return Err(wrong(format!("its text does not use \"{name}\"")));
+        }
+        if let Some((_, open)) = text.split_once("#{") {
+            return Err(wrong(format!(
+                "nothing was said for #{{{}",
+                open.lines().next().unwrap_or_default()
+            )));
+        }
+        let (before, entry, body) = entry_point(&text).map_err(wrong)?;
+        let whole = format!(
+            "{constants}const THREADS: u32 = {}u;\n{}struct Constants {{\n    step: u32,\n{}}}\n\
+             var<immediate> constants: Constants;\n{before}{entry}{body}",
+            self.threads, self.declared, self.fields
+        );
+        Ok((Kernel::new(self.label, &whole), self.operands, self.numbers))
+    }
+}
+
+/// Whether a text calls something by this name.
+fn mentions(text: &str, name: &str) -> bool {
+    let goes_on = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        !text[..at].ends_with(|c| goes_on(c) || c == '.') && !text[at + name.len()..].starts_with(goes_on)
+    })
+}
+
+/// What stands before `main`, its head with all that its parameters are made of, and what comes after.
+fn entry_point(text: &str) -> Result<(&str, String, &str), String> {
+    let split = text.split_once("fn main(").and_then(|(before, rest)| {
+        let (parameters, body) = rest.split_once(") {\n")?;
+        Some((before, parameters, body))
+    });
+    let Some((before, parameters, body)) = split else { return Err("it has no main".into()) };
+    if before.contains("@compute") {
+        return Ok((before, format!("fn main({parameters}) {{\n"), body));
+    }
+    let parameters: Vec<&str> =
+        parameters.split(',').map(|one| one.trim().trim_end_matches(": u32")).collect();
+    let numbers =
+        "@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) workgroups: vec3<u32>, ";
+    let thread = "@builtin(local_invocation_index) thread: u32";
+    let (given, first) = match parameters[..] {
+        [""] => (String::new(), String::new()),
+        ["thread"] => (thread.into(), String::new()),
+        [group, "thread"] => {
+            (format!("{numbers}{thread}"), format!("    let {group} = group_index(workgroup, workgroups);\n"))
+        }
+        [i] => (
+            format!("{numbers}{thread}"),
+            format!("    let {i} = group_index(workgroup, workgroups) * THREADS + thread;\n"),
+        ),
+        _ => return Err("main has other parameters than its thread's number and its workgroup's".into()),
+    };
+    Ok((before, format!("@compute @workgroup_size(THREADS)\nfn main({given}) {{\n{first}"), body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(shader: Shader) -> String {
+        let (kernel, _, _) = shader.finish().expect("a kernel");
+        kernel.source().to_string()
+    }
+
+    #[track_caller]
+    fn refused(shader: Shader, why: &str) {
+        let error = shader.finish().expect_err("a mistake").to_string();
+        assert!(error.contains("kernel k") && error.contains(why), "{error}");
+    }
+
+    #[test]
+    fn main_gets_what_its_parameters_name() {
+        let head = |main: &str| text(Shader::new("k", main));
+        assert!(
+            head("fn main(at: u32) {\n}\n").contains("let at = group_index(workgroup, workgroups) * THREADS")
+        );
+        let both = head("fn main(row: u32, thread: u32) {\n}\n");
+        assert!(
+            both.contains("let row = group_index(workgroup, workgroups);\n")
+                && both.contains(" thread: u32) {")
+        );
+        assert!(!head("fn main(thread: u32) {\n}\n").contains("num_workgroups"));
+        assert!(head("fn main() {\n}\n").contains("@workgroup_size(THREADS)\nfn main() {\n}"));
+        assert!(!head("@compute @workgroup_size(8)\nfn main() {\n}\n").contains("workgroup_size(THREADS)"));
+        refused(Shader::new("k", "fn main(a: u32, b: u32) {\n}\n"), "other parameters");
+        refused(Shader::new("k", "fn other() {\n}\n"), "no main");
+    }
+
+    #[test]
+    fn numbers_go_together_with_their_fields() {
+        let shader = Shader::new("k", "fn main(i: u32) {\n    constants.rows; constants.rate;\n}\n");
+        let (kernel, operands, numbers) =
+            shader.number("rows", 7usize).real("rate", 0.5).finish().expect("a kernel");
+        assert!(kernel.source().contains("    step: u32,\n    rows: u32,\n    rate: f32,\n}"));
+        assert_eq!((operands.len(), numbers), (0, vec![7, 0.5f32.to_bits()]));
+    }
+
+    #[test]
+    fn mistakes_are_found() {
+        let shader = || Shader::new("k", "fn main() {\n    #{BODY}\n}\n");
+        refused(shader(), "#{BODY}");
+        refused(shader().section("BODY", "").section("OTHER", ""), "\"OTHER\"");
+        refused(shader().section("BODY", "constants.rows_of").number("rows", 1u32), "\"constants.rows\"");
+        refused(shader().section("BODY", "").number("rows", u64::MAX), "\"rows\" does not fit 32 bits");
+    }
+}
