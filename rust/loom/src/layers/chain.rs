@@ -1,5 +1,6 @@
 //! Layers in a row, as composite layers hold them.
 
+use super::settings::{Form, forms};
 use super::target::clamp;
 use super::{
     Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Reshape, Sequential, Want, from_config,
@@ -38,6 +39,8 @@ impl<L: Layer + 'static> From<L> for Chain {
         Self(vec![Arc::new(layer)])
     }
 }
+
+forms! { Chain => Form::Layers }
 
 /// `name` inside the part `part`.
 fn prefixed(part: &str, name: &str) -> Cow<'static, str> {

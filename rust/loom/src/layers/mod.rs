@@ -46,6 +46,7 @@ mod reshape;
 mod residual;
 mod sample;
 mod sequential;
+mod settings;
 mod softmax;
 mod target;
 #[cfg(test)]
@@ -80,11 +81,12 @@ pub use pooling::{
 };
 pub use positions::{PositionalEmbedding, SinusoidalPositions};
 pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
-pub use registry::{Configured, from_config, kinds, register, samples};
+pub use registry::{Configured, from_config, kinds, register, samples, schema};
 pub use reshape::Reshape;
 pub use residual::Residual;
 pub use sample::Sample;
 pub use sequential::Sequential;
+pub use settings::{Form, Limits, Setting};
 pub(crate) use softmax::class_extents;
 pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,

@@ -3,7 +3,6 @@
 use super::{
     CarriedSpec, Cell, Context, Error, Forward, InitialState, Initializer, ParameterSpec, Result, Shape, Want,
 };
-use crate::extents;
 use crate::layers::shape_error;
 use crate::ops::{self, BiasAdd, BiasGradient, Direction, Dropout, Product, Recurrent, Slice};
 use crate::program::{Builder, CellValues, Value};
@@ -44,22 +43,6 @@ struct Saved<'a> {
 
 impl Stack {
     pub fn validate(&self) -> Result<()> {
-        if self.units == 0 {
-            return Err(Error::Value("units must be at least 1".into()));
-        }
-        if self.layers == 0 || self.layers > extents::MOST_PARTS {
-            return Err(Error::Value(format!(
-                "layers must be from 1 to {}, got {}",
-                extents::MOST_PARTS,
-                self.layers
-            )));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(Error::Value(format!(
-                "dropout must be at least 0 and below 1, got {}",
-                self.dropout
-            )));
-        }
         if self.stateful && self.directions == 2 {
             return Err(Error::Value(
                 "a layer that reads the sequence from its end too cannot be stateful".into(),
