@@ -39,9 +39,12 @@ fn definition(activation: Activation, x: f64) -> f64 {
 }
 
 /// Where the two one-sided derivatives differ.
-fn has_kink(activation: Activation) -> bool {
+fn kinks(activation: Activation) -> &'static [f64] {
     use Activation::*;
-    matches!(activation, Relu | LeakyRelu { .. } | ReluSquared | ScaledRelu | Elu { .. })
+    match activation {
+        Relu | LeakyRelu { .. } | ReluSquared | ScaledRelu | Elu { .. } => &[0.0],
+        _ => &[],
+    }
 }
 
 /// The derivative by central differences of the fourth order.
@@ -70,7 +73,7 @@ fn check_value(activation: Activation, x: f64) -> Result<(), TestCaseError> {
 }
 
 fn check_derivative(activation: Activation, x: f64) -> Result<(), TestCaseError> {
-    if has_kink(activation) && x.abs() < 3e-3 {
+    if kinks(activation).iter().any(|kink| (x - kink).abs() < 3e-3) {
         return Ok(());
     }
     let expected = difference(activation, x);
