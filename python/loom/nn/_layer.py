@@ -18,10 +18,11 @@ class Layer(Tagged):
 
     def __post_init__(self) -> None:
         """Reads every setting as the engine's schema says."""
+        where = FAMILY.kinds.get(self.kind, type(self)).__name__
         for setting in schema().get(self.kind, ()):
             name = setting["name"]
             if hasattr(self, name):
-                self._set(**{name: read(type(self).__name__, setting, getattr(self, name))})
+                self._set(**{name: read(where, setting, getattr(self, name))})
 
     def _set(self, **settings: object) -> None:
         for name, value in settings.items():
