@@ -227,6 +227,13 @@ def permute(layer: nn.Permute, scope: Scope, x: Tensor) -> Tensor:
     return x.permute(0, *(1 + axis for axis in layer.axes))
 
 
+@computes(nn.ZeroPadding1D, nn.ZeroPadding2D, nn.ZeroPadding3D)
+def zero_padding(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Zeros before and after each axis, which PyTorch names from the last one on."""
+    ends = zip(layer.before, layer.after or layer.before, strict=True)
+    return F.pad(x, [zeros for pair in reversed(list(ends)) for zeros in pair])
+
+
 @computes(nn.Dropout)
 def dropout(layer: nn.Dropout, scope: Scope, x: Tensor) -> Tensor:
     """Nothing at inference, and nothing at rate 0; other rates are not trained here."""

@@ -56,6 +56,7 @@ mod trial;
 mod window;
 #[cfg(test)]
 mod window_golden;
+mod zero_padding;
 
 pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
@@ -93,6 +94,7 @@ pub use softmax::{
     MixtureSoftmax, Softmax, Sparsemax,
 };
 pub use window::{NamedPadding, Padding};
+pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};

@@ -8,7 +8,7 @@ use super::{
     Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
     HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
     MultiHeadAttention, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Sequential,
-    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead,
+    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -57,6 +57,9 @@ const BUILT_IN: &[Entry] = &[
     entry::<ActivationLayer>(),
     entry::<Softmax>(),
     entry::<Permute>(),
+    entry::<ZeroPadding<1>>(),
+    entry::<ZeroPadding<2>>(),
+    entry::<ZeroPadding<3>>(),
     entry::<Sequential>(),
     entry::<Residual>(),
     entry::<Parallel>(),
