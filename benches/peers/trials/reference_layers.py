@@ -38,6 +38,8 @@ def activate(function: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - a name or an
         "silu": F.silu,
         # PyTorch's own is linear above 20, which is 2e-9 away.
         "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+        "hardswish": F.hardswish,
+        "hardsigmoid": F.hardsigmoid,
         "mish": lambda x: x * torch.tanh(torch.logaddexp(x, torch.zeros_like(x))),
     }
     return functions[function](x)

@@ -35,6 +35,8 @@ fn definition(activation: Activation, x: f64) -> f64 {
                 alpha * libm::expm1(x)
             }
         }
+        Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
+        Activation::HardSigmoid => (x + 3.0).clamp(0.0, 6.0) / 6.0,
     }
 }
 
@@ -43,6 +45,7 @@ fn kinks(activation: Activation) -> &'static [f64] {
     use Activation::*;
     match activation {
         Relu | LeakyRelu { .. } | ReluSquared | ScaledRelu | Elu { .. } => &[0.0],
+        HardSwish | HardSigmoid => &[-3.0, 3.0],
         _ => &[],
     }
 }
@@ -131,7 +134,7 @@ fn numbers_far_out_give_limits_and_not_nan() {
                 let slope_down = activation.derivative(saved_at(activation, down));
                 let (expected_up, expected_down) = match activation {
                     Activation::Linear => (1.0, 1.0),
-                    Activation::Sigmoid | Activation::Tanh => (0.0, 0.0),
+                    Activation::Sigmoid | Activation::Tanh | Activation::HardSigmoid => (0.0, 0.0),
                     Activation::ScaledRelu => (1.1, 0.0),
                     Activation::LeakyRelu { slope } => (1.0, slope),
                     Activation::ReluSquared => (2.0 * magnitude, 0.0),
