@@ -18,6 +18,7 @@ __all__ = [
     "Trainer",
     "TweenState",
     "__version__",
+    "activations",
     "adapters",
     "check_examples",
     "dtypes",
@@ -25,6 +26,8 @@ __all__ = [
     "feedback_parameter",
     "frame_statistics",
     "layer_kinds",
+    "layer_samples",
+    "layer_schema",
     "loss_and_gradient",
     "machine",
     "measure_history",
@@ -48,6 +51,9 @@ _Figures: TypeAlias = dict[str, Any]
 
 def dtypes() -> list[tuple[str, float, tuple[float, float], str, str]]: ...
 def layer_kinds() -> list[str]: ...
+def layer_schema() -> str: ...
+def layer_samples() -> str: ...
+def activations() -> list[tuple[str, list[str]]]: ...
 def machine() -> tuple[str, int]: ...
 def adapters() -> tuple[list[_Figures], str | None]: ...
 def open_gpu(device: str) -> _Figures: ...

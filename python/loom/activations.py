@@ -1,9 +1,8 @@
 """Activation functions, by name or, where they have a parameter, as a small object.
 
-The names stand anywhere that an `activation=` does: linear, relu, leaky_relu,
-relu_squared, scaled_relu, sigmoid, tanh, gelu, gelu_tanh, silu, softplus, mish,
-elu. `relu_squared` is max(0, x)^2, `scaled_relu` 1.1 max(0, x); `gelu` is the
-exact form and `gelu_tanh` its tanh approximation.
+The names stand anywhere that an `activation=` does; `names` lists them, relu,
+silu and gelu among them. `relu_squared` is max(0, x)^2, `scaled_relu` 1.1 max(0, x);
+`gelu` is the exact form and `gelu_tanh` its tanh approximation.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from loom import _native
 from loom._settings.checks import real
 from loom._settings.encoding import Named, NamedFamily
 
@@ -28,19 +28,7 @@ ActivationLike: TypeAlias = "str | ActivationFunction | Mapping[str, Any]"
 
 _FAMILY: NamedFamily[ActivationFunction] = NamedFamily(
     "activation",
-    plain=(
-        "linear",
-        "relu",
-        "relu_squared",
-        "scaled_relu",
-        "sigmoid",
-        "tanh",
-        "gelu",
-        "gelu_tanh",
-        "silu",
-        "softplus",
-        "mish",
-    ),
+    plain=(name for name, parameters in _native.activations() if not parameters),
     aliases={"swish": "silu", "identity": "linear"},
 )
 

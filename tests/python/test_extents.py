@@ -59,8 +59,8 @@ def alone(code: str) -> str:
 
 WRAPPING = {
     "a dilation whose reach wraps": """
-window = nn.Conv2D(2, kernel_size=3, padding=1, stride=3, dilation=2**63)
-refused(loom.LoomError, lambda: predict([window], 2, 6, 6))
+window = {"kernel_size": 3, "padding": 1, "stride": 3, "dilation": 2**63}
+refused(loom.LoomError, lambda: predict([nn.Conv2D(2, **window)], 2, 6, 6))
 """,
     "a shape whose product wraps to the input's": """
 layers = [nn.Reshape((2, 3074457345618258604, 3, 1)), nn.Conv3D(1, kernel_size=1)]

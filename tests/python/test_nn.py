@@ -310,16 +310,6 @@ def test_json_and_back(layer: nn.Layer, config: dict[str, object]) -> None:
     assert type(layer).from_config(read) == layer
 
 
-def test_every_layer_has_an_example() -> None:
-    exported = {getattr(nn, name) for name in nn.__all__}
-    layers = {
-        cls
-        for cls in exported
-        if isinstance(cls, type) and issubclass(cls, nn.Layer) and cls not in {nn.Layer, nn.Composed}
-    }
-    assert layers == {type(layer) for layer, _ in EXAMPLES}
-
-
 def test_names_with_a_parameter_get_their_default() -> None:
     assert nn.Dense(1, activation="leaky_relu").activation == nn.LeakyReLU(0.01)
     assert nn.Dense(1, activation="elu").activation == nn.ELU(1.0)

@@ -21,6 +21,7 @@ _CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
 _TRANSPOSED: dict[int, Any] = {1: nn.ConvTranspose1D, 2: nn.ConvTranspose2D, 3: nn.ConvTranspose3D}
 _MAX_POOLS: dict[int, Any] = {1: nn.MaxPool1D, 2: nn.MaxPool2D, 3: nn.MaxPool3D}
 _AVG_POOLS: dict[int, Any] = {1: nn.AvgPool1D, 2: nn.AvgPool2D, 3: nn.AvgPool3D}
+_PADDINGS: dict[int, Any] = {1: nn.ZeroPadding1D, 2: nn.ZeroPadding2D, 3: nn.ZeroPadding3D}
 _GLOBAL_POOLS: dict[int, Any] = {
     1: (nn.GlobalMaxPool1D, nn.GlobalAvgPool1D),
     2: (nn.GlobalMaxPool2D, nn.GlobalAvgPool2D),
@@ -111,8 +112,11 @@ def transposed(chance: Chance, shape: Shape) -> nn.Layer | None:
 
 
 def pool(chance: Chance, shape: Shape) -> nn.Layer:
-    """Draws a pooling layer."""
+    """Draws a pooling layer, or zeros around its input."""
     axes = len(shape) - 1
+    if chance.happens(0.15):
+        before, after = (tuple(chance.whole(0, 2) for _ in shape[1:]) for _ in range(2))
+        return _PADDINGS[axes](before, chance.one([None, after]))  # type: ignore[no-any-return]
     if chance.happens(0.2):
         return chance.one(_GLOBAL_POOLS[axes])()  # type: ignore[no-any-return]
     window = tuple(chance.whole(1, min(3, extent)) for extent in shape[1:])

@@ -38,6 +38,8 @@ def activate(function: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - a name or an
         "silu": F.silu,
         # PyTorch's own is linear above 20, which is 2e-9 away.
         "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+        "hardswish": F.hardswish,
+        "hardsigmoid": F.hardsigmoid,
         "mish": lambda x: x * torch.tanh(torch.logaddexp(x, torch.zeros_like(x))),
     }
     return functions[function](x)
@@ -225,6 +227,13 @@ def reshape(layer: nn.Reshape, scope: Scope, x: Tensor) -> Tensor:
 def permute(layer: nn.Permute, scope: Scope, x: Tensor) -> Tensor:
     """Axes in another order."""
     return x.permute(0, *(1 + axis for axis in layer.axes))
+
+
+@computes(nn.ZeroPadding1D, nn.ZeroPadding2D, nn.ZeroPadding3D)
+def zero_padding(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Zeros before and after each axis, which PyTorch names from the last one on."""
+    ends = zip(layer.before, layer.after or layer.before, strict=True)
+    return F.pad(x, [zeros for pair in reversed(list(ends)) for zeros in pair])
 
 
 @computes(nn.Dropout)

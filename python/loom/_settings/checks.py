@@ -13,8 +13,8 @@ from loom.errors import ConfigError
 ExtentsLike: TypeAlias = "int | Sequence[int]"
 
 
-def whole(where: str, name: str, value: object, *, least: int) -> int:
-    """Returns `value` as an int that is at least `least` and fits 64 bits."""
+def whole(where: str, name: str, value: object, *, least: int, most: int = (1 << 64) - 1) -> int:
+    """Returns `value` as an int that is at least `least`, at most `most`, and fits 64 bits."""
     wanted = {0: "a whole number that is not negative", 1: "a positive whole number"}.get(
         least, f"a whole number of at least {least}"
     )
@@ -23,6 +23,8 @@ def whole(where: str, name: str, value: object, *, least: int) -> int:
         raise ConfigError(f"{where}: {name} must be {wanted}, got {value!r}")
     if number >= 1 << 64:
         raise ConfigError(f"{where}: {name} must be below 2**64, got {value!r}")
+    if number > most:
+        raise ConfigError(f"{where}: {name} must be at most {most}, got {value!r}")
     return number
 
 
@@ -64,15 +66,17 @@ def flag(where: str, name: str, value: object) -> bool:
     raise ConfigError(f"{where}: {name} must be True or False, got {value!r}")
 
 
-def extents(where: str, name: str, value: object, *, axes: int, least: int) -> tuple[int, ...]:
+def extents(
+    where: str, name: str, value: object, *, axes: int, least: int, most: int = (1 << 64) - 1
+) -> tuple[int, ...]:
     """Expands one whole number, or one for each axis, to as many as there are axes."""
     numbers = items(value)
     if numbers is None:
-        return (whole(where, name, value, least=least),) * axes
+        return (whole(where, name, value, least=least, most=most),) * axes
     if len(numbers) != axes:
         wanted = {1: "", 2: " or a pair (height, width)", 3: " or three (depth, height, width)"}[axes]
         raise ConfigError(f"{where}: {name} must be one whole number{wanted}, got {value!r}")
-    return tuple(whole(where, name, number, least=least) for number in numbers)
+    return tuple(whole(where, name, number, least=least, most=most) for number in numbers)
 
 
 def items(value: object) -> tuple[object, ...] | None:

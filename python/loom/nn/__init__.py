@@ -19,6 +19,7 @@ from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
 from loom.nn.feed_forward import GeGLU, SwiGLU
 from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
 from loom.nn.pooling import (
     AvgPool1D,
     AvgPool2D,
@@ -106,5 +107,8 @@ __all__ = [
     "Sparsemax",
     "SwiGLU",
     "TiedHead",
+    "ZeroPadding1D",
+    "ZeroPadding2D",
+    "ZeroPadding3D",
     "layer_from_config",
 ]

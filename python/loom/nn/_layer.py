@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loom._settings.encoding import Tagged, TaggedFamily
+from loom.nn._schema import read, schema
 
 __all__ = ["FAMILY", "Layer", "layer_from_config"]
 
@@ -14,6 +15,14 @@ class Layer(Tagged):
     """Base of the layer configurations."""
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Reads every setting as the engine's schema says."""
+        where = FAMILY.kinds.get(self.kind, type(self)).__name__
+        for setting in schema().get(self.kind, ()):
+            name = setting["name"]
+            if hasattr(self, name):
+                self._set(**{name: read(where, setting, getattr(self, name))})
 
     def _set(self, **settings: object) -> None:
         for name, value in settings.items():

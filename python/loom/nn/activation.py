@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loom import activations
 from loom.activations import ActivationLike
 from loom.nn._layer import FAMILY, Layer
 
@@ -28,6 +27,3 @@ class Activation(Layer):
     """
 
     function: ActivationLike
-
-    def __post_init__(self) -> None:
-        self._set(function=activations.resolve(self.function))

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loom import initializers
-from loom._settings.checks import choice, flag, items, real, whole
+from loom._settings.checks import choice, items, real
 from loom._settings.encoding import Plain
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
@@ -110,36 +109,19 @@ class MultiHeadAttention(Layer):
 
     def __post_init__(self) -> None:
         name = "MultiHeadAttention"
-
-        def optional(setting: str, value: object) -> int | None:
-            return None if value is None else whole(name, setting, value, least=1)
-
-        heads = whole(name, "heads", self.heads, least=1)
-        key_value_heads = optional("key_value_heads", self.key_value_heads)
-        if heads % (key_value_heads or heads):
-            raise ConfigError(
-                f"{name}: heads ({heads}) must be a multiple of key_value_heads ({key_value_heads})"
-            )
         rotary = self.rotary
         if rotary is not None and not isinstance(rotary, Rotary):
             rotary = Rotary.from_config(rotary)
+        self._set(rotary=rotary, mask=_mask(name, self.mask))
+        super().__post_init__()
+        if self.heads % (self.key_value_heads or self.heads):
+            raise ConfigError(
+                f"{name}: heads ({self.heads}) must be a multiple of key_value_heads ({self.key_value_heads})"
+            )
         if rotary is not None and self.cross:
             raise ConfigError(
                 f"{name}: rotary embedding has no places in another sequence; leave out rotary or cross"
             )
-        self._set(
-            heads=heads,
-            key_value_heads=key_value_heads,
-            head_dim=optional("head_dim", self.head_dim),
-            causal=flag(name, "causal", self.causal),
-            window=optional("window", self.window),
-            rotary=rotary,
-            qk_norm=flag(name, "qk_norm", self.qk_norm),
-            bias=flag(name, "bias", self.bias),
-            cross=flag(name, "cross", self.cross),
-            mask=_mask(name, self.mask),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-        )
 
 
 def _mask(where: str, mask: object) -> tuple[tuple[int, ...], ...] | None:

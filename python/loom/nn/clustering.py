@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loom import initializers
-from loom._settings.checks import real, whole
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
 
@@ -39,10 +37,3 @@ class KMeans(Layer):
     clusters: int
     temperature: float = 1.0
     centroid_initializer: InitializerLike | None = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            clusters=whole("KMeans", "clusters", self.clusters, least=1),
-            temperature=real("KMeans", "temperature", self.temperature, above=0.0),
-            centroid_initializer=initializers.resolve(self.centroid_initializer),
-        )

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, cast
 
-from loom._settings.checks import choice, items, real, whole
+from loom._settings.checks import items, whole
 from loom._settings.encoding import encode
 from loom._typing import JSON
 from loom.activations import ActivationFunction
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer, layer_from_config
+from loom.nn._schema import READERS
 from loom.nn.activation import Activation
 
 __all__ = ["Composed", "LayerLike", "LayersLike", "Masked", "Parallel", "Residual", "Sequential", "as_layer"]
@@ -21,8 +22,6 @@ LayerLike: TypeAlias = "Layer | ActivationFunction | Mapping[str, Any]"
 """A layer, its JSON form, or an activation function."""
 LayersLike: TypeAlias = "LayerLike | Sequence[LayerLike]"
 """A layer, or several in a row."""
-
-_COMBINE_MODES = ("concat", "add", "average", "grid_scatter", "filter")
 
 
 def as_layer(layer: object) -> Layer:
@@ -56,6 +55,9 @@ def _row(where: str, layers: object, *, empty: bool = False) -> tuple[Layer, ...
     return tuple(as_layer(layer) for layer in layers)
 
 
+READERS["layers"] = lambda where, setting, value: _row(where, value, empty="least" not in setting)
+
+
 @FAMILY.register("sequential")
 @dataclass(frozen=True)
 class Sequential(Layer):
@@ -76,9 +78,6 @@ class Sequential(Layer):
     """
 
     layers: LayersLike
-
-    def __post_init__(self) -> None:
-        self._set(layers=_row("Sequential", self.layers))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - also what users composed
@@ -141,6 +140,9 @@ class Composed(Layer):
         cls.name = name
         Composed.names[name] = cls
 
+    def __post_init__(self) -> None:
+        """Leaves the settings to the class that composes."""
+
     def layers(self) -> LayersLike:
         """Returns what the layer consists of: a layer, or several in a row."""
         raise NotImplementedError(f"{type(self).__name__} does not say its layers")
@@ -182,12 +184,6 @@ class Residual(Layer):
 
     layers: LayersLike
     projection: LayersLike = ()
-
-    def __post_init__(self) -> None:
-        self._set(
-            layers=_row("Residual", self.layers),
-            projection=_row("Residual", self.projection, empty=True),
-        )
 
 
 @FAMILY.register("parallel")
@@ -235,15 +231,12 @@ class Parallel(Layer):
         if not self.branches:
             raise ConfigError(f"{where}: branches must be at least one")
         self._set(
-            branches=tuple(_row(where, branch, empty=True) for branch in self.branches),
-            combine=choice(where, "combine", self.combine, _COMBINE_MODES),
-            axis=None if self.axis is None else whole(where, "axis", self.axis, least=0),
             grid=None if self.grid is None else _place("grid", self.grid, 1),
             places=None
             if self.places is None
             else tuple(_place("a place", place, 0) for place in self.places),
-            gate=_row(where, self.gate, empty=True),
         )
+        super().__post_init__()
         for name, mode in (("axis", "concat"), ("grid", "grid_scatter"), ("places", "grid_scatter")):
             if getattr(self, name) is not None and self.combine != mode:
                 raise ConfigError(f'{where}: {name} goes with combine="{mode}" alone')
@@ -299,6 +292,3 @@ class Masked(Layer):
 
     layers: LayersLike
     value: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._set(layers=_row("Masked", self.layers), value=real("Masked", "value", self.value))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import cast
 
-from loom import activations, initializers
-from loom._settings.checks import ExtentsLike, extents, flag, whole
+from loom._settings.checks import ExtentsLike
 from loom.activations import ActivationLike
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
@@ -30,44 +29,13 @@ class _Window(Layer):
     weight_initializer: InitializerLike | None = None
     bias_initializer: InitializerLike | None = None
 
-    _axes: ClassVar[int]
-
-    def _extents(self, name: str, value: object, least: int) -> tuple[int, ...]:
-        return extents(type(self).__name__, name, value, axes=self._axes, least=least)
-
     def __post_init__(self) -> None:
-        where = type(self).__name__
-        filters = whole(where, "filters", self.filters, least=1)
-        groups = whole(where, "groups", self.groups, least=1)
-        if filters % groups:
+        super().__post_init__()
+        if self.filters % self.groups:
             raise ConfigError(
-                f"{where}: filters must be a multiple of groups, got {filters} filters in {groups} groups"
+                f"{type(self).__name__}: filters must be a multiple of groups, got {self.filters} filters "
+                f"in {self.groups} groups"
             )
-        self._set(
-            filters=filters,
-            kernel_size=self._extents("kernel_size", self.kernel_size, 1),
-            stride=self._extents("stride", self.stride, 1),
-            padding=self._padding(self.padding),
-            dilation=self._extents("dilation", self.dilation, 1),
-            groups=groups,
-            activation=activations.resolve(self.activation),
-            bias=flag(where, "bias", self.bias),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-            bias_initializer=initializers.resolve(self.bias_initializer),
-        )
-
-    def _padding(self, padding: ExtentsLike | str) -> tuple[int, ...] | str:
-        if padding == "same":
-            return "same"
-        if padding == "valid":
-            return (0,) * self._axes
-        if isinstance(padding, str):
-            where = type(self).__name__
-            many = {1: "", 2: " or a pair", 3: " or three"}[self._axes]
-            raise ConfigError(
-                f'{where}: padding must be "same", "valid", a whole number{many}, got "{padding}"'
-            )
-        return self._extents("padding", padding, 0)
 
 
 @dataclass(frozen=True)
@@ -79,9 +47,9 @@ class _Transpose(_Window):
     def __post_init__(self) -> None:
         super().__post_init__()
         where = type(self).__name__
-        added = self._extents("output_padding", self.output_padding, 0)
-        stride = self._extents("stride", self.stride, 1)
-        dilation = self._extents("dilation", self.dilation, 1)
+        added, stride, dilation = (
+            cast("tuple[int, ...]", each) for each in (self.output_padding, self.stride, self.dilation)
+        )
         steps = zip(added, stride, dilation, strict=True)
         if any(extra >= max(step, distance) for extra, step, distance in steps):
             raise ConfigError(
@@ -90,7 +58,6 @@ class _Transpose(_Window):
             )
         if self.padding == "same" and any(added):
             raise ConfigError(f'{where}: padding "same" leaves nothing for output_padding to say')
-        self._set(output_padding=added)
 
 
 @FAMILY.register("conv1d")
@@ -125,8 +92,6 @@ class Conv1D(_Window):
         (2,)
     """
 
-    _axes: ClassVar[int] = 1
-
 
 @FAMILY.register("conv2d")
 @dataclass(frozen=True)
@@ -159,8 +124,6 @@ class Conv2D(_Window):
         >>> nn.Conv2D(32, kernel_size=3, padding=1, activation="relu").padding
         (1, 1)
     """
-
-    _axes: ClassVar[int] = 2
 
 
 @FAMILY.register("conv3d")
@@ -196,8 +159,6 @@ class Conv3D(_Window):
         (1, 3, 3)
     """
 
-    _axes: ClassVar[int] = 3
-
 
 @FAMILY.register("conv_transpose1d")
 @dataclass(frozen=True)
@@ -230,8 +191,6 @@ class ConvTranspose1D(_Transpose):
         >>> nn.ConvTranspose1D(16, kernel_size=4, stride=2, padding=1).stride
         (2,)
     """
-
-    _axes: ClassVar[int] = 1
 
 
 @FAMILY.register("conv_transpose2d")
@@ -266,8 +225,6 @@ class ConvTranspose2D(_Transpose):
         (1, 1)
     """
 
-    _axes: ClassVar[int] = 2
-
 
 @FAMILY.register("conv_transpose3d")
 @dataclass(frozen=True)
@@ -301,5 +258,3 @@ class ConvTranspose3D(_Transpose):
         >>> nn.ConvTranspose3D(8, kernel_size=2, stride=2).kernel_size
         (2, 2, 2)
     """
-
-    _axes: ClassVar[int] = 3

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loom import activations, initializers
-from loom._settings.checks import flag, whole
 from loom.activations import ActivationLike
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
@@ -41,12 +39,3 @@ class Dense(Layer):
     bias: bool = True
     weight_initializer: InitializerLike | None = None
     bias_initializer: InitializerLike | None = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            units=whole("Dense", "units", self.units, least=1),
-            activation=activations.resolve(self.activation),
-            bias=flag("Dense", "bias", self.bias),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-            bias_initializer=initializers.resolve(self.bias_initializer),
-        )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loom import initializers
-from loom._settings.checks import items, real, whole
+from loom._settings.checks import items
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
@@ -39,13 +38,6 @@ class Embedding(Layer):
     vocabulary: int
     width: int
     weight_initializer: InitializerLike | None = None
-
-    def __post_init__(self) -> None:
-        self._set(
-            vocabulary=whole("Embedding", "vocabulary", self.vocabulary, least=1),
-            width=whole("Embedding", "width", self.width, least=1),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-        )
 
 
 @FAMILY.register("tied_head")
@@ -83,12 +75,7 @@ class TiedHead(Layer):
                 raise ConfigError(
                     f"TiedHead: tied_to must be depth, row, column and place of an embedding, got {place!r}"
                 )
-            place = tuple(whole("TiedHead", "tied_to", number, least=0) for number in numbers)
-        self._set(
-            vocabulary=whole("TiedHead", "vocabulary", self.vocabulary, least=1),
-            tied_to=place,
-            weight_initializer=initializers.resolve(self.weight_initializer),
-        )
+        super().__post_init__()
 
 
 @FAMILY.register("positional_embedding")
@@ -115,12 +102,6 @@ class PositionalEmbedding(Layer):
     max_time: int
     weight_initializer: InitializerLike | None = None
 
-    def __post_init__(self) -> None:
-        self._set(
-            max_time=whole("PositionalEmbedding", "max_time", self.max_time, least=1),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-        )
-
 
 @FAMILY.register("sinusoidal_positions")
 @dataclass(frozen=True)
@@ -145,9 +126,3 @@ class SinusoidalPositions(Layer):
 
     max_time: int = 4096
     base: float = 10_000.0
-
-    def __post_init__(self) -> None:
-        self._set(
-            max_time=whole("SinusoidalPositions", "max_time", self.max_time, least=1),
-            base=real("SinusoidalPositions", "base", self.base, above=0.0),
-        )

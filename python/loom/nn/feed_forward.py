@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loom import initializers
-from loom._settings.checks import flag, whole
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
 
@@ -17,14 +15,6 @@ class _Gated(Layer):
     hidden: int
     bias: bool = False
     weight_initializer: InitializerLike | None = None
-
-    def __post_init__(self) -> None:
-        name = type(self).__name__
-        self._set(
-            hidden=whole(name, "hidden", self.hidden, least=1),
-            bias=flag(name, "bias", self.bias),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-        )
 
 
 @FAMILY.register("swiglu")

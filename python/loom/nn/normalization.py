@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loom._settings.checks import flag, real, whole
 from loom.nn._layer import FAMILY, Layer
 
 __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
@@ -38,14 +37,6 @@ class LayerNorm(Layer):
     gain: bool = True
     bias: bool = True
 
-    def __post_init__(self) -> None:
-        self._set(
-            axes=whole("LayerNorm", "axes", self.axes, least=1),
-            epsilon=real("LayerNorm", "epsilon", self.epsilon, above=0.0),
-            gain=flag("LayerNorm", "gain", self.gain),
-            bias=flag("LayerNorm", "bias", self.bias),
-        )
-
 
 @FAMILY.register("rms_norm")
 @dataclass(frozen=True)
@@ -69,12 +60,6 @@ class RMSNorm(Layer):
 
     epsilon: float = 1e-6
     gain: bool = True
-
-    def __post_init__(self) -> None:
-        self._set(
-            epsilon=real("RMSNorm", "epsilon", self.epsilon, above=0.0),
-            gain=flag("RMSNorm", "gain", self.gain),
-        )
 
 
 @FAMILY.register("group_norm")
@@ -106,14 +91,6 @@ class GroupNorm(Layer):
     gain: bool = True
     bias: bool = True
 
-    def __post_init__(self) -> None:
-        self._set(
-            groups=whole("GroupNorm", "groups", self.groups, least=1),
-            epsilon=real("GroupNorm", "epsilon", self.epsilon, above=0.0),
-            gain=flag("GroupNorm", "gain", self.gain),
-            bias=flag("GroupNorm", "bias", self.bias),
-        )
-
 
 @FAMILY.register("batch_norm")
 @dataclass(frozen=True)
@@ -144,11 +121,3 @@ class BatchNorm(Layer):
     epsilon: float = 1e-5
     gain: bool = True
     bias: bool = True
-
-    def __post_init__(self) -> None:
-        self._set(
-            momentum=real("BatchNorm", "momentum", self.momentum, least=0.0, most=1.0),
-            epsilon=real("BatchNorm", "epsilon", self.epsilon, above=0.0),
-            gain=flag("BatchNorm", "gain", self.gain),
-            bias=flag("BatchNorm", "bias", self.bias),
-        )

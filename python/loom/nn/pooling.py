@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import cast
 
-from loom._settings.checks import ExtentsLike, extents, flag
+from loom._settings.checks import ExtentsLike
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
@@ -33,20 +33,15 @@ class _Pool(Layer):
     stride: ExtentsLike | None = None
     padding: ExtentsLike = 0
 
-    _axes: ClassVar[int]
-
     def __post_init__(self) -> None:
-        where = type(self).__name__
-
-        def resolved(name: str, value: object, least: int) -> tuple[int, ...]:
-            return extents(where, name, value, axes=self._axes, least=least)
-
-        window = resolved("pool_size", self.pool_size, 1)
-        rim = resolved("padding", self.padding, 0)
+        super().__post_init__()
+        window = cast("tuple[int, ...]", self.pool_size)
+        rim = cast("tuple[int, ...]", self.padding)
         if any(2 * edge > extent for edge, extent in zip(rim, window, strict=True)):
+            where = type(self).__name__
             raise ConfigError(f"{where}: padding must be at most half of pool_size {window}, got {rim}")
-        step = window if self.stride is None else resolved("stride", self.stride, 1)
-        self._set(pool_size=window, stride=step, padding=rim)
+        if self.stride is None:
+            self._set(stride=window)
 
 
 @FAMILY.register("max_pool1d")
@@ -71,8 +66,6 @@ class MaxPool1D(_Pool):
         (2,)
     """
 
-    _axes: ClassVar[int] = 1
-
 
 @FAMILY.register("max_pool2d")
 @dataclass(frozen=True)
@@ -96,8 +89,6 @@ class MaxPool2D(_Pool):
         (2, 2)
     """
 
-    _axes: ClassVar[int] = 2
-
 
 @FAMILY.register("max_pool3d")
 @dataclass(frozen=True)
@@ -120,8 +111,6 @@ class MaxPool3D(_Pool):
         >>> nn.MaxPool3D(2).stride
         (2, 2, 2)
     """
-
-    _axes: ClassVar[int] = 3
 
 
 @FAMILY.register("avg_pool1d")
@@ -147,13 +136,6 @@ class AvgPool1D(_Pool):
     """
 
     count_include_pad: bool = True
-
-    _axes: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = type(self).__name__
-        self._set(count_include_pad=flag(where, "count_include_pad", self.count_include_pad))
 
 
 @FAMILY.register("avg_pool2d")
@@ -181,13 +163,6 @@ class AvgPool2D(_Pool):
 
     count_include_pad: bool = True
 
-    _axes: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = type(self).__name__
-        self._set(count_include_pad=flag(where, "count_include_pad", self.count_include_pad))
-
 
 @FAMILY.register("avg_pool3d")
 @dataclass(frozen=True)
@@ -213,13 +188,6 @@ class AvgPool3D(_Pool):
     """
 
     count_include_pad: bool = True
-
-    _axes: ClassVar[int] = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        where = type(self).__name__
-        self._set(count_include_pad=flag(where, "count_include_pad", self.count_include_pad))
 
 
 @FAMILY.register("global_max_pool1d")

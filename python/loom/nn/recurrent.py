@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from loom import initializers
-from loom._settings.checks import choice, flag, real, whole
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
@@ -30,19 +28,8 @@ class _Recurrent(Layer):
     recurrent_initializer: InitializerLike | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
-        self._set(
-            units=whole(name, "units", self.units, least=1),
-            layers=whole(name, "layers", self.layers, least=1),
-            bidirectional=flag(name, "bidirectional", self.bidirectional),
-            return_sequences=flag(name, "return_sequences", self.return_sequences),
-            bias=flag(name, "bias", self.bias),
-            dropout=real(name, "dropout", self.dropout, least=0.0, below=1.0),
-            stateful=flag(name, "stateful", self.stateful),
-            initial_state=choice(name, "initial_state", self.initial_state, ("zeros", "learned", "context")),
-            weight_initializer=initializers.resolve(self.weight_initializer),
-            recurrent_initializer=initializers.resolve(self.recurrent_initializer),
-        )
         if self.stateful and self.bidirectional:
             raise ConfigError(f"{name}: what reads the sequence from its end too cannot be stateful")
         if self.stateful and self.initial_state != "zeros":
@@ -94,10 +81,6 @@ class RNN(_Recurrent):
     """
 
     activation: Literal["tanh", "relu"] = "tanh"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set(activation=choice("RNN", "activation", self.activation, ("tanh", "relu")))
 
 
 @FAMILY.register("lstm")

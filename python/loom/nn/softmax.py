@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loom._settings.checks import flag, items, real, whole
+from loom._settings.checks import items, whole
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
@@ -41,9 +41,6 @@ class Softmax(Layer):
 
     temperature: float = 1.0
 
-    def __post_init__(self) -> None:
-        self._set(temperature=real("Softmax", "temperature", self.temperature, above=0.0))
-
 
 @FAMILY.register("grid_softmax")
 @dataclass(frozen=True)
@@ -67,12 +64,6 @@ class GridSoftmax(Layer):
 
     rows: int
     columns: int
-
-    def __post_init__(self) -> None:
-        self._set(
-            rows=whole("GridSoftmax", "rows", self.rows, least=1),
-            columns=whole("GridSoftmax", "columns", self.columns, least=1),
-        )
 
 
 @FAMILY.register("hierarchical_softmax")
@@ -100,7 +91,8 @@ class HierarchicalSoftmax(Layer):
     leaves: int | Sequence[int]
 
     def __post_init__(self) -> None:
-        groups = whole("HierarchicalSoftmax", "groups", self.groups, least=1)
+        super().__post_init__()
+        groups = self.groups
         each = items(self.leaves)
         given = (self.leaves,) if each is None else each
         counts = tuple(whole("HierarchicalSoftmax", "leaves", count, least=1) for count in given)
@@ -110,7 +102,7 @@ class HierarchicalSoftmax(Layer):
                 f"HierarchicalSoftmax: leaves must be a multiple of groups, or one number for each of the "
                 f"{groups} groups, got {self.leaves!r}"
             )
-        self._set(groups=groups, leaves=counts[0] if each is None else counts)
+        self._set(leaves=counts[0] if each is None else counts)
 
 
 @FAMILY.register("adaptive_softmax")
@@ -137,12 +129,11 @@ class AdaptiveSoftmax(Layer):
     cutoffs: Sequence[int]
 
     def __post_init__(self) -> None:
-        each = items(self.cutoffs)
-        given = (self.cutoffs,) if each is None else each
-        cutoffs = tuple(whole("AdaptiveSoftmax", "cutoffs", cutoff, least=1) for cutoff in given)
-        if not cutoffs or any(low >= high for low, high in pairwise(cutoffs)):
+        if items(self.cutoffs) is None:
+            self._set(cutoffs=(self.cutoffs,))
+        super().__post_init__()
+        if not self.cutoffs or any(low >= high for low, high in pairwise(self.cutoffs)):
             raise ConfigError(f"AdaptiveSoftmax: cutoffs must rise, got {self.cutoffs!r}")
-        self._set(cutoffs=cutoffs)
 
 
 @FAMILY.register("mixture_softmax")
@@ -166,9 +157,6 @@ class MixtureSoftmax(Layer):
 
     components: int
 
-    def __post_init__(self) -> None:
-        self._set(components=whole("MixtureSoftmax", "components", self.components, least=1))
-
 
 @FAMILY.register("gumbel_softmax")
 @dataclass(frozen=True)
@@ -191,9 +179,6 @@ class GumbelSoftmax(Layer):
     """
 
     temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        self._set(temperature=real("GumbelSoftmax", "temperature", self.temperature, above=0.0))
 
 
 @FAMILY.register("masked_softmax")
@@ -230,10 +215,11 @@ class MaskedSoftmax(Layer):
                 raise ConfigError(
                     f"MaskedSoftmax: mask must be a sequence of one or more truth values, got {mask!r}"
                 )
-            mask = tuple(flag("MaskedSoftmax", "mask", keep) for keep in each)
+            self._set(mask=each)
         if isinstance(self.axis, bool) or self.axis not in (-1, 0):
             raise ConfigError(f"MaskedSoftmax: axis must be -1 or 0, got {self.axis!r}")
-        self._set(mask=mask, axis=int(self.axis))
+        self._set(axis=int(self.axis))
+        super().__post_init__()
 
 
 @FAMILY.register("sparsemax")
@@ -269,6 +255,3 @@ class Entmax(Layer):
     """
 
     alpha: float = 1.5
-
-    def __post_init__(self) -> None:
-        self._set(alpha=real("Entmax", "alpha", self.alpha, above=1.0))

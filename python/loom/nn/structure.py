@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loom._settings.checks import items, real, whole
+from loom._settings.checks import items, whole
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
@@ -53,6 +53,7 @@ class Reshape(Layer):
         if shape.count(-1) > 1:
             raise ConfigError(f"Reshape: only one extent of shape may be -1, got {shape!r}")
         self._set(shape=shape)
+        super().__post_init__()
 
 
 @FAMILY.register("dropout")
@@ -76,9 +77,6 @@ class Dropout(Layer):
 
     rate: float
 
-    def __post_init__(self) -> None:
-        self._set(rate=real("Dropout", "rate", self.rate, least=0.0, below=1.0))
-
 
 @FAMILY.register("permute")
 @dataclass(frozen=True)
@@ -100,8 +98,7 @@ class Permute(Layer):
     axes: Sequence[int]
 
     def __post_init__(self) -> None:
-        numbers = items(self.axes)
-        axes = tuple(whole("Permute", "axes", axis, least=0) for axis in numbers or ())
-        if not axes or sorted(axes) != list(range(len(axes))):
+        if items(self.axes):
+            super().__post_init__()
+        if not items(self.axes) or sorted(self.axes) != list(range(len(self.axes))):
             raise ConfigError(f"Permute: axes must name each axis from 0 on once, got {self.axes!r}")
-        self._set(axes=axes)

@@ -16,7 +16,10 @@ mod tween;
 /// The native half of the `loom` package; users import `loom`.
 #[pymodule]
 mod _native {
+    use loom::layers::Sample;
+    use loom::ops::pointwise::Activation;
     use pyo3::prelude::*;
+    use std::collections::BTreeMap;
 
     #[pymodule_export]
     use super::device::{
@@ -54,6 +57,29 @@ mod _native {
     #[pyfunction]
     fn layer_kinds() -> Vec<&'static str> {
         loom::layers::kinds()
+    }
+
+    /// The settings of every kind of layer, as JSON.
+    #[pyfunction]
+    fn layer_schema() -> String {
+        let schema: BTreeMap<_, _> = loom::layers::schema().into_iter().collect();
+        serde_json::json!(schema).to_string()
+    }
+
+    /// The configs that every kind of layer is tried on, as JSON.
+    #[pyfunction]
+    fn layer_samples() -> String {
+        let configs = |samples: Vec<Sample>| samples.iter().map(|it| it.layer.config()).collect::<Vec<_>>();
+        let samples = loom::layers::samples().into_iter();
+        let samples: BTreeMap<_, _> = samples.map(|(kind, samples)| (kind, configs(samples))).collect();
+        serde_json::json!(samples).to_string()
+    }
+
+    /// The activations with the names of their parameters.
+    #[pyfunction]
+    fn activations() -> Vec<(&'static str, Vec<&'static str>)> {
+        let names = |it: &Activation| it.parameters().into_iter().map(|(name, _)| name).collect();
+        Activation::ALL.iter().map(|it| (it.name(), names(it))).collect()
     }
 
     /// The instruction set that kernels use, and how many threads.

@@ -7,9 +7,10 @@ use loom::layers::{
     ActivationLayer, AvgPool2D, Conv2D, Dense, Dropout, Flatten, GlobalAvgPool2D, Layer, MaxPool2D, Padding,
     Reshape, Softmax, from_config,
 };
+use loom::ops::pointwise::Activation;
 use loom::{Network, Precision, Result, Tensor, tensor_view};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
 /// Step of the central differences.
@@ -125,24 +126,10 @@ fn around_features(layer: Arc<dyn Layer>, features: usize) -> Result<Network> {
     Ok(network)
 }
 
-fn activations() -> Vec<Value> {
-    vec![
-        json!("linear"),
-        json!("relu"),
-        json!("leaky_relu"),
-        json!({"leaky_relu": {"slope": 0.2}}),
-        json!("relu_squared"),
-        json!("scaled_relu"),
-        json!("sigmoid"),
-        json!("tanh"),
-        json!("gelu"),
-        json!("gelu_tanh"),
-        json!("silu"),
-        json!("softplus"),
-        json!("mish"),
-        json!("elu"),
-        json!({"elu": {"alpha": 0.5}}),
-    ]
+/// All of the table, and those with a parameter at another one than usual.
+fn activations() -> Vec<Activation> {
+    let others = [Activation::LeakyRelu { slope: 0.2 }, Activation::Elu { alpha: 0.5 }];
+    Activation::ALL.iter().copied().chain(others).collect()
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! An activation as a layer, and the lowering that layers with an activation share.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target::{SIGMOID_RANGE, TANH_RANGE};
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::Result;
@@ -9,14 +10,14 @@ use crate::ops::Pointwise;
 use crate::ops::pointwise::{Activation, Saved};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use serde::{Deserialize, Serialize};
 
-/// Applies `function` to every element; the shape stays.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ActivationLayer {
-    /// What is applied.
-    pub function: Activation,
+settings! {
+    /// Applies `function` to every element; the shape stays.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ActivationLayer "activation" {
+        /// What is applied.
+        function: Activation,
+    }
 }
 
 impl Configured for ActivationLayer {
@@ -27,13 +28,7 @@ impl Configured for ActivationLayer {
 }
 
 impl Layer for ActivationLayer {
-    fn kind(&self) -> &'static str {
-        "activation"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         single(self.kind(), inputs).cloned()

@@ -1,5 +1,6 @@
 //! Layers in a row, as composite layers hold them.
 
+use super::settings::{Form, forms};
 use super::{Context, Forward, Layer, ParameterSpec, Want, from_config};
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
@@ -35,6 +36,8 @@ impl<L: Layer + 'static> From<L> for Chain {
         Self(vec![Arc::new(layer)])
     }
 }
+
+forms! { Chain => Form::Layers }
 
 /// What a layer asks for, by name.
 pub(super) trait Named {

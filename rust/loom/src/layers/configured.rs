@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// A layer whose fields are its config, checked once they are read.
 pub trait Configured: Layer + DeserializeOwned + 'static {
-    /// Refuses values that no input could make right.
+    /// Refuses settings, each within its limits, that no input could make right.
     fn validate(&self) -> Result<()> {
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Convolution of signals, images and volumes.
 
 use super::convolution_lower::Lowering;
-use super::dense::yes;
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::with_bias;
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, single};
 use crate::ops::Geometry;
@@ -13,8 +13,8 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
 use crate::{Error, Result, extents};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 /// `activation(conv(x, W) + b)`: (in, length) to (filters, length').
 pub type Conv1D = Conv<1>;
@@ -23,56 +23,41 @@ pub type Conv2D = Conv<2>;
 /// `activation(conv(x, W) + b)`: (in, depth, height, width) to (filters, depth', height', width').
 pub type Conv3D = Conv<3>;
 
-/// `activation(conv(x, W) + b)` over `N` axes: (in, extents) to (filters, extents').
-///
-/// extent' = floor((extent + 2 padding - dilation (kernel - 1) - 1) / stride) + 1 along each
-/// axis. The outside sees the weight as (filters, in / groups, kernel extents).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
-)]
-pub struct Conv<const N: usize> {
-    /// Output channels.
-    pub filters: usize,
-    /// Extents of the window.
-    pub kernel_size: [usize; N],
-    /// Steps of the window.
-    #[serde(default = "ones")]
-    pub stride: [usize; N],
-    /// Zeros around the input.
-    #[serde(default)]
-    pub padding: Padding<N>,
-    /// Distance between the window's elements.
-    #[serde(default = "ones")]
-    pub dilation: [usize; N],
-    /// Groups of channels that do not see each other; as many as channels make it depthwise.
-    #[serde(default = "one")]
-    pub groups: usize,
-    /// Applied to every output.
-    #[serde(default)]
-    pub activation: Activation,
-    /// Whether a trained number is added to every filter.
-    #[serde(default = "yes")]
-    pub bias: bool,
-    /// How the weight starts; He normal unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
-    /// How the bias starts; zeros unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bias_initializer: Option<Initializer>,
-}
-
-pub(super) fn one() -> usize {
-    1
+settings! {
+    /// `activation(conv(x, W) + b)` over `N` axes: (in, extents) to (filters, extents').
+    ///
+    /// extent' = floor((extent + 2 padding - dilation (kernel - 1) - 1) / stride) + 1 along each
+    /// axis. The outside sees the weight as (filters, in / groups, kernel extents).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Conv<const N: usize> "conv" {
+        /// Output channels.
+        filters: usize [least 1],
+        /// Extents of the window.
+        kernel_size: [usize; N] [least 1, most extents::MOST_REACH],
+    } optional {
+        /// Steps of the window.
+        stride: [usize; N] [least 1, most extents::MOST_REACH] = [1; N],
+        /// Zeros around the input.
+        padding: Padding<N> [most extents::MOST_REACH] = Padding::Explicit([0; N]),
+        /// Distance between the window's elements.
+        dilation: [usize; N] [least 1, most extents::MOST_REACH] = [1; N],
+        /// Groups of channels that do not see each other; as many as channels make it depthwise.
+        groups: usize [least 1] = 1,
+        /// Applied to every output.
+        activation: Activation = Activation::Linear,
+        /// Whether a trained number is added to every filter.
+        bias: bool = true,
+        /// How the weight starts; He normal unless named.
+        weight_initializer: Option<Initializer> = None,
+        /// How the bias starts; zeros unless named.
+        bias_initializer: Option<Initializer> = None,
+    }
 }
 
 /// Refuses filters that groups do not divide.
 pub(super) fn validate_groups(filters: usize, groups: usize) -> Result<()> {
-    if groups == 0 || filters == 0 || !filters.is_multiple_of(groups) {
-        return Err(Error::Value(format!(
-            "filters ({filters}) must be a positive multiple of groups ({groups})"
-        )));
+    if !filters.is_multiple_of(groups) {
+        return Err(Error::Value(format!("filters ({filters}) must be a multiple of groups ({groups})")));
     }
     Ok(())
 }
@@ -80,18 +65,7 @@ pub(super) fn validate_groups(filters: usize, groups: usize) -> Result<()> {
 impl<const N: usize> Conv<N> {
     /// A linear convolution with a bias, stride 1 and no padding.
     pub fn new(filters: usize, kernel_size: [usize; N]) -> Self {
-        Self {
-            filters,
-            kernel_size,
-            stride: ones(),
-            padding: Padding::default(),
-            dilation: ones(),
-            groups: 1,
-            activation: Activation::default(),
-            bias: true,
-            weight_initializer: None,
-            bias_initializer: None,
-        }
+        Self::with_defaults(filters, kernel_size)
     }
 
     /// With this activation.
@@ -155,7 +129,6 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
-        self.window().validate()?;
         validate_groups(self.filters, self.groups)
     }
 
@@ -178,15 +151,9 @@ where
 
 impl<const N: usize> Layer for Conv<N>
 where
-    [usize; N]: Serialize,
+    [usize; N]: Serialize + DeserializeOwned,
 {
-    fn kind(&self) -> &'static str {
-        ["conv1d", "conv2d", "conv3d"][N - 1]
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         Ok(self.lowering(single(self.kind(), inputs)?)?.output)

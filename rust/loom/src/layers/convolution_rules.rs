@@ -7,10 +7,11 @@ use super::{Conv, ConvTranspose, Feedback, FeedbackForm, Layer, TargetRules, sin
 use crate::ops::pointwise::Activation;
 use crate::tensor::Shape;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 impl<const N: usize> TargetRules for Conv<N>
 where
-    [usize; N]: Serialize,
+    [usize; N]: Serialize + DeserializeOwned,
 {
     /// The transposed convolution with the same window. Where padding by name is uneven it is an element
     /// off, so that no weight makes it the transpose.
@@ -51,7 +52,7 @@ where
 
 impl<const N: usize> TargetRules for ConvTranspose<N>
 where
-    [usize; N]: Serialize,
+    [usize; N]: Serialize + DeserializeOwned,
 {
     /// The convolution with the same window.
     fn feedback(&self, inputs: &[Shape], form: FeedbackForm) -> Feedback {

@@ -1,12 +1,12 @@
 //! Transposed convolution of signals, images and volumes.
 
-use super::convolution::{one, validate_groups};
+use super::convolution::validate_groups;
 use super::convolution_lower::Lowering;
-use super::dense::yes;
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::with_bias;
-use super::registry::{Configured, config_of};
-use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split, zeros};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
+use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, single};
 use crate::ops::Geometry;
 use crate::ops::pointwise::Activation;
@@ -14,8 +14,8 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
 use crate::{Error, Result, extents};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 /// Transposed convolution: (in, length) to (filters, length').
 pub type ConvTranspose1D = ConvTranspose<1>;
@@ -24,68 +24,46 @@ pub type ConvTranspose2D = ConvTranspose<2>;
 /// Transposed convolution: (in, depth, height, width) to (filters, depth', height', width').
 pub type ConvTranspose3D = ConvTranspose<3>;
 
-/// The gradient of a convolution's input, used forwards: every element of the input adds a window,
-/// scaled by it, to the output: (in, extents) to (filters, extents').
-///
-/// extent' = (extent - 1) stride - 2 padding + dilation (kernel - 1) + output padding + 1 along
-/// each axis. The outside sees the weight as (in, filters / groups, kernel extents); a packed
-/// weight with scales by the channel has one for each input channel, its first axis.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
-)]
-pub struct ConvTranspose<const N: usize> {
-    /// Output channels.
-    pub filters: usize,
-    /// Extents of the window.
-    pub kernel_size: [usize; N],
-    /// Steps of the window.
-    #[serde(default = "ones")]
-    pub stride: [usize; N],
-    /// Taken away at either end of the output.
-    #[serde(default)]
-    pub padding: Padding<N>,
-    /// Added at the output's end, less than the stride or the dilation: which of the extents that a
-    /// convolution maps to the input's is meant.
-    #[serde(default = "zeros")]
-    pub output_padding: [usize; N],
-    /// Distance between the window's elements.
-    #[serde(default = "ones")]
-    pub dilation: [usize; N],
-    /// Groups of channels that do not see each other.
-    #[serde(default = "one")]
-    pub groups: usize,
-    /// Applied to every output.
-    #[serde(default)]
-    pub activation: Activation,
-    /// Whether a trained number is added to every filter.
-    #[serde(default = "yes")]
-    pub bias: bool,
-    /// How the weight starts; He normal unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
-    /// How the bias starts; zeros unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bias_initializer: Option<Initializer>,
+settings! {
+    /// The gradient of a convolution's input, used forwards: every element of the input adds a window,
+    /// scaled by it, to the output: (in, extents) to (filters, extents').
+    ///
+    /// extent' = (extent - 1) stride - 2 padding + dilation (kernel - 1) + output padding + 1 along
+    /// each axis. The outside sees the weight as (in, filters / groups, kernel extents); a packed
+    /// weight with scales by the channel has one for each input channel, its first axis.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ConvTranspose<const N: usize> "conv_transpose" {
+        /// Output channels.
+        filters: usize [least 1],
+        /// Extents of the window.
+        kernel_size: [usize; N] [least 1, most extents::MOST_REACH],
+    } optional {
+        /// Steps of the window.
+        stride: [usize; N] [least 1, most extents::MOST_REACH] = [1; N],
+        /// Taken away at either end of the output.
+        padding: Padding<N> [most extents::MOST_REACH] = Padding::Explicit([0; N]),
+        /// Added at the output's end, less than the stride or the dilation: which of the extents that a
+        /// convolution maps to the input's is meant.
+        output_padding: [usize; N] = [0; N],
+        /// Distance between the window's elements.
+        dilation: [usize; N] [least 1, most extents::MOST_REACH] = [1; N],
+        /// Groups of channels that do not see each other.
+        groups: usize [least 1] = 1,
+        /// Applied to every output.
+        activation: Activation = Activation::Linear,
+        /// Whether a trained number is added to every filter.
+        bias: bool = true,
+        /// How the weight starts; He normal unless named.
+        weight_initializer: Option<Initializer> = None,
+        /// How the bias starts; zeros unless named.
+        bias_initializer: Option<Initializer> = None,
+    }
 }
 
 impl<const N: usize> ConvTranspose<N> {
     /// A linear one with a bias, stride 1 and no padding.
     pub fn new(filters: usize, kernel_size: [usize; N]) -> Self {
-        Self {
-            filters,
-            kernel_size,
-            stride: ones(),
-            padding: Padding::default(),
-            output_padding: zeros(),
-            dilation: ones(),
-            groups: 1,
-            activation: Activation::default(),
-            bias: true,
-            weight_initializer: None,
-            bias_initializer: None,
-        }
+        Self::with_defaults(filters, kernel_size)
     }
 
     /// With this activation.
@@ -155,7 +133,6 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
-        self.window().validate()?;
         if (0..N).any(|axis| self.output_padding[axis] >= self.stride[axis].max(self.dilation[axis])) {
             return Err(Error::Value(format!(
                 "output_padding {:?} must be smaller than stride {:?} or dilation {:?}",
@@ -185,15 +162,9 @@ where
 
 impl<const N: usize> Layer for ConvTranspose<N>
 where
-    [usize; N]: Serialize,
+    [usize; N]: Serialize + DeserializeOwned,
 {
-    fn kind(&self) -> &'static str {
-        ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"][N - 1]
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         Ok(self.lowering(single(self.kind(), inputs)?)?.output)

@@ -4,54 +4,42 @@ use super::activation::{activate, activate_backward, linear, range_of};
 use super::feedback::learned;
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::Projection;
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target::WeightedMean;
 use super::{
     Context, Feedback, FeedbackForm, Forward, Layer, ParameterSpec, Sample, TargetRules, shape_error, single,
 };
+use crate::Result;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::Initializer;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// `activation(x W^T + b)` over the last axis: (..., features) to (..., units).
-///
-/// The outside sees the weight as (units, features), the bias as (units,).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dense {
-    /// Extent of the output's last axis.
-    pub units: usize,
-    /// Applied to every output.
-    #[serde(default)]
-    pub activation: Activation,
-    /// Whether a trained number is added to every unit.
-    #[serde(default = "yes")]
-    pub bias: bool,
-    /// How the weight starts; Xavier normal unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
-    /// How the bias starts; zeros unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bias_initializer: Option<Initializer>,
-}
-
-pub(super) fn yes() -> bool {
-    true
+settings! {
+    /// `activation(x W^T + b)` over the last axis: (..., features) to (..., units).
+    ///
+    /// The outside sees the weight as (units, features), the bias as (units,).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Dense "dense" {
+        /// Extent of the output's last axis.
+        units: usize [least 1],
+    } optional {
+        /// Applied to every output.
+        activation: Activation = Activation::Linear,
+        /// Whether a trained number is added to every unit.
+        bias: bool = true,
+        /// How the weight starts; Xavier normal unless named.
+        weight_initializer: Option<Initializer> = None,
+        /// How the bias starts; zeros unless named.
+        bias_initializer: Option<Initializer> = None,
+    }
 }
 
 impl Dense {
     /// A linear layer with a bias.
     pub fn new(units: usize) -> Self {
-        Self {
-            units,
-            activation: Activation::default(),
-            bias: true,
-            weight_initializer: None,
-            bias_initializer: None,
-        }
+        Self::with_defaults(units)
     }
 
     /// With this activation.
@@ -75,13 +63,6 @@ impl Dense {
 }
 
 impl Configured for Dense {
-    fn validate(&self) -> Result<()> {
-        if self.units == 0 {
-            return Err(Error::Value("units must be at least 1".into()));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         let wide = Self { weight_initializer: Some(Initializer::Normal { std: 0.3 }), ..Dense::new(19) };
         vec![
@@ -94,13 +75,7 @@ impl Configured for Dense {
 }
 
 impl Layer for Dense {
-    fn kind(&self) -> &'static str {
-        "dense"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

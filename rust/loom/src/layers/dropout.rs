@@ -1,31 +1,25 @@
 //! Random zeroing in training.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result, ops};
-use serde::{Deserialize, Serialize};
+use crate::{Result, ops};
 
-/// In training, zeroes each element with probability `rate` and divides the others by
-/// `1 - rate`; otherwise hands its input on (Srivastava et al. 2014, inverted form).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dropout {
-    /// Probability of zeroing, at least 0 and below 1.
-    pub rate: f64,
+settings! {
+    /// In training, zeroes each element with probability `rate` and divides the others by
+    /// `1 - rate`; otherwise hands its input on (Srivastava et al. 2014, inverted form).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Dropout "dropout" {
+        /// Probability of zeroing, at least 0 and below 1.
+        rate: f64 [least 0.0, below 1.0],
+    }
 }
 
 impl Configured for Dropout {
-    fn validate(&self) -> Result<()> {
-        if !(0.0..1.0).contains(&self.rate) {
-            return Err(Error::Value(format!("rate must be at least 0 and below 1, got {}", self.rate)));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         vec![Sample::new(Self { rate: 0.0 }, [5]), Sample::new(Self { rate: 0.4 }, [3, 7])]
     }
@@ -43,13 +37,7 @@ impl Dropout {
 }
 
 impl Layer for Dropout {
-    fn kind(&self) -> &'static str {
-        "dropout"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         single(self.kind(), inputs).cloned()

@@ -1,35 +1,36 @@
 //! Tables of vectors: for whole numbers, and back to scores of them.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
+use crate::Result;
 use crate::ops::{Direction, Gather, Product};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// A vector for each whole number: (...) to (..., width). Stands first in a network, or after layers
-/// that hand elements on as they are.
-///
-/// The outside sees the `weight` as (vocabulary, width), as PyTorch's `nn.Embedding` has it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Embedding {
-    /// Numbers are below this.
-    pub vocabulary: usize,
-    /// Extent of a vector.
-    pub width: usize,
-    /// How the vectors start; normal with standard deviation 1 / sqrt(width) unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
+settings! {
+    /// A vector for each whole number: (...) to (..., width). Stands first in a network, or after layers
+    /// that hand elements on as they are.
+    ///
+    /// The outside sees the `weight` as (vocabulary, width), as PyTorch's `nn.Embedding` has it.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Embedding "embedding" {
+        /// Numbers are below this.
+        vocabulary: usize [least 1, most MOST],
+        /// Extent of a vector.
+        width: usize [least 1, most MOST],
+    } optional {
+        /// How the vectors start; normal with standard deviation 1 / sqrt(width) unless named.
+        weight_initializer: Option<Initializer> = None,
+    }
 }
 
 impl Embedding {
     /// Vectors of this extent for the numbers below `vocabulary`.
     pub fn new(vocabulary: usize, width: usize) -> Self {
-        Self { vocabulary, width, weight_initializer: None }
+        Self::with_defaults(vocabulary, width)
     }
 
     fn op(&self, direction: Direction, b: &Builder, x: Value) -> Gather {
@@ -53,20 +54,7 @@ fn table(vocabulary: usize, width: usize, initializer: Option<Initializer>) -> V
 /// The most numbers that the real type of a network holds exactly.
 const MOST: usize = 1 << 24;
 
-fn check(extents: [(&str, usize); 2]) -> Result<()> {
-    for (name, extent) in extents {
-        if extent == 0 || extent > MOST {
-            return Err(Error::Value(format!("{name} must be from 1 to {MOST}, got {extent}")));
-        }
-    }
-    Ok(())
-}
-
 impl Configured for Embedding {
-    fn validate(&self) -> Result<()> {
-        check([("vocabulary", self.vocabulary), ("width", self.width)])
-    }
-
     fn samples() -> Vec<Sample> {
         vec![
             Sample::new(Self::new(1, 1), [1]),
@@ -80,13 +68,7 @@ impl Configured for Embedding {
 }
 
 impl Layer for Embedding {
-    fn kind(&self) -> &'static str {
-        "embedding"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
@@ -126,25 +108,25 @@ impl OneInput for Embedding {
     }
 }
 
-/// A score for each number of a vocabulary, `x weight^T`: (..., width) to (..., vocabulary), with the
-/// table of an embedding, (vocabulary, width), or one of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TiedHead {
-    /// Extent of the output's last axis.
-    pub vocabulary: usize,
-    /// The embedding whose table it uses: depth, row and column of its cell, and its place there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tied_to: Option<[usize; 4]>,
-    /// How a table of its own starts; normal with standard deviation 1 / sqrt(width) unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
+settings! {
+    /// A score for each number of a vocabulary, `x weight^T`: (..., width) to (..., vocabulary), with the
+    /// table of an embedding, (vocabulary, width), or one of its own.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct TiedHead "tied_head" {
+        /// Extent of the output's last axis.
+        vocabulary: usize [least 1, most MOST],
+    } optional {
+        /// The embedding whose table it uses: depth, row and column of its cell, and its place there.
+        tied_to: Option<[usize; 4]> = None,
+        /// How a table of its own starts; normal with standard deviation 1 / sqrt(width) unless named.
+        weight_initializer: Option<Initializer> = None,
+    }
 }
 
 impl TiedHead {
     /// With the table of the embedding there.
     pub fn new(vocabulary: usize, tied_to: [usize; 4]) -> Self {
-        Self { vocabulary, tied_to: Some(tied_to), weight_initializer: None }
+        Self { tied_to: Some(tied_to), ..Self::with_defaults(vocabulary) }
     }
 
     fn product(&self, input: &Shape, direction: Direction) -> Result<Product> {
@@ -158,25 +140,15 @@ impl TiedHead {
 }
 
 impl Configured for TiedHead {
-    fn validate(&self) -> Result<()> {
-        check([("vocabulary", self.vocabulary), ("vocabulary", self.vocabulary)])
-    }
-
     fn samples() -> Vec<Sample> {
-        let own = |vocabulary| Self { vocabulary, tied_to: None, weight_initializer: None };
+        let own = Self::with_defaults;
         let named = Self { weight_initializer: Some(Initializer::XavierNormal), ..own(19) };
         vec![Sample::new(own(1), [1]), Sample::new(own(7), [5]), Sample::new(named, [3, 33])]
     }
 }
 
 impl Layer for TiedHead {
-    fn kind(&self) -> &'static str {
-        "tied_head"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

@@ -1,18 +1,19 @@
 //! All axes of a row made one.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::Result;
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use serde::{Deserialize, Serialize};
 
-/// (a, b, ...) to (a b ...,): the same memory, no work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Flatten {}
+settings! {
+    /// (a, b, ...) to (a b ...,): the same memory, no work.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Flatten "flatten" {}
+}
 
 impl Configured for Flatten {
     fn samples() -> Vec<Sample> {
@@ -21,13 +22,7 @@ impl Configured for Flatten {
 }
 
 impl Layer for Flatten {
-    fn kind(&self) -> &'static str {
-        "flatten"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         Ok(Shape::from([single(self.kind(), inputs)?.len()]))

@@ -2,7 +2,8 @@
 
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::Projection;
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target::WeightedMean;
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, shape_error, single};
 use crate::ops::pointwise::Activation;
@@ -11,33 +12,32 @@ use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::Initializer;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
 /// A gated layer by its name in Rust, in configs, and the function of its gate.
 macro_rules! gated {
     ($(#[$doc:meta])* $name:ident $kind:literal $activation:expr) => {
-        $(#[$doc])*
-        ///
-        /// Works on the last axis: (..., width) to (..., width). Parameters, as the outside sees them and as
-        /// Llama names them: `gate_weight` and `up_weight` (hidden, width), `down_weight` (width, hidden), and
-        /// for each a `_bias` where there is one.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct $name {
-            /// Extent between the products.
-            pub hidden: usize,
-            /// Whether trained numbers are added after each product.
-            #[serde(default)]
-            pub bias: bool,
-            /// How the weights start; Xavier normal unless named.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub weight_initializer: Option<Initializer>,
+        settings! {
+            $(#[$doc])*
+            ///
+            /// Works on the last axis: (..., width) to (..., width). Parameters, as the outside sees them and as
+            /// Llama names them: `gate_weight` and `up_weight` (hidden, width), `down_weight` (width, hidden), and
+            /// for each a `_bias` where there is one.
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $name $kind {
+                /// Extent between the products.
+                hidden: usize [least 1],
+            } optional {
+                /// Whether trained numbers are added after each product.
+                bias: bool = false,
+                /// How the weights start; Xavier normal unless named.
+                weight_initializer: Option<Initializer> = None,
+            }
         }
 
         impl $name {
             /// Without biases.
             pub fn new(hidden: usize) -> Self {
-                Self { hidden, bias: false, weight_initializer: None }
+                Self::with_defaults(hidden)
             }
 
             fn gated(&self) -> Gated {
@@ -46,13 +46,6 @@ macro_rules! gated {
         }
 
         impl Configured for $name {
-            fn validate(&self) -> Result<()> {
-                if self.hidden == 0 {
-                    return Err(Error::Value("hidden must be at least 1".into()));
-                }
-                Ok(())
-            }
-
             fn samples() -> Vec<Sample> {
                 vec![
                     Sample::new(Self::new(1), [1]),
@@ -63,13 +56,7 @@ macro_rules! gated {
         }
 
         impl Layer for $name {
-            fn kind(&self) -> &'static str {
-                $kind
-            }
-
-            fn config(&self) -> serde_json::Value {
-                config_of(self.kind(), self)
-            }
+            kind_and_config!();
 
             fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
                 let input = single(self.kind(), inputs)?;

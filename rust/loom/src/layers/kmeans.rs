@@ -1,43 +1,39 @@
 //! Soft assignment to trained centroids.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
+use crate::Result;
 use crate::ops::{Direction, Distance, Softmax};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// How near each centroid is: `softmax over k of -|x - c_k|^2 / (2 temperature^2)` over the last axis,
-/// (..., features) to (..., clusters): the responsibilities of a mixture of equal Gaussians whose standard
-/// deviation is the temperature, and k-means where it goes to 0. The centroids are trained like any weight.
-///
-/// The outside sees `centroids` as (clusters, features). They are positions, and stay float when the layer
-/// takes on another numeric type.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KMeans {
-    /// How many centroids.
-    pub clusters: usize,
-    /// The distance that counts as near; above zero.
-    #[serde(default = "unit")]
-    pub temperature: f64,
-    /// How the centroids start; normal with standard deviation 1 unless named, which spreads them like
-    /// standardised features.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub centroid_initializer: Option<Initializer>,
-}
-
-fn unit() -> f64 {
-    1.0
+settings! {
+    /// How near each centroid is: `softmax over k of -|x - c_k|^2 / (2 temperature^2)` over the last axis,
+    /// (..., features) to (..., clusters): the responsibilities of a mixture of equal Gaussians whose standard
+    /// deviation is the temperature, and k-means where it goes to 0. The centroids are trained like any weight.
+    ///
+    /// The outside sees `centroids` as (clusters, features). They are positions, and stay float when the layer
+    /// takes on another numeric type.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct KMeans "kmeans" {
+        /// How many centroids.
+        clusters: usize [least 1],
+    } optional {
+        /// The distance that counts as near; above zero.
+        temperature: f64 [above 0.0] = 1.0,
+        /// How the centroids start; normal with standard deviation 1 unless named, which spreads them like
+        /// standardised features.
+        centroid_initializer: Option<Initializer> = None,
+    }
 }
 
 impl KMeans {
     /// At temperature 1.
     pub fn new(clusters: usize) -> Self {
-        Self { clusters, temperature: unit(), centroid_initializer: None }
+        Self::with_defaults(clusters)
     }
 
     fn op(&self, shape: &Shape, direction: Direction) -> Distance {
@@ -48,16 +44,6 @@ impl KMeans {
 }
 
 impl Configured for KMeans {
-    fn validate(&self) -> Result<()> {
-        if self.clusters == 0 {
-            return Err(Error::Value("clusters must be at least 1".into()));
-        }
-        if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return Err(Error::Value(format!("temperature must be above 0, got {}", self.temperature)));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         let uniform = Some(Initializer::Uniform { low: -0.5, high: 0.5 });
         vec![
@@ -70,13 +56,7 @@ impl Configured for KMeans {
 }
 
 impl Layer for KMeans {
-    fn kind(&self) -> &'static str {
-        "kmeans"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

@@ -1,34 +1,35 @@
 //! Padding that the layers inside leave out.
 
 use super::chain::Chain;
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, Want, shape_error};
+use crate::Result;
 use crate::ops::StepMask;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// Layers in a row that leave out the padding of sequences: a step whose every feature equals `value`.
-///
-/// Recurrent layers hold their state over padding, attention gives it no weight, and what either makes of padding
-/// is zeros; layers that work on each step by itself compute it like any other. The input is (time, ...).
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Masked {
-    /// The layers, first to last.
-    pub layers: Chain,
-    /// What padding consists of.
-    #[serde(default)]
-    pub value: f64,
+settings! {
+    /// Layers in a row that leave out the padding of sequences: a step whose every feature equals `value`.
+    ///
+    /// Recurrent layers hold their state over padding, attention gives it no weight, and what either makes of padding
+    /// is zeros; layers that work on each step by itself compute it like any other. The input is (time, ...).
+    #[derive(Clone, Debug)]
+    pub struct Masked "masked" {
+        /// The layers, first to last.
+        layers: Chain [least 1],
+    } optional {
+        /// What padding consists of.
+        value: f64 = 0.0,
+    }
 }
 
 impl Masked {
     /// These layers, with zeros as padding.
     pub fn new(layers: impl Into<Chain>) -> Self {
-        Self { layers: layers.into(), value: 0.0 }
+        Self::with_defaults(layers.into())
     }
 
     fn masked(&self, b: &mut Builder, cx: &Context, x: Value) -> Context {
@@ -42,12 +43,6 @@ impl Masked {
 
 impl Configured for Masked {
     fn validate(&self) -> Result<()> {
-        if self.layers.is_empty() {
-            return Err(Error::Value("layers must be at least one".into()));
-        }
-        if !self.value.is_finite() {
-            return Err(Error::Value(format!("value must be finite, got {}", self.value)));
-        }
         self.layers.validate()
     }
 
@@ -63,13 +58,7 @@ impl Configured for Masked {
 }
 
 impl Layer for Masked {
-    fn kind(&self) -> &'static str {
-        "masked"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         if inputs[0].rank() == 0 {

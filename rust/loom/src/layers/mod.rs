@@ -34,12 +34,14 @@ mod reshape;
 mod residual;
 mod sample;
 mod sequential;
+mod settings;
 mod softmax;
 mod target;
 mod target_rules;
 #[cfg(test)]
 mod tests;
 mod window;
+mod zero_padding;
 
 pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
@@ -65,11 +67,12 @@ pub use pooling::{
 };
 pub use positions::{PositionalEmbedding, SinusoidalPositions};
 pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
-pub use registry::{Configured, from_config, kinds, register, samples};
+pub use registry::{Configured, from_config, kinds, register, samples, schema};
 pub use reshape::Reshape;
 pub use residual::Residual;
 pub use sample::Sample;
 pub use sequential::Sequential;
+pub use settings::{Form, Limits, Setting};
 pub(crate) use softmax::class_extents;
 pub use softmax::{
     AdaptiveSoftmax, Entmax, GridSoftmax, GumbelSoftmax, HierarchicalSoftmax, Leaves, MaskedSoftmax,
@@ -77,6 +80,7 @@ pub use softmax::{
 };
 pub use target_rules::{Feedback, FeedbackForm, TargetRules};
 pub use window::{NamedPadding, Padding};
+pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 
 use crate::ops::LossFunction;
 use crate::program::{Builder, Value};

@@ -1,7 +1,8 @@
 //! Branches side by side.
 
 use super::chain::{Chain, Part, PartGradients, specs_of};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{forms, kind_and_config, names, settings};
 use super::{
     ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Want,
 };
@@ -31,34 +32,35 @@ pub enum CombineMode {
     Filter,
 }
 
-/// Branches that read the same input, and what becomes of their outputs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Parallel {
-    /// Each a row of layers; one without layers hands the input on.
-    pub branches: Vec<Chain>,
-    /// What becomes of the outputs.
-    #[serde(default)]
-    pub combine: CombineMode,
-    /// For concat: the axis; the last, or the channels of images and volumes, unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub axis: Option<usize>,
-    /// For grid_scatter: rows and columns of the grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grid: Option<[usize; 2]>,
-    /// For grid_scatter: row and column of each branch; row by row unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub places: Option<Vec<[usize; 2]>>,
-    /// For filter: layers that make one score a branch of the input, of which a softmax makes weights;
-    /// Flatten and Dense unless given.
-    #[serde(default, skip_serializing_if = "Chain::is_empty")]
-    pub gate: Chain,
+forms! {
+    CombineMode => names(&[Self::Concat, Self::Add, Self::Average, Self::GridScatter, Self::Filter]),
+}
+
+settings! {
+    /// Branches that read the same input, and what becomes of their outputs.
+    #[derive(Clone, Debug)]
+    pub struct Parallel "parallel" {
+        /// Each a row of layers; one without layers hands the input on.
+        branches: Vec<Chain>,
+    } optional {
+        /// What becomes of the outputs.
+        combine: CombineMode = CombineMode::Concat,
+        /// For concat: the axis; the last, or the channels of images and volumes, unless given.
+        axis: Option<usize> = None,
+        /// For grid_scatter: rows and columns of the grid.
+        grid: Option<[usize; 2]> [least 1] = None,
+        /// For grid_scatter: row and column of each branch; row by row unless given.
+        places: Option<Vec<[usize; 2]>> = None,
+        /// For filter: layers that make one score a branch of the input, of which a softmax makes weights;
+        /// Flatten and Dense unless given.
+        gate: Chain = Chain::default(); unwritten,
+    }
 }
 
 impl Parallel {
     /// Branches whose outputs are combined like this.
     pub fn new(branches: Vec<Chain>, combine: CombineMode) -> Self {
-        Self { branches, combine, axis: None, grid: None, places: None, gate: Chain::default() }
+        Self { combine, ..Self::with_defaults(branches) }
     }
 
     /// The branches and, where there is a gate, the layers that make its scores.
@@ -222,13 +224,7 @@ impl Configured for Parallel {
 }
 
 impl Layer for Parallel {
-    fn kind(&self) -> &'static str {
-        "parallel"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let parts = self.parts();

@@ -1,20 +1,21 @@
 //! Axes in another order.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, ops};
-use serde::{Deserialize, Serialize};
 
-/// A sample with its axes in another order: axis `i` of the output is axis `axes[i]` of the input, both
-/// counted from 0 without the batch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Permute {
-    /// Each axis once.
-    pub axes: Vec<usize>,
+settings! {
+    /// A sample with its axes in another order: axis `i` of the output is axis `axes[i]` of the input, both
+    /// counted from 0 without the batch.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Permute "permute" {
+        /// Each axis once.
+        axes: Vec<usize>,
+    }
 }
 
 impl Permute {
@@ -51,13 +52,7 @@ impl Configured for Permute {
 }
 
 impl Layer for Permute {
-    fn kind(&self) -> &'static str {
-        "permute"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

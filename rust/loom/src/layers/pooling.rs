@@ -1,18 +1,18 @@
 //! Pooling layers over signals, images and volumes.
 
-use super::dense::yes;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
-use super::window::{Padding, Window, join, last, ones, positive, split, zeros};
+use super::window::{Padding, Window, join, last, ones, split, zeros};
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::ops::pool::PoolKind;
 use crate::ops::{Direction, Pool};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 /// The largest element of every window: (channels, length) to (channels, length').
 pub type MaxPool1D = MaxPool<1>;
@@ -39,76 +39,65 @@ pub type GlobalAvgPool2D = GlobalAvgPool<2>;
 /// The mean of every channel: (channels, depth, height, width) to (channels,).
 pub type GlobalAvgPool3D = GlobalAvgPool<3>;
 
-/// The largest element of every window over `N` axes: (channels, extents) to (channels, extents').
-///
-/// Ties go to the first; padding never wins.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
-)]
-pub struct MaxPool<const N: usize> {
-    /// Extents of the window.
-    pub pool_size: [usize; N],
-    /// Steps of the window; the window's own size unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stride: Option<[usize; N]>,
-    /// Added at either end of each axis; at most half the window.
-    #[serde(default = "zeros")]
-    pub padding: [usize; N],
+settings! {
+    /// The largest element of every window over `N` axes: (channels, extents) to (channels, extents').
+    ///
+    /// Ties go to the first; padding never wins.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct MaxPool<const N: usize> "max_pool" {
+        /// Extents of the window.
+        pool_size: [usize; N] [least 1, most extents::MOST_REACH],
+    } optional {
+        /// Steps of the window; the window's own size unless given.
+        stride: Option<[usize; N]> [least 1, most extents::MOST_REACH] = None,
+        /// Added at either end of each axis; at most half the window.
+        padding: [usize; N] = [0; N],
+    }
 }
 
-/// The mean of every window over `N` axes: (channels, extents) to (channels, extents').
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    bound(serialize = "[usize; N]: Serialize", deserialize = "[usize; N]: Deserialize<'de>")
-)]
-pub struct AvgPool<const N: usize> {
-    /// Extents of the window.
-    pub pool_size: [usize; N],
-    /// Steps of the window; the window's own size unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stride: Option<[usize; N]>,
-    /// Added at either end of each axis; at most half the window.
-    #[serde(default = "zeros")]
-    pub padding: [usize; N],
-    /// Whether padding counts as zeros in the mean.
-    #[serde(default = "yes")]
-    pub count_include_pad: bool,
+settings! {
+    /// The mean of every window over `N` axes: (channels, extents) to (channels, extents').
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct AvgPool<const N: usize> "avg_pool" {
+        /// Extents of the window.
+        pool_size: [usize; N] [least 1, most extents::MOST_REACH],
+    } optional {
+        /// Steps of the window; the window's own size unless given.
+        stride: Option<[usize; N]> [least 1, most extents::MOST_REACH] = None,
+        /// Added at either end of each axis; at most half the window.
+        padding: [usize; N] = [0; N],
+        /// Whether padding counts as zeros in the mean.
+        count_include_pad: bool = true,
+    }
 }
 
-/// The largest element of every channel: (channels, extents) to (channels,). Ties go to the first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GlobalMaxPool<const N: usize> {}
+settings! {
+    /// The largest element of every channel: (channels, extents) to (channels,). Ties go to the first.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GlobalMaxPool<const N: usize> "global_max_pool" {}
+}
 
-/// The mean of every channel: (channels, extents) to (channels,).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GlobalAvgPool<const N: usize> {}
+settings! {
+    /// The mean of every channel: (channels, extents) to (channels,).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GlobalAvgPool<const N: usize> "global_avg_pool" {}
+}
 
 impl<const N: usize> MaxPool<N> {
     /// Windows of this size side by side.
     pub fn new(pool_size: [usize; N]) -> Self {
-        Self { pool_size, stride: None, padding: zeros() }
+        Self::with_defaults(pool_size)
     }
 }
 
 impl<const N: usize> AvgPool<N> {
     /// Windows of this size side by side.
     pub fn new(pool_size: [usize; N]) -> Self {
-        Self { pool_size, stride: None, padding: zeros(), count_include_pad: true }
+        Self::with_defaults(pool_size)
     }
 }
 
-fn validate_window<const N: usize>(
-    pool_size: [usize; N],
-    stride: Option<[usize; N]>,
-    padding: [usize; N],
-) -> Result<()> {
-    positive("pool_size", pool_size)?;
-    positive("stride", stride.unwrap_or(ones()))?;
+fn check_padding<const N: usize>(pool_size: [usize; N], padding: [usize; N]) -> Result<()> {
     if (0..N).any(|axis| padding[axis] > pool_size[axis] / 2) {
         return Err(Error::Value(format!(
             "padding {padding:?} must be at most half of pool_size {pool_size:?}, or windows would hold nothing else"
@@ -122,7 +111,7 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
-        validate_window(self.pool_size, self.stride, self.padding)
+        check_padding(self.pool_size, self.padding)
     }
 
     fn samples() -> Vec<Sample> {
@@ -141,7 +130,7 @@ where
     [usize; N]: Serialize + DeserializeOwned,
 {
     fn validate(&self) -> Result<()> {
-        validate_window(self.pool_size, self.stride, self.padding)
+        check_padding(self.pool_size, self.padding)
     }
 
     fn samples() -> Vec<Sample> {
@@ -161,13 +150,19 @@ where
     }
 }
 
-impl<const N: usize> Configured for GlobalMaxPool<N> {
+impl<const N: usize> Configured for GlobalMaxPool<N>
+where
+    [usize; N]: Serialize + DeserializeOwned,
+{
     fn samples() -> Vec<Sample> {
         vec![Sample::new(Self {}, join::<N>(1, [1, 1, 1])), Sample::new(Self {}, join::<N>(3, [2, 5, 7]))]
     }
 }
 
-impl<const N: usize> Configured for GlobalAvgPool<N> {
+impl<const N: usize> Configured for GlobalAvgPool<N>
+where
+    [usize; N]: Serialize + DeserializeOwned,
+{
     fn samples() -> Vec<Sample> {
         vec![Sample::new(Self {}, join::<N>(1, [1, 1, 1])), Sample::new(Self {}, join::<N>(3, [2, 5, 7]))]
     }
@@ -242,15 +237,12 @@ impl Pooling {
 
 /// The layer that a struct's `pooling` describes.
 macro_rules! layer {
-    ($layer:ident, $kinds:expr $(, $bound:ty)?) => {
-        impl<const N: usize> Layer for $layer<N> $(where $bound: Serialize)? {
-            fn kind(&self) -> &'static str {
-                $kinds[N - 1]
-            }
-
-            fn config(&self) -> serde_json::Value {
-                config_of(self.kind(), self)
-            }
+    ($layer:ident) => {
+        impl<const N: usize> Layer for $layer<N>
+        where
+            [usize; N]: Serialize + DeserializeOwned,
+        {
+            kind_and_config!();
 
             fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
                 Ok(self.pooling(single(self.kind(), inputs)?)?.output)
@@ -275,10 +267,10 @@ macro_rules! layer {
     };
 }
 
-layer!(MaxPool, ["max_pool1d", "max_pool2d", "max_pool3d"], [usize; N]);
-layer!(AvgPool, ["avg_pool1d", "avg_pool2d", "avg_pool3d"], [usize; N]);
-layer!(GlobalMaxPool, ["global_max_pool1d", "global_max_pool2d", "global_max_pool3d"]);
-layer!(GlobalAvgPool, ["global_avg_pool1d", "global_avg_pool2d", "global_avg_pool3d"]);
+layer!(MaxPool);
+layer!(AvgPool);
+layer!(GlobalMaxPool);
+layer!(GlobalAvgPool);
 
 impl<const N: usize> MaxPool<N> {
     fn pooling(&self, input: &Shape) -> Result<Pooling> {

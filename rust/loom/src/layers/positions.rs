@@ -1,7 +1,8 @@
 //! What tells steps of a sequence from each other: learned rows, or waves.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Positions};
 use crate::program::{Builder, Value};
@@ -9,7 +10,6 @@ use crate::state::CarriedSpec;
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
 /// The extents of a sequence that is no longer than there are places.
 fn extents(kind: &str, input: &Shape, places: usize) -> Result<(usize, usize)> {
@@ -38,35 +38,29 @@ fn check_session(kind: &str, b: &mut Builder, cx: &Context, places: usize) -> Re
     Ok(())
 }
 
-/// Adds a trained row to each step of a sequence: (time, width) to (time, width).
-///
-/// The `weight` is (max_time, width), its rows by place from the start of the sequence; in a session
-/// places count from the first call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PositionalEmbedding {
-    /// The most steps that a sequence may have.
-    pub max_time: usize,
-    /// How the rows start; normal with standard deviation 1 / sqrt(width) unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
+settings! {
+    /// Adds a trained row to each step of a sequence: (time, width) to (time, width).
+    ///
+    /// The `weight` is (max_time, width), its rows by place from the start of the sequence; in a session
+    /// places count from the first call.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct PositionalEmbedding "positional_embedding" {
+        /// The most steps that a sequence may have.
+        max_time: usize [least 1],
+    } optional {
+        /// How the rows start; normal with standard deviation 1 / sqrt(width) unless named.
+        weight_initializer: Option<Initializer> = None,
+    }
 }
 
 impl PositionalEmbedding {
     /// Rows for so many places.
     pub fn new(max_time: usize) -> Self {
-        Self { max_time, weight_initializer: None }
+        Self::with_defaults(max_time)
     }
 }
 
 impl Configured for PositionalEmbedding {
-    fn validate(&self) -> Result<()> {
-        if self.max_time == 0 {
-            return Err(Error::Value("max_time must be at least 1".into()));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         let named = Self { weight_initializer: Some(Initializer::Normal { std: 0.1 }), ..Self::new(9) };
         vec![
@@ -78,13 +72,7 @@ impl Configured for PositionalEmbedding {
 }
 
 impl Layer for PositionalEmbedding {
-    fn kind(&self) -> &'static str {
-        "positional_embedding"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;
@@ -139,44 +127,25 @@ impl OneInput for PositionalEmbedding {
     }
 }
 
-/// Adds waves to each step of a sequence (Vaswani et al. 2017): (time, width) to (time, width). Element
-/// 2 i at place p gets sin(p base^(-2 i / width)), element 2 i + 1 the cosine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SinusoidalPositions {
-    /// The most steps that a sequence may have.
-    #[serde(default = "usual_max_time")]
-    pub max_time: usize,
-    /// How much longer the last wave is than the first.
-    #[serde(default = "usual_base")]
-    pub base: f64,
-}
-
-fn usual_max_time() -> usize {
-    4096
-}
-
-fn usual_base() -> f64 {
-    10_000.0
+settings! {
+    /// Adds waves to each step of a sequence (Vaswani et al. 2017): (time, width) to (time, width). Element
+    /// 2 i at place p gets sin(p base^(-2 i / width)), element 2 i + 1 the cosine.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct SinusoidalPositions "sinusoidal_positions" {} optional {
+        /// The most steps that a sequence may have.
+        max_time: usize [least 1] = 4096,
+        /// How much longer the last wave is than the first.
+        base: f64 [above 0.0] = 10_000.0,
+    }
 }
 
 impl Default for SinusoidalPositions {
     fn default() -> Self {
-        Self { max_time: usual_max_time(), base: usual_base() }
+        Self::with_defaults()
     }
 }
 
 impl Configured for SinusoidalPositions {
-    fn validate(&self) -> Result<()> {
-        if self.max_time == 0 {
-            return Err(Error::Value("max_time must be at least 1".into()));
-        }
-        if !(self.base.is_finite() && self.base > 0.0) {
-            return Err(Error::Value(format!("base must be above 0, got {}", self.base)));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         vec![
             Sample::new(Self::default(), [1, 1]),
@@ -187,13 +156,7 @@ impl Configured for SinusoidalPositions {
 }
 
 impl Layer for SinusoidalPositions {
-    fn kind(&self) -> &'static str {
-        "sinusoidal_positions"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

@@ -1,14 +1,14 @@
 //! Layers by name: one line each, and room for those a user of the crate brings.
 
 pub use super::configured::Configured;
-pub(super) use super::configured::config_of;
 use super::sample::Sample;
+use super::settings::{Described, Setting};
 use super::{
     ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
     Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
     HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
     MultiHeadAttention, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Sequential,
-    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead,
+    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -24,65 +24,69 @@ struct Entry {
     kind: &'static str,
     construct: Constructor,
     samples: fn() -> Vec<Sample>,
+    settings: fn() -> Vec<Setting>,
 }
 
-const fn entry<L: Configured>(kind: &'static str) -> Entry {
-    Entry { kind, construct: construct::<L>, samples: L::samples }
+const fn entry<L: Configured + Described>() -> Entry {
+    Entry { kind: L::KIND, construct: construct::<L>, samples: L::samples, settings: L::settings }
 }
 
 const BUILT_IN: &[Entry] = &[
-    entry::<Dense>("dense"),
-    entry::<Conv<1>>("conv1d"),
-    entry::<Conv<2>>("conv2d"),
-    entry::<Conv<3>>("conv3d"),
-    entry::<ConvTranspose<1>>("conv_transpose1d"),
-    entry::<ConvTranspose<2>>("conv_transpose2d"),
-    entry::<ConvTranspose<3>>("conv_transpose3d"),
-    entry::<MaxPool<1>>("max_pool1d"),
-    entry::<MaxPool<2>>("max_pool2d"),
-    entry::<MaxPool<3>>("max_pool3d"),
-    entry::<AvgPool<1>>("avg_pool1d"),
-    entry::<AvgPool<2>>("avg_pool2d"),
-    entry::<AvgPool<3>>("avg_pool3d"),
-    entry::<GlobalMaxPool<1>>("global_max_pool1d"),
-    entry::<GlobalMaxPool<2>>("global_max_pool2d"),
-    entry::<GlobalMaxPool<3>>("global_max_pool3d"),
-    entry::<GlobalAvgPool<1>>("global_avg_pool1d"),
-    entry::<GlobalAvgPool<2>>("global_avg_pool2d"),
-    entry::<GlobalAvgPool<3>>("global_avg_pool3d"),
-    entry::<Flatten>("flatten"),
-    entry::<Reshape>("reshape"),
-    entry::<Dropout>("dropout"),
-    entry::<ActivationLayer>("activation"),
-    entry::<Softmax>("softmax"),
-    entry::<Permute>("permute"),
-    entry::<Sequential>("sequential"),
-    entry::<Residual>("residual"),
-    entry::<Parallel>("parallel"),
-    entry::<Masked>("masked"),
-    entry::<GridSoftmax>("grid_softmax"),
-    entry::<HierarchicalSoftmax>("hierarchical_softmax"),
-    entry::<AdaptiveSoftmax>("adaptive_softmax"),
-    entry::<MixtureSoftmax>("mixture_softmax"),
-    entry::<GumbelSoftmax>("gumbel_softmax"),
-    entry::<MaskedSoftmax>("masked_softmax"),
-    entry::<Sparsemax>("sparsemax"),
-    entry::<Entmax>("entmax"),
-    entry::<LayerNorm>("layer_norm"),
-    entry::<RMSNorm>("rms_norm"),
-    entry::<GroupNorm>("group_norm"),
-    entry::<BatchNorm>("batch_norm"),
-    entry::<KMeans>("kmeans"),
-    entry::<Rnn>("rnn"),
-    entry::<Lstm>("lstm"),
-    entry::<Gru>("gru"),
-    entry::<MultiHeadAttention>("multi_head_attention"),
-    entry::<SwiGLU>("swiglu"),
-    entry::<GeGLU>("geglu"),
-    entry::<Embedding>("embedding"),
-    entry::<TiedHead>("tied_head"),
-    entry::<PositionalEmbedding>("positional_embedding"),
-    entry::<SinusoidalPositions>("sinusoidal_positions"),
+    entry::<Dense>(),
+    entry::<Conv<1>>(),
+    entry::<Conv<2>>(),
+    entry::<Conv<3>>(),
+    entry::<ConvTranspose<1>>(),
+    entry::<ConvTranspose<2>>(),
+    entry::<ConvTranspose<3>>(),
+    entry::<MaxPool<1>>(),
+    entry::<MaxPool<2>>(),
+    entry::<MaxPool<3>>(),
+    entry::<AvgPool<1>>(),
+    entry::<AvgPool<2>>(),
+    entry::<AvgPool<3>>(),
+    entry::<GlobalMaxPool<1>>(),
+    entry::<GlobalMaxPool<2>>(),
+    entry::<GlobalMaxPool<3>>(),
+    entry::<GlobalAvgPool<1>>(),
+    entry::<GlobalAvgPool<2>>(),
+    entry::<GlobalAvgPool<3>>(),
+    entry::<Flatten>(),
+    entry::<Reshape>(),
+    entry::<Dropout>(),
+    entry::<ActivationLayer>(),
+    entry::<Softmax>(),
+    entry::<Permute>(),
+    entry::<ZeroPadding<1>>(),
+    entry::<ZeroPadding<2>>(),
+    entry::<ZeroPadding<3>>(),
+    entry::<Sequential>(),
+    entry::<Residual>(),
+    entry::<Parallel>(),
+    entry::<Masked>(),
+    entry::<GridSoftmax>(),
+    entry::<HierarchicalSoftmax>(),
+    entry::<AdaptiveSoftmax>(),
+    entry::<MixtureSoftmax>(),
+    entry::<GumbelSoftmax>(),
+    entry::<MaskedSoftmax>(),
+    entry::<Sparsemax>(),
+    entry::<Entmax>(),
+    entry::<LayerNorm>(),
+    entry::<RMSNorm>(),
+    entry::<GroupNorm>(),
+    entry::<BatchNorm>(),
+    entry::<KMeans>(),
+    entry::<Rnn>(),
+    entry::<Lstm>(),
+    entry::<Gru>(),
+    entry::<MultiHeadAttention>(),
+    entry::<SwiGLU>(),
+    entry::<GeGLU>(),
+    entry::<Embedding>(),
+    entry::<TiedHead>(),
+    entry::<PositionalEmbedding>(),
+    entry::<SinusoidalPositions>(),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);
@@ -90,6 +94,11 @@ static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default
 /// The samples of every layer there is, by kind.
 pub fn samples() -> Vec<(&'static str, Vec<Sample>)> {
     table().into_iter().map(|entry| (entry.kind, (entry.samples)())).collect()
+}
+
+/// The settings of every layer there is, by kind; none of those that [`register`] made known.
+pub fn schema() -> Vec<(&'static str, Vec<Setting>)> {
+    table().into_iter().map(|entry| (entry.kind, (entry.settings)())).collect()
 }
 
 fn construct<L: Configured>(config: Value) -> Result<Box<dyn Layer>> {
@@ -127,7 +136,9 @@ pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
         let names: Vec<&str> = table.iter().map(|entry| entry.kind).collect();
         return Err(unknown("layer type", &kind, names.iter().copied()));
     };
-    (entry.construct)(Value::Object(fields)).map_err(|error| match error {
+    let within = |setting: &Setting| fields.get(setting.name).map_or(Ok(()), |value| setting.check(value));
+    let checked = (entry.settings)().iter().try_for_each(within);
+    checked.and_then(|()| (entry.construct)(Value::Object(fields))).map_err(|error| match error {
         Error::Value(message) => Error::Value(format!("layer \"{kind}\": {message}")),
         other => other,
     })
@@ -142,6 +153,6 @@ pub fn register<L: Configured>(kind: &'static str) -> Result<()> {
         return Err(Error::Value(format!("a layer type \"{kind}\" exists already")));
     }
     let mut registered = REGISTERED.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    registered.push(entry::<L>(kind));
+    registered.push(Entry { kind, construct: construct::<L>, samples: L::samples, settings: Vec::new });
     Ok(())
 }

@@ -1,20 +1,21 @@
 //! A row's elements seen with other extents.
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
-use serde::{Deserialize, Serialize};
 
-/// Gives a row the extents `shape`; one of them may be -1, to be worked out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reshape {
-    /// Extents of one row, without the batch axis.
-    pub shape: Vec<i64>,
+settings! {
+    /// Gives a row the extents `shape`; one of them may be -1, to be worked out.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Reshape "reshape" {
+        /// Extents of one row, without the batch axis.
+        shape: Vec<i64> [least -1],
+    }
 }
 
 impl Reshape {
@@ -27,7 +28,7 @@ impl Reshape {
 impl Configured for Reshape {
     fn validate(&self) -> Result<()> {
         let open = self.shape.iter().filter(|extent| **extent == -1).count();
-        if open > 1 || self.shape.iter().any(|extent| *extent == 0 || *extent < -1) {
+        if open > 1 || self.shape.contains(&0) {
             return Err(Error::Value(format!(
                 "shape {:?} must have extents of at least 1, but for one that may be -1",
                 self.shape
@@ -45,13 +46,7 @@ impl Configured for Reshape {
 }
 
 impl Layer for Reshape {
-    fn kind(&self) -> &'static str {
-        "reshape"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

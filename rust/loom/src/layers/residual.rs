@@ -1,35 +1,36 @@
 //! A skip around layers.
 
 use super::chain::{Chain, Named, Part, PartGradients, specs_of};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, Want};
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// `layers(x) + x`, or `layers(x) + projection(x)` where the shapes differ (He et al. 2016).
-///
-/// Unless given, the projection is, for images, a 1x1 convolution without bias with the stride that is
-/// needed, and otherwise, or where no stride makes that shape, a Dense layer without bias where only the
-/// last axis differs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Residual {
-    /// The layers that are skipped, first to last.
-    pub layers: Chain,
-    /// What brings the input to the output's shape.
-    #[serde(default, skip_serializing_if = "Chain::is_empty")]
-    pub projection: Chain,
+settings! {
+    /// `layers(x) + x`, or `layers(x) + projection(x)` where the shapes differ (He et al. 2016).
+    ///
+    /// Unless given, the projection is, for images, a 1x1 convolution without bias with the stride that is
+    /// needed, and otherwise, or where no stride makes that shape, a Dense layer without bias where only the
+    /// last axis differs.
+    #[derive(Clone, Debug)]
+    pub struct Residual "residual" {
+        /// The layers that are skipped, first to last.
+        layers: Chain [least 1],
+    } optional {
+        /// What brings the input to the output's shape.
+        projection: Chain = Chain::default(); unwritten,
+    }
 }
 
 impl Residual {
     /// A skip around these layers.
     pub fn new(layers: impl Into<Chain>) -> Self {
-        Self { layers: layers.into(), projection: Chain::default() }
+        Self::with_defaults(layers.into())
     }
 
     /// The layers and what stands on the skip, for this input.
@@ -91,9 +92,6 @@ impl Residual {
 
 impl Configured for Residual {
     fn validate(&self) -> Result<()> {
-        if self.layers.is_empty() {
-            return Err(Error::Value("layers must be at least one".into()));
-        }
         self.layers.validate()?;
         self.projection.validate()
     }
@@ -115,13 +113,7 @@ impl Configured for Residual {
 }
 
 impl Layer for Residual {
-    fn kind(&self) -> &'static str {
-        "residual"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         self.skip(inputs)?;

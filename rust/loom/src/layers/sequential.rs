@@ -1,34 +1,34 @@
 //! Layers in a row as one layer.
 
 use super::chain::Chain;
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{ActivationLayer, Context, Dense, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
+use crate::Result;
 use crate::ops::pointwise::Activation;
 use crate::program::{Builder, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Layers in a row as one layer, for wherever one layer is asked for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sequential {
-    /// The layers, first to last.
-    pub layers: Chain,
-    /// The name under which a user has composed them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The settings of which that user's layer has made them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settings: Option<serde_json::Value>,
+settings! {
+    /// Layers in a row as one layer, for wherever one layer is asked for.
+    #[derive(Clone, Debug)]
+    pub struct Sequential "sequential" {
+        /// The layers, first to last.
+        layers: Chain [least 1],
+    } optional {
+        /// The name under which a user has composed them.
+        name: Option<String> = None,
+        /// The settings of which that user's layer has made them.
+        settings: Option<serde_json::Value> = None,
+    }
 }
 
 impl Sequential {
     /// These layers.
     pub fn new(layers: impl Into<Chain>) -> Self {
-        Self { layers: layers.into(), name: None, settings: None }
+        Self::with_defaults(layers.into())
     }
 
     /// These layers as one, which is the layer itself where there is only one.
@@ -42,9 +42,6 @@ impl Sequential {
 
 impl Configured for Sequential {
     fn validate(&self) -> Result<()> {
-        if self.layers.is_empty() {
-            return Err(Error::Value("layers must be at least one".into()));
-        }
         self.layers.validate()
     }
 
@@ -59,13 +56,7 @@ impl Configured for Sequential {
 }
 
 impl Layer for Sequential {
-    fn kind(&self) -> &'static str {
-        "sequential"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         self.layers.output_shape(inputs)

@@ -13,41 +13,30 @@ pub use masked::MaskedSoftmax;
 pub use nested::{AdaptiveSoftmax, HierarchicalSoftmax, Leaves, MixtureSoftmax};
 
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{kind_and_config, settings};
 use super::{Context, Forward, Layer, Sample, shape_error, single};
 use crate::ops::{Direction, LossFunction, Op};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result, ops};
-use serde::{Deserialize, Serialize};
+use crate::{Result, ops};
 
-/// `softmax(x / temperature)` over the class axis: the last, or the channels of an image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Softmax {
-    /// Divides the logits; above zero. Large values flatten the distribution.
-    #[serde(default = "unit")]
-    pub temperature: f64,
-}
-
-fn unit() -> f64 {
-    1.0
+settings! {
+    /// `softmax(x / temperature)` over the class axis: the last, or the channels of an image.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Softmax "softmax" {} optional {
+        /// Divides the logits; above zero. Large values flatten the distribution.
+        temperature: f64 [above 0.0] = 1.0,
+    }
 }
 
 impl Default for Softmax {
     fn default() -> Self {
-        Self { temperature: 1.0 }
+        Self::with_defaults()
     }
 }
 
 impl Configured for Softmax {
-    fn validate(&self) -> Result<()> {
-        if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return Err(Error::Value(format!("temperature must be above 0, got {}", self.temperature)));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         vec![
             Sample::new(Self::default(), [1]),
@@ -105,13 +94,7 @@ fn of_classes(kind: &str, name: &str, inputs: &[Shape]) -> Result<Shape> {
 }
 
 impl Layer for Softmax {
-    fn kind(&self) -> &'static str {
-        "softmax"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         of_classes(self.kind(), "Softmax", inputs)

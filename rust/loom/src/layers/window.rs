@@ -1,9 +1,11 @@
 //! What layers with a sliding window share: extents of one, two or three axes, and padding.
 
+use super::settings::{Form, SettingValue};
 use super::shape_error;
 use crate::ops::Geometry;
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Zeros around a signal, an image or a volume.
@@ -14,6 +16,15 @@ pub enum Padding<const N: usize = 2> {
     Explicit([usize; N]),
     /// By name: as many as keep extent / stride, or none.
     Named(NamedPadding),
+}
+
+impl<const N: usize> SettingValue for Padding<N>
+where
+    Self: Serialize + DeserializeOwned,
+{
+    fn form() -> Form {
+        Form::Padding { axes: N }
+    }
 }
 
 /// Padding by name.

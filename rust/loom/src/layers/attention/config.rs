@@ -1,5 +1,6 @@
 //! Configuration of the rotary embedding.
 
+use crate::layers::settings::{Form, forms};
 use crate::ops::PairLayout;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ impl Default for RotaryConfig {
         Self { base: 10_000.0, scaling: 1.0, layout: PairLayout::default() }
     }
 }
+
+forms! { RotaryConfig => Form::Other }
 
 impl RotaryConfig {
     pub(super) fn validate(&self) -> Result<()> {

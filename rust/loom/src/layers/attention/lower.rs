@@ -2,7 +2,7 @@
 
 use super::MultiHeadAttention;
 use crate::layers::projection::Projection;
-use crate::layers::registry::config_of;
+use crate::layers::settings::kind_and_config;
 use crate::layers::target::WeightedMean;
 use crate::layers::{Context, Forward, Layer, ParameterSpec, TargetRules, Want, shape_error, single};
 use crate::ops::attention::FixedMask;
@@ -191,13 +191,7 @@ impl MultiHeadAttention {
 }
 
 impl Layer for MultiHeadAttention {
-    fn kind(&self) -> &'static str {
-        "multi_head_attention"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         self.extents(inputs).map(|e| Shape::from([e.time, e.width]))

@@ -6,73 +6,52 @@ mod lower;
 pub use config::RotaryConfig;
 
 use super::Sample;
-use super::dense::yes;
 use super::registry::Configured;
+use super::settings::settings;
 use crate::weights::Initializer;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// Scaled dot-product attention of several heads over a sequence: (time, width) to (time, width).
-///
-/// Parameters, as the outside sees them: `query_weight` (heads x head_dim, width), `key_weight` and
-/// `value_weight` (key_value_heads x head_dim, width of what is looked at), `output_weight`
-/// (width, heads x head_dim), for each a `_bias` where there is one, and with `qk_norm` the gains
-/// `query_gain` and `key_gain` (head_dim,). PyTorch's `nn.MultiheadAttention` keeps the first three
-/// in one: its `in_proj_weight` is query, key and value weight one below the other, its
-/// `in_proj_bias` likewise, and its `out_proj` is the output.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MultiHeadAttention {
-    /// Heads of the queries.
-    pub heads: usize,
-    /// Heads of keys and values, which divide the heads of the queries; as many as those unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key_value_heads: Option<usize>,
-    /// Extent of a head; width / heads unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head_dim: Option<usize>,
-    /// Whether a step sees none after its own.
-    #[serde(default)]
-    pub causal: bool,
-    /// Steps see only those nearer than this: the last `window` where causal, and as many ahead where not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<usize>,
-    /// Turns queries and keys by their places.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rotary: Option<RotaryConfig>,
-    /// Whether each head of queries and keys is divided by its root mean square, times a trained gain.
-    #[serde(default)]
-    pub qk_norm: bool,
-    /// Whether trained numbers are added to queries, keys, values and output.
-    #[serde(default = "yes")]
-    pub bias: bool,
-    /// Whether keys and values come from a second input, the context (context time, context width).
-    #[serde(default)]
-    pub cross: bool,
-    /// Who may see whom: a row for each step that asks, with 1 for each step it may look at and 0 for the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mask: Option<Vec<Vec<u8>>>,
-    /// How the weights start; Xavier normal unless named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight_initializer: Option<Initializer>,
+settings! {
+    /// Scaled dot-product attention of several heads over a sequence: (time, width) to (time, width).
+    ///
+    /// Parameters, as the outside sees them: `query_weight` (heads x head_dim, width), `key_weight` and
+    /// `value_weight` (key_value_heads x head_dim, width of what is looked at), `output_weight`
+    /// (width, heads x head_dim), for each a `_bias` where there is one, and with `qk_norm` the gains
+    /// `query_gain` and `key_gain` (head_dim,). PyTorch's `nn.MultiheadAttention` keeps the first three
+    /// in one: its `in_proj_weight` is query, key and value weight one below the other, its
+    /// `in_proj_bias` likewise, and its `out_proj` is the output.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct MultiHeadAttention "multi_head_attention" {
+        /// Heads of the queries.
+        heads: usize [least 1],
+    } optional {
+        /// Heads of keys and values, which divide the heads of the queries; as many as those unless given.
+        key_value_heads: Option<usize> [least 1] = None,
+        /// Extent of a head; width / heads unless given.
+        head_dim: Option<usize> [least 1] = None,
+        /// Whether a step sees none after its own.
+        causal: bool = false,
+        /// Steps see only those nearer than this: the last `window` where causal, and as many ahead where not.
+        window: Option<usize> [least 1] = None,
+        /// Turns queries and keys by their places.
+        rotary: Option<RotaryConfig> = None,
+        /// Whether each head of queries and keys is divided by its root mean square, times a trained gain.
+        qk_norm: bool = false,
+        /// Whether trained numbers are added to queries, keys, values and output.
+        bias: bool = true,
+        /// Whether keys and values come from a second input, the context (context time, context width).
+        cross: bool = false,
+        /// Who may see whom: a row for each step that asks, with 1 for each step it may look at and 0 for the others.
+        mask: Option<Vec<Vec<u8>>> [most 1] = None,
+        /// How the weights start; Xavier normal unless named.
+        weight_initializer: Option<Initializer> = None,
+    }
 }
 
 impl MultiHeadAttention {
     /// So many heads that see everything, with biases.
     pub fn new(heads: usize) -> Self {
-        Self {
-            heads,
-            key_value_heads: None,
-            head_dim: None,
-            causal: false,
-            window: None,
-            rotary: None,
-            qk_norm: false,
-            bias: true,
-            cross: false,
-            mask: None,
-            weight_initializer: None,
-        }
+        Self::with_defaults(heads)
     }
 
     /// Steps see none after their own.
@@ -109,16 +88,11 @@ impl MultiHeadAttention {
 impl Configured for MultiHeadAttention {
     fn validate(&self) -> Result<()> {
         let key_value_heads = self.key_value_heads.unwrap_or(self.heads);
-        if self.heads == 0 || key_value_heads == 0 || !self.heads.is_multiple_of(key_value_heads) {
+        if !self.heads.is_multiple_of(key_value_heads) {
             return Err(Error::Value(format!(
-                "heads ({}) must be a positive multiple of key_value_heads ({key_value_heads})",
+                "heads ({}) must be a multiple of key_value_heads ({key_value_heads})",
                 self.heads
             )));
-        }
-        for (name, extent) in [("head_dim", self.head_dim), ("window", self.window)] {
-            if extent == Some(0) {
-                return Err(Error::Value(format!("{name} must be at least 1")));
-            }
         }
         if let Some(rotary) = &self.rotary {
             rotary.validate()?;
@@ -131,7 +105,7 @@ impl Configured for MultiHeadAttention {
         }
         if let Some(mask) = &self.mask {
             let width = mask.first().map_or(0, Vec::len);
-            if width == 0 || mask.iter().any(|row| row.len() != width || row.iter().any(|x| *x > 1)) {
+            if width == 0 || mask.iter().any(|row| row.len() != width) {
                 return Err(Error::Value(
                     "mask must have rows of equal length, of 1 for what may be seen and 0 for what may not"
                         .into(),

@@ -1,9 +1,10 @@
 //! Batch normalisation.
 
-use super::{affine, check_epsilon, epsilon, read_affine};
-use crate::layers::dense::yes;
+use super::{affine, read_affine};
+use crate::Result;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::normalize::Statistics;
 use crate::ops::{
@@ -12,53 +13,37 @@ use crate::ops::{
 use crate::program::{Builder, Value};
 use crate::state::StateSpec;
 use crate::tensor::Shape;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// Normalises each channel to mean 0 and variance 1, then multiplies and shifts it (Ioffe and Szegedy 2015):
-/// (channels, ...), or (features,), each feature a channel, to the same.
-///
-/// In training mean and biased variance are those of the channel over the whole batch and all its places, and
-/// the running ones move towards them by `momentum`, the variance's unbiased form counting there; more than
-/// one value a channel is needed. At inference the running ones are used. As PyTorch's BatchNorm1d to 3d.
-///
-/// The outside sees weight, which is the gain, bias, and the states `running_mean` and `running_var` as
-/// (channels,).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BatchNorm {
-    /// The share of a batch in the running statistics, from 0 to 1.
-    #[serde(default = "tenth")]
-    pub momentum: f64,
-    /// Added to the variance; above zero.
-    #[serde(default = "epsilon")]
-    pub epsilon: f64,
-    /// Whether a trained gain, `weight`, multiplies every channel.
-    #[serde(default = "yes")]
-    pub gain: bool,
-    /// Whether a trained bias is added to every channel.
-    #[serde(default = "yes")]
-    pub bias: bool,
-}
-
-fn tenth() -> f64 {
-    0.1
+settings! {
+    /// Normalises each channel to mean 0 and variance 1, then multiplies and shifts it (Ioffe and Szegedy 2015):
+    /// (channels, ...), or (features,), each feature a channel, to the same.
+    ///
+    /// In training mean and biased variance are those of the channel over the whole batch and all its places, and
+    /// the running ones move towards them by `momentum`, the variance's unbiased form counting there; more than
+    /// one value a channel is needed. At inference the running ones are used. As PyTorch's BatchNorm1d to 3d.
+    ///
+    /// The outside sees weight, which is the gain, bias, and the states `running_mean` and `running_var` as
+    /// (channels,).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct BatchNorm "batch_norm" {} optional {
+        /// The share of a batch in the running statistics, from 0 to 1.
+        momentum: f64 [least 0.0, most 1.0] = 0.1,
+        /// Added to the variance; above zero.
+        epsilon: f64 [above 0.0] = 1e-5,
+        /// Whether a trained gain, `weight`, multiplies every channel.
+        gain: bool = true,
+        /// Whether a trained bias is added to every channel.
+        bias: bool = true,
+    }
 }
 
 impl Default for BatchNorm {
     fn default() -> Self {
-        Self { momentum: tenth(), epsilon: epsilon(), gain: true, bias: true }
+        Self::with_defaults()
     }
 }
 
 impl Configured for BatchNorm {
-    fn validate(&self) -> Result<()> {
-        if !(0.0..=1.0).contains(&self.momentum) {
-            return Err(Error::Value(format!("momentum must be from 0 to 1, got {}", self.momentum)));
-        }
-        check_epsilon(self.epsilon)
-    }
-
     fn samples() -> Vec<Sample> {
         let default = Self::default;
         vec![
@@ -86,13 +71,7 @@ impl BatchNorm {
 }
 
 impl Layer for BatchNorm {
-    fn kind(&self) -> &'static str {
-        "batch_norm"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

@@ -1,41 +1,39 @@
 //! Group normalisation.
 
-use super::{affine, backward_rows, check_epsilon, epsilon, forward_rows};
-use crate::layers::dense::yes;
+use super::{affine, backward_rows, forward_rows};
+use crate::Result;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Normalize};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// Normalises groups of channels of each row, with all their places, to mean 0 and variance 1, then
-/// multiplies and shifts each channel (Wu and He 2018): (channels, ...) to the same. With one group it is a
-/// layer normalisation of the row, with as many groups as channels an instance normalisation.
-///
-/// The outside sees weight, which is the gain, and bias as (channels,).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GroupNorm {
-    /// How many groups; divides the channels.
-    pub groups: usize,
-    /// Added to the variance; above zero.
-    #[serde(default = "epsilon")]
-    pub epsilon: f64,
-    /// Whether a trained gain, `weight`, multiplies every channel.
-    #[serde(default = "yes")]
-    pub gain: bool,
-    /// Whether a trained bias is added to every channel.
-    #[serde(default = "yes")]
-    pub bias: bool,
+settings! {
+    /// Normalises groups of channels of each row, with all their places, to mean 0 and variance 1, then
+    /// multiplies and shifts each channel (Wu and He 2018): (channels, ...) to the same. With one group it is a
+    /// layer normalisation of the row, with as many groups as channels an instance normalisation.
+    ///
+    /// The outside sees weight, which is the gain, and bias as (channels,).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GroupNorm "group_norm" {
+        /// How many groups; divides the channels.
+        groups: usize [least 1],
+    } optional {
+        /// Added to the variance; above zero.
+        epsilon: f64 [above 0.0] = 1e-5,
+        /// Whether a trained gain, `weight`, multiplies every channel.
+        gain: bool = true,
+        /// Whether a trained bias is added to every channel.
+        bias: bool = true,
+    }
 }
 
 impl GroupNorm {
     /// With gain and bias.
     pub fn new(groups: usize) -> Self {
-        Self { groups, epsilon: epsilon(), gain: true, bias: true }
+        Self::with_defaults(groups)
     }
 
     fn op(&self, shape: &Shape) -> Normalize {
@@ -55,13 +53,6 @@ impl GroupNorm {
 }
 
 impl Configured for GroupNorm {
-    fn validate(&self) -> Result<()> {
-        if self.groups == 0 {
-            return Err(Error::Value("groups must be at least 1".into()));
-        }
-        check_epsilon(self.epsilon)
-    }
-
     fn samples() -> Vec<Sample> {
         vec![
             Sample::new(Self::new(1), [2]),
@@ -74,13 +65,7 @@ impl Configured for GroupNorm {
 }
 
 impl Layer for GroupNorm {
-    fn kind(&self) -> &'static str {
-        "group_norm"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

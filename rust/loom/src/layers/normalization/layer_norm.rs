@@ -1,55 +1,40 @@
 //! Layer normalisation.
 
-use super::{affine, backward_rows, check_epsilon, epsilon, forward_rows};
-use crate::layers::dense::yes;
+use super::{affine, backward_rows, forward_rows};
+use crate::Result;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Normalize};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// `(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axes of each row (Ba, Kiros and
-/// Hinton 2016), the variance being the biased one.
-///
-/// The outside sees weight and bias with the extents of the normalised axes, as PyTorch does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LayerNorm {
-    /// How many axes, counted from the last, are normalised together.
-    #[serde(default = "one")]
-    pub axes: usize,
-    /// Added to the variance; above zero.
-    #[serde(default = "epsilon")]
-    pub epsilon: f64,
-    /// Whether a trained gain, `weight`, multiplies every element.
-    #[serde(default = "yes")]
-    pub gain: bool,
-    /// Whether a trained bias is added to every element.
-    #[serde(default = "yes")]
-    pub bias: bool,
-}
-
-fn one() -> usize {
-    1
+settings! {
+    /// `(x - mean) / sqrt(variance + epsilon) * weight + bias` over the last axes of each row (Ba, Kiros and
+    /// Hinton 2016), the variance being the biased one.
+    ///
+    /// The outside sees weight and bias with the extents of the normalised axes, as PyTorch does.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct LayerNorm "layer_norm" {} optional {
+        /// How many axes, counted from the last, are normalised together.
+        axes: usize [least 1] = 1,
+        /// Added to the variance; above zero.
+        epsilon: f64 [above 0.0] = 1e-5,
+        /// Whether a trained gain, `weight`, multiplies every element.
+        gain: bool = true,
+        /// Whether a trained bias is added to every element.
+        bias: bool = true,
+    }
 }
 
 impl Default for LayerNorm {
     fn default() -> Self {
-        Self { axes: 1, epsilon: epsilon(), gain: true, bias: true }
+        Self::with_defaults()
     }
 }
 
 impl Configured for LayerNorm {
-    fn validate(&self) -> Result<()> {
-        if self.axes == 0 {
-            return Err(Error::Value("axes must be at least 1".into()));
-        }
-        check_epsilon(self.epsilon)
-    }
-
     fn samples() -> Vec<Sample> {
         let default = Self::default;
         vec![
@@ -80,13 +65,7 @@ impl LayerNorm {
 }
 
 impl Layer for LayerNorm {
-    fn kind(&self) -> &'static str {
-        "layer_norm"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

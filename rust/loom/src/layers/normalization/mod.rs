@@ -12,25 +12,12 @@ pub use rms_norm::RMSNorm;
 
 use super::one_input::Backward;
 use super::{Context, Forward, ParameterSpec};
+use crate::Result;
 use crate::ops::normalize::Statistics;
 use crate::ops::{BiasGradient, Direction, GainGradient, Normalize};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
-use crate::{Error, Result};
-
-/// The epsilon of PyTorch's normalisations.
-fn epsilon() -> f64 {
-    1e-5
-}
-
-/// Refuses an epsilon that would not keep variances above zero.
-fn check_epsilon(epsilon: f64) -> Result<()> {
-    if !(epsilon.is_finite() && epsilon > 0.0) {
-        return Err(Error::Value(format!("epsilon must be above 0, got {epsilon}")));
-    }
-    Ok(())
-}
 
 /// A gain that starts at one and a bias that starts at zero, where they are there, named as in PyTorch:
 /// `weight` and `bias`.

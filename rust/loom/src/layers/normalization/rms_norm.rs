@@ -1,46 +1,36 @@
 //! Root-mean-square normalisation.
 
-use super::{affine, backward_rows, check_epsilon, forward_rows};
+use super::{affine, backward_rows, forward_rows};
 use crate::Result;
-use crate::layers::dense::yes;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::{Direction, Normalize};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
-use serde::{Deserialize, Serialize};
 
-/// `x / sqrt(mean(x^2) + epsilon) * weight` over the last axis (Zhang and Sennrich 2019).
-///
-/// The outside sees the weight, which is the gain, as (features,). Epsilon is 1e-6 unless given, as in most
-/// published models; PyTorch's layer takes the type's own epsilon where none is given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RMSNorm {
-    /// Added to the mean square; above zero.
-    #[serde(default = "small")]
-    pub epsilon: f64,
-    /// Whether a trained gain, `weight`, multiplies every feature.
-    #[serde(default = "yes")]
-    pub gain: bool,
-}
-
-fn small() -> f64 {
-    1e-6
+settings! {
+    /// `x / sqrt(mean(x^2) + epsilon) * weight` over the last axis (Zhang and Sennrich 2019).
+    ///
+    /// The outside sees the weight, which is the gain, as (features,). Epsilon is 1e-6 unless given, as in most
+    /// published models; PyTorch's layer takes the type's own epsilon where none is given.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct RMSNorm "rms_norm" {} optional {
+        /// Added to the mean square; above zero.
+        epsilon: f64 [above 0.0] = 1e-6,
+        /// Whether a trained gain, `weight`, multiplies every feature.
+        gain: bool = true,
+    }
 }
 
 impl Default for RMSNorm {
     fn default() -> Self {
-        Self { epsilon: small(), gain: true }
+        Self::with_defaults()
     }
 }
 
 impl Configured for RMSNorm {
-    fn validate(&self) -> Result<()> {
-        check_epsilon(self.epsilon)
-    }
-
     fn samples() -> Vec<Sample> {
         vec![
             Sample::new(Self { epsilon: 0.1, ..Self::default() }, [1]),
@@ -69,13 +59,7 @@ impl RMSNorm {
 }
 
 impl Layer for RMSNorm {
-    fn kind(&self) -> &'static str {
-        "rms_norm"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

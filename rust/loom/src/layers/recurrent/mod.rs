@@ -6,15 +6,15 @@ mod cells_tests;
 mod stack;
 mod targets;
 
-use super::dense::yes;
-use super::registry::{Configured, config_of};
+use super::registry::Configured;
+use super::settings::{forms, kind_and_config, names, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
 use crate::ops::recurrent::Cell;
 use crate::program::{Builder, Value};
 use crate::state::CarriedSpec;
 use crate::tensor::Shape;
 use crate::weights::Initializer;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Serialize};
 use stack::Stack;
 
@@ -31,24 +31,9 @@ pub enum Nonlinearity {
     Relu,
 }
 
-fn one() -> usize {
-    1
-}
-
-fn is_one(value: &usize) -> bool {
-    *value == 1
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-fn is_zero(value: &f64) -> bool {
-    *value == 0.0
-}
-
-fn is_zeros(value: &InitialState) -> bool {
-    *value == InitialState::Zeros
+forms! {
+    InitialState => names(&[Self::Zeros, Self::Learned, Self::Context]),
+    Nonlinearity => names(&[Self::Tanh, Self::Relu]),
 }
 
 /// A recurrent layer's config with what follows from it; the three differ in their cell alone.
@@ -58,58 +43,39 @@ macro_rules! recurrent {
         $name:ident, $kind:literal, cell: $cell:expr,
         { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }
     ) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct $name {
-            /// Numbers of the hidden state, in each direction.
-            pub units: usize,
-            $($(#[$field_doc])* #[serde(default)] pub $field: $type,)*
-            /// Layers on top of each other, each over all steps of the one below.
-            #[serde(default = "one", skip_serializing_if = "is_one")]
-            pub layers: usize,
-            /// Whether a second loop reads the sequence from its end; its states stand after the first's.
-            #[serde(default, skip_serializing_if = "is_false")]
-            pub bidirectional: bool,
-            /// Whether the output has every step, instead of the last state alone.
-            #[serde(default, skip_serializing_if = "is_false")]
-            pub return_sequences: bool,
-            /// Whether trained numbers are added to the pre-activations.
-            #[serde(default = "yes")]
-            pub bias: bool,
-            /// Probability of zeroing what one layer of the stack hands the next, in training.
-            #[serde(default, skip_serializing_if = "is_zero")]
-            pub dropout: f64,
-            /// Whether in training each batch goes on from the states that the one before it has left.
-            #[serde(default, skip_serializing_if = "is_false")]
-            pub stateful: bool,
-            /// Where the state starts.
-            #[serde(default, skip_serializing_if = "is_zeros")]
-            pub initial_state: InitialState,
-            /// How input weights start; Xavier normal unless named.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub weight_initializer: Option<Initializer>,
-            /// How hidden-to-hidden weights start; orthogonal, each gate by itself, unless named.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub recurrent_initializer: Option<Initializer>,
+        settings! {
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $name $kind {
+                /// Numbers of the hidden state, in each direction.
+                units: usize [least 1],
+            } optional {
+                $($(#[$field_doc])* $field: $type = Default::default(),)*
+                /// Layers on top of each other, each over all steps of the one below.
+                layers: usize [least 1, most extents::MOST_PARTS] = 1; unwritten,
+                /// Whether a second loop reads the sequence from its end; its states stand after the first's.
+                bidirectional: bool = false; unwritten,
+                /// Whether the output has every step, instead of the last state alone.
+                return_sequences: bool = false; unwritten,
+                /// Whether trained numbers are added to the pre-activations.
+                bias: bool = true,
+                /// Probability of zeroing what one layer of the stack hands the next, in training.
+                dropout: f64 [least 0.0, below 1.0] = 0.0; unwritten,
+                /// Whether in training each batch goes on from the states that the one before it has left.
+                stateful: bool = false; unwritten,
+                /// Where the state starts.
+                initial_state: InitialState = InitialState::Zeros; unwritten,
+                /// How input weights start; Xavier normal unless named.
+                weight_initializer: Option<Initializer> = None,
+                /// How hidden-to-hidden weights start; orthogonal, each gate by itself, unless named.
+                recurrent_initializer: Option<Initializer> = None,
+            }
         }
 
         impl $name {
             /// One layer, forward in time, that hands on its last state.
             pub fn new(units: usize) -> Self {
-                Self {
-                    units,
-                    $($field: Default::default(),)*
-                    layers: 1,
-                    bidirectional: false,
-                    return_sequences: false,
-                    bias: true,
-                    dropout: 0.0,
-                    stateful: false,
-                    initial_state: InitialState::Zeros,
-                    weight_initializer: None,
-                    recurrent_initializer: None,
-                }
+                Self::with_defaults(units)
             }
 
             /// That hands on every step.
@@ -147,13 +113,7 @@ macro_rules! recurrent {
         }
 
         impl Layer for $name {
-            fn kind(&self) -> &'static str {
-                $kind
-            }
-
-            fn config(&self) -> serde_json::Value {
-                config_of(self.kind(), self)
-            }
+            kind_and_config!();
 
             fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
                 self.stack().output_shape(inputs)

@@ -1,7 +1,6 @@
 //! How recurrent layers lower: a product over time and batch, the loop, and products after it.
 
 use super::{CarriedSpec, Cell, Context, Error, Forward, Initializer, ParameterSpec, Result, Shape, Want};
-use crate::extents;
 use crate::layers::projection::Projection;
 use crate::layers::shape_error;
 use crate::ops::{self, BiasGradient, Direction, Dropout, Recurrent, Slice};
@@ -58,22 +57,6 @@ struct Saved<'a> {
 
 impl Stack {
     pub fn validate(&self) -> Result<()> {
-        if self.units == 0 {
-            return Err(Error::Value("units must be at least 1".into()));
-        }
-        if self.layers == 0 || self.layers > extents::MOST_PARTS {
-            return Err(Error::Value(format!(
-                "layers must be from 1 to {}, got {}",
-                extents::MOST_PARTS,
-                self.layers
-            )));
-        }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return Err(Error::Value(format!(
-                "dropout must be at least 0 and below 1, got {}",
-                self.dropout
-            )));
-        }
         if self.stateful && self.directions == 2 {
             return Err(Error::Value(
                 "a layer that reads the sequence from its end too cannot be stateful".into(),

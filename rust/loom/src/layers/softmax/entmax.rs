@@ -1,38 +1,35 @@
 //! Softmaxes that give zeros.
 
 use super::{Distribution, of_classes};
+use crate::Result;
 use crate::layers::one_input::one_input;
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Layer, Sample};
 use crate::ops::{self, Direction};
 use crate::tensor::Shape;
-use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// The nearest point to x among all distributions, over the last axis (Martins and Astudillo 2016): like a
-/// softmax, but small logits get exactly 0.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sparsemax {}
-
-/// Between softmax (`alpha` towards 1) and sparsemax (2) and beyond, over the last axis (Peters, Niculae and
-/// Martins 2019): the larger alpha, the more zeros. 1.5 and 2 are exact, others found by 28 halvings of the
-/// interval that holds the threshold (56 in float64).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entmax {
-    /// Above 1.
-    #[serde(default = "middle")]
-    pub alpha: f64,
+settings! {
+    /// The nearest point to x among all distributions, over the last axis (Martins and Astudillo 2016): like a
+    /// softmax, but small logits get exactly 0.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct Sparsemax "sparsemax" {}
 }
 
-fn middle() -> f64 {
-    1.5
+settings! {
+    /// Between softmax (`alpha` towards 1) and sparsemax (2) and beyond, over the last axis (Peters, Niculae and
+    /// Martins 2019): the larger alpha, the more zeros. 1.5 and 2 are exact, others found by 28 halvings of the
+    /// interval that holds the threshold (56 in float64).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Entmax "entmax" {} optional {
+        /// Above 1.
+        alpha: f64 [above 1.0] = 1.5,
+    }
 }
 
 impl Default for Entmax {
     fn default() -> Self {
-        Self { alpha: middle() }
+        Self::with_defaults()
     }
 }
 
@@ -43,13 +40,6 @@ impl Configured for Sparsemax {
 }
 
 impl Configured for Entmax {
-    fn validate(&self) -> Result<()> {
-        if !(self.alpha.is_finite() && self.alpha > 1.0) {
-            return Err(Error::Value(format!("alpha must be above 1, got {}", self.alpha)));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         vec![
             Sample::new(Self::default(), [1]),
@@ -62,15 +52,9 @@ impl Configured for Entmax {
 }
 
 macro_rules! layer {
-    ($layer:ident, $kind:literal, $alpha:expr) => {
+    ($layer:ident, $alpha:expr) => {
         impl Layer for $layer {
-            fn kind(&self) -> &'static str {
-                $kind
-            }
-
-            fn config(&self) -> serde_json::Value {
-                config_of(self.kind(), self)
-            }
+            kind_and_config!();
 
             fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
                 of_classes(stringify!($layer), stringify!($layer), inputs)
@@ -94,5 +78,5 @@ macro_rules! layer {
     };
 }
 
-layer!(Sparsemax, "sparsemax", |_: &Sparsemax| 2.0);
-layer!(Entmax, "entmax", |layer: &Entmax| layer.alpha);
+layer!(Sparsemax, |_: &Sparsemax| 2.0);
+layer!(Entmax, |layer: &Entmax| layer.alpha);

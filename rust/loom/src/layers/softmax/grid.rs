@@ -2,32 +2,26 @@
 
 use super::Distribution;
 use crate::layers::one_input::one_input;
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Layer, Sample, shape_error, single};
 use crate::ops::Direction;
 use crate::tensor::Shape;
-use crate::{Error, Result, ops};
-use serde::{Deserialize, Serialize};
+use crate::{Result, ops};
 
-/// Reads the last axis as (rows, columns) and takes a softmax over each row: several choices, independent of
-/// each other, in one layer. (..., rows x columns) to the same; every row sums to one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GridSoftmax {
-    /// How many softmaxes.
-    pub rows: usize,
-    /// Classes of each.
-    pub columns: usize,
+settings! {
+    /// Reads the last axis as (rows, columns) and takes a softmax over each row: several choices, independent of
+    /// each other, in one layer. (..., rows x columns) to the same; every row sums to one.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GridSoftmax "grid_softmax" {
+        /// How many softmaxes.
+        rows: usize [least 1],
+        /// Classes of each.
+        columns: usize [least 1],
+    }
 }
 
 impl Configured for GridSoftmax {
-    fn validate(&self) -> Result<()> {
-        if self.rows == 0 || self.columns == 0 {
-            return Err(Error::Value("rows and columns must be at least 1".into()));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         let grid = |rows, columns| Self { rows, columns };
         vec![
@@ -40,13 +34,7 @@ impl Configured for GridSoftmax {
 }
 
 impl Layer for GridSoftmax {
-    fn kind(&self) -> &'static str {
-        "grid_softmax"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = single(self.kind(), inputs)?;

@@ -2,47 +2,39 @@
 
 use super::of_classes;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, Sample, shape_error};
 use crate::ops::masked_softmax::TimeMask;
 use crate::ops::{self, Direction};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-/// Softmax over the last axis, or the first, of the places that masks leave; masked places get exactly 0, and
-/// where all are masked all are 0.
-///
-/// There are two masks, and either may be missing: a fixed one over the classes, and, inside a masked
-/// sequence (time, ...), that over time: with `axis` 0, or a sequence of (time,) alone, padded steps are
-/// masked classes; otherwise the distributions of padded steps are zeros.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MaskedSoftmax {
-    /// Which classes may have a probability; all unless given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mask: Option<Vec<bool>>,
-    /// The axis that sums to one: -1, the last, or 0, the first.
-    #[serde(default = "last")]
-    pub axis: i64,
-}
-
-fn last() -> i64 {
-    -1
+settings! {
+    /// Softmax over the last axis, or the first, of the places that masks leave; masked places get exactly 0, and
+    /// where all are masked all are 0.
+    ///
+    /// There are two masks, and either may be missing: a fixed one over the classes, and, inside a masked
+    /// sequence (time, ...), that over time: with `axis` 0, or a sequence of (time,) alone, padded steps are
+    /// masked classes; otherwise the distributions of padded steps are zeros.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct MaskedSoftmax "masked_softmax" {} optional {
+        /// Which classes may have a probability; all unless given.
+        mask: Option<Vec<bool>> = None,
+        /// The axis that sums to one: -1, the last, or 0, the first.
+        axis: i64 [least -1, most 0] = -1,
+    }
 }
 
 impl Default for MaskedSoftmax {
     fn default() -> Self {
-        Self { mask: None, axis: last() }
+        Self::with_defaults()
     }
 }
 
 impl Configured for MaskedSoftmax {
     fn validate(&self) -> Result<()> {
-        if !matches!(self.axis, -1 | 0) {
-            return Err(Error::Value(format!("axis must be -1 or 0, got {}", self.axis)));
-        }
         if self.mask.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::Value("mask must have at least one entry".into()));
         }
@@ -73,13 +65,7 @@ impl MaskedSoftmax {
 }
 
 impl Layer for MaskedSoftmax {
-    fn kind(&self) -> &'static str {
-        "masked_softmax"
-    }
-
-    fn config(&self) -> serde_json::Value {
-        config_of(self.kind(), self)
-    }
+    kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
         let input = of_classes(self.kind(), "MaskedSoftmax", inputs)?;

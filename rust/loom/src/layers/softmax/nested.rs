@@ -1,7 +1,8 @@
 //! Softmaxes that share out the probabilities of a softmax above them: hierarchical, adaptive, mixture.
 
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::{Configured, config_of};
+use crate::layers::registry::Configured;
+use crate::layers::settings::{Form, forms, kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, Sample, shape_error, single};
 use crate::ops::{Direction, NestedSoftmax};
 use crate::program::{Builder, Value};
@@ -19,37 +20,42 @@ pub enum Leaves {
     Each(Vec<usize>),
 }
 
-/// `p(leaf) = p(group) p(leaf in group)` over the last axis: (..., groups + leaves) logits, the groups' first
-/// and then each group's leaves, to (..., leaves) probabilities, which sum to one (Morin and Bengio 2005, two
-/// levels deep).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HierarchicalSoftmax {
-    /// How many groups.
-    pub groups: usize,
-    /// How many leaves there are in all, a multiple of the groups, or a list of each group's.
-    pub leaves: Leaves,
+settings! {
+    /// `p(leaf) = p(group) p(leaf in group)` over the last axis: (..., groups + leaves) logits, the groups' first
+    /// and then each group's leaves, to (..., leaves) probabilities, which sum to one (Morin and Bengio 2005, two
+    /// levels deep).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct HierarchicalSoftmax "hierarchical_softmax" {
+        /// How many groups.
+        groups: usize [least 1, most MOST],
+        /// How many leaves there are in all, a multiple of the groups, or a list of each group's.
+        leaves: Leaves [least 1],
+    }
 }
 
-/// A hierarchical softmax for long lists of words, frequent ones first (Grave et al. 2017): the head holds
-/// the logits of the first `cutoffs[0]` words and one for each cluster of rarer words, which the cutoffs part;
-/// the clusters' logits follow. (..., words + clusters) logits, there being a cluster for each cutoff, to
-/// (..., words) probabilities, which sum to one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AdaptiveSoftmax {
-    /// Where the shortlist ends and where the clusters but the last end; rising.
-    pub cutoffs: Vec<usize>,
+settings! {
+    /// A hierarchical softmax for long lists of words, frequent ones first (Grave et al. 2017): the head holds
+    /// the logits of the first `cutoffs[0]` words and one for each cluster of rarer words, which the cutoffs part;
+    /// the clusters' logits follow. (..., words + clusters) logits, there being a cluster for each cutoff, to
+    /// (..., words) probabilities, which sum to one.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct AdaptiveSoftmax "adaptive_softmax" {
+        /// Where the shortlist ends and where the clusters but the last end; rising.
+        cutoffs: Vec<usize> [least 1],
+    }
 }
 
-/// `sum over k of pi_k softmax(l_k)` over the last axis: K gate logits, whose softmax is pi, and then K times n
-/// logits, to n probabilities, which sum to one (Yang et al. 2018). (..., K + K n) to (..., n).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MixtureSoftmax {
-    /// How many softmaxes are mixed: K.
-    pub components: usize,
+settings! {
+    /// `sum over k of pi_k softmax(l_k)` over the last axis: K gate logits, whose softmax is pi, and then K times n
+    /// logits, to n probabilities, which sum to one (Yang et al. 2018). (..., K + K n) to (..., n).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct MixtureSoftmax "mixture_softmax" {
+        /// How many softmaxes are mixed: K.
+        components: usize [least 1, most MOST],
+    }
 }
+
+forms! { Leaves => Form::Other }
 
 /// The most softmaxes that one shares out: each is an entry of a list.
 const MOST: usize = 1 << 24;
@@ -58,15 +64,12 @@ impl Configured for HierarchicalSoftmax {
     fn validate(&self) -> Result<()> {
         let groups = self.groups;
         match &self.leaves {
-            _ if groups == 0 || groups > MOST => {
-                Err(Error::Value(format!("groups must be from 1 to {MOST}, got {groups}")))
-            }
-            Leaves::All(leaves) if *leaves == 0 || leaves % groups != 0 => {
+            Leaves::All(leaves) if leaves % groups != 0 => {
                 Err(Error::Value(format!("leaves must be a multiple of {groups} groups, got {leaves}")))
             }
-            Leaves::Each(leaves) if leaves.len() != groups || leaves.contains(&0) => Err(Error::Value(
-                format!("leaves must name a number above 0 for each of {groups} groups, got {leaves:?}"),
-            )),
+            Leaves::Each(leaves) if leaves.len() != groups => Err(Error::Value(format!(
+                "leaves must name a number for each of {groups} groups, got {leaves:?}"
+            ))),
             _ => Ok(()),
         }
     }
@@ -86,7 +89,7 @@ impl Configured for HierarchicalSoftmax {
 impl Configured for AdaptiveSoftmax {
     fn validate(&self) -> Result<()> {
         let rising = self.cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
-        if self.cutoffs.first().is_none_or(|first| *first == 0) || !rising {
+        if self.cutoffs.is_empty() || !rising {
             return Err(Error::Value(format!(
                 "cutoffs must be whole numbers above 0 that rise, got {:?}",
                 self.cutoffs
@@ -106,16 +109,6 @@ impl Configured for AdaptiveSoftmax {
 }
 
 impl Configured for MixtureSoftmax {
-    fn validate(&self) -> Result<()> {
-        if self.components == 0 || self.components > MOST {
-            return Err(Error::Value(format!(
-                "components must be from 1 to {MOST}, got {}",
-                self.components
-            )));
-        }
-        Ok(())
-    }
-
     fn samples() -> Vec<Sample> {
         let mixture = |components| Self { components };
         vec![
@@ -200,15 +193,9 @@ impl Nested for MixtureSoftmax {
 }
 
 macro_rules! layer {
-    ($layer:ident, $kind:literal) => {
+    ($layer:ident) => {
         impl Layer for $layer {
-            fn kind(&self) -> &'static str {
-                $kind
-            }
-
-            fn config(&self) -> serde_json::Value {
-                config_of(self.kind(), self)
-            }
+            kind_and_config!();
 
             fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
                 self.shape(inputs)
@@ -237,6 +224,6 @@ macro_rules! layer {
     };
 }
 
-layer!(HierarchicalSoftmax, "hierarchical_softmax");
-layer!(AdaptiveSoftmax, "adaptive_softmax");
-layer!(MixtureSoftmax, "mixture_softmax");
+layer!(HierarchicalSoftmax);
+layer!(AdaptiveSoftmax);
+layer!(MixtureSoftmax);

@@ -256,6 +256,27 @@ activations! {
             either.select_positive(either.constant(1.0), either.exp().times(alpha))
         },
     }
+
+    /// `y = x min(max(x + 3, 0), 6) / 6`, silu of straight lines.
+    HardSwish "hardswish" {
+        saved: Saved::Input,
+        value: |x| x * x.plus(3.0).at_least(0.0).at_most(6.0).times(1.0 / 6.0),
+        derivative: |x| {
+            let inside = x.times(1.0 / 3.0).plus(0.5);
+            let below_3 = (-x).plus(3.0).select_positive(inside, x.constant(1.0));
+            x.plus(3.0).select_positive(below_3, x.constant(0.0))
+        },
+    }
+
+    /// `y = min(max(x + 3, 0), 6) / 6`, a sigmoid of straight lines.
+    HardSigmoid "hardsigmoid" {
+        saved: Saved::Input,
+        value: |x| x.plus(3.0).at_least(0.0).at_most(6.0).times(1.0 / 6.0),
+        derivative: |x| {
+            let below_3 = (-x).plus(3.0).select_positive(x.constant(1.0 / 6.0), x.constant(0.0));
+            x.plus(3.0).select_positive(below_3, x.constant(0.0))
+        },
+    }
 }
 
 /// The coefficient of `x^3` in the tanh form of gelu.

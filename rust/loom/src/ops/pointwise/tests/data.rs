@@ -8,12 +8,7 @@ fn read(json: &str) -> Result<Activation, String> {
 }
 
 #[test]
-fn the_table_has_all_names() {
-    let names: Vec<&str> = Activation::ALL.iter().map(|activation| activation.name()).collect();
-    assert_eq!(
-        names.join(" "),
-        "linear relu leaky_relu relu_squared scaled_relu sigmoid tanh gelu gelu_tanh silu softplus mish elu"
-    );
+fn the_default_is_no_activation() {
     assert_eq!(Activation::default(), Activation::Linear);
 }
 

@@ -101,3 +101,21 @@ fn elu_derivative(x: f32) -> f32 {
     return select(x + 1.0, 1.0, x > 0.0);
 }
 
+fn hardswish_value(x: f32) -> f32 {
+    let v0 = x + 3.0;
+    let v1 = loom_at_least(v0, 0.0);
+    return x * (loom_at_most(v1, 6.0) * 0.16666667);
+}
+fn hardswish_derivative(x: f32) -> f32 {
+    return select(0.0, select(1.0, (x * 0.33333334) + 0.5, ((-x) + 3.0) > 0.0), (x + 3.0) > 0.0);
+}
+
+fn hardsigmoid_value(x: f32) -> f32 {
+    let v0 = x + 3.0;
+    let v1 = loom_at_least(v0, 0.0);
+    return loom_at_most(v1, 6.0) * 0.16666667;
+}
+fn hardsigmoid_derivative(x: f32) -> f32 {
+    return select(0.0, select(0.0, 0.16666667, ((-x) + 3.0) > 0.0), (x + 3.0) > 0.0);
+}
+
