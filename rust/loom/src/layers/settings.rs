@@ -78,6 +78,9 @@ impl Limits {
     }
 
     fn in_words(&self) -> String {
+        if let (Some(least), Some(most)) = (self.least, self.most) {
+            return format!("from {least} to {most}");
+        }
         let words =
             [("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below)];
         let said = words.iter().filter_map(|(word, bound)| bound.map(|bound| format!("{word} {bound}")));

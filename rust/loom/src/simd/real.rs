@@ -130,7 +130,7 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     /// `i + 4`, `i + 2`, `i + 1`.
     fn reduce_sum(self) -> Self::Element;
 
-    /// The largest lane by the same tree with [`Elementwise::max`], the lower
+    /// The largest lane by the same tree with `max`, the lower
     /// lane on the left: where there is a NaN, the result is one that the tree
     /// decides, the same everywhere.
     fn reduce_max(self) -> Self::Element;

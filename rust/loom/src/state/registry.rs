@@ -62,7 +62,7 @@ pub trait Mirror: Any + Debug + Send {
 
 /// Masters and versions, gradients and optimizer moments: one entry a layer with parameters.
 ///
-/// On a GPU the newest content may be there; [`synchronize`](Registry::synchronize) brings it back.
+/// On a GPU the newest content may be there; `synchronize` brings it back.
 #[derive(Debug, Default)]
 pub struct Registry {
     /// Trained, morphed and saved.
@@ -99,6 +99,14 @@ pub struct Registry {
 pub(crate) struct StatesBefore {
     states: Vec<State>,
     carried: Option<Vec<Buffer>>,
+}
+
+impl StatesBefore {
+    /// Only the first of the states, which are those of layers: what a watched training has noted stays.
+    pub(crate) fn of_layers(mut self, count: usize) -> Self {
+        self.states.truncate(count);
+        self
+    }
 }
 
 impl Registry {
@@ -149,7 +157,8 @@ impl Registry {
     /// Puts back what layers kept and carried before, where there is such a copy.
     pub(crate) fn restore_states(&mut self, before: Option<StatesBefore>) {
         let Some(before) = before else { return };
-        self.states = before.states;
+        let restored = before.states.len();
+        self.states.splice(..restored, before.states);
         self.forget_device_states();
         if let (Some(carried), Some(contents)) = (&mut self.carried, before.carried) {
             carried.restore(contents);

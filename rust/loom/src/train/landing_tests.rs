@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::io::SaveOptions;
 use crate::layers::{BatchNorm, Dense, Gru};
 use crate::mesh::{Mesh, Sample, SteppingConfig, train_stepping};
+use crate::network::Watch;
 use crate::ops::measure::Header;
 use crate::ops::pointwise::Activation;
 use crate::tensor::Precision;
@@ -431,6 +432,43 @@ fn a_first_step_that_is_refused_carries_nothing() -> Result<()> {
             assert!(matches!(trainer.step(&mut network, &uneven), Err(Error::State(_))));
             assert_eq!(network.state_names(AT, 1)?, nothing);
         }
+    }
+    Ok(())
+}
+
+/// What layers keep is as before an explosion; that there was one, and the rate that follows from it, is not
+/// forgotten with it.
+#[test]
+fn an_explosion_over_several_batches_is_noted() -> Result<()> {
+    let input = numbers(ROWS * 6);
+    let target = numbers(ROWS * 3);
+    let wild: Vec<f32> = target.iter().map(|x| x * 1e4).collect();
+    let examples = |target| -> Result<_> {
+        Ok(Examples::regression(tensor_view(&[ROWS, 6], &input)?, tensor_view(&[ROWS, 3], target)?))
+    };
+    let (calm, wild) = (examples(&target[..])?, examples(&wild[..])?);
+    for device in devices() {
+        let mut network = normalised(device)?;
+        let config =
+            TrainingConfig { watch: Some(Watch::tween()), ..config(1e-3, momentum(), OnNonFinite::Raise) };
+        let mut trainer = Trainer::new(&mut network, &config, &calm, 100, false, false)?;
+        let mut step = |network: &mut Network, second: &Examples<'_>| {
+            trainer.step(network, &[(&calm, Rows::First(ROWS)), (second, Rows::First(ROWS))])
+        };
+        for _ in 0..3 {
+            assert!(!step(&mut network, &calm)?.exploded);
+        }
+        let kept = |network: &mut Network| -> Result<_> {
+            Ok([network.state(AT, 0, "running_mean")?, network.state(AT, 0, "running_var")?])
+        };
+        let before = kept(&mut network)?;
+        assert!(step(&mut network, &wild)?.exploded);
+        assert_eq!(kept(&mut network)?, before);
+        assert_eq!(network.measures().header(Header::Explosions), 1.0);
+        assert!(network.measures().header(Header::RateFactor) < 1.0);
+        assert!(!step(&mut network, &calm)?.exploded);
+        assert_eq!(network.measures().header(Header::Explosions), 1.0);
+        assert_ne!(kept(&mut network)?, before);
     }
     Ok(())
 }

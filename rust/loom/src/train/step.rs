@@ -127,8 +127,15 @@ impl Trainer {
         let mut report =
             StepReport { loss: 0.0, weight: values.loss_divisor, rate: values.rate, ..StepReport::default() };
         let fate = self.run_and_land::<T>(network, batches, values, &mut report)?;
-        if fate != Fate::Landed {
-            network.registry.restore_states(before);
+        match fate {
+            Fate::Landed => {}
+            // That it exploded, and the rate that follows from it, are noted for the steps to come.
+            Fate::Exploded => {
+                network.synchronize()?;
+                let layers = watch::kept_by_layers(network);
+                network.registry.restore_states(before.map(|before| before.of_layers(layers)));
+            }
+            Fate::NonFinite | Fate::Refused(_) => network.registry.restore_states(before),
         }
         let judges = self.run.program().ports().judges;
         let measures = judges.then(|| watch::kept_measures(network)).transpose()?;

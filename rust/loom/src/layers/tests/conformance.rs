@@ -2,8 +2,10 @@
 //! f64 with the layer in the middle of a network, agreement of instruction sets, devices and batch
 //! sizes, configs, and files.
 
+#[cfg(feature = "gpu")]
+use super::setup::on_device;
 use super::setup::{
-    Place, ROWS, assert_close, for_every_sample, inputs, numbers, on_device, place, places, shaped, single,
+    Place, ROWS, assert_close, for_every_sample, inputs, numbers, place, places, shaped, single,
 };
 use crate::cpu::execute;
 use crate::io::SaveOptions;

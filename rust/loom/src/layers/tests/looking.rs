@@ -1,9 +1,9 @@
 //! Looking into every registered layer: what is shown is the newest pass's or nothing, a pass of inference shows
 //! what `predict` makes and moves nothing, and training passes draw anew.
 
-use super::setup::{
-    Place, ROWS, assert_close, for_every_kind, for_every_sample, place, places, shaped, single,
-};
+#[cfg(feature = "gpu")]
+use super::setup::for_every_kind;
+use super::setup::{Place, ROWS, assert_close, for_every_sample, place, places, shaped, single};
 use crate::layers::{BatchNorm, Dense, Dropout, LayerNorm, Sample};
 use crate::network::{LayerValue, Network};
 use crate::random::{Stream, Use};

@@ -1,6 +1,6 @@
 //! Fused scaled dot-product attention: memory grows with the sequence, not with its square.
 //!
-//! Keys are taken in blocks of [`BLOCK`], counted from the first, and each query keeps a running
+//! Keys are taken in blocks of `BLOCK`, counted from the first, and each query keeps a running
 //! maximum and sum of its weights (Milakov and Gimelshein 2018; Dao et al. 2022). What is kept for
 //! the gradient is the output and the logarithm of each sum; the weights are computed again.
 

@@ -45,7 +45,7 @@ impl Concat {
         axis.unwrap_or(if rank >= 3 { 0 } else { rank.saturating_sub(1) })
     }
 
-    /// Puts values of these shapes side by side along an axis ([`axis_of`](Self::axis_of)). Returns the joined
+    /// Puts values of these shapes side by side along an axis (`axis_of`). Returns the joined
     /// shape as well.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ impl Default for FeedbackConfig {
 
 /// How a network learns by neural tweening or target propagation.
 ///
-/// The learning rate is that of the [`TrainingConfig`] it belongs to.
+/// The learning rate is that of the [`TrainingConfig`](crate::train::TrainingConfig) it belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TweenConfig {
