@@ -37,6 +37,7 @@ from loom.errors import StateError as StateError
 if TYPE_CHECKING:
     # The one list of the other public names; tools/public_names.py makes the table of it by which they
     # are found when they are first used.
+    from loom import analysis as analysis
     from loom import callbacks as callbacks
     from loom import datasets as datasets
     from loom import initializers as initializers

@@ -3,7 +3,10 @@
 HOMES = {
     name: module
     for module, names in {
-        "loom": "callbacks datasets initializers losses metrics nn observers optimizers plot schedules",
+        "loom": (
+            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot "
+            "schedules"
+        ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
