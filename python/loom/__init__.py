@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from loom.architecture import NetworkConfig as NetworkConfig
     from loom.callbacks import Callback as Callback
     from loom.callbacks import CSVLogger as CSVLogger
+    from loom.callbacks import DeviationHistory as DeviationHistory
     from loom.callbacks import EarlyStopping as EarlyStopping
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback

@@ -4,14 +4,13 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot "
-            "schedules"
+            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot schedules"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
-            "CSVLogger Callback EarlyStopping History LambdaCallback ModelCheckpoint ReduceLROnPlateau "
-            "StopTraining"
+            "CSVLogger Callback DeviationHistory EarlyStopping History LambdaCallback ModelCheckpoint "
+            "ReduceLROnPlateau StopTraining"
         ),
         "loom.catalogue": "LayerKind NumericType dtypes layers",
         "loom.data": "TrainingBatch",

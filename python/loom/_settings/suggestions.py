@@ -29,4 +29,5 @@ def _hint(given: object, names: list[str]) -> str:
         return "."
     by_lower = {name.lower(): name for name in names}
     near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.5)
+    near = near or [name for name in by_lower if given and name.startswith(given.lower())]
     return f'; did you mean "{by_lower[near[0]]}"?' if near else "."

@@ -6,6 +6,38 @@ Each tool is usable alone. What they return are reports: frozen, with `to_dict`,
 
 from __future__ import annotations
 
-from loom.reports import Report
+from loom.analysis.evaluation import classification, deviation, regression
+from loom.reports import (
+    CalibrationCurve,
+    ClassAverages,
+    ClassErrors,
+    ClassificationReport,
+    DeviationBucket,
+    DeviationCourse,
+    DeviationReport,
+    PrecisionRecallCurve,
+    RegressionErrors,
+    RegressionReport,
+    Report,
+    RocCurve,
+    WorstDeviation,
+)
 
-__all__ = ["Report"]
+__all__ = [
+    "CalibrationCurve",
+    "ClassAverages",
+    "ClassErrors",
+    "ClassificationReport",
+    "DeviationBucket",
+    "DeviationCourse",
+    "DeviationReport",
+    "PrecisionRecallCurve",
+    "RegressionErrors",
+    "RegressionReport",
+    "Report",
+    "RocCurve",
+    "WorstDeviation",
+    "classification",
+    "deviation",
+    "regression",
+]

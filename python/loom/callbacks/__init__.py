@@ -3,6 +3,7 @@
 from loom.callbacks.base import Callback, Logs, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
 from loom.callbacks.csv_logger import CSVLogger
+from loom.callbacks.deviation_history import DeviationHistory
 from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.callbacks.history import History
@@ -13,6 +14,7 @@ __all__ = [
     "CSVLogger",
     "Callback",
     "CallbackList",
+    "DeviationHistory",
     "EarlyStopping",
     "History",
     "LambdaCallback",

@@ -6,6 +6,7 @@ import math
 
 from loom.callbacks.base import Logs
 from loom.errors import ConfigError
+from loom.metrics import is_score
 
 __all__ = ["improves", "monitored"]
 
@@ -23,5 +24,6 @@ def improves(value: float, best: float, monitor: str, mode: str, min_delta: floa
     """Returns whether a watched log is better than the best before, which is nan before any."""
     if math.isnan(best):
         return not math.isnan(value)
-    rising = mode == "max" or (mode == "auto" and monitor.endswith(("accuracy", "acc", "r2")))
+    rises = monitor.endswith(("accuracy", "acc", "r2")) or is_score(monitor.removeprefix("val_"))
+    rising = mode == "max" or (mode == "auto" and rises)
     return value > best + min_delta if rising else value < best - min_delta

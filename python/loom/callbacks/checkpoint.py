@@ -26,7 +26,8 @@ class ModelCheckpoint(Callback):
             "run-{epoch:03d}-{val_loss:.3f}.loom".
         monitor: The log that is watched with `save_best_only`.
         save_best_only: Saves only when the watched log improves.
-        mode: "min", "max", or "auto": max for accuracies and r2, otherwise min.
+        mode: "min", "max", or "auto": max for accuracies, r2 and
+            scikit-learn's scores, otherwise min.
         optimizer: Whether the files hold what a resumed run goes on from, too: the optimizer's
             state, the place in the data, the state of the callbacks. Without it they are smaller
             (a third of the size, with Adam), and training can only start anew from them.

@@ -27,7 +27,8 @@ class EarlyStopping(Callback, Plain):
         patience: After how many epochs without improvement it stops; epochs
             without validation do not count.
         min_delta: A smaller change than this is no improvement.
-        mode: "min", "max", or "auto": max for accuracies and r2, otherwise min.
+        mode: "min", "max", or "auto": max for accuracies, r2 and
+            scikit-learn's scores, otherwise min.
         restore_best_weights: Whether the network gets the weights of the best
             epoch back when training ends. Whoever resumes such a run then goes on from those.
 

@@ -28,7 +28,8 @@ class ReduceLROnPlateau(Callback):
         patience: After how many epochs without improvement it is reduced; epochs without
             validation do not count.
         min_delta: A smaller change than this is no improvement.
-        mode: "min", "max", or "auto": max for accuracies and r2, otherwise min.
+        mode: "min", "max", or "auto": max for accuracies, r2 and
+            scikit-learn's scores, otherwise min.
         cooldown: How many epochs after a reduction are not counted as without improvement.
         min_scale: The least that all reductions together multiply the rate by.
 

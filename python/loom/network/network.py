@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import IO, TYPE_CHECKING, Any, overload
+from typing import IO, TYPE_CHECKING, Any, Literal, overload
 
 from loom import _native
 from loom._settings.checks import flag
@@ -356,6 +356,7 @@ class Network:
         """
         return Session(self, capacity, rows)
 
+    @overload
     def evaluate(
         self,
         data: Data,
@@ -364,11 +365,35 @@ class Network:
         loss: LossLike | None = None,
         metrics: Sequence[MetricLike] | None = None,
         batch_size: int | None = None,
-    ) -> dict[str, float]:
+        deviation: Literal[False] = False,
+    ) -> dict[str, float]: ...
+    @overload
+    def evaluate(
+        self,
+        data: Data,
+        config: TrainingConfig | None = None,
+        *,
+        loss: LossLike | None = None,
+        metrics: Sequence[MetricLike] | None = None,
+        batch_size: int | None = None,
+        deviation: bool,
+    ) -> dict[str, Any]: ...
+    def evaluate(
+        self,
+        data: Data,
+        config: TrainingConfig | None = None,
+        *,
+        loss: LossLike | None = None,
+        metrics: Sequence[MetricLike] | None = None,
+        batch_size: int | None = None,
+        deviation: bool = False,
+    ) -> dict[str, Any]:
         """Measures loss and metrics; see `loom.evaluate`."""
         from loom.training.evaluation import evaluate
 
-        return evaluate(self, data, config, loss=loss, metrics=metrics, batch_size=batch_size)
+        return evaluate(
+            self, data, config, loss=loss, metrics=metrics, batch_size=batch_size, deviation=deviation
+        )
 
     observe = inference.observe
     unobserve = inference.unobserve

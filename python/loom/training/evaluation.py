@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import _native, metrics
+from loom import _native, losses, metrics
+from loom._settings.checks import flag
 from loom.data import ArraySource, BatchSource, Data, Source, as_source
 from loom.engine import HasEngine, engine_of
-from loom.errors import StateError
+from loom.errors import ConfigError, StateError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
 from loom.training.config import TrainingConfig, check_training
@@ -21,9 +22,13 @@ from loom.training.record import record_of
 from loom.training.settings import engine_config
 from loom.training.trainable import TrainableNetwork
 
+if TYPE_CHECKING:
+    from loom.reports import DeviationReport
+
 __all__ = ["Evaluation", "evaluate"]
 
 
+@overload
 def evaluate(
     network: TrainableNetwork,
     data: Data,
@@ -32,7 +37,29 @@ def evaluate(
     loss: LossLike | None = None,
     metrics: Sequence[MetricLike] | None = None,
     batch_size: int | None = None,
-) -> dict[str, float]:
+    deviation: Literal[False] = False,
+) -> dict[str, float]: ...
+@overload
+def evaluate(
+    network: TrainableNetwork,
+    data: Data,
+    config: TrainingConfig | None = None,
+    *,
+    loss: LossLike | None = None,
+    metrics: Sequence[MetricLike] | None = None,
+    batch_size: int | None = None,
+    deviation: bool,
+) -> dict[str, Any]: ...
+def evaluate(
+    network: TrainableNetwork,
+    data: Data,
+    config: TrainingConfig | None = None,
+    *,
+    loss: LossLike | None = None,
+    metrics: Sequence[MetricLike] | None = None,
+    batch_size: int | None = None,
+    deviation: bool = False,
+) -> dict[str, Any]:
     """Measures the mean loss and the metrics over data, dropout off.
 
     Args:
@@ -43,21 +70,29 @@ def evaluate(
         loss: Instead of the config's.
         metrics: Instead of the config's.
         batch_size: How many samples are computed at a time.
+        deviation: Whether to tell how far outputs are from targets, too. Under cross_entropy and nll
+            the classes are compared; under binary_cross_entropy the probabilities that logits mean;
+            otherwise the outputs. Weights do not count there.
 
     Returns:
-        "loss", and each metric by name.
+        "loss", and each metric by name; with `deviation` also "deviation", an
+        `analysis.DeviationReport`.
 
     Raises:
         StateError: The network was never trained in this process, and neither a config
             nor a loss is given; or it is training in another thread.
         DataError: The data is empty, of unequal length, or of no known form.
         ShapeError: It does not fit the network.
+        ConfigError: A setting is out of range, or a metric is called "deviation", too.
 
     Examples:
         >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
         >>> found = loom.evaluate(net, (np.eye(3), [0, 1, 0]), loss="cross_entropy", metrics=["accuracy"])
         >>> sorted(found)
         ['accuracy', 'loss']
+        >>> data = (np.eye(3), [0, 1, 0])
+        >>> loom.evaluate(net, data, loss="cross_entropy", deviation=True)["deviation"].compared
+        'classes'
     """
     engine_of(network).check_thread()
     chosen = record_of(network).judged_by if config is None else check_training(config)
@@ -75,7 +110,13 @@ def evaluate(
         changes["metrics"] = metrics
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
-    return Evaluation(network, replace(chosen, **changes), as_source(data)).run()
+    evaluation = Evaluation(network, replace(chosen, **changes), as_source(data))
+    if not flag("evaluate", "deviation", deviation):
+        return evaluation.run()
+    found, report = evaluation.run_with_deviation()
+    if "deviation" in found:
+        raise ConfigError('evaluate: a metric called "deviation" stands where the deviation does; rename it')
+    return {**found, "deviation": report}
 
 
 class Evaluation:
@@ -91,7 +132,8 @@ class Evaluation:
         self._engine = engine_of(network)
         self._form = Form.of(self._engine, config)
         self._config = engine_config(config, self._form.output_shape)
-        self._metrics = metrics.resolve_all(config.metrics)
+        self._loss = losses.name_of(config.loss)
+        self._metrics = metrics.resolve_all(config.metrics, self._loss)
         self._batch_size = config.validation_batch_size or config.batch_size
         self._source = source
         self._arrays = self._form.examples(source.batch) if isinstance(source, ArraySource) else None
@@ -103,17 +145,29 @@ class Evaluation:
 
     def run(self) -> dict[str, float]:
         """Measures loss and metrics."""
+        return self._measure(keep=False)[0]
+
+    def run_with_deviation(self) -> tuple[dict[str, float], DeviationReport]:
+        """Measures loss and metrics, and how far outputs are from targets."""
+        from loom.reports.deviation import deviation_under
+
+        found, seen = self._measure(keep=True)
+        outputs, targets = map(np.concatenate, zip(*seen, strict=True))
+        return found, deviation_under(self._loss, outputs, targets)
+
+    def _measure(self, *, keep: bool) -> tuple[dict[str, float], list[tuple[NDArray[Any], NDArray[Any]]]]:
+        """Returns what was measured, and where they are kept or asked for, outputs and targets."""
         network = self._engine.native
         evaluator = _native.Evaluator(network, self._config)
-        functions = [metric for metric in self._metrics if not isinstance(metric, metrics.Metric)]
+        keep = keep or not all(isinstance(metric, metrics.Metric) for metric in self._metrics)
         seen: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for examples in self._batches():
             evaluator.update(examples, self._batch_size)
-            if functions:
+            if keep:
                 # The next batch may be written where this one was.
                 seen.append((network.predict(examples[0], self._batch_size), examples[1].copy()))
         loss, known = evaluator.finish()
-        return {"loss": loss, **in_order(self._metrics, known, seen)}
+        return {"loss": loss, **in_order(self._metrics, known, seen)}, seen
 
     def _batches(self) -> Iterator[Examples]:
         if isinstance(self._source, BatchSource):

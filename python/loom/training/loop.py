@@ -19,6 +19,7 @@ from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.data import ArraySource, Data, as_source, split
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
+from loom.losses import name_of as loss_name
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
 from loom.training.config import TrainingConfig, check_training
@@ -98,8 +99,9 @@ class _Run:
         self.settings = engine_config(config, self.form.output_shape, observe=observe, tween=tween)
         self.measures = Measures(network)
         self.watched = observe is not None or tween is not None
-        self.metrics = metrics.resolve_all(config.metrics)
+        self.metrics = metrics.resolve_all(config.metrics, loss_name(config.loss))
         self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
+        self.held_out: Data | None = None
         with interrupts.open:
             self.feed, self.validation = self._data(data, validation)
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
@@ -119,6 +121,7 @@ class _Run:
             "verbose": config.verbose,
             "device": self.engine.device,
             "resumed": self.resumed,
+            "validation_data": self.held_out,
         }
         with interrupts.open:
             hooks = [hook for hook in listed if hook is not None]
@@ -141,6 +144,8 @@ class _Run:
             if not isinstance(source, ArraySource):
                 raise DataError("validation_split needs data in arrays; give validation= for batches")
             source, held_out = split(source, config.validation_split)
+        if held_out is not None:
+            self.held_out = held_out.batch if isinstance(held_out, ArraySource) else held_out.batches
         measured = None if held_out is None else Evaluation(self.network, config, held_out)
         feed: Feed
         if isinstance(source, ArraySource):

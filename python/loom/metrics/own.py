@@ -1,14 +1,8 @@
-"""Metrics: accuracy, top_k_accuracy, mae, mse, r2, or any callable(outputs, targets) -> float.
-
-Class metrics look at the class axis of the outputs, which is the last, or axis
-1 for images; targets are class indices, one-hot rows or soft rows.
-"""
+"""The metrics that the engine computes, too: accuracy, top_k_accuracy, mae, mse, r2."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +13,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
 from loom.errors import DataError, ShapeError
 
-__all__ = [
-    "MAE",
-    "MSE",
-    "R2",
-    "Accuracy",
-    "Metric",
-    "MetricFunction",
-    "MetricLike",
-    "TopKAccuracy",
-    "name_of",
-    "names",
-    "resolve",
-    "resolve_all",
-]
+__all__ = ["FAMILY", "MAE", "MSE", "R2", "Accuracy", "Metric", "TopKAccuracy"]
 
 
 class Metric(Named):
@@ -58,13 +39,11 @@ class Metric(Named):
         raise NotImplementedError
 
 
-MetricFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any]], float]"
-MetricLike: TypeAlias = "str | Metric | MetricFunction | Mapping[str, Any]"
-
-_FAMILY: NamedFamily[Metric] = NamedFamily("metric", aliases={"top_k": "top_k_accuracy"})
+FAMILY: NamedFamily[Metric] = NamedFamily("metric", aliases={"top_k": "top_k_accuracy"})
+"""The metrics by name."""
 
 
-@_FAMILY.register("accuracy")
+@FAMILY.register("accuracy")
 @dataclass(frozen=True)
 class Accuracy(Metric):
     """The share of rows whose largest output is the target's class; a row that holds NaN has none.
@@ -92,7 +71,7 @@ class Accuracy(Metric):
         return float(np.mean((scores.argmax(axis=1) == classes) & ~np.isnan(scores).any(axis=1)))
 
 
-@_FAMILY.register("top_k_accuracy")
+@FAMILY.register("top_k_accuracy")
 @dataclass(frozen=True)
 class TopKAccuracy(Metric):
     """The share of rows whose target class is among the k largest outputs; a row that holds NaN has none.
@@ -115,7 +94,7 @@ class TopKAccuracy(Metric):
         return float(np.mean((rank < self.k) & ~np.isnan(scores).any(axis=1)))
 
 
-@_FAMILY.register("mae")
+@FAMILY.register("mae")
 @dataclass(frozen=True)
 class MAE(Metric):
     """The mean of |output - target| over all elements."""
@@ -126,7 +105,7 @@ class MAE(Metric):
         return float(np.mean(np.abs(given - wanted)))
 
 
-@_FAMILY.register("mse")
+@FAMILY.register("mse")
 @dataclass(frozen=True)
 class MSE(Metric):
     """The mean of (output - target)^2 over all elements."""
@@ -137,7 +116,7 @@ class MSE(Metric):
         return float(np.mean((given - wanted) ** 2))
 
 
-@_FAMILY.register("r2")
+@FAMILY.register("r2")
 @dataclass(frozen=True)
 class R2(Metric):
     """The coefficient of determination over all elements.
@@ -151,41 +130,6 @@ class R2(Metric):
         given, wanted = _values(outputs, targets)
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(1.0 - np.sum((wanted - given) ** 2) / np.sum((wanted - wanted.mean()) ** 2))
-
-
-def resolve(value: MetricLike) -> Metric | MetricFunction:
-    """Returns the metric that an entry of `metrics=` means.
-
-    Args:
-        value: A name, a metric, its JSON form, or a callable that takes outputs
-            and targets and returns a float.
-
-    Returns:
-        The metric, or the callable as it is.
-
-    Raises:
-        ConfigError: The name is unknown; the message suggests the nearest.
-    """
-    if callable(value):
-        return value
-    return cast(Metric, _FAMILY.resolve(value))  # never a bare name: every metric is a class
-
-
-def resolve_all(values: Iterable[MetricLike]) -> tuple[Metric | MetricFunction, ...]:
-    """Returns what each entry of `metrics=` means; see `resolve`."""
-    return tuple(resolve(value) for value in values)
-
-
-def name_of(metric: Metric | MetricFunction) -> str:
-    """Returns what a metric is called in logs and results."""
-    if isinstance(metric, Metric):
-        return metric.name
-    return getattr(metric, "__name__", type(metric).__name__)
-
-
-def names() -> list[str]:
-    """Returns every metric's name, sorted."""
-    return _FAMILY.names()
 
 
 def _values(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -1,0 +1,138 @@
+"""How well a network does on data, in reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import losses
+from loom.convert import as_numpy
+from loom.data import ArraySource, Data, as_source
+from loom.errors import ConfigError
+from loom.network import Network
+from loom.reports import ClassificationReport, DeviationReport, RegressionReport
+from loom.reports.deviation import deviation_under
+from loom.training.record import record_of
+
+__all__ = ["classification", "deviation", "regression"]
+
+
+def deviation(
+    network: Network,
+    data: Data,
+    *,
+    loss: losses.LossLike | None = None,
+    worst: int = 10,
+    batch_size: int = 256,
+) -> DeviationReport:
+    """Reports how far a network's outputs are from targets, in per cent of these.
+
+    Args:
+        network: The network.
+        data: (x, y) arrays, a `TrainingBatch`, or an iterable of either.
+        loss: What the network was trained for, which says what its outputs mean: classes under
+            cross_entropy and nll, logits of probabilities under binary_cross_entropy. That of the last
+            training in this process where None, or else what the targets' shape says.
+        worst: How many of the worst answers are listed.
+        batch_size: How many samples are computed at a time.
+
+    Returns:
+        The report; see `DeviationReport.of` for what is compared.
+
+    Raises:
+        DataError: The data is empty, of unequal length, or of no known form.
+        ShapeError: It does not fit the network.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(3)], input_shape=2)
+        >>> loom.analysis.deviation(net, (np.eye(2), [0, 2])).compared
+        'classes'
+    """
+    outputs, targets = _outputs(network, data, batch_size)
+    return deviation_under(_loss(network, loss), outputs, targets, worst=worst)
+
+
+def classification(
+    network: Network,
+    data: Data,
+    names: Sequence[str] | None = None,
+    *,
+    logits: bool | None = None,
+    bins: int = 10,
+    batch_size: int = 256,
+) -> ClassificationReport:
+    """Reports how well a network tells classes apart.
+
+    Args:
+        network: The network.
+        data: (x, y) arrays, a `TrainingBatch`, or an iterable of either.
+        names: The names of the classes; their numbers where None.
+        logits: Whether the outputs are logits, rather than probabilities. Where None, single outputs are
+            if the network was trained for binary_cross_entropy in this process; others as
+            `ClassificationReport.of` says.
+        bins: How many bins the calibration has.
+        batch_size: How many samples are computed at a time.
+
+    Returns:
+        The report.
+
+    Raises:
+        DataError: The data is empty, of unequal length, or of no known form; or a label names no class.
+        ShapeError: It does not fit the network.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(3)], input_shape=2)
+        >>> loom.analysis.classification(net, (np.eye(2), [0, 2]), ["a", "b", "c"]).confusion.shape
+        (3, 3)
+    """
+    outputs, targets = _outputs(network, data, batch_size)
+    if logits is None and _loss(network, None) == "binary_cross_entropy":
+        logits = True
+    return ClassificationReport.of(outputs, targets, names, logits=logits, bins=bins)
+
+
+def regression(
+    network: Network, data: Data, names: Sequence[str] | None = None, *, batch_size: int = 256
+) -> RegressionReport:
+    """Reports how near a network's outputs are to targets.
+
+    Args:
+        network: The network.
+        data: (x, y) arrays, a `TrainingBatch`, or an iterable of either.
+        names: The names of the outputs; their numbers where None.
+        batch_size: How many samples are computed at a time.
+
+    Returns:
+        The report.
+
+    Raises:
+        DataError: The data is empty, of unequal length, or of no known form.
+        ShapeError: It does not fit the network.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(1)], input_shape=2)
+        >>> loom.analysis.regression(net, (np.eye(2), [0.0, 1.0])).residuals.shape
+        (2, 1)
+    """
+    return RegressionReport.of(*_outputs(network, data, batch_size), names)
+
+
+def _outputs(network: Network, data: Data, batch_size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What a network answers to data, and the targets; real ones in the network's own precision."""
+    if not isinstance(network, Network):
+        raise ConfigError(f"expected a loom.Network, got {network!r}")
+    source = as_source(data)
+    batches = [source.batch] if isinstance(source, ArraySource) else source
+    pairs = [(network.predict(batch.input, batch_size), as_numpy(batch.target).copy()) for batch in batches]
+    outputs, targets = map(np.concatenate, zip(*pairs, strict=True))
+    return outputs, targets.astype(outputs.dtype) if targets.dtype.kind == "f" else targets
+
+
+def _loss(network: Network, loss: losses.LossLike | None) -> str | None:
+    if loss is None:
+        trained = record_of(network).judged_by
+        return None if trained is None else losses.name_of(trained.loss)
+    return losses.name_of(loss)

@@ -1,0 +1,30 @@
+"""Metrics: accuracy, top_k_accuracy, mae, mse, r2, or any callable(outputs, targets) -> float.
+
+Those of scikit-learn have names such as "sklearn.f1_score", or come from `sklearn`.
+Class metrics look at the class axis of the outputs, which is the last, or axis 1 for
+images; targets are class indices, one-hot rows or soft rows.
+"""
+
+from __future__ import annotations
+
+from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy
+from loom.metrics.resolving import MetricFunction, MetricLike, name_of, names, resolve, resolve_all
+from loom.metrics.scikit_learn import ScikitLearnMetric, is_score, sklearn
+
+__all__ = [
+    "MAE",
+    "MSE",
+    "R2",
+    "Accuracy",
+    "Metric",
+    "MetricFunction",
+    "MetricLike",
+    "ScikitLearnMetric",
+    "TopKAccuracy",
+    "is_score",
+    "name_of",
+    "names",
+    "resolve",
+    "resolve_all",
+    "sklearn",
+]
