@@ -10,14 +10,15 @@ import numpy as np
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.convert import as_labels, as_real_array
-from loom.errors import ShapeError
+from loom.errors import ConfigError, DataError, ShapeError
 from loom.plot.figures import empty_figure, finished
+from loom.reports import ClassErrors, RegressionErrors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["predictions"]
+__all__ = ["predictions", "top_errors"]
 
 
 def predictions(
@@ -63,6 +64,48 @@ def predictions(
         wrong = guess != truth
         title = f"{guess} (is {truth})" if wrong else f"{guess}"
         axes.set_title(title, fontsize=9, color="tab:red" if wrong else "black")
+    return finished(figure, path)
+
+
+def top_errors(
+    errors: ClassErrors | RegressionErrors, *, columns: int = 5, path: str | Path | None = None
+) -> Figure:
+    """Draws the images that were answered most wrongly, with what was answered and what was right.
+
+    Args:
+        errors: What `top_errors` of a report has found; its inputs are (errors, height, width),
+            (errors, 1, height, width) or, in colour, (errors, 3, height, width).
+        columns: How many images stand side by side.
+        path: Where to write the picture; its ending says the format.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+        ConfigError: It is no such report, or there is to be no column.
+        DataError: There are no errors.
+        ShapeError: The inputs are no images.
+        FileError: The picture cannot be written.
+    """
+    if not isinstance(errors, ClassErrors | RegressionErrors):
+        raise ConfigError(f"top_errors draws what a report's top_errors returns, got {errors!r}")
+    if not len(errors.rows):
+        raise DataError("there is nothing to draw: there are no errors")
+    pictures = _pictures(errors.inputs)
+    columns = min(whole("top_errors", "columns", columns, least=1), len(pictures))
+    rows = -(-len(pictures) // columns)
+    figure = empty_figure(width=1.6 * columns, height=1.9 * rows)
+    for place, picture in enumerate(pictures):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        axes.imshow(picture, cmap="gray")
+        axes.set_axis_off()
+        if isinstance(errors, RegressionErrors):
+            said, right = f"{errors.predicted[place]:.4g}", f"{errors.expected[place]:.4g}"
+        else:
+            label, right = errors.predicted[place], errors.names[errors.expected[place]]
+            said = f"{errors.names[label]} ({errors.confidence[place]:.0%})" if label >= 0 else "no answer"
+        axes.set_title(f"{said}\nis {right}, row {errors.rows[place]}", fontsize=8)
     return finished(figure, path)
 
 
