@@ -186,10 +186,8 @@ def _chosen(where: str, report: ClassificationReport, classes: Sequence[int | st
     _check(where, report)
     if classes is None:
         return list(range(len(report.names)))
-    known = {
-        **{name: place for place, name in enumerate(report.names)},
-        **dict(enumerate(range(len(report.names)))),
-    }
+    known: dict[int | str, int] = {name: place for place, name in enumerate(report.names)}
+    known.update((place, place) for place in range(len(report.names)))
     for entry in classes:
         if entry not in known:
             raise unknown(f"{where} class", entry, report.names)

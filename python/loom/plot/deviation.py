@@ -76,15 +76,18 @@ def deviation_course(course: DeviationCourse | DeviationHistory, path: str | Pat
     figure = empty_figure(width=6.5, height=5.5)
     upper, lower = figure.subplots(2, 1, sharex=True)
     upper.plot(epochs, found.scores, marker="o", markersize=3)
-    reached: dict[int, int] = {}
     for score, first in found.first_epochs.items():
         if first is not None:
-            # Of several that one epoch reaches, the highest is told.
-            reached[first + 1] = score
-    for epoch, score in reached.items():
-        upper.axvline(epoch, color="0.75", linewidth=0.8, zorder=0)
-        upper.annotate(f"{score}", (epoch, 103.0), ha="center", fontsize=7, annotation_clip=False)
-    upper.set_ylim(0.0, 101.0)
+            upper.plot(first + 1, score, marker="_", color="tab:red")
+            upper.annotate(
+                f"{score}",
+                (first + 1, score),
+                (4, -9),
+                textcoords="offset points",
+                color="tab:red",
+                fontsize=7,
+            )
+    upper.set_ylim(0.0, 104.0)
     upper.set_ylabel("quality score")
     total = sum(found.buckets[0])
     shares = [[100.0 * count / total for count in bucket] for bucket in zip(*found.buckets, strict=True)]
