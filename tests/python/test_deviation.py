@@ -196,6 +196,36 @@ def test_a_loss_says_what_outputs_mean() -> None:
     assert chance == loom.analysis.deviation(net, (x, np.eye(3)[y]), loss="binary_cross_entropy")
 
 
+def test_a_network_that_overflows() -> None:
+    net = loom.Sequential([loom.nn.Dense(1, bias=False), loom.nn.Dense(2, bias=False)], input_shape=1)
+    net[0, 0, 0, 0].weight = np.array([[3e38]])
+    net[0, 0, 0, 1].weight = np.array([[1.0], [-1.0]])
+    data = (np.array([[10.0], [1e-38]], np.float32), np.array([[1.0, 1.0], [3.0, -3.0]]))
+    report = net.evaluate(data, loss="mse", deviation=True)["deviation"]
+    np.testing.assert_array_equal(np.isfinite(report.actual), [[False, False], [True, True]])
+    assert (report.not_finite, report.failures, report.score) == (2, 0, pytest.approx(50.0, abs=1e-4))
+
+
+def test_networks_that_give_every_pixel_a_class() -> None:
+    net = loom.Sequential([loom.nn.Conv2D(3, kernel_size=1)], input_shape=(1, 2, 2))
+    x, y = np.random.default_rng(0).normal(size=(5, 1, 2, 2)), np.ones((5, 2, 2), int)
+    found = net.evaluate((x, y), loss="cross_entropy", metrics=["accuracy"], deviation=True)
+    assert found["deviation"].deviations.shape == (5, 4)
+    assert found["deviation"].exact_matches == round(20 * found["accuracy"])
+    assert loom.analysis.classification(net, (x, y)).accuracy == pytest.approx(found["accuracy"])
+
+
+def test_on_a_gpu_too(gpu: str) -> None:
+    watched, plain = mlp(), mlp()
+    watcher = loom.DeviationHistory()
+    x, y = blobs(64)
+    settings = {"epochs": 2, "device": gpu}
+    loom.train(watched, (x, y), quiet(**settings), validation=(x, y), callbacks=[watcher])
+    loom.train(plain, (x, y), quiet(**settings), validation=(x, y))
+    assert weights(watched) == weights(plain)
+    assert watcher.report == watched.evaluate((x, y), deviation=True)["deviation"]
+
+
 def test_a_metric_cannot_take_the_name() -> None:
     def deviation(outputs: Any, targets: Any) -> float:
         return 0.0

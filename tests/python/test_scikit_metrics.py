@@ -168,7 +168,14 @@ def test_values() -> None:
 
 
 def test_outputs_that_are_not_finite_give_nan() -> None:
-    assert math.isnan(metrics.sklearn("f1_score")([[np.nan, 1.0], [0.0, 1.0]], [0, 1]))
+    for bad in ([np.nan, 1.0], [np.inf, 1.0], [-np.inf, -np.inf]):
+        for name in ("f1_score", "log_loss", "roc_auc_score", "hinge_loss"):
+            assert math.isnan(metrics.sklearn(name)([bad, [0.0, 1.0]], [0, 1])), (name, bad)
+    # What is ruled out is no answer, but the other is.
+    assert metrics.sklearn("f1_score")([[-np.inf, 1.0], [0.0, -np.inf]], [1, 0]) == 1.0
+    assert metrics.sklearn("log_loss")([[-np.inf, 1.0], [0.0, -np.inf]], [1, 0]) == pytest.approx(0.0)
+    assert math.isnan(metrics.sklearn("max_error")([np.inf, 1.0], [1.0, 1.0]))
+    assert math.isnan(metrics.sklearn("f1_score")([[np.nan, 1.0], [0.0, 1.0]], [[1, 1], [0, 1]]))
 
 
 def test_in_training_and_evaluation() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loom._settings.checks import whole
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviationHistory"]
 
 
-@dataclass
+@dataclass(eq=False)
 class DeviationHistory(Callback):
     """Measures by how much answers deviate after each epoch, and keeps what it finds.
 
@@ -42,7 +42,7 @@ class DeviationHistory(Callback):
         ((0, 1, 2), 3, [10, 20, 30])
     """
 
-    data: Data | None = None
+    data: Data | None = field(default=None, repr=False)
     frequency: int = 1
 
     def __post_init__(self) -> None:

@@ -149,7 +149,8 @@ class ScikitLearnMetric(Named):
             targets: (rows, ...) what was wanted.
 
         Returns:
-            The metric over all rows; NaN where an output is NaN or infinite.
+            The metric over all rows; NaN where some row has no answer, because an output is NaN, or the
+            largest infinite, or because a value is infinite.
 
         Raises:
             MissingExtraError: scikit-learn is not installed.
@@ -159,11 +160,13 @@ class ScikitLearnMetric(Named):
         """
         function = self._function()
         given = as_real_array(outputs, "float64", what="outputs")
-        if given.size and not np.isfinite(given).all():
+        if np.isnan(given).any():
             return float("nan")
         right, answer, defaults = self._arguments(
             np.asarray(given, np.float64), as_numpy(targets, what="targets")
         )
+        if not np.isfinite(answer).all() or (answer.dtype.kind == "i" and answer.min() < 0):
+            return float("nan")
         taken = inspect.signature(function).parameters
         options = {name: value for name, value in defaults.items() if name in taken}
         try:
@@ -212,7 +215,9 @@ class ScikitLearnMetric(Named):
             if classes > 2:
                 return table.labels, table.scores, known
             scores = table.scores if found.logits or not single else 2.0 * table.scores - 1.0
-            return table.labels, scores[:, -1] - (0.0 if single else scores[:, 0]), known
+            with np.errstate(invalid="ignore"):
+                margins = scores[:, -1] - (0.0 if single else scores[:, 0])
+            return table.labels, margins, known
         # scikit-learn wants sums that are 1 to more places than float32 has.
         likely = found.probabilities / found.probabilities.sum(axis=1, keepdims=True)
         if wants != "probabilities" and (classes > 2 or self.function != "average_precision_score"):

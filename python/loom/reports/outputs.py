@@ -87,7 +87,7 @@ def class_table(outputs: ArrayLike, labels: ArrayLike, *, what: tuple[str, str])
     if classes.min() < 0 or classes.max() > last:
         raise DataError(
             f"{what[1]} name classes from {classes.min()} to {classes.max()}, but the {what[0]} have "
-            f"classes 0 to {last}"
+            f"classes 0 to {last}" + ("" if width > 1 else ", which a single output tells apart")
         )
     return ClassTable(np.moveaxis(given, axis, -1).reshape(-1, width), classes, per_place)
 
