@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +326,25 @@ def test_it_can_look_less_often_and_not_at_nothing() -> None:
         linear().fit(line(), loom.TrainingConfig(verbose=False), callbacks=[loom.DeviationHistory()])
     with pytest.raises(loom.ConfigError, match="frequency must be a positive whole number"):
         loom.DeviationHistory(frequency=0)
+
+
+class Interrupted:
+    """Data in the middle of which Ctrl-C comes."""
+
+    went_on = False
+
+    def __iter__(self) -> Iterator[Any]:
+        yield line()
+        signal.raise_signal(signal.SIGINT)
+        self.went_on = True
+
+
+def test_ctrl_c_is_heard_while_it_measures() -> None:
+    data = Interrupted()
+    watcher = loom.DeviationHistory(data)
+    result = linear().fit(line(), loom.TrainingConfig(epochs=3, verbose=False), callbacks=[watcher])
+    assert (result.stop_reason, len(result.loss_history), data.went_on) == ("interrupted", 1, False)
+    assert (watcher.course.epochs, watcher.report) == ((), None)
 
 
 def test_learning_by_targets_is_watched_too() -> None:

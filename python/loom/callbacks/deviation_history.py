@@ -91,6 +91,7 @@ class DeviationHistory(Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Measures."""
         if (epoch + 1) % self.frequency == 0:
-            found = self.network.evaluate(self._measured_on, metrics=(), deviation=True)
-            self.report = found["deviation"]
-            self.course = self.course.with_epoch(epoch, found["deviation"])
+            found = self.network.evaluate(self._measured_on, metrics=(), deviation=True)["deviation"]
+            course = self.course.with_epoch(epoch, found)
+            # Ctrl-C may come while it measures, and then nothing is kept.
+            self.report, self.course = found, course

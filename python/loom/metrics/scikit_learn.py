@@ -290,10 +290,7 @@ def _values(
     outputs: NDArray[np.float64], targets: NDArray[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     wanted = np.asarray(as_real_array(targets, "float64", what="targets"), np.float64)
-    if wanted.shape not in (
-        outputs.shape,
-        outputs.shape[:-1] if outputs.shape[-1:] == (1,) else outputs.shape,
-    ):
+    if outputs.shape not in (wanted.shape, (*wanted.shape, 1)):
         raise ShapeError(f"outputs have shape {outputs.shape} but targets {wanted.shape}")
     if not outputs.size:
         raise DataError("a metric of no rows is undefined")
