@@ -6,6 +6,54 @@ Each tool is usable alone. What they return are reports: frozen, with `to_dict`,
 
 from __future__ import annotations
 
-from loom.reports import Report
+from loom.analysis.ensemble import Ensemble
+from loom.analysis.matching import best_group, correctness, match
+from loom.analysis.similarities import similarity
+from loom.analysis.units import cluster_units, initialize_kmeans, unit_activations
+from loom.reports import (
+    Block,
+    Blocks,
+    Clusters,
+    CorrelatedPairs,
+    Correlation,
+    Group,
+    Matches,
+    Pair,
+    Report,
+    Similarity,
+    SubBlock,
+    blocks,
+    cka,
+    correlation,
+    kmeans,
+    natural_key,
+    silhouettes,
+)
 
-__all__ = ["Report"]
+__all__ = [
+    "Block",
+    "Blocks",
+    "Clusters",
+    "CorrelatedPairs",
+    "Correlation",
+    "Ensemble",
+    "Group",
+    "Matches",
+    "Pair",
+    "Report",
+    "Similarity",
+    "SubBlock",
+    "best_group",
+    "blocks",
+    "cka",
+    "cluster_units",
+    "correctness",
+    "correlation",
+    "initialize_kmeans",
+    "kmeans",
+    "match",
+    "natural_key",
+    "silhouettes",
+    "similarity",
+    "unit_activations",
+]
