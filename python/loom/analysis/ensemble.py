@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zipfile
@@ -344,17 +345,21 @@ class Ensemble:
             SerializationError: It is damaged, truncated, foreign, or of a later format.
         """
         try:
-            with zipfile.ZipFile(path) as archive:
-                about = json.loads(archive.read("ensemble.json"))
-                if about["format"] != _FORMAT:
-                    raise SerializationError(
-                        f"{path}: an ensemble of format {about['format']}, but this version reads {_FORMAT}"
-                    )
-                contents = [archive.read(f"{place}.loom") for place in range(len(about["names"]))]
+            content = Path(path).read_bytes()
         except OSError as error:
             raise FileError(error.errno, f"cannot be read: {error.strerror}", str(path)) from error
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, NotImplementedError) as error:
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                about = json.loads(_stored(archive, "ensemble.json"))
+                known = about["format"]
+                contents = [_stored(archive, f"{place}.loom") for place in range(len(about.get("names", ())))]
+        # A damaged archive makes zipfile raise nearly anything.
+        except Exception as error:
             raise _foreign(path, error) from error
+        if known != _FORMAT:
+            raise SerializationError(
+                f"{os.fspath(path)}: an ensemble of format {known}, but this version reads {_FORMAT}"
+            )
         networks = [from_native(_native.Network.from_bytes(content)) for content in contents]
         try:
             ensemble = cls(
@@ -367,7 +372,7 @@ class Ensemble:
             # They are shares already, and stay the same bits.
             ensemble._weights = np.array(about["weights"], dtype=np.float64)
             return ensemble
-        except (ConfigError, ShapeError, KeyError) as error:
+        except (ConfigError, ShapeError, KeyError, TypeError, ValueError) as error:
             raise _foreign(path, error) from error
 
     # Votes
@@ -479,6 +484,13 @@ def _shares(weights: ArrayLike | None, count: int) -> NDArray[np.float64]:
         raise ConfigError("the weights of an ensemble must not all be 0")
     scaled = numbers / numbers.max()
     return np.asarray(scaled / scaled.sum())
+
+
+def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
+    # Nothing is packed, so that no file reads as more than it is.
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise zipfile.BadZipFile(f"{name} is packed")
+    return archive.read(name)
 
 
 def _foreign(path: str | PathLike[str], error: Exception) -> SerializationError:

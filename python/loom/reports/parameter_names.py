@@ -17,7 +17,8 @@ _STACKS = frozenset(
     ("layers", "layer", "h", "blk", "blocks", "block", "resblocks", "encoder_layers", "decoder_layers")
 )
 # A loom network's own names: depth, row, column, layer, and what is in it.
-_LOOM = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9})\.([0-9]{1,9})\.(.+)")
+_NUMBER = "(?:0|[1-9][0-9]{0,8})"
+_LOOM = re.compile(rf"({_NUMBER}\.{_NUMBER}\.{_NUMBER})\.({_NUMBER})\.(.+)")
 # What tells of a normalisation, wherever it stands.
 _NORM = ("norm", r"^ln(_.*|\d*)$", "_ln$", r"^bn\d*$")
 
@@ -201,7 +202,8 @@ def _split(name: str) -> tuple[str, int | None, list[str]]:
     if own := _LOOM.fullmatch(name):
         return own[1], int(own[2]), own[3].split(".")
     parts = name.split(".")
-    numbers = [place for place, part in enumerate(parts[:-1]) if _is_number(part)]
+    # A number behind nothing but a dot is no block's.
+    numbers = [place for place, part in enumerate(parts[:-1]) if _is_number(part) and parts[:place] != [""]]
     if not numbers:
         return "", None, parts
     stacked = [place for place in numbers if place and parts[place - 1] in _STACKS]
@@ -210,7 +212,7 @@ def _split(name: str) -> tuple[str, int | None, list[str]]:
 
 
 def _is_number(part: str) -> bool:
-    return re.fullmatch("0|[1-9][0-9]{0,8}", part) is not None
+    return re.fullmatch(_NUMBER, part) is not None
 
 
 def _kind(parts: list[str], kinds: list[tuple[str, re.Pattern[str]]]) -> str:
