@@ -94,8 +94,8 @@ def kmeans(
     Lloyd's algorithm (1982) from the best of several starts, each by k-means++ (Arthur and Vassilvitskii
     2007), in double precision: centroids move to the means of their samples until no sample changes its
     cluster. A cluster that has lost all samples takes the one that is farthest from its centroid. It is
-    computed by loom alone, with or without scikit-learn: the same data, k and seed give the same clusters
-    everywhere, and from the same centroids the ones that scikit-learn's `KMeans(tol=0)` finds.
+    computed by loom alone, with scikit-learn installed or not: the same data, k and seed give the same
+    clusters, and the same centroids to start from the ones that scikit-learn's `KMeans(tol=0)` finds.
 
     Args:
         data: (samples, features); further axes become features, too. Features of large values count most:
@@ -224,9 +224,10 @@ class _Run:
 
 
 def _lloyd(points: NDArray[np.float64], centroids: NDArray[np.float64], iterations: int) -> _Run:
+    columns = np.ascontiguousarray(points.T)
     assignments = _nearest(points, centroids)
     for iteration in range(1, iterations + 1):
-        centroids = _moved(points, centroids, assignments)
+        centroids = _moved(points, columns, centroids, assignments)
         before, assignments = assignments, _nearest(points, centroids)
         if (converged := np.array_equal(before, assignments)) or iteration == iterations:
             break
@@ -250,7 +251,10 @@ def _nearest(points: NDArray[np.float64], centroids: NDArray[np.float64]) -> NDA
 
 
 def _moved(
-    points: NDArray[np.float64], centroids: NDArray[np.float64], assignments: NDArray[np.int64]
+    points: NDArray[np.float64],
+    columns: NDArray[np.float64],
+    centroids: NDArray[np.float64],
+    assignments: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """The means of the clusters' points; those without any take the points that are farthest off."""
     k = len(centroids)
@@ -263,12 +267,8 @@ def _moved(
             if squares[farthest] > 0.0:
                 sizes[assignments[farthest]] -= 1
                 assignments[farthest], sizes[empty], squares[farthest] = empty, 1, 0.0
-    order = np.argsort(assignments, kind="stable")
-    filled = np.flatnonzero(sizes)
-    sums = np.add.reduceat(points[order], np.cumsum(sizes)[filled] - sizes[filled], axis=0)
-    moved = np.array(centroids)
-    moved[filled] = sums / sizes[filled, None]
-    return moved
+    sums = np.stack([np.bincount(assignments, column, k) for column in columns], axis=1)
+    return np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], centroids)
 
 
 def _spread(points: NDArray[np.float64], k: int, random: np.random.Generator) -> NDArray[np.float64]:

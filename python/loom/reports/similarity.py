@@ -94,31 +94,49 @@ def alignments(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> NDArr
     """
     mine = [_reduced(array, what=f"representation {i} of the first") for i, array in enumerate(first)]
     other = [_reduced(array, what=f"representation {i} of the second") for i, array in enumerate(second)]
-    counts = {len(array) for array in [*mine, *other]}
+    counts = {len(array.values) for array in [*mine, *other]}
     if len(counts) > 1:
         raise DataError(
             f"representations are of {' and '.join(map(str, sorted(counts)))} samples; "
             "CKA compares what is made of the same ones"
         )
-    own = np.array([np.linalg.norm(a.T @ a) for a in mine])
-    others = np.array([np.linalg.norm(b.T @ b) for b in other])
-    shared = np.array([[np.linalg.norm(b.T @ a) for b in other] for a in mine])
+    own = np.sqrt([_shared(a, a) for a in mine])
+    others = np.sqrt([_shared(b, b) for b in other])
+    shared = np.array([[_shared(a, b) for b in other] for a in mine])
     norms = np.outer(own, others)
     found = np.full(norms.shape, np.nan)
-    np.divide(shared**2, norms, out=found, where=norms > 0.0)
-    return np.asarray(np.minimum(found, 1.0))
+    np.divide(shared, norms, out=found, where=norms > 0.0)
+    return np.asarray(np.clip(found, 0.0, 1.0))
 
 
-def _reduced(array: ArrayLike, what: str) -> NDArray[np.float64]:
-    """Centred features, no more than samples, whose products of samples with each other are the same."""
+@dataclass(frozen=True)
+class _Reduced:
+    """Centred features; or, where that is smaller, their products of samples with each other."""
+
+    values: NDArray[np.float64]
+    products: bool
+
+
+def _reduced(array: ArrayLike, what: str) -> _Reduced:
     samples = as_samples(array, what=what, least=2)
     constant = samples.min(axis=0) == samples.max(axis=0)
     differences, _, exponents = centred(samples)
     if constant.all():
-        return np.zeros((len(samples), 1))
+        return _Reduced(np.zeros((len(samples), 1)), products=False)
     # All features keep their size to each other; the whole is scaled, which CKA does not see.
     features = np.ldexp(differences, exponents - exponents[~constant].max())[:, ~constant]
     features = features / np.abs(features).max()
     if features.shape[1] > len(features):
-        features = np.asarray(np.linalg.qr(features.T, mode="r")).T
-    return np.asarray(features)
+        return _Reduced(features @ features.T, products=True)
+    return _Reduced(features, products=False)
+
+
+def _shared(a: _Reduced, b: _Reduced) -> float:
+    """|B^T A|^2 of centred features A and B."""
+    if a.products and b.products:
+        return float((a.values * b.values).sum())
+    if a.products:
+        a, b = b, a
+    if b.products:
+        return float((a.values * (b.values @ a.values)).sum())
+    return float(np.linalg.norm(b.values.T @ a.values) ** 2)
