@@ -241,6 +241,17 @@ def test_every_step_of_a_sequence_is_a_point() -> None:
     assert found == analysis.kmeans(x.reshape(24, 2), 3, silhouette=False)
 
 
+def test_layers_on_a_gpu(gpu: str) -> None:
+    x = clouds(4, 60, 5, 3)
+    net = loom.Sequential([nn.Dense(4, activation="tanh"), nn.KMeans(3)], input_shape=5)
+    wanted = analysis.unit_activations(net, "0.0.0.0", x)
+    found = analysis.initialize_kmeans(net, "0.0.0.1", x)
+    net.to(gpu)
+    np.testing.assert_allclose(analysis.unit_activations(net, "0.0.0.0", x), wanted, rtol=1e-4, atol=1e-5)
+    again = analysis.initialize_kmeans(net, "0.0.0.1", x)
+    np.testing.assert_allclose(again.centroids, found.centroids, rtol=1e-3, atol=1e-4)
+
+
 def test_tables_and_pictures(tmp_path: Path) -> None:
     x = clouds(3, 90, 4, 3)
     found = analysis.kmeans(x, 3)

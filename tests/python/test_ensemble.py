@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loom
-from loom import nn
+from loom import analysis, nn
 from loom.analysis import Ensemble
 from networks import blobs, mlp, quiet
 
@@ -282,3 +282,33 @@ def test_precisions_may_differ() -> None:
     assert Ensemble(nets[:1]).predict(blobs(4)[0]).dtype == np.float32
     assert repr(Ensemble(nets)) == "Ensemble(2 networks, vote='mean')"
     assert list(Ensemble(nets)) == nets
+
+
+def test_an_ensemble_is_matched_like_a_network() -> None:
+    x, y = blobs(40)
+    nets = trained(2)
+    together = Ensemble(nets)
+    right = analysis.correctness([*nets, together], (x, y))
+    np.testing.assert_array_equal(right[2], together.predict_classes(x) == y)
+
+
+def test_sequences_vote_step_by_step() -> None:
+    layers = [nn.Embedding(7, 6), nn.RNN(5, return_sequences=True), nn.Dense(4)]
+    nets = [loom.Sequential(layers, input_shape=8, seed=seed) for seed in range(3)]
+    x = np.random.default_rng(0).integers(0, 7, (5, 8))
+    y = x % 4
+    for vote in ("mean", "majority"):
+        ensemble = Ensemble(nets, vote=vote)  # type: ignore[arg-type]
+        classes = ensemble.predict_classes(x)
+        assert classes.shape == (5, 8)
+        found = ensemble.evaluate((x, y), loss="cross_entropy", metrics=["accuracy"])
+        assert found["accuracy"] == pytest.approx((classes == y).mean(), abs=1e-12)
+        np.testing.assert_array_equal(analysis.correctness([ensemble], (x, y))[0], (classes == y).reshape(-1))
+
+
+def test_networks_on_a_gpu_vote(gpu: str) -> None:
+    x, _ = blobs(20)
+    nets = trained(2)
+    wanted = Ensemble(nets).predict(x)
+    nets[0].to(gpu)
+    np.testing.assert_allclose(Ensemble(nets).predict(x), wanted, rtol=1e-4, atol=1e-5)

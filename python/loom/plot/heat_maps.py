@@ -90,5 +90,7 @@ def _heat_map(
                 red, green, blue, _ = image.cmap(image.norm(value))
                 light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
                 color = "black" if light else "white"
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=color)
+                # Adding 0 takes the sign off what is rounded to it.
+                shown_value = f"{round(float(value), 2) + 0.0:.2f}"
+                axes.text(column, row, shown_value, ha="center", va="center", fontsize=7, color=color)
     return figure, axes
