@@ -49,8 +49,7 @@ def table(names: dict[str, str]) -> str:
         if len(entry) <= 110:
             entries.append(entry)
         else:
-            # The formatter joins what fits a line.
-            lines = textwrap.wrap(held, 96 if len(held) <= 96 else 90)
+            lines = textwrap.wrap(held, 95)
             texts = [f'            "{line} "' for line in lines[:-1]] + [f'            "{lines[-1]}"']
             entries.append("\n".join([f'        "{module}": (', *texts, "        ),"]))
     return "\n".join(

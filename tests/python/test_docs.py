@@ -31,7 +31,8 @@ def test_examples_run(name: str) -> None:
 @pytest.mark.parametrize(
     "page", sorted(Path(__file__).parents[2].glob("docs/**/*.md")), ids=lambda page: page.name
 )
-def test_code_in_pages_runs(page: Path) -> None:
+def test_code_in_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), names)

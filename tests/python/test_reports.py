@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -51,6 +51,7 @@ wholes = st.builds(
 
 
 @given(wholes)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_json_and_back(report: Whole) -> None:
     text = report.to_json()
     json.loads(text, parse_constant=lambda found: pytest.fail(f"{found} is not JSON"))

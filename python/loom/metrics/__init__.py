@@ -7,7 +7,7 @@ images; targets are class indices, one-hot rows or soft rows.
 
 from __future__ import annotations
 
-from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy
+from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy, correct
 from loom.metrics.resolving import MetricFunction, MetricLike, name_of, names, resolve, resolve_all
 from loom.metrics.scikit_learn import ScikitLearnMetric, is_score, sklearn
 
@@ -21,6 +21,7 @@ __all__ = [
     "MetricLike",
     "ScikitLearnMetric",
     "TopKAccuracy",
+    "correct",
     "is_score",
     "name_of",
     "names",

@@ -13,7 +13,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_numpy, as_real_array
 from loom.errors import DataError, ShapeError
 
-__all__ = ["FAMILY", "MAE", "MSE", "R2", "Accuracy", "Metric", "TopKAccuracy"]
+__all__ = ["FAMILY", "MAE", "MSE", "R2", "Accuracy", "Metric", "TopKAccuracy", "correct"]
 
 
 class Metric(Named):
@@ -64,11 +64,7 @@ class Accuracy(Metric):
         Returns:
             The share over all rows.
         """
-        if threshold is not None:
-            given, wanted = _values(outputs, targets)
-            return float(np.mean(((given > threshold) == (wanted > 0.5)) & ~np.isnan(given)))
-        scores, classes = _classes(outputs, targets)
-        return float(np.mean((scores.argmax(axis=1) == classes) & ~np.isnan(scores).any(axis=1)))
+        return float(np.mean(correct(outputs, targets, threshold)))
 
 
 @FAMILY.register("top_k_accuracy")
@@ -130,6 +126,28 @@ class R2(Metric):
         given, wanted = _values(outputs, targets)
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(1.0 - np.sum((wanted - given) ** 2) / np.sum((wanted - wanted.mean()) ** 2))
+
+
+def correct(outputs: ArrayLike, targets: ArrayLike, threshold: float | None = None) -> NDArray[np.bool_]:
+    """Returns which rows `Accuracy` counts as right.
+
+    Args:
+        outputs: (rows, classes), (rows, classes, height, width) or (rows, 1).
+        targets: Class indices, one-hot rows or soft rows.
+        threshold: A single output above it means class 1; needed for such.
+
+    Returns:
+        (rows,) booleans; of images and sequences a row for each place.
+
+    Raises:
+        ShapeError: Outputs and targets do not fit together, or a threshold is missing.
+        DataError: There are no rows, or a target is no class of the outputs.
+    """
+    if threshold is not None:
+        given, wanted = _values(outputs, targets)
+        return np.asarray(((given > threshold) == (wanted > 0.5)) & ~np.isnan(given)).reshape(-1)
+    scores, classes = _classes(outputs, targets)
+    return np.asarray((scores.argmax(axis=1) == classes) & ~np.isnan(scores).any(axis=1))
 
 
 def _values(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -18,6 +18,7 @@ class KMeans(Layer):
     Works on the last axis: input (..., features), output (..., clusters), which
     sums to one. The weight `centroids` is (clusters, features) and is trained like
     any other; it stays float when the layer takes on another numeric type.
+    `loom.analysis.initialize_kmeans` begins them where the data are.
 
     Args:
         clusters: How many centroids.

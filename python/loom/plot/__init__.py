@@ -1,12 +1,14 @@
-"""Pictures: training curves, predictions, measures of layers, reports. Needs the extra "plot".
+"""Pictures: training, predictions, measures, reports, correlations, clusters, pairs of models.
 
-Every function returns the matplotlib figure, and writes it where a path is given.
+Every function returns the matplotlib figure, and writes it where a path is given. Needs the extra "plot".
 """
 
 from __future__ import annotations
 
 from loom.plot.classification import calibration, confusion_matrix, precision_recall, roc
 from loom.plot.deviation import deviation, deviation_course
+from loom.plot.groups import clusters, matches
+from loom.plot.heat_maps import correlation, similarity
 from loom.plot.images import predictions, top_errors
 from loom.plot.measures import tween
 from loom.plot.regression import residuals
@@ -14,13 +16,17 @@ from loom.plot.training import training_curves
 
 __all__ = [
     "calibration",
+    "clusters",
     "confusion_matrix",
+    "correlation",
     "deviation",
     "deviation_course",
+    "matches",
     "precision_recall",
     "predictions",
     "residuals",
     "roc",
+    "similarity",
     "top_errors",
     "training_curves",
     "tween",

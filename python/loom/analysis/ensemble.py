@@ -1,0 +1,497 @@
+"""Networks that decide together."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import _native, losses, nn
+from loom._settings.checks import choice, real, whole
+from loom._typing import ArrayLike, RealArray
+from loom.callbacks._monitoring import improves, monitored
+from loom.data import ArraySource, Data, TrainingBatch, as_source
+from loom.engine import engine_of
+from loom.errors import ConfigError, FileError, SerializationError, ShapeError, StateError
+from loom.network import Network, Sequential
+from loom.network.network import from_native
+from loom.reports.samples import as_names
+from loom.training.config import TrainingConfig
+from loom.training.evaluation import evaluate
+from loom.training.record import record_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.losses import LossLike
+    from loom.metrics import MetricLike
+
+__all__ = ["Ensemble"]
+
+_VOTES = ("majority", "mean", "weighted")
+_FORMAT = 1
+
+
+class Ensemble:
+    """Networks that decide together, by a vote.
+
+    The votes:
+
+    - "mean": the mean of all outputs, as they are. Of logits that is another thing than the mean of
+      probabilities; for that let networks end in `nn.Softmax`.
+    - "weighted": the same with a weight for each network, which `fit_weights` finds.
+    - "majority": the share of networks that choose each class, which is the one of their largest output.
+      Where several classes have most votes, the one among them with the largest mean output wins, then the
+      first; its share is the next larger number, so that `predict` and `predict_classes` agree.
+
+    With a single output, networks choose class 1 where it is above `threshold`.
+
+    Args:
+        networks: Networks of the same input and output shape; one is enough. They are not copied.
+        vote: "majority", "mean" or "weighted".
+        weights: For "weighted": a number for each network, not negative and not all 0; they are divided by
+            their sum. All equal where None.
+        names: The networks' names, for messages and reports; "network 0" and so on where None.
+        threshold: For networks of a single output: 0.5 for probabilities, 0 for logits.
+
+    Raises:
+        ConfigError: There are no networks, the vote is unknown, or weights do not fit.
+        ShapeError: A network has another input or output shape than the first, or a majority is to be of
+            outputs that are no classes.
+
+    Examples:
+        >>> nets = [loom.Sequential([nn.Dense(3)], input_shape=4, seed=seed) for seed in range(3)]
+        >>> ensemble = loom.analysis.Ensemble(nets, vote="majority")
+        >>> ensemble.predict(np.ones((2, 4))).shape, ensemble.predict_classes(np.ones((2, 4))).shape
+        ((2, 3), (2,))
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        vote: Literal["majority", "mean", "weighted"] = "mean",
+        weights: ArrayLike | None = None,
+        *,
+        names: Sequence[object] | None = None,
+        threshold: float = 0.5,
+    ) -> None:
+        self._networks = _checked(networks)
+        self._names = as_names(names, len(self._networks), what="networks", prefix="network ")
+        self._vote = choice("Ensemble", "vote", vote, _VOTES)
+        self._threshold = real("Ensemble", "threshold", threshold)
+        _check_shapes(self._networks, self._names)
+        if self._vote == "majority" and len(self.output_shape) > 3:
+            raise ShapeError(f"a majority needs outputs that are classes, got shape {self.output_shape}")
+        if weights is not None and self._vote != "weighted":
+            raise ConfigError(f'weights are for vote="weighted", got vote="{self._vote}"')
+        self._weights = _shares(weights, len(self._networks))
+        precisions = {network.precision for network in self._networks}
+        self._precision = "float64" if "float64" in precisions else "float32"
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The networks."""
+        return self._networks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return self._names
+
+    @property
+    def vote(self) -> str:
+        """How they decide: "majority", "mean" or "weighted"."""
+        return self._vote
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """How much each network counts, all together 1."""
+        return np.array(self._weights)
+
+    @property
+    def threshold(self) -> float:
+        """What a single output is above for class 1."""
+        return self._threshold
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they come in."""
+        return self._networks[0].input_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they go out."""
+        return self._networks[0].output_shape
+
+    def __len__(self) -> int:
+        return len(self._networks)
+
+    def __iter__(self) -> Iterator[Network]:
+        return iter(self._networks)
+
+    def __repr__(self) -> str:
+        return f"Ensemble({len(self)} network{'s' * (len(self) > 1)}, vote={self._vote!r})"
+
+    def predict(self, x: ArrayLike, batch_size: int = 256) -> RealArray:
+        """Returns the output for each sample, by the vote.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+            batch_size: How many are computed at a time.
+
+        Returns:
+            (rows, *output_shape): float64 where a network is of that precision, else float32.
+
+        Raises:
+            ShapeError: The samples do not have the networks' input shape.
+            NonFiniteError: They hold NaN or infinity.
+            StateError: A network is training in another thread.
+        """
+        return self._together([network.predict(x, batch_size) for network in self._networks])
+
+    def predict_classes(self, x: ArrayLike, batch_size: int = 256) -> NDArray[np.int64]:
+        """Returns the class of each sample: that of the largest output, the first of several.
+
+        Args:
+            x: (rows, *input_shape) the samples.
+            batch_size: How many are computed at a time.
+
+        Returns:
+            (rows,) the classes; with images and sequences one for each place. Of a single output 0 or 1.
+
+        Raises:
+            ShapeError: The samples do not have the networks' input shape.
+            NonFiniteError: They hold NaN or infinity.
+            StateError: A network is training in another thread.
+        """
+        output = self.predict(x, batch_size)
+        axis = self._class_axis
+        if output.shape[axis] > 1:
+            return np.asarray(output.argmax(axis=axis), dtype=np.int64)
+        bound = 0.5 if self._vote == "majority" else self._threshold
+        return np.asarray(np.take(output > bound, 0, axis=axis), dtype=np.int64)
+
+    def evaluate(
+        self,
+        data: Data,
+        config: TrainingConfig | None = None,
+        *,
+        loss: LossLike | None = None,
+        metrics: Sequence[MetricLike] | None = None,
+        batch_size: int | None = None,
+    ) -> dict[str, float]:
+        """Measures loss and metrics as `loom.evaluate` does, of what the networks decide together.
+
+        Where outputs are probabilities, of a majority or of networks that all end in `nn.Softmax`, the
+        cross-entropy is that of probabilities.
+
+        Args:
+            data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either.
+            config: Its loss, metrics, class weights and batch size are used; those of the first network's
+                last training where None.
+            loss: Instead of the config's.
+            metrics: Instead of the config's.
+            batch_size: How many samples are computed at a time.
+
+        Returns:
+            "loss", and each metric by name.
+
+        Raises:
+            StateError: The first network was never trained in this process, and neither a config nor a loss
+                is given; or a network is training in another thread.
+            ConfigError: The loss takes logits, but a majority gives shares of votes.
+            DataError: The data is empty, of unequal length, or of no known form.
+            ShapeError: It does not fit the networks.
+        """
+        size = self._batch_size(batch_size, config)
+        source = as_source(data)
+        if isinstance(source, ArraySource):
+            return self._judge(self._decided(source.batch, size), config, loss, metrics, size)
+        decided = (self._decided(batch, size) for batch in source)
+        return self._judge(decided, config, loss, metrics, size)
+
+    def fit_weights(
+        self,
+        data: Data,
+        config: TrainingConfig | None = None,
+        *,
+        loss: LossLike | None = None,
+        metrics: Sequence[MetricLike] | None = None,
+        monitor: str = "loss",
+        mode: Literal["auto", "min", "max"] = "auto",
+        rounds: int = 50,
+        batch_size: int | None = None,
+    ) -> Self:
+        """Finds the weights of a weighted vote on validation data.
+
+        Networks are added one after the other, each as often as it helps: in every round the one with which
+        the mean of all added so far is best. A network's weight is its share (Caruana, Niculescu-Mizil, Crew
+        and Ksikes 2004, "Ensemble Selection from Libraries of Models"). The rounds are kept up to the best
+        mean, so on these data no single network is better. Give data that no network was trained on.
+
+        Args:
+            data: Validation data, as for `evaluate`.
+            config: As for `evaluate`.
+            loss: As for `evaluate`.
+            metrics: As for `evaluate`.
+            monitor: What is to be best: "loss", or a metric by its name.
+            mode: "min" or "max"; "auto" takes max for accuracies and R2, and min for all others.
+            rounds: How many networks are added.
+            batch_size: How many samples are computed at a time.
+
+        Returns:
+            The ensemble.
+
+        Raises:
+            StateError: The vote is not "weighted"; or as for `evaluate`.
+            ConfigError: Nothing of the monitor's name is measured, or a setting is out of range.
+            DataError: The data is empty, of unequal length, or of no known form.
+            ShapeError: It does not fit the networks.
+        """
+        if self._vote != "weighted":
+            raise StateError(f'only vote="weighted" has weights to fit; this ensemble\'s is "{self._vote}"')
+        rounds = whole("fit_weights", "rounds", rounds, least=1)
+        choice("fit_weights", "mode", mode, ("auto", "min", "max"))
+        size = self._batch_size(batch_size, config)
+        source = as_source(data)
+        batches = [source.batch] if isinstance(source, ArraySource) else list(source)
+        seen = [
+            (np.stack([network.predict(batch.input, size) for network in self._networks]), batch)
+            for batch in batches
+        ]
+        counts = np.zeros(len(self))
+        best, found = float("nan"), counts
+        for _ in range(rounds):
+            scores = []
+            for place in range(len(self)):
+                tried = counts.copy()
+                tried[place] += 1.0
+                decided = [
+                    TrainingBatch(self._weighted(outputs, tried / tried.sum()), batch.target, batch.weight)
+                    for outputs, batch in seen
+                ]
+                given: Data = decided[0] if isinstance(source, ArraySource) else decided
+                scores.append(
+                    monitored("fit_weights", monitor, self._judge(given, config, loss, metrics, size))
+                )
+            chosen = 0
+            for place, score in enumerate(scores):
+                if improves(score, scores[chosen], monitor, mode, 0.0):
+                    chosen = place
+            counts[chosen] += 1.0
+            if improves(scores[chosen], best, monitor, mode, 0.0):
+                best, found = scores[chosen], counts.copy()
+        self._weights = _shares(found if found.any() else counts, len(self))
+        return self
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes all networks and the vote to one file: whole, or after an error not at all.
+
+        The file is a ZIP archive: `ensemble.json`, and each network as `Network.save` writes it.
+
+        Args:
+            path: The file; an older one is replaced at the end.
+
+        Raises:
+            FileError: The file cannot be written.
+            NonFiniteError: A weight or a layer's state is infinite or NaN; an older file stays as it is.
+        """
+        about = {
+            "format": _FORMAT,
+            "names": self._names,
+            "vote": self._vote,
+            "weights": self._weights.tolist(),
+            "threshold": self._threshold,
+        }
+        target = Path(path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.{get_ident()}.part")
+        try:
+            with part.open("wb") as file:
+                with zipfile.ZipFile(file, "w") as archive:
+                    # Without times and modes, so that the same ensemble is the same bytes.
+                    archive.writestr(zipfile.ZipInfo("ensemble.json"), json.dumps(about))
+                    for place, network in enumerate(self._networks):
+                        content = engine_of(network).native.to_bytes(False)
+                        archive.writestr(zipfile.ZipInfo(f"{place}.loom"), content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+        except OSError as error:
+            raise FileError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Reads an ensemble that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The ensemble.
+
+        Raises:
+            FileError: The file cannot be read.
+            SerializationError: It is damaged, truncated, foreign, or of a later format.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise FileError(error.errno, f"cannot be read: {error.strerror}", str(path)) from error
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                about = json.loads(_stored(archive, "ensemble.json"))
+                known = about["format"]
+                contents = [_stored(archive, f"{place}.loom") for place in range(len(about.get("names", ())))]
+        # A damaged archive makes zipfile raise nearly anything.
+        except Exception as error:
+            raise _foreign(path, error) from error
+        if known != _FORMAT:
+            raise SerializationError(
+                f"{os.fspath(path)}: an ensemble of format {known}, but this version reads {_FORMAT}"
+            )
+        networks = [from_native(_native.Network.from_bytes(content)) for content in contents]
+        try:
+            ensemble = cls(
+                networks,
+                about["vote"],
+                about["weights"] if about["vote"] == "weighted" else None,
+                names=about["names"],
+                threshold=about["threshold"],
+            )
+            # They are shares already, and stay the same bits.
+            ensemble._weights = np.array(about["weights"], dtype=np.float64)
+            return ensemble
+        except (ConfigError, ShapeError, KeyError, TypeError, ValueError) as error:
+            raise _foreign(path, error) from error
+
+    # Votes
+
+    @property
+    def _class_axis(self) -> int:
+        """The classes' axis: the last, or the channels of images."""
+        return 1 if len(self.output_shape) == 3 else -1
+
+    def _together(self, outputs: Sequence[RealArray]) -> RealArray:
+        stacked = np.stack(outputs)
+        if self._vote == "majority":
+            return self._majority(stacked)
+        return self._weighted(stacked, self._weights)
+
+    def _weighted(self, outputs: RealArray, weights: NDArray[np.float64]) -> RealArray:
+        mean = np.zeros(outputs.shape[1:])
+        for output, weight in zip(outputs, weights, strict=True):
+            mean += np.multiply(output, weight, dtype=np.float64)
+        return mean.astype(self._precision)
+
+    def _majority(self, outputs: RealArray) -> RealArray:
+        axis = self._class_axis
+        # (networks, rows, ..., classes)
+        each = np.moveaxis(outputs, axis + 1 if axis > 0 else axis, -1)
+        mean = each.mean(axis=0, dtype=np.float64)
+        if each.shape[-1] == 1:
+            votes = (each > self._threshold).sum(axis=0)
+            raised = (2 * votes == len(each)) & (mean > self._threshold)
+        else:
+            classes = np.arange(each.shape[-1])
+            votes = (each.argmax(axis=-1)[..., None] == classes).sum(axis=0)
+            most = votes == votes.max(axis=-1, keepdims=True)
+            winner = np.where(most, mean, -np.inf).argmax(axis=-1)
+            raised = (classes == winner[..., None]) & (most.sum(axis=-1, keepdims=True) > 1)
+        shares = (votes / len(each)).astype(self._precision)
+        shares = np.where(raised, np.nextafter(shares, shares.dtype.type(2.0)), shares)
+        return np.ascontiguousarray(np.moveaxis(shares, -1, axis))
+
+    # Evaluation
+
+    def _batch_size(self, given: int | None, config: TrainingConfig | None) -> int:
+        if given is None:
+            return 256 if config is None else config.validation_batch_size or config.batch_size
+        return whole("Ensemble", "batch_size", given, least=1)
+
+    def _decided(self, batch: TrainingBatch, batch_size: int) -> TrainingBatch:
+        return TrainingBatch(self.predict(batch.input, batch_size), batch.target, batch.weight)
+
+    def _judge(
+        self,
+        decided: Any,  # noqa: ANN401 - data of any form
+        config: TrainingConfig | None,
+        loss: LossLike | None,
+        metrics: Sequence[MetricLike] | None,
+        batch_size: int,
+    ) -> dict[str, float]:
+        """Measures outputs as those of a network that hands them on."""
+        config = config or record_of(self._networks[0]).judged_by
+        used = loss if loss is not None else None if config is None else config.loss
+        if used is not None:
+            name = losses.name_of(used)
+            if self._vote == "majority" and name == "binary_cross_entropy":
+                raise ConfigError(
+                    "binary_cross_entropy takes logits, but a majority gives shares of votes; "
+                    'measure loss="mse", or let the ensemble vote by "mean"'
+                )
+            if name == "cross_entropy" and self._gives_probabilities:
+                loss = "nll"
+        identity = Sequential([nn.Activation("linear")], self.output_shape, precision=self._precision)
+        return evaluate(identity, decided, config, loss=loss, metrics=metrics, batch_size=batch_size)
+
+    @property
+    def _gives_probabilities(self) -> bool:
+        return self._vote == "majority" or all(
+            network.layers[-1].kind == "softmax" for network in self._networks
+        )
+
+
+def _checked(networks: Sequence[Network]) -> tuple[Network, ...]:
+    given: object = networks
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence) or not given:
+        raise ConfigError(f"an ensemble is of one network or more, got {given!r}")
+    for network in networks:
+        if not isinstance(network, Network):
+            raise ConfigError(f"an ensemble is of loom.Networks, got {type(network).__name__}")
+    return tuple(networks)
+
+
+def _check_shapes(networks: Sequence[Network], names: Sequence[str]) -> None:
+    for kind in ("input_shape", "output_shape"):
+        wanted = getattr(networks[0], kind)
+        for network, name in zip(networks, names, strict=True):
+            if getattr(network, kind) != wanted:
+                raise ShapeError(
+                    f"the networks of an ensemble need the same {kind}: "
+                    f'"{name}" has {getattr(network, kind)}, "{names[0]}" {wanted}'
+                )
+
+
+def _shares(weights: ArrayLike | None, count: int) -> NDArray[np.float64]:
+    if weights is None:
+        return np.full(count, 1.0 / count)
+    given = np.asarray(weights)
+    if given.shape != (count,):
+        raise ConfigError(f"{count} networks need as many weights, got shape {given.shape}")
+    numbers = np.array([real("Ensemble", "a weight", weight, least=0.0) for weight in given.tolist()])
+    if not numbers.any():
+        raise ConfigError("the weights of an ensemble must not all be 0")
+    scaled = numbers / numbers.max()
+    return np.asarray(scaled / scaled.sum())
+
+
+def _stored(archive: zipfile.ZipFile, name: str) -> bytes:
+    # Nothing is packed, so that no file reads as more than it is.
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise zipfile.BadZipFile(f"{name} is packed")
+    return archive.read(name)
+
+
+def _foreign(path: str | PathLike[str], error: Exception) -> SerializationError:
+    return SerializationError(f"{os.fspath(path)}: this is no ensemble that loom has saved: {error}")
