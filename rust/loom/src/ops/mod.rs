@@ -38,6 +38,7 @@ pub mod permute;
 pub mod pointwise;
 pub mod pool;
 pub mod positions;
+pub mod prelu;
 pub mod product;
 pub mod product_update;
 pub mod recurrent;
@@ -85,6 +86,7 @@ pub use permute::Permute;
 pub use pointwise::Pointwise;
 pub use pool::Pool;
 pub use positions::Positions;
+pub use prelu::Prelu;
 pub use product::Product;
 pub use product_update::ProductUpdate;
 pub use recurrent::Recurrent;
@@ -184,6 +186,7 @@ operations! {
     NestedSoftmax: 1e-5,
     MaskedSoftmax: 1e-5,
     Entmax: 1e-5,
+    Prelu: 1e-6,
     GumbelNoise: 1e-5,
     GaussianNoise: 1e-5,
     Distance: 5e-6,
