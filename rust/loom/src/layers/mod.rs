@@ -27,6 +27,7 @@ mod parallel;
 mod permute;
 mod pooling;
 mod positions;
+mod prelu;
 mod projection;
 mod recurrent;
 mod registry;
@@ -66,6 +67,7 @@ pub use pooling::{
     MaxPool2D, MaxPool3D,
 };
 pub use positions::{PositionalEmbedding, SinusoidalPositions};
+pub use prelu::PReLU;
 pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
 pub use registry::{Configured, from_config, kinds, register, samples, schema};
 pub use reshape::Reshape;
