@@ -48,7 +48,7 @@ pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
 pub use attention::{MultiHeadAttention, RotaryConfig};
 pub use chain::Chain;
-pub use context::{BoundParameter, BoundState, Context, ParameterSpec};
+pub use context::{BoundParameter, BoundState, Carrying, Context, ParameterSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
 pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use dense::Dense;

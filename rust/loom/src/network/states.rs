@@ -181,7 +181,7 @@ fn find_state(network: &Network, cell: Coordinates, layer: usize, name: &str) ->
 }
 
 /// The error of a layer that was asked for a state that is not among those it has.
-fn unknown_state<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+pub(crate) fn unknown_state<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let names: Vec<&str> = known.collect();
     match names.is_empty() {
         true => Error::Value(format!(
