@@ -1,4 +1,4 @@
-"""Writes normalization.json: PyTorch's normalisations in float64, over several steps.
+"""Writes normalization.json: PyTorch's normalisations in float64, over several steps, and its PReLU.
 
     python tests/golden/normalization.py
 
@@ -85,6 +85,9 @@ cases = [
     case(norm("batch_norm", momentum=0.3), nn.BatchNorm1d(3, momentum=0.3), (3, 2), steps=3),
     case(norm("batch_norm", epsilon=1e-3), nn.BatchNorm2d(2, eps=1e-3), (2, 2, 3), steps=2),
     case(norm("batch_norm", gain=False, bias=False), nn.BatchNorm3d(2, affine=False), (2, 2, 1, 2), steps=2),
+    case(norm("prelu"), nn.PReLU(), (7,), steps=2),
+    case(norm("prelu", per_channel=True), nn.PReLU(5), (5,), rows=3),
+    case(norm("prelu", per_channel=True, initial=0.1), nn.PReLU(3, init=0.1), (3, 2, 3)),
 ]
 lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in cases)
 path = Path(__file__).with_suffix(".json")

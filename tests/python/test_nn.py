@@ -171,6 +171,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
     (nn.Reshape((1, -1)), {"type": "reshape", "shape": [1, -1]}),
     (nn.Dropout(0.5), {"type": "dropout", "rate": 0.5}),
     (nn.Activation("gelu_tanh"), {"type": "activation", "function": "gelu_tanh"}),
+    (nn.PReLU(True), {"type": "prelu", "per_channel": True, "initial": 0.25}),
     (nn.Activation(nn.ELU(0.5)), {"type": "activation", "function": {"elu": {"alpha": 0.5}}}),
     (nn.Softmax(temperature=2), {"type": "softmax", "temperature": 2.0}),
     (nn.Permute((1, 0)), {"type": "permute", "axes": [1, 0]}),

@@ -37,6 +37,7 @@ CASES: dict[str, tuple[nn.Layer, tuple[int, ...], set[str]]] = {
     "gated": (nn.SwiGLU(4, bias=True), (4,), {"gate_bias", "up_bias", "down_bias"}),
     "positions": (nn.PositionalEmbedding(5), (3, 4), set()),
     "centroids": (nn.KMeans(3), (4,), set()),
+    "slopes": (nn.PReLU(per_channel=True), (4,), set()),
     "layer norm": (nn.LayerNorm(), (4,), {"weight", "bias"}),
     "rms norm": (nn.RMSNorm(), (4,), {"weight"}),
     "group norm": (nn.GroupNorm(2), (4, 3), {"weight", "bias"}),

@@ -48,6 +48,8 @@ def dense(chance: Chance, shape: Shape) -> nn.Layer:
 
 def function(chance: Chance, shape: Shape) -> nn.Layer:
     """Draws an activation as a layer."""
+    if chance.happens(0.2):
+        return nn.PReLU(per_channel=chance.happens(0.5), initial=chance.real(-0.5, 1.5))
     return nn.Activation(activation(chance))
 
 

@@ -57,6 +57,12 @@ def activation(layer: nn.Activation, scope: Scope, x: Tensor) -> Tensor:
     return activate(layer.function, x)
 
 
+@computes(nn.PReLU)
+def prelu(layer: nn.PReLU, scope: Scope, x: Tensor) -> Tensor:
+    """Learned slopes below 0, of all elements or of each channel."""
+    return F.prelu(x, scope("weight"))
+
+
 @computes(nn.Conv1D, nn.Conv2D, nn.Conv3D)
 def convolution(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
     """A cross-correlation; "same" gives ceil(extent / stride), an odd zero at the end."""

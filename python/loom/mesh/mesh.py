@@ -48,8 +48,7 @@ class Mesh:
     Raises:
         ConfigError: A setting is out of range.
         ShapeError: The layers do not fit together.
-        StateError: A layer carries a state of its own from call to call, or links lead in a circle
-            that passes no layer.
+        StateError: Links lead in a circle that passes no layer.
 
     Examples:
         >>> net = loom.Network(input_shape=2, grid=(1, 2))
@@ -179,8 +178,57 @@ class Mesh:
         return self.output(index)
 
     def reset(self) -> None:
-        """Puts everything at rest: zeros everywhere, the input too, and tick 0."""
+        """Puts everything at rest: zeros everywhere, the input too, new sequences, and tick 0."""
         self._native.reset()
+
+    # What stateful layers carry
+
+    def states(self, layer: Sequence[int]) -> dict[str, RealArray]:
+        """Returns what a stateful layer carries from tick to tick, by name.
+
+        It is the mesh's own, beside what `Network.train` carries from batch to batch; `save` keeps it.
+
+        Args:
+            layer: (depth, row, column, place), or (row, column, place) where the depth is 1.
+
+        Returns:
+            (rows, ...) by name; empty for other layers.
+
+        Raises:
+            CellIndexError: There is no such layer.
+
+        Examples:
+            >>> net = loom.Sequential([nn.LSTM(3, stateful=True)], input_shape=(1, 2))
+            >>> mesh = loom.Mesh(net, rows=4)
+            >>> mesh.set_input(np.ones((4, 1, 2)))
+            >>> mesh.tick(5)
+            >>> mesh.states((0, 0, 0, 0))["state_l0"].shape  # hidden and cell
+            (4, 2, 3)
+        """
+        at = self._layer(layer)
+        return {name: self._native.carried(at, name) for name in self._native.state_names(at)}
+
+    def set_state(self, layer: Sequence[int], name: str, values: ArrayLike) -> None:
+        """Sets what a stateful layer carries into the next tick.
+
+        Args:
+            layer: As for `states`.
+            name: One of `states`.
+            values: (rows, ...) what it is to be.
+
+        Raises:
+            CellIndexError: There is no such layer.
+            InvalidValueError: It carries nothing of that name.
+            ShapeError: It has another shape.
+            NonFiniteError: The values hold NaN or infinity.
+        """
+        self._engine.check_idle("a mesh")
+        array = as_real_array(values, self._engine.precision, what=name)
+        self._native.set_carried(self._layer(layer), name, array)
+
+    def reset_states(self) -> None:
+        """Lets stateful layers begin new sequences at the next tick; all else stays."""
+        self._native.reset_states()
 
     # Learning
 
@@ -308,6 +356,12 @@ class Mesh:
         mesh = cls.__new__(cls)
         mesh._adopt(wrapped, native)
         return mesh
+
+    def _layer(self, index: Sequence[int]) -> tuple[int, int, int, int]:
+        at, layer = self._locate(index)
+        if layer is None:
+            raise ConfigError(f"a layer is its cell and its place there, got {tuple(index)}")
+        return (*at, layer)
 
     def _locate(self, index: Sequence[int]) -> tuple[Coordinate, int | None]:
         at, layer = locate_given(self._engine.grid, index)

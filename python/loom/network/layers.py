@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from loom._settings.checks import flag, real
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.engine import Engine, HasEngine, engine_of
+from loom.errors import ConfigError
 from loom.grid import Coordinate
 from loom.network.parameters import Parameters, read_only
 from loom.network.text import brief
@@ -90,10 +92,43 @@ class LayerHandle:
         """What the layer keeps beside its parameters, such as running statistics, by name.
 
         What a stateful layer carries from batch to batch is among it, (rows, ...), once it carries
-        anything. `set_state` and `Network.load_state_dict` set them.
+        anything: of an LSTM hidden and cell states, (rows, 2, units), of others (rows, 1, units).
+
+        The dict is a copy; assigning one sets the states that it names, or, after an error, none.
+        `set_state` and `Network.load_state_dict` set them, too.
+
+        Raises:
+            ConfigError: What is assigned is no mapping.
+            InvalidValueError: There is no such state.
+            ShapeError: A state has another shape.
+            StateError: Layers carry another number of rows.
+            NonFiniteError: The values hold NaN or infinity.
+
+        Examples:
+            >>> net = loom.Sequential([nn.GRU(3, stateful=True)], input_shape=(5, 2))
+            >>> layer = net.layers[0]
+            >>> _ = net.forward(np.ones((4, 5, 2)))
+            >>> layer.states["state_l0"].shape
+            (4, 1, 3)
+            >>> layer.states = {"state_l0": np.zeros((4, 1, 3))}
         """
         native = self._engine.native
         return {name: read_only(native.state(self.at, name)) for name in native.state_names(self.at)}
+
+    @states.setter
+    def states(self, values: Mapping[str, ArrayLike]) -> None:
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"states are arrays by name, got {type(values).__name__}")
+        before, native = self.states, self._engine.native
+        try:
+            for name, array in values.items():
+                self.set_state(name, array)
+        except BaseException:
+            if not before.keys() >= self.states.keys():
+                native.reset_states()
+            for name, array in before.items():
+                native.set_state(self.at, name, array)
+            raise
 
     def set_state(self, name: str, values: ArrayLike) -> LayerHandle:
         """Sets something that the layer keeps beside its parameters, or carries from batch to batch.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
-from loom.nn.activation import Activation
+from loom.nn.activation import Activation, PReLU
 from loom.nn.attention import MultiHeadAttention, Rotary
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
@@ -94,6 +94,7 @@ __all__ = [
     "MaxPool3D",
     "MixtureSoftmax",
     "MultiHeadAttention",
+    "PReLU",
     "Parallel",
     "Permute",
     "PositionalEmbedding",

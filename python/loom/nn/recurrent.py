@@ -62,7 +62,7 @@ class RNN(_Recurrent):
             the batch before it left, row by row; gradients end there. Data that
             `loom.train` shuffles begins anew in every batch; otherwise
             `Network.reset_states` does. `layer.states` has them, files keep them.
-            Sessions always go on.
+            In clock mode each tick goes on so; see `Mesh.states`. Sessions always do.
         initial_state: "zeros"; "learned", parameters `state_l0` and so on; or
             "context", a second input of (layers * directions * states * units)
             numbers.
@@ -113,7 +113,7 @@ class LSTM(_Recurrent):
             the batch before it left, row by row; gradients end there. Data that
             `loom.train` shuffles begins anew in every batch; otherwise
             `Network.reset_states` does. `layer.states` has them, files keep them.
-            Sessions always go on.
+            In clock mode each tick goes on so; see `Mesh.states`. Sessions always do.
         initial_state: "zeros"; "learned", parameters `state_l0` and so on; or
             "context", a second input of (layers * directions * 2 * units)
             numbers, in each part h before c.
@@ -161,7 +161,7 @@ class GRU(_Recurrent):
             the batch before it left, row by row; gradients end there. Data that
             `loom.train` shuffles begins anew in every batch; otherwise
             `Network.reset_states` does. `layer.states` has them, files keep them.
-            Sessions always go on.
+            In clock mode each tick goes on so; see `Mesh.states`. Sessions always do.
         initial_state: "zeros"; "learned", parameters `state_l0` and so on; or
             "context", a second input of (layers * directions * units) numbers.
         weight_initializer: The input weights' first values; Xavier normal by

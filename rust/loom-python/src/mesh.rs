@@ -2,7 +2,7 @@
 
 use crate::arrays::{RealArray, TargetArray, to_numpy};
 use crate::error::{PyError, detached};
-use crate::shared::Network;
+use crate::shared::{At, Network, split};
 use crate::training::parse;
 use loom::io::SaveOptions;
 use loom::mesh::{Given, Mesh as Engine, Sample, Stepper as EngineStepper, SteppingConfig};
@@ -128,6 +128,33 @@ impl Mesh {
             None => mesh.cell_output(network, cell, age),
         })?;
         to_numpy(py, tensor)
+    }
+
+    /// The names of what a layer carries from tick to tick.
+    fn state_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
+        let (cell, layer) = split(at);
+        self.with(py, |mesh, network| mesh.state_names(network, cell, layer))
+    }
+
+    /// What a layer carries into the next tick.
+    fn carried(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Py<PyAny>> {
+        let (cell, layer) = split(at);
+        let tensor = self.with(py, |mesh, network| mesh.state(network, cell, layer, name))?;
+        to_numpy(py, tensor)
+    }
+
+    /// Sets what a layer carries into the next tick.
+    fn set_carried(&self, py: Python<'_>, at: At, name: &str, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        let array = RealArray::borrow(values)?;
+        let view = array.view()?;
+        self.with(py, |mesh, network| mesh.set_state(network, cell, layer, name, view))
+    }
+
+    /// Lets stateful layers begin new sequences.
+    fn reset_states(&self) -> PyResult<()> {
+        lock(&self.engine)?.reset_states();
+        Ok(())
     }
 
     /// Adds to all gradients those of given ones, (cell, age, gradient) each; returns that of the input at

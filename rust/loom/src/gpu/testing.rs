@@ -34,39 +34,6 @@ pub(crate) fn own_gpu() -> Option<Arc<Gpu>> {
     gpu().and_then(|_| super::open_another(0))
 }
 
-/// How far an operation's results on a GPU may be from the CPU's, as a fraction of the
-/// largest magnitude of the result (or of 1, where all are smaller).
-///
-/// Sums in another order differ by about the root of the summed extent times 6e-8; functions
-/// by what drivers' exp, log and sqrt are off, a few units in the last place.
-pub(crate) fn tolerance(op: &Op) -> f64 {
-    match op {
-        Op::Product(_) | Op::ProductUpdate(_) | Op::Convolution(_) | Op::Recurrent(_) => 2e-5,
-        Op::WeightProduct(_) => 2e-5,
-        Op::AbsoluteSums(_) => 5e-6,
-        Op::MeanTarget(_) => 2e-6,
-        Op::BiasGradient(_) | Op::SquaredSum(_) | Op::Sum(_) => 5e-6,
-        Op::Loss(_) | Op::Softmax(_) | Op::Pointwise(_) => 1e-5,
-        Op::NestedSoftmax(_) | Op::MaskedSoftmax(_) | Op::Entmax(_) => 1e-5,
-        Op::GumbelNoise(_) | Op::GaussianNoise(_) => 1e-5,
-        Op::Distance(_) => 5e-6,
-        Op::Normalize(_) | Op::ChannelMoments(_) | Op::ChannelNormalize(_) | Op::GainGradient(_) => 1e-5,
-        Op::Update(_) | Op::RunningAverage(_) => 2e-6,
-        Op::Attention(_) => 2e-5,
-        Op::CacheAppend(_) => 0.0,
-        Op::Rotary(_) | Op::Positions(_) | Op::Gather(_) => 5e-6,
-        Op::Gate(_) => 1e-5,
-        Op::Pool(_) | Op::ClipFactor(_) | Op::ScaleGradient(_) => 2e-6,
-        Op::Concat(_) | Op::Slice(_) | Op::Permute(_) | Op::StepMask(_) | Op::KeepSteps(_) => 0.0,
-        Op::Mix(_) | Op::Scale(_) | Op::Combination(_) => 5e-6,
-        Op::Measure(_) | Op::Collect(_) | Op::Judge(_) => 5e-6,
-        Op::OneHot(_) => 0.0,
-        Op::BiasAdd(_) | Op::Dropout(_) | Op::ClampGradient(_) | Op::Custom(_) => 1e-6,
-        Op::Encode(_) | Op::Decode(_) => 1e-6,
-        Op::Foresee(_) | Op::Foresight(_) => 0.0,
-    }
-}
-
 /// Settings of property tests on a GPU: so many cases, the same ones every time. Each shape may be another
 /// kernel, and a driver that cannot compile one in time is to meet it again.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
@@ -308,7 +275,7 @@ pub(crate) fn compare(op: &Op, expected: &[Data<f32>], found: &[Data<f32>]) {
                     let error = (e.to_f64() - f.to_f64()).abs() / scale;
                     let same = e == f || (e.is_nan() && f.is_nan());
                     assert!(
-                        same || error <= tolerance(op),
+                        same || error <= op.tolerance(),
                         "{op}: result {number} at {i}: {f} on the GPU, {e} on the CPU, off by {error:.2e}"
                     );
                 }

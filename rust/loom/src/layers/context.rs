@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::ops::{Decode, Op};
-use crate::program::{Builder, LayerPath, ParameterRef, Value};
+use crate::program::{Builder, LayerPath, ParameterRef, Place, Value};
 use crate::tensor::Shape;
 use crate::weights::{Initializer, Layout};
 use crate::{Error, Result};
@@ -56,6 +56,18 @@ pub struct BoundState {
     pub shape: Shape,
 }
 
+/// Where what layers carry lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrying {
+    /// In memory of its own, from call to call.
+    #[default]
+    Calls,
+    /// In the ring of a mesh, from tick to tick.
+    Ticks,
+    /// There, in a program that computes a tick again: what it left for the next one stays.
+    Again,
+}
+
 /// What a layer knows while it lowers itself.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -71,8 +83,10 @@ pub struct Context {
     pub parameters: Vec<BoundParameter>,
     /// What it keeps.
     pub states: Vec<BoundState>,
-    /// What it carries from call to call in this program.
+    /// What it carries from call to call, or from tick to tick, in this program.
     pub carried: Vec<BoundState>,
+    /// Which of the two, and where.
+    pub carrying: Carrying,
     /// Which steps of a sequence are real: (time,) a row, 1 where real and 0 in padding.
     pub mask: Option<Value>,
 }
@@ -129,19 +143,33 @@ impl Context {
     }
 
     /// What the layer carries under this name, in programs that carry anything: sessions, and
-    /// training where the layer asked for it.
+    /// training and ticks where the layer asked for it.
     pub fn carried(&self, b: &mut Builder, name: &str) -> Option<Value> {
-        let carried = self.carried.iter().find(|carried| carried.name == name)?;
-        Some(b.carried("carried", carried.shape.clone(), carried.number))
+        let BoundState { shape, number, .. } = self.carried.iter().find(|carried| carried.name == name)?;
+        Some(match self.carrying {
+            Carrying::Calls => b.carried("carried", shape.clone(), *number),
+            // What the tick before has left.
+            Carrying::Ticks | Carrying::Again => b.ring("carried", shape.clone(), *number, 1),
+        })
+    }
+
+    /// Whether what is carried is overwritten only once the step has been found good: in training.
+    pub fn carries_once_good(&self) -> bool {
+        !self.session && self.carrying == Carrying::Calls
     }
 
     /// Pushes what overwrites something carried: at once in a session, whose later steps may read it;
-    /// in training once the step has been found good.
+    /// in training once the step has been found good; at a tick for the next one.
     pub fn carry(&self, b: &mut Builder, op: impl Into<Op>, reads: &[Value], carried: Value) {
-        if self.session {
-            b.effect(op, reads, &[carried]);
-        } else {
-            b.commit(op, reads, &[carried]);
+        match (self.carrying, b.info(carried).place) {
+            (Carrying::Ticks, Place::Ring { member, .. }) => {
+                let shape = b.shape(carried).clone();
+                let next = b.ring("carried", shape, member, 0);
+                b.effect(op, reads, &[next]);
+            }
+            (Carrying::Calls, _) if self.session => b.effect(op, reads, &[carried]),
+            (Carrying::Calls, _) => b.commit(op, reads, &[carried]),
+            _ => {}
         }
     }
 

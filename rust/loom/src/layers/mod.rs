@@ -27,6 +27,7 @@ mod parallel;
 mod permute;
 mod pooling;
 mod positions;
+mod prelu;
 mod projection;
 mod recurrent;
 mod registry;
@@ -47,7 +48,7 @@ pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
 pub use attention::{MultiHeadAttention, RotaryConfig};
 pub use chain::Chain;
-pub use context::{BoundParameter, BoundState, Context, ParameterSpec};
+pub use context::{BoundParameter, BoundState, Carrying, Context, ParameterSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
 pub use convolution_transpose::{ConvTranspose, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D};
 pub use dense::Dense;
@@ -66,6 +67,7 @@ pub use pooling::{
     MaxPool2D, MaxPool3D,
 };
 pub use positions::{PositionalEmbedding, SinusoidalPositions};
+pub use prelu::PReLU;
 pub use recurrent::{Gru, InitialState, Lstm, Nonlinearity, Rnn};
 pub use registry::{Configured, from_config, kinds, register, samples, schema};
 pub use reshape::Reshape;

@@ -7,8 +7,8 @@ use super::{
     ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
     Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
     HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
-    MultiHeadAttention, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Sequential,
-    SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
+    MultiHeadAttention, PReLU, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn,
+    Sequential, SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -55,6 +55,7 @@ const BUILT_IN: &[Entry] = &[
     entry::<Reshape>(),
     entry::<Dropout>(),
     entry::<ActivationLayer>(),
+    entry::<PReLU>(),
     entry::<Softmax>(),
     entry::<Permute>(),
     entry::<ZeroPadding<1>>(),

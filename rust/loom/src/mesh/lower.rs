@@ -1,8 +1,8 @@
 //! Lowers one tick: every layer from what its sources held after the tick before, forwards and backwards.
 
 use super::wiring::{Read, Wiring};
-use crate::layers::{Context, Forward, Want};
-use crate::network::{Network, PlacedLayer, Watch, at_layer};
+use crate::layers::{BoundState, Carrying, Context, Forward, Want};
+use crate::network::{Mode, Network, PlacedLayer, Watch, at_layer};
 use crate::ops::{Combination, Sum, Term};
 use crate::program::{Builder, Phase, Program, Value};
 use crate::train::Watching;
@@ -17,6 +17,11 @@ pub(super) const INPUT: usize = 1;
 /// The member that keeps a layer's outputs.
 pub(super) fn output_of(layer: usize) -> usize {
     2 + layer
+}
+
+/// The member that keeps what a stateful layer has left at past ticks, by its number in the wiring.
+pub(super) fn carried_in(wiring: &Wiring, number: usize) -> usize {
+    output_of(wiring.inputs.len()) + number
 }
 
 /// One tick of a network, to be lowered whole or in parts.
@@ -60,7 +65,19 @@ impl<'a> Tick<'a> {
 
     /// The member that holds the gradients sent along an edge.
     pub(super) fn edge(&self, number: usize) -> usize {
-        output_of(self.wiring.inputs.len()) + number
+        carried_in(self.wiring, self.wiring.carried.len()) + number
+    }
+
+    /// What a layer knows while it lowers itself.
+    fn context(&self, placed: &PlacedLayer, layer: usize, carrying: Carrying) -> Context {
+        let bound = |number: usize| {
+            let (_, spec) = &self.wiring.carried[number];
+            let (name, shape) = (spec.name.clone(), spec.shape.clone());
+            BoundState { name, number: carried_in(self.wiring, number), shape }
+        };
+        let carried = self.wiring.carried_by(layer).map(bound).collect();
+        let mode = Mode { training: self.training, ..Mode::default() };
+        Context { carried, carrying, ..self.network.context(placed, mode) }
     }
 
     /// The value that a layer reads; the network's input from this member.
@@ -88,7 +105,7 @@ impl<'a> Tick<'a> {
             let reads = self.wiring.inputs[layer].iter();
             let inputs: Vec<Value> =
                 reads.map(|read| self.lower_read(&mut b, read, HELD_INPUT)).collect::<Result<_>>()?;
-            let context = Wiring::context(self.network, layer, self.training)?;
+            let context = self.context(placed, layer, Carrying::Ticks);
             let forward = placed.layer().forward(&mut b, &context, &inputs);
             let forward = forward.map_err(|error| at_layer(placed, error))?;
             b.settle(forward.output, "output", output_of(layer), 0);
@@ -166,7 +183,7 @@ impl<'a> Tick<'a> {
         b.set_phase(Phase::Forward);
         let reads = self.wiring.inputs[layer].iter();
         let inputs: Vec<Value> = reads.map(|read| self.lower_read(b, read, INPUT)).collect::<Result<_>>()?;
-        let context = Wiring::context(self.network, layer, self.training)?;
+        let context = self.context(placed, layer, Carrying::Again);
         let forward = placed.layer().forward(b, &context, &inputs);
         let forward = forward.map_err(|error| at_layer(placed, error))?;
         Ok(Again { placed, context, inputs, forward })

@@ -31,6 +31,7 @@ mod gradients;
 mod lower;
 mod run;
 mod save;
+mod states;
 mod targets;
 mod train;
 mod wiring;
@@ -109,9 +110,8 @@ impl Mesh {
     /// [`set_training`](Self::set_training) changes.
     ///
     /// # Errors
-    /// [`Error::Value`] for no rows or too large a window; [`Error::State`] for layers that carry a state of
-    /// their own from call to call, or links in a circle without a layer; whatever
-    /// [`Network::build`] refuses.
+    /// [`Error::Value`] for no rows or too large a window; [`Error::State`] for links in a circle without a
+    /// layer; whatever [`Network::build`] refuses.
     pub fn new(network: &mut Network, rows: usize, window: usize) -> Result<Self> {
         network.build()?;
         if rows == 0 {
@@ -128,6 +128,7 @@ impl Mesh {
             member(network.input_shape(), if window > 0 { turns } else { 1 }),
         ];
         members.extend(wiring.shapes.iter().map(|shape| member(shape, turns)));
+        members.extend(wiring.carried.iter().map(|(_, spec)| member(&spec.shape, turns)));
         let edges = if window > 0 { &wiring.edges[..] } else { &[] };
         members.extend(edges.iter().map(|edge| member(&wiring.shapes[edge.source], 2)));
         let ring =
@@ -158,6 +159,7 @@ impl Mesh {
             lessons: None,
             cpu: None,
         };
+        mesh.reset_states();
         if window > 0 {
             // Whom nobody reads gets its gradient from outside or not at all.
             for layer in 0..mesh.wiring.shapes.len() {
@@ -233,7 +235,8 @@ impl Mesh {
         self.cpu = Some(cpu);
     }
 
-    /// Puts everything at rest again: zeros everywhere, tick 0, and the input zero.
+    /// Puts everything at rest again: zeros everywhere, tick 0, and the input zero; stateful layers begin new
+    /// sequences.
     pub fn reset(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.clock = 0;
@@ -245,6 +248,7 @@ impl Mesh {
         }
         self.forget_given();
         (self.tick, self.reach) = (0, 0);
+        self.reset_states();
     }
 
     /// Replaces the network's input, which then stays; the next tick is the first that reads it.
@@ -295,10 +299,7 @@ impl Mesh {
         layer: usize,
         age: usize,
     ) -> Result<Tensor> {
-        let path = network.layer(cell, layer)?.path().clone();
-        let number = network.layers().position(|placed| *placed.path() == path);
-        let number = number.ok_or_else(|| Error::Internal("a layer lost its number".into()))?;
-        self.held(network, number, age)
+        self.held(network, number_of(network, cell, layer)?, age)
     }
 
     /// One tick of all layers in one program, forwards and backwards, to look at: as a GPU runs it.
@@ -315,9 +316,14 @@ impl Mesh {
     fn held(&self, network: &Network, layer: usize, age: usize) -> Result<Tensor> {
         self.check_device(network)?;
         self.check_age(age)?;
+        self.member(network, output_of(layer), age)
+    }
+
+    /// What a member of the ring held: (rows, ...).
+    fn member(&self, network: &Network, member: usize, age: usize) -> Result<Tensor> {
         let Some(ring) = &self.ring else { return Err(lost_ring()) };
-        let shape = [&[self.rows], &ring.shape(output_of(layer))[..]].concat();
-        let content = ring.download(output_of(layer), age)?;
+        let shape = [&[self.rows], &ring.shape(member)[..]].concat();
+        let content = ring.download(member, age)?;
         match network.precision() {
             Precision::Float32 | Precision::Mixed => {
                 Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
@@ -388,7 +394,9 @@ impl Mesh {
             return Ok(());
         }
         let wiring = Wiring::new(network)?;
-        let same = wiring.inputs == self.wiring.inputs && wiring.cells == self.wiring.cells;
+        let same = wiring.inputs == self.wiring.inputs
+            && wiring.cells == self.wiring.cells
+            && wiring.carried == self.wiring.carried;
         if wiring.shapes != self.wiring.shapes || !same {
             return Err(Error::State(
                 "the network's layers or links have changed since the mesh was made; make a new mesh".into(),
@@ -412,6 +420,13 @@ fn content(precision: Precision, array: &TensorView<'_>) -> Result<Buffer> {
         Precision::Float32 | Precision::Mixed => of::<f32>(array),
         Precision::Float64 => of::<f64>(array),
     }
+}
+
+/// The number of a layer, by its place in its cell.
+fn number_of(network: &Network, cell: Coordinates, layer: usize) -> Result<usize> {
+    let path = network.layer(cell, layer)?.path();
+    let number = network.layers().position(|placed| placed.path() == path);
+    number.ok_or_else(|| Error::Internal("a layer lost its number".into()))
 }
 
 fn lost_ring() -> Error {

@@ -2,7 +2,7 @@
 
 use super::Mesh;
 use super::gradients::scale_of;
-use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
+use super::lower::{HELD_INPUT, INPUT, Tick, carried_in, output_of};
 use crate::cpu::execute;
 use crate::network::Network;
 use crate::ops::StepValues;
@@ -127,8 +127,10 @@ impl Mesh {
             None => {
                 let mut units = Vec::with_capacity(self.wiring.units.len());
                 for layers in &self.wiring.units {
-                    let outputs = layers.iter().map(|layer| output_of(*layer));
-                    let parts = outputs.map(|member| PartOwner::Ring { member, age: 0 }).collect();
+                    let carried = layers.iter().flat_map(|layer| self.wiring.carried_by(*layer));
+                    let carried = carried.map(|number| carried_in(&self.wiring, number));
+                    let written = layers.iter().map(|layer| output_of(*layer)).chain(carried);
+                    let parts = written.map(|member| PartOwner::Ring { member, age: 0 }).collect();
                     let work = self.work(network, layers);
                     units.push(Unit::new(tick.forward(layers, false)?, parts, work, layers, self.rows)?);
                 }

@@ -1,6 +1,6 @@
 //! A mesh in a file, along with its network: it goes on bit for bit.
 
-use super::lower::{HELD_INPUT, INPUT, output_of};
+use super::lower::{HELD_INPUT, INPUT, carried_in, output_of};
 use super::{Mesh, lost_ring};
 use crate::io::{Extra, SaveOptions};
 use crate::network::Network;
@@ -26,7 +26,8 @@ impl Mesh {
     /// Saves the network with all that the mesh holds: input, ticks, and what layers held in the window.
     ///
     /// The file is one that [`Network::load`] reads, too, without the mesh. Tensors are named
-    /// `mesh.input` and, by age in ticks, `mesh.input.<age>` and `mesh.<layer's number>.<age>`.
+    /// `mesh.input` and, by age in ticks, `mesh.input.<age>`, `mesh.<layer's number>.<age>` and, of what
+    /// stateful layers carry, `mesh.<layer's number>.<name>.<age>`.
     ///
     /// # Errors
     /// As [`Network::save`]; [`Error::State`] for a network that has changed.
@@ -130,6 +131,11 @@ impl Mesh {
         // What came before the window is read no more; without one, the newest tick is all there is.
         for layer in 0..self.wiring.shapes.len() {
             kept.extend((0..=self.window).map(|age| (format!("mesh.{layer}.{age}"), output_of(layer), age)));
+        }
+        for (number, (layer, spec)) in self.wiring.carried.iter().enumerate() {
+            let (name, member) = (&spec.name, carried_in(&self.wiring, number));
+            let named = |age| (format!("mesh.{layer}.{name}.{age}"), member, age);
+            kept.extend((0..=self.window).map(named));
         }
         kept
     }

@@ -1,7 +1,7 @@
 //! Who reads whom: the sources of every layer of a grid that is clocked.
 
-use crate::layers::Context;
 use crate::network::{Combine, Link, Mode, Network, at_layer, no_context};
+use crate::state::CarriedSpec;
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use std::cell::Cell;
@@ -72,6 +72,8 @@ pub(super) struct Wiring {
     pub(super) units: Vec<Vec<usize>>,
     /// What each cell hands on: what its last layer holds, or, where it has no layer, what arrives there.
     pub(super) cells: Vec<Read>,
+    /// What stateful layers carry from tick to tick, by the number of the layer.
+    pub(super) carried: Vec<(usize, CarriedSpec)>,
     /// Each layer's output's extents.
     pub(super) shapes: Vec<Shape>,
     /// The extents of the network's input.
@@ -82,21 +84,8 @@ impl Wiring {
     /// Follows the cells and links of a network that is built.
     ///
     /// # Errors
-    /// [`Error::State`] for links in a circle that passes no layer, and for layers that carry states themselves.
+    /// [`Error::State`] for links in a circle that passes no layer.
     pub(super) fn new(network: &Network) -> Result<Self> {
-        let mode = Mode { training: true, ..Mode::default() };
-        if let Some((number, _)) = network.carried_specs(mode).first()
-            && let Some(placed) = network.layers().nth(*number)
-        {
-            return Err(at_layer(
-                placed,
-                Error::State(
-                    "the layer carries a state of its own from call to call, which a mesh does not turn back; \
-                     use stateful=False, and a link that points back for what is to last"
-                        .into(),
-                ),
-            ));
-        }
         let paths = Paths::of(network);
         let cells = (0..network.cells.len()).map(|cell| paths.output(cell, &[])).collect::<Result<_>>()?;
         let mut wiring = Self {
@@ -105,6 +94,7 @@ impl Wiring {
             input_readers: Vec::new(),
             units: Vec::new(),
             cells,
+            carried: network.carried_specs(Mode { training: true, ..Mode::default() }),
             shapes: Vec::new(),
             input_shape: network.input_shape().clone(),
         };
@@ -189,11 +179,10 @@ impl Wiring {
         members.filter(move |(reader, _)| **reader == layer).map(|(_, member)| *member)
     }
 
-    /// What a layer knows while it lowers itself.
-    pub(super) fn context(network: &Network, layer: usize, training: bool) -> Result<Context> {
-        let placed = network.layers().nth(layer);
-        let placed = placed.ok_or_else(|| Error::Internal(format!("there is no layer {layer}")))?;
-        Ok(network.context(placed, Mode { training, ..Mode::default() }))
+    /// The numbers of what a layer carries from tick to tick.
+    pub(super) fn carried_by(&self, layer: usize) -> impl Iterator<Item = usize> {
+        let carried = self.carried.iter().enumerate();
+        carried.filter(move |(_, (carrier, _))| *carrier == layer).map(|(number, _)| number)
     }
 }
 

@@ -48,6 +48,7 @@ pub(crate) use predict::check_rows;
 pub(crate) use programs::ProgramKey;
 pub use programs::Programs;
 pub use session::Session;
+pub(crate) use states::unknown_state;
 pub use summary::{LinkRow, SummaryRow};
 pub use values::{LayerStatistics, LayerValue};
 pub use watch::Watch;

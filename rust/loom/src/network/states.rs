@@ -177,6 +177,16 @@ fn find_state(network: &Network, cell: Coordinates, layer: usize, name: &str) ->
     }
     let kept = placed.states.clone().map(|number| &*network.registry.states[number].spec.name);
     let carried = places.iter().filter(|place| own(place)).map(|place| &*place.spec.name);
-    let names: Vec<&str> = kept.chain(carried).collect();
-    Err(at_layer(placed, error::unknown("state", name, names.iter().copied())))
+    Err(at_layer(placed, unknown_state(name, kept.chain(carried))))
+}
+
+/// The error of a layer that was asked for a state that is not among those it has.
+pub(crate) fn unknown_state<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+    let names: Vec<&str> = known.collect();
+    match names.is_empty() {
+        true => Error::Value(format!(
+            "the layer has no state, so no \"{name}\"; recurrent layers carry one where stateful is true"
+        )),
+        false => error::unknown("state", name, names.iter().copied()),
+    }
 }

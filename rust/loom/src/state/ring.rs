@@ -124,6 +124,13 @@ impl Ring {
         self.on_device.as_ref().map(|memory| &memory.allocations[member][slot])
     }
 
+    /// Makes every element of a member's content of this age this value.
+    pub(crate) fn fill(&mut self, member: usize, age: usize, value: f64) {
+        let (single, double) = ((value as f32).to_ne_bytes(), value.to_ne_bytes());
+        let element: &[u8] = if self.element == single.len() { &single } else { &double };
+        self.upload(member, age, &element.repeat(self.bytes(member) / self.element));
+    }
+
     /// Makes a member's content of this age zero.
     pub(crate) fn clear(&mut self, member: usize, age: usize) {
         if self.on_device.is_some() {

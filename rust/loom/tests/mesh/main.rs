@@ -214,9 +214,6 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     around.add([0, 0, 1], Dense::new(3))?;
     around.link(link([0, 0, 1], [0, 0, 0], Combine::Context))?;
     assert!(message(Mesh::new(&mut around, 1, 0).map(drop)).contains("depends on itself"));
-    let mut stateful = Network::new([4, 2], [1, 1, 1])?;
-    stateful.add([0, 0, 0], Gru { stateful: true, ..Gru::new(3) })?;
-    assert!(message(Mesh::new(&mut stateful, 1, 0).map(drop)).contains("carries a state"));
 
     let mut network = remembering(1, true)?;
     let mesh = Mesh::new(&mut network, 1, 3)?;

@@ -304,7 +304,7 @@ impl Stack {
             .chain(op.state.then(|| ("state", Shape::from([self.cell.states(), self.units]))));
         let results = b.apply_list(op, &reads, results);
         if let (Some(carried), Some(state)) = (carried, results.last()) {
-            let keep = Slice { guarded: !cx.session, ..Slice::kept(state_len, 0, state_len) };
+            let keep = Slice { guarded: cx.carries_once_good(), ..Slice::kept(state_len, 0, state_len) };
             cx.carry(b, keep, &[*state], carried);
         }
         let mut saved = vec![x];
