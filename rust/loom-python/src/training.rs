@@ -7,7 +7,7 @@ use crate::arrays::{ExampleArrays, targets_to_numpy, to_numpy};
 use crate::error::{PyError, detached};
 use crate::figures::layer_dicts;
 use crate::shared::Network;
-use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainingConfig};
+use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainerOptions, TrainingConfig};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Mutex, PoisonError};
@@ -93,8 +93,9 @@ impl Trainer {
             target.build()?;
             engine::check_examples(target, &settings, &view)?;
             let epoch = Epoch::new(&settings, view.rows());
-            let steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
-            Ok((engine::Trainer::new(target, &settings, &view, steps, resume, observed)?, epoch))
+            let total_steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
+            let options = TrainerOptions { total_steps, resume, pin_layers: observed };
+            Ok((engine::Trainer::with_options(target, &settings, &view, options)?, epoch))
         })?;
         drop(guard);
         let next_copy = Instant::now() + LEAST_PAUSE;

@@ -64,7 +64,7 @@ fn allocations_of_steps(mut network: Network, config: &TrainingConfig) -> Result
     let input = noise(shape.iter().product());
     let labels: Vec<i32> = (0..batch as i32).map(|i| i % 3).collect();
     let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
-    let mut trainer = Trainer::new(&mut network, config, &examples, 100, false, false)?;
+    let mut trainer = Trainer::new(&mut network, config, &examples, 100)?;
     let order: Vec<u32> = (0..batch as u32).rev().collect();
     // Threads keep scratch memory that grows to what they need, which thread takes which task is
     // not fixed, and the test runner's own threads allocate now and then: both come to an end,
@@ -143,7 +143,7 @@ fn the_peak_is_close_to_what_training_must_hold() -> Result<()> {
         loss: LossConfig::parse("cross_entropy")?,
         ..TrainingConfig::default()
     };
-    let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+    let mut trainer = Trainer::new(&mut network, &config, &examples, 10)?;
     for _ in 0..3 {
         trainer.step(&mut network, &[(&examples, Rows::First(BATCH))])?;
     }

@@ -6,8 +6,9 @@ use super::wiring::Read;
 use super::{Given, Mesh, lost_ring};
 use crate::network::{Combine, Coordinates, Link, Network};
 use crate::ops::Concat;
+use crate::precision::in_precision;
 use crate::simd::Real;
-use crate::tensor::{Buffer, Precision, Shape, Tensor};
+use crate::tensor::{Buffer, Shape, Tensor};
 use crate::{Error, Result, extents};
 
 /// Gradients of what layers held, and of what the network's input was.
@@ -61,10 +62,7 @@ impl Mesh {
         self.check_age(age)?;
         let read = self.read_of(network, cell)?;
         let shape = [&[self.rows], &self.wiring.shape_of(read)?[..]].concat();
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => Tensor::new(shape, self.assemble::<f32>(read, age)?),
-            Precision::Float64 => Tensor::new(shape, self.assemble::<f64>(read, age)?),
-        }
+        in_precision!(network.precision(), T => Tensor::new(shape, self.assemble::<T>(read, age)?))
     }
 
     /// What was read `age` ticks ago.

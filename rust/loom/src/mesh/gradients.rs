@@ -4,9 +4,10 @@ use super::cells::Shares;
 use super::targets::Learning;
 use super::{Mesh, check_like, lost_ring};
 use crate::network::{Coordinates, Network, Watch};
+use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::state::Member;
-use crate::tensor::{Buffer, Precision, Tensor, TensorView};
+use crate::tensor::{Buffer, Tensor, TensorView};
 use crate::{Error, Result};
 
 /// The gradient of a loss with respect to what a cell handed on.
@@ -84,10 +85,7 @@ impl Mesh {
         }
         let count = self.go_back(network, self.rows as u64)?;
         network.scale_gradients(1.0 / scale)?;
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.input_gradient::<f32>(count, scale, &direct),
-            Precision::Float64 => self.input_gradient::<f64>(count, scale, &direct),
-        }
+        in_precision!(network.precision(), T => self.input_gradient::<T>(count, scale, &direct))
     }
 
     /// Says whether gradients of the network's input are wanted.
@@ -159,10 +157,8 @@ impl Mesh {
         network: &Network,
         gradients: &[Given<'_>],
     ) -> Result<Vec<(usize, Buffer)>> {
-        let Shares { layers, input } = match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.shares::<f32>(network, gradients)?,
-            Precision::Float64 => self.shares::<f64>(network, gradients)?,
-        };
+        let Shares { layers, input } =
+            in_precision!(network.precision(), T => self.shares::<T>(network, gradients)?);
         for ((layer, age), mut content) in layers {
             let member = match self.given.get(&layer) {
                 Some(member) => *member,

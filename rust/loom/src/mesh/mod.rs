@@ -40,6 +40,7 @@ pub use gradients::Given;
 pub use train::{Stepper, train_stepping};
 
 use crate::network::{Coordinates, Network, Watch, check_rows};
+use crate::precision::in_precision;
 use crate::program::Program;
 use crate::simd::{Cpu, Real};
 use crate::state::{Member, Ring, WatchPlaces};
@@ -318,12 +319,7 @@ impl Mesh {
         let Some(ring) = &self.ring else { return Err(lost_ring()) };
         let shape = [&[self.rows], &ring.shape(output_of(layer))[..]].concat();
         let content = ring.download(output_of(layer), age)?;
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => {
-                Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
-            }
-            Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
-        }
+        in_precision!(network.precision(), T => Tensor::new(shape, extents::copied(content.as_slice::<T>())?))
     }
 
     /// Refuses an age that is not kept.
@@ -408,10 +404,7 @@ fn content(precision: Precision, array: &TensorView<'_>) -> Result<Buffer> {
         array.copy_to(content.as_mut_slice::<T>());
         Ok(content)
     }
-    match precision {
-        Precision::Float32 | Precision::Mixed => of::<f32>(array),
-        Precision::Float64 => of::<f64>(array),
-    }
+    in_precision!(precision, T => of::<T>(array))
 }
 
 fn lost_ring() -> Error {

@@ -6,6 +6,7 @@ use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
 use crate::cpu::execute;
 use crate::network::Network;
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, FrameTick, LayerPath, Part, PartOwner, Phase, Program, Run};
 use crate::simd::Cpu;
 use crate::state::{Registry, StateCopies};
@@ -65,12 +66,7 @@ impl Unit {
     ) {
         let values = StepValues { gradients_zeroed: self.fresh, ..values.clone() };
         let access = Access::Part(registry, &mut self.parts);
-        self.outcome = match self.run.program().precision() {
-            Precision::Float32 | Precision::Mixed => {
-                execute::<f32>(cpu, &mut self.run, access, phases.clone(), &values)
-            }
-            Precision::Float64 => execute::<f64>(cpu, &mut self.run, access, phases.clone(), &values),
-        };
+        self.outcome = in_precision!(self.run.program().precision(), T => execute::<T>(cpu, &mut self.run, access, phases.clone(), &values));
     }
 
     /// Takes what it writes out of the registry, or puts it back.

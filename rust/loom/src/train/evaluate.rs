@@ -8,9 +8,9 @@ use super::{Examples, Rows, TrainingConfig};
 use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::divisor;
 use crate::ops::{Loss, StepValues};
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Run, Value};
 use crate::simd::Real;
-use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -61,10 +61,7 @@ impl Evaluator {
     /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for examples that do not fit.
     pub fn update(&mut self, network: &Network, examples: &Examples<'_>, batch_size: usize) -> Result<()> {
         check_examples(network, &self.config, examples)?;
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.update_in::<f32>(network, examples, batch_size),
-            Precision::Float64 => self.update_in::<f64>(network, examples, batch_size),
-        }
+        in_precision!(network.precision(), T => self.update_in::<T>(network, examples, batch_size))
     }
 
     fn update_in<T: Real>(

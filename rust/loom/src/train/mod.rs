@@ -46,7 +46,7 @@ pub use metrics::{Metric, MetricState};
 pub use prepare::check_examples;
 pub use schedule::Schedule;
 pub use step::StepReport;
-pub use trainer::{OwnedTargets, Trainer};
+pub use trainer::{OwnedTargets, Trainer, TrainerOptions};
 pub use tween::{FeedbackConfig, Passage, TargetMode, TweenConfig, TweenState};
 
 pub(crate) use clip::{Clips, Updates, lower_clip, lower_foresight, lower_updates};

@@ -15,6 +15,7 @@ pub(crate) use versions::Staged;
 pub use versions::{Choice, VersionInfo};
 
 use crate::dtype::{DType, Packing};
+use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
@@ -278,10 +279,7 @@ impl WeightStore {
                 info.name
             )));
         }
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.set_in::<f32>(index, values),
-            Precision::Float64 => self.set_in::<f64>(index, values),
-        }
+        in_precision!(self.precision, T => self.set_in::<T>(index, values))
     }
 
     fn set_in<T: Real>(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
@@ -298,14 +296,7 @@ impl WeightStore {
     /// [`Error::State`] where the master was dropped.
     pub fn get(&self, index: usize) -> Result<Tensor> {
         let layout = &self.parameters[index].layout;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f32>(index)?)?)
-            }
-            Precision::Float64 => {
-                Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<f64>(index)?)?)
-            }
-        }
+        in_precision!(self.precision, T => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<T>(index)?)?))
     }
 }
 

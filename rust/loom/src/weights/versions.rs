@@ -2,9 +2,10 @@
 
 use super::{ParameterInfo, WeightStore};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
+use crate::precision::in_precision;
 use crate::random::{Stream, Use, path_within};
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::{Buffer, Precision, Tensor};
+use crate::tensor::{Buffer, Tensor};
 use crate::{Error, Result, extents};
 
 /// The packed form of one parameter.
@@ -95,18 +96,11 @@ impl WeightStore {
         let Some(dtype) = self.dtype_of(index) else { return self.get(index) };
         let (packing, packed, scales) = self.version(dtype, index)?;
         let (shape, layout) = (info.layout.outside_shape(), &info.layout);
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                let mut stored = extents::zeros::<f32>(info.len())?;
-                packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored)?)
-            }
-            Precision::Float64 => {
-                let mut stored = extents::zeros::<f64>(info.len())?;
-                packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored)?)
-            }
-        }
+        in_precision!(self.precision, T => {
+            let mut stored = extents::zeros::<T>(info.len())?;
+            packing.decode(Isa::portable(), packed, scales, &mut stored);
+            Tensor::new(shape, layout.to_outside(&stored)?)
+        })
     }
 
     /// The same choice for every parameter that takes on the layer's type, and none for the others.
@@ -175,10 +169,7 @@ impl WeightStore {
     /// Makes a parameter's version from the master.
     fn make(&self, cpu: Option<&Cpu>, index: usize, version: &mut Version) -> Result<()> {
         version.epoch = None;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.make_in::<f32>(cpu, index, version)?,
-            Precision::Float64 => self.make_in::<f64>(cpu, index, version)?,
-        }
+        in_precision!(self.precision, T => self.make_in::<T>(cpu, index, version)?);
         version.epoch = Some(self.epoch);
         Ok(())
     }

@@ -278,7 +278,7 @@ fn only_forward_leaves_something_to_look_at() {
             (
                 "step",
                 Box::new(|network| {
-                    let mut trainer = Trainer::new(network, &config, &examples, 10, false, false)?;
+                    let mut trainer = Trainer::new(network, &config, &examples, 10)?;
                     network.forward_inference(view()?)?;
                     trainer.step(network, &[(&examples, crate::train::Rows::First(2))]).map(|_| ())
                 }),

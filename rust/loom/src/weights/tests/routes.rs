@@ -135,7 +135,7 @@ fn changed(network: &mut Network, factor: f64) -> Result<()> {
 /// Calm steps of learning by targets, and then one that is taken back.
 fn exploded(network: &mut Network, data: &Data) -> Result<()> {
     let (calm, wild) = (data.examples(false)?, data.examples(true)?);
-    let mut trainer = Trainer::new(network, &recovering(), &calm, 100, false, false)?;
+    let mut trainer = Trainer::new(network, &recovering(), &calm, 100)?;
     let order: Vec<u32> = (0..ROWS as u32).collect();
     for _ in 0..4 {
         assert!(!trainer.step(network, &[(&calm, Rows::At(&order))])?.exploded);
