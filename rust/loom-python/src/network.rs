@@ -7,7 +7,7 @@ use crate::shared::{At, Claim, Network, split};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
-use loom::network::{LayerValue, Numerics};
+use loom::network::{LayerValue, Morph, Numerics};
 use loom::train::Notes;
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -284,7 +284,7 @@ impl Network {
         self.change(py, move |engine| {
             let names: Option<Vec<&str>> =
                 parameters.as_ref().map(|names| names.iter().map(String::as_str).collect());
-            engine.morph_parameters(dtype, numerics, names.as_deref(), |placed| {
+            engine.morph_layers(Morph { dtype, numerics, parameters: names.as_deref() }, |placed| {
                 layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
             })
         })

@@ -4,7 +4,7 @@
 use loom::dtype::{Calibration, DType, Granularity, Kind, Recipe};
 use loom::io::SaveOptions;
 use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
-use loom::network::Numerics;
+use loom::network::{Morph, Numerics};
 use loom::ops::pointwise::Activation;
 use loom::train::{Examples, LossConfig, Metric, Rows, Trainer, TrainingConfig};
 use loom::{Network, Result, tensor_view};
@@ -116,9 +116,9 @@ fn a_step_allocates_nothing() -> Result<()> {
     packed.add([0, 0, 0], Dense::new(64).activation(Activation::Gelu))?;
     packed.add([0, 0, 0], Dense::new(3))?;
     let recipe = Recipe { calibration: Calibration::Percentile(99.0), ..Recipe::default() };
-    packed.morph_with(DType::Int4, recipe, |_| true)?;
+    packed.morph_layers(Morph::new(DType::Int4).by(recipe), |_| true)?;
     let numerics = Numerics { recipe, activations: None };
-    packed.morph_parameters(DType::Int8, numerics, Some(&["bias"]), |_| true)?;
+    packed.morph_layers(Morph { dtype: DType::Int8, numerics, parameters: Some(&["bias"]) }, |_| true)?;
     assert_eq!(allocations_of_steps(packed, &config)?, 0);
     Ok(())
 }

@@ -198,37 +198,37 @@ fn wgsl_integers(packing: &Extents, bits: usize) -> [String; 2] {
     [format!("let at = k * {channels}u + column;\n    return {code};"), scale]
 }
 
-macro_rules! precision {
-    ($encode:ident, $decode:ident, $type:ty) => {
-        fn $encode(
-            &self,
-            packing: &Extents,
-            cpu: Option<&Cpu>,
-            rule: &Rule<'_>,
-            data: &[$type],
-            target: Target<'_>,
-        ) -> Result<(), Refusal> {
-            encode::<$type, C>(packing, cpu, rule, data, target)
-        }
-
-        fn $decode(
-            &self,
-            with: (&Extents, Isa),
-            from: (&[u8], &[f32]),
-            tile: (Range<usize>, Range<usize>),
-            out: &mut [$type],
-            stride: usize,
-        ) {
-            decode::<$type, C>(with, from, tile, out, stride);
-        }
-    };
-}
-
 impl<C: Coding> Storage for Flat<C> {
     const BITS: usize = C::BITS;
     const BLOCK: Option<usize> = C::BLOCK;
     const INTEGERS: bool = C::INTEGERS;
     const FORMAT: &'static dyn Format = &Self(PhantomData);
+
+    fn encode<T: Real>(
+        packing: &Extents,
+        cpu: Option<&Cpu>,
+        rule: &Rule<'_>,
+        data: &[T],
+        target: Target<'_>,
+    ) -> Result<(), Refusal> {
+        encode::<T, C>(packing, cpu, rule, data, target)
+    }
+
+    #[cfg(test)]
+    fn encode_held<T: Real>(packing: &Extents, data: &[T], bytes: &mut [u8], scales: &[f32]) {
+        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
+        T::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
+    }
+
+    fn decode<T: Real>(
+        with: (&Extents, Isa),
+        from: (&[u8], &[f32]),
+        tile: (Range<usize>, Range<usize>),
+        out: &mut [T],
+        stride: usize,
+    ) {
+        decode::<T, C>(with, from, tile, out, stride);
+    }
 
     fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
         C::decoder(to)
@@ -246,9 +246,6 @@ impl<C: Coding> Format for Flat<C> {
         elements / 8 * C::BITS + (elements % 8 * C::BITS).div_ceil(8)
     }
 
-    precision!(encode_f32, decode_f32, f32);
-    precision!(encode_f64, decode_f64, f64);
-
     fn gpu_encoding(&self) -> Option<super::format::GpuEncoding> {
         use super::format::{GpuEncoding, GpuStatistic};
         let (limit, code) = C::wgsl_code()?;
@@ -259,18 +256,6 @@ impl<C: Coding> Format for Flat<C> {
             Statistic::Mean => GpuStatistic::Mean,
         };
         Some(GpuEncoding { statistic, limit, code })
-    }
-
-    #[cfg(test)]
-    fn encode_held_f32(&self, packing: &Extents, data: &[f32], bytes: &mut [u8], scales: &[f32]) {
-        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        f32::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
-    }
-
-    #[cfg(test)]
-    fn encode_held_f64(&self, packing: &Extents, data: &[f64], bytes: &mut [u8], scales: &[f32]) {
-        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        f64::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
     }
 
     fn wgsl(&self, packing: &Extents) -> String {

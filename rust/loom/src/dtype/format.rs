@@ -4,7 +4,7 @@ use super::block::{BlockIntegers, BlockLayout, WithBlocks};
 use super::decoders::WithDecoder;
 use super::fours::BlockWords;
 use super::rule::Rule;
-use crate::simd::{Cpu, Isa};
+use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -131,7 +131,7 @@ impl Extents {
     }
 }
 
-/// How a numeric type is encoded and decoded, as its table row has it.
+/// What a numeric type is in memory and on a GPU, as its table row has it.
 pub(super) trait Format: Send + Sync {
     /// Words of 32 bits that a group of elements has beside its codes.
     fn words(&self) -> usize;
@@ -139,56 +139,10 @@ pub(super) trait Format: Send + Sync {
     /// Bytes of a packed parameter of these extents.
     fn bytes(&self, rows: usize, channels: usize) -> usize;
 
-    fn encode_f32(
-        &self,
-        how: &Extents,
-        cpu: Option<&Cpu>,
-        rule: &Rule<'_>,
-        data: &[f32],
-        to: Target<'_>,
-    ) -> Result<(), Refusal>;
-
-    fn encode_f64(
-        &self,
-        how: &Extents,
-        cpu: Option<&Cpu>,
-        rule: &Rule<'_>,
-        data: &[f64],
-        to: Target<'_>,
-    ) -> Result<(), Refusal>;
-
-    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
-    fn decode_f32(
-        &self,
-        with: (&Extents, Isa),
-        from: (&[u8], &[f32]),
-        tile: (Range<usize>, Range<usize>),
-        out: &mut [f32],
-        stride: usize,
-    );
-
-    /// As [`decode_f32`](Format::decode_f32).
-    fn decode_f64(
-        &self,
-        with: (&Extents, Isa),
-        from: (&[u8], &[f32]),
-        tile: (Range<usize>, Range<usize>),
-        out: &mut [f64],
-        stride: usize,
-    );
-
     /// How a GPU encodes it, where it can.
     fn gpu_encoding(&self) -> Option<GpuEncoding> {
         None
     }
-
-    /// Encodes with the scales that are there; for types that have scales apart.
-    #[cfg(test)]
-    fn encode_held_f32(&self, _: &Extents, _: &[f32], _: &mut [u8], _: &[f32]) {}
-
-    /// As [`encode_held_f32`](Format::encode_held_f32).
-    #[cfg(test)]
-    fn encode_held_f64(&self, _: &Extents, _: &[f64], _: &mut [u8], _: &[f32]) {}
 
     /// The body of a WGSL function of `at: u32`, the number of an element, that returns it as `f32`, from
     /// the arrays of words `packed` and `scales`.
@@ -238,6 +192,28 @@ pub(super) trait Storage: Format + 'static {
     const INTEGERS: bool;
     /// The same for whom it does not matter.
     const FORMAT: &'static dyn Format;
+
+    /// Encodes a parameter of these extents.
+    fn encode<T: Real>(
+        how: &Extents,
+        cpu: Option<&Cpu>,
+        rule: &Rule<'_>,
+        data: &[T],
+        to: Target<'_>,
+    ) -> Result<(), Refusal>;
+
+    /// Encodes with the scales that are there; for types that have scales apart.
+    #[cfg(test)]
+    fn encode_held<T: Real>(_: &Extents, _: &[T], _: &mut [u8], _: &[f32]) {}
+
+    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
+    fn decode<T: Real>(
+        with: (&Extents, Isa),
+        from: (&[u8], &[f32]),
+        tile: (Range<usize>, Range<usize>),
+        out: &mut [T],
+        stride: usize,
+    );
 
     /// Gives `to` the vector code that decodes rows of its codes, where there is such.
     fn decoder<W: WithDecoder>(_: W) -> Option<W::Output> {

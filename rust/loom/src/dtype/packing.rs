@@ -6,7 +6,6 @@ use super::format::{Extents, Format, GpuEncoding, Granularity, Refusal, Target};
 use super::fours::BlockWords;
 use super::rule::Rule;
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::Precision;
 use crate::{Error, Result, extents};
 use std::ops::Range;
 
@@ -96,14 +95,14 @@ impl Packing {
         bytes: &mut [u8],
         scales: &mut [f32],
     ) -> Result<(), Refusal> {
-        self.encode_by(&Rule::default(), cpu, data, bytes, scales)
+        self.encode_by_rule(&Rule::default(), cpu, data, bytes, scales)
     }
 
     /// [`encode`](Packing::encode) by a rule that the type can have.
     ///
     /// # Errors
     /// As `encode`.
-    pub fn encode_by<T: Real>(
+    pub fn encode_by_rule<T: Real>(
         &self,
         rule: &Rule<'_>,
         cpu: Option<&Cpu>,
@@ -114,28 +113,42 @@ impl Packing {
         debug_assert!(rule.importance.is_empty() || rule.importance.len() == self.rows);
         debug_assert_eq!((data.len(), scales.len()), (self.elements(), self.scale_words()));
         debug_assert_eq!(bytes.len(), self.bytes());
-        let to = Target { bytes, scales };
-        match T::PRECISION {
-            Precision::Float32 | Precision::Mixed => {
-                self.format().encode_f32(&self.extents(), cpu, rule, bytemuck::cast_slice(data), to)
-            }
-            Precision::Float64 => {
-                self.format().encode_f64(&self.extents(), cpu, rule, bytemuck::cast_slice(data), to)
-            }
-        }
+        self.dtype.encode(&self.extents(), cpu, rule, data, Target { bytes, scales })
+    }
+
+    /// [`encode_by_rule`](Packing::encode_by_rule) of the parameter `name`, which errors tell of.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] for a parameter that holds NaN or infinity, [`Error::Value`] for one with a weight
+    /// that the type cannot hold.
+    pub fn encode_parameter<T: Real>(
+        &self,
+        name: &str,
+        rule: &Rule<'_>,
+        cpu: Option<&Cpu>,
+        data: &[T],
+        bytes: &mut [u8],
+        scales: &mut [f32],
+    ) -> Result<()> {
+        let dtype = self.dtype;
+        self.encode_by_rule(rule, cpu, data, bytes, scales).map_err(|refusal| match refusal {
+            Refusal::NonFinite { index } => Error::NonFinite(format!(
+                "parameter \"{name}\" holds {} at element {index}, so it cannot be packed as {dtype}; \
+                 set it to finite values first",
+                data[index]
+            )),
+            Refusal::Overflow { index } => Error::Value(format!(
+                "parameter \"{name}\" holds {:e} at element {index}, which would become infinite in {dtype}; \
+                 use a type of wider range, or shrink the weights",
+                data[index].to_f64()
+            )),
+        })
     }
 
     /// Encodes with the scales that are there.
     #[cfg(test)]
     pub(super) fn encode_held<T: Real>(&self, data: &[T], bytes: &mut [u8], scales: &[f32]) {
-        match T::PRECISION {
-            Precision::Float32 | Precision::Mixed => {
-                self.format().encode_held_f32(&self.extents(), bytemuck::cast_slice(data), bytes, scales);
-            }
-            Precision::Float64 => {
-                self.format().encode_held_f64(&self.extents(), bytemuck::cast_slice(data), bytes, scales);
-            }
-        }
+        self.dtype.encode_held(&self.extents(), data, bytes, scales);
     }
 
     /// Decodes what [`encode`](Packing::encode) made.
@@ -156,16 +169,7 @@ impl Packing {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
-        let extents = self.extents();
-        let (with, tile) = ((&extents, isa), (rows, columns));
-        match T::PRECISION {
-            Precision::Float32 | Precision::Mixed => {
-                self.format().decode_f32(with, from, tile, bytemuck::cast_slice_mut(out), stride);
-            }
-            Precision::Float64 => {
-                self.format().decode_f64(with, from, tile, bytemuck::cast_slice_mut(out), stride);
-            }
-        }
+        self.dtype.decode((&self.extents(), isa), from, (rows, columns), out, stride);
     }
 
     /// Whether a GPU encodes it; otherwise the host does, from the master that it reads back.

@@ -1,32 +1,14 @@
 //! Gradients back through the window.
 
-use super::cells::Shares;
-use super::targets::Learning;
+use super::cells::{Given, Shares};
+use super::lessons::Learning;
 use super::{Mesh, check_like, lost_ring};
-use crate::network::{Coordinates, Network, Watch};
+use crate::network::{Network, Watch};
 use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::state::Member;
-use crate::tensor::{Buffer, Tensor, TensorView};
+use crate::tensor::{Buffer, Tensor};
 use crate::{Error, Result};
-
-/// The gradient of a loss with respect to what a cell handed on.
-#[derive(Clone, Debug)]
-pub struct Given<'a> {
-    /// The cell; where it has no layer, the gradient goes to whatever arrived there.
-    pub cell: Coordinates,
-    /// How many ticks ago; 0 is the newest.
-    pub age: usize,
-    /// Of the shape of what the cell handed on.
-    pub gradient: TensorView<'a>,
-}
-
-impl<'a> Given<'a> {
-    /// For what a cell hands on now.
-    pub fn newest(cell: Coordinates, gradient: TensorView<'a>) -> Self {
-        Self { cell, age: 0, gradient }
-    }
-}
 
 /// What gradients of a loss are multiplied by while they go back.
 pub(super) fn scale_of(network: &Network) -> f64 {

@@ -28,15 +28,17 @@
 mod cells;
 mod config;
 mod gradients;
+mod lessons;
 mod lower;
 mod run;
 mod save;
 mod targets;
 mod train;
+mod units;
 mod wiring;
 
+pub use cells::Given;
 pub use config::{Sample, SteppingConfig, SteppingResult};
-pub use gradients::Given;
 pub use train::{Stepper, train_stepping};
 
 use crate::network::{Coordinates, Network, Watch, check_rows};
@@ -46,11 +48,11 @@ use crate::simd::{Cpu, Real};
 use crate::state::{Member, Ring, WatchPlaces};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Device, Error, Result, extents};
+use lessons::{Learning, Lessons};
 use lower::{HELD_INPUT, INPUT, output_of};
-use run::Compiled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use targets::{Learning, Lessons};
+use units::Compiled;
 use wiring::Wiring;
 
 /// The most ticks a window may have.

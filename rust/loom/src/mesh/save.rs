@@ -2,7 +2,7 @@
 
 use super::lower::{HELD_INPUT, INPUT, output_of};
 use super::{Mesh, lost_ring};
-use crate::io::{Extra, SaveOptions};
+use crate::io::{Extra, SaveOptions, bytes_with};
 use crate::network::Network;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl Mesh {
             let shape = [&[self.rows], &ring.shape(member)[..]].concat();
             extra.add(name, shape, ring.download(member, age)?);
         }
-        network.bytes_with(options, Some(extra))
+        bytes_with(network, options, Some(extra))
     }
 
     /// Loads what [`save`](Self::save) wrote.

@@ -1,6 +1,7 @@
 //! Masters that are freed once their packed versions are all that is used, and made again from those.
 
-use super::{Layout, WeightStore};
+use super::layout::Layout;
+use super::store::WeightStore;
 use crate::precision::in_precision;
 use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Elements, Precision, TensorView};
@@ -125,12 +126,4 @@ impl WeightStore {
         }
         Ok(())
     }
-}
-
-pub(super) fn dropped() -> Error {
-    Error::State(
-        "the full-precision master of these weights was dropped; unpack() makes one of the packed weights, and \
-         a checkpoint may still have it, to train, to change the numeric type, or to read or set the weights"
-            .into(),
-    )
 }

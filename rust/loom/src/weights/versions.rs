@@ -1,69 +1,14 @@
 //! Packed versions of parameters: how they are made anew once the master has moved, and how they are read.
 
-use super::{ParameterInfo, WeightStore};
+use super::parameter::ParameterInfo;
+use super::store::WeightStore;
+use super::version::{Choice, Sources, Staged, Version, VersionInfo};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
 use crate::precision::in_precision;
 use crate::random::{Stream, Use, path_within};
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::{Buffer, Tensor};
+use crate::tensor::Tensor;
 use crate::{Error, Result, extents};
-
-/// The packed form of one parameter.
-#[derive(Clone, Debug)]
-pub(super) struct Version {
-    packing: Packing,
-    /// How it is made, its granularity named.
-    recipe: Recipe,
-    bytes: Buffer,
-    scales: Buffer,
-    /// The master's epoch it was made at; `None` before the first time.
-    pub(super) epoch: Option<u64>,
-}
-
-impl Version {
-    fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Result<Self> {
-        let own = info.packing(dtype);
-        let packing = own.with(recipe.granularity.unwrap_or(own.granularity));
-        let scales = Buffer::of::<f32>(packing.scale_words())?;
-        Ok(Self { packing, recipe, bytes: Buffer::zeroed(packing.bytes())?, scales, epoch: None })
-    }
-
-    fn is(&self, dtype: DType, recipe: Recipe) -> bool {
-        self.packing.dtype == dtype && self.recipe == recipe
-    }
-}
-
-/// What a parameter is packed as, and by which recipe; `None` where the forward pass reads the master.
-pub type Choice = Option<(DType, Recipe)>;
-
-/// The versions of a store's parameters before it changes over to them.
-#[derive(Debug)]
-pub(crate) struct Staged(Vec<Option<Version>>);
-
-/// A parameter's version, told of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct VersionInfo {
-    /// The parameter's number.
-    pub parameter: usize,
-    /// How it is packed.
-    pub packing: Packing,
-    /// How it is made, its granularity named.
-    pub recipe: Recipe,
-    /// Whether the master has not moved since it was made.
-    pub current: bool,
-}
-
-/// What stochastic rounding draws from, and what a search for scales weighs errors by.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sources {
-    seed: u64,
-    /// The layer's number.
-    path: u32,
-    /// Updates that the optimizer has made.
-    updates: u64,
-    /// For each parameter what the squared error of each row counts; empty where that was not measured.
-    importance: Vec<Vec<f32>>,
-}
 
 impl WeightStore {
     /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
@@ -179,7 +124,7 @@ impl WeightStore {
         let (bytes, scales) = (version.bytes.bytes_mut(), version.scales.as_mut_slice());
         let name = &self.parameters[index].name;
         let master = self.part::<T>(index)?;
-        extents::caught(|| dtype::encode_as(&version.packing, &rule, cpu, name, master, bytes, scales))
+        extents::caught(|| version.packing.encode_parameter(name, &rule, cpu, master, bytes, scales))
     }
 
     /// What encoding a parameter goes by. Draws are keyed by how often the optimizer has moved the master, so
