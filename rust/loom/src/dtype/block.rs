@@ -3,8 +3,8 @@
 
 use super::decoders::Decoder;
 use super::format::{Extents, Format, Refusal, Storage, Target};
-use super::fours::{BlockWords, Fours};
 use super::rule::Rule;
+use super::vec4::{BlockWords, Vec4Decoder};
 use crate::simd::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -115,7 +115,7 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
     fn wgsl_number() -> String;
 
     /// How four codes are decoded together.
-    fn wgsl_fours() -> Fours;
+    fn wgsl_vec4() -> Vec4Decoder;
 }
 
 /// Encodes a block; false where a scale would not be finite.
@@ -395,7 +395,7 @@ impl<B: BlockCoding> Format for Blocks<B> {
 
     fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
         let layout = self.block_layout()?;
-        Some(BlockWords::new(name, layout, B::ORDER.runs(), B::wgsl_fours()))
+        Some(BlockWords::new(name, layout, B::ORDER.runs(), B::wgsl_vec4()))
     }
 
     fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {

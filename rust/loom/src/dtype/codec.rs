@@ -9,11 +9,11 @@ use super::decoders::WithDecoder;
 use super::encode::Encode;
 use super::encode::encode;
 use super::format::{Extents, Format, Granularity, Refusal, Storage, Target};
-use super::fours::{self, Fours};
 pub(super) use super::groups::Fit;
 #[cfg(test)]
 use super::groups::Grid;
 use super::rule::Rule;
+use super::vec4::{self, Vec4Decoder};
 use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -131,7 +131,7 @@ pub(super) trait Coding: Send + Sync + 'static {
 
     /// How four codes are decoded together; `None` where that is no faster than one after the other by
     /// [`wgsl`](Coding::wgsl).
-    fn wgsl_fours() -> Option<Fours> {
+    fn wgsl_vec4() -> Option<Vec4Decoder> {
         None
     }
 }
@@ -272,15 +272,15 @@ impl<C: Coding> Format for Flat<C> {
         format!("    {code}\n    {group}\n{}", wgsl_number::<C>())
     }
 
-    fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
-        Some(fours::wgsl::<C>(name))
+    fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
+        Some(vec4::wgsl::<C>(name))
     }
 
     fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {
         C::INTEGERS.then(|| wgsl_integers(packing, C::BITS))
     }
 
-    fn wgsl_four(&self, packing: &Extents, name: &str) -> Option<String> {
+    fn wgsl_vec4_at(&self, packing: &Extents, name: &str) -> Option<String> {
         let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
         if bits > 8 {
             return None;

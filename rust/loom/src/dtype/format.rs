@@ -2,8 +2,8 @@
 
 use super::block::{BlockIntegers, BlockLayout, WithBlocks};
 use super::decoders::WithDecoder;
-use super::fours::BlockWords;
 use super::rule::Rule;
+use super::vec4::BlockWords;
 use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -149,8 +149,8 @@ pub(super) trait Format: Send + Sync {
     fn wgsl(&self, how: &Extents) -> String;
 
     /// The WGSL of `fn NAME(word: .., zeros: ..) -> vec4<f32>`, four codes that follow each other in whole
-    /// words, with `fn NAME_scales` and `fn NAME_zeros`, as [`Packing::wgsl_fours`](super::Packing::wgsl_fours) says.
-    fn wgsl_fours(&self, _name: &str) -> Option<(String, f32)> {
+    /// words, with `fn NAME_scales` and `fn NAME_zeros`, as [`Packing::wgsl_vec4`](super::Packing::wgsl_vec4) says.
+    fn wgsl_vec4(&self, _name: &str) -> Option<(String, f32)> {
         None
     }
 
@@ -177,7 +177,7 @@ pub(super) trait Format: Send + Sync {
 
     /// The WGSL of `fn NAME(at: u32) -> vec4<f32>`, four elements from a multiple of four on, where they are
     /// found together faster than one by one.
-    fn wgsl_four(&self, _: &Extents, _name: &str) -> Option<String> {
+    fn wgsl_vec4_at(&self, _: &Extents, _name: &str) -> Option<String> {
         None
     }
 }

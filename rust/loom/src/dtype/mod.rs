@@ -8,7 +8,6 @@ pub(crate) mod decoders;
 mod encode;
 mod float16;
 mod format;
-mod fours;
 mod ggml;
 mod groups;
 mod integers;
@@ -25,15 +24,16 @@ mod symmetric;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod vec4;
 
 pub(crate) use block::{BLOCK, BlockCoding, BlockLayout, CodeOrder, Scale, WithBlocks};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 pub(crate) use format::{GpuEncoding, GpuStatistic};
 pub use format::{Granularity, Refusal};
-pub(crate) use fours::BlockWords;
 pub use packing::Packing;
 pub use recipe::Recipe;
 pub use rule::{Calibration, Rounding, Rule};
+pub(crate) use vec4::BlockWords;
 
 use crate::precision::Precision;
 use crate::simd::{Cpu, Isa, Real};

@@ -3,8 +3,8 @@
 use super::DType;
 use super::block::BlockLayout;
 use super::format::{Extents, Format, GpuEncoding, Granularity, Refusal, Target};
-use super::fours::BlockWords;
 use super::rule::Rule;
+use super::vec4::BlockWords;
 use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result, extents};
 use std::ops::Range;
@@ -194,9 +194,10 @@ impl Packing {
     pub fn wgsl(&self, name: &str, packed: &str, scales: &str) -> String {
         let one = format!("fn {name}(at: u32) -> f32 {{\n{}}}\n", self.format().wgsl(&self.extents()));
         let each = ["at", "at + 1u", "at + 2u", "at + 3u"].map(|at| format!("{name}({at})")).join(", ");
-        let four = self.format().wgsl_four(&self.extents(), &format!("{name}_four")).unwrap_or_else(|| {
-            format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
-        });
+        let four =
+            self.format().wgsl_vec4_at(&self.extents(), &format!("{name}_four")).unwrap_or_else(|| {
+                format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
+            });
         (one + &four).replace("packed[", &format!("{packed}[")).replace("scales[", &format!("{scales}["))
     }
 
@@ -211,8 +212,8 @@ impl Packing {
     ///
     /// The last two read the array of words `scales`. With it comes a power of two that numbers are to be
     /// multiplied by beside their scales.
-    pub(crate) fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
-        self.format().wgsl_fours(name)
+    pub(crate) fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
+        self.format().wgsl_vec4(name)
     }
 
     /// WGSL statements that return the code of the element (`k`, `column`) as an integer, and such that return

@@ -1,7 +1,7 @@
 //! What cells hand on: of those without layers, what arrives there, put together from what is kept; and the
 //! gradients of that, taken apart again.
 
-use super::lower::{INPUT, output_of};
+use super::tick::{INPUT, output_of};
 use super::wiring::Read;
 use super::{Mesh, lost_ring};
 use crate::network::{Combine, Coordinates, Link, Network};

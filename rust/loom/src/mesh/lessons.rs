@@ -1,6 +1,6 @@
 //! The programs of learning by targets that are kept for every tick of the window.
 
-use super::lower::{Again, Tick, output_of};
+use super::tick::{Again, Tick, output_of};
 use crate::Result;
 use crate::layers::Want;
 use crate::network::{Watch, at_layer};

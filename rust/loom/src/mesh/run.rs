@@ -2,7 +2,7 @@
 
 use super::Mesh;
 use super::gradients::scale_of;
-use super::lower::{HELD_INPUT, INPUT, Tick, output_of};
+use super::tick::{HELD_INPUT, INPUT, Tick, output_of};
 use super::units::{Compiled, Unit, run_parts, take_on_states};
 use crate::cpu::execute;
 use crate::network::Network;

@@ -1,6 +1,6 @@
 //! A mesh in a file, along with its network: it goes on bit for bit.
 
-use super::lower::{HELD_INPUT, INPUT, output_of};
+use super::tick::{HELD_INPUT, INPUT, output_of};
 use super::{Mesh, lost_ring};
 use crate::io::{Extra, SaveOptions, bytes_with};
 use crate::network::Network;

@@ -1,9 +1,9 @@
 //! Loss and metrics without learning.
 
 use super::data::gather;
-use super::lower::lower_loss;
 use super::metrics::{ClassAxis, MetricState, Truth};
 use super::prepare::{check_examples, class_axis};
+use super::step_program::lower_loss;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::divisor;

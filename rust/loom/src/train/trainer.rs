@@ -1,10 +1,10 @@
 //! A trainer: a network's training program, compiled for the batches at hand.
 
 use super::frames::Frames;
-use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
+use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Network};
 use crate::ops::Loss;

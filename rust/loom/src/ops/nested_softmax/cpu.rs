@@ -1,8 +1,10 @@
 //! Kernels of the nested softmax.
 
 use super::NestedSoftmax;
-use crate::ops::axis::{Axis, SideBySide};
-use crate::ops::sweep::{TRANSCENDENTAL, lane_sums, lane_sums2, load, map, map2, rows_per_task, store};
+use crate::ops::element_loops::{
+    TRANSCENDENTAL, lane_sums, lane_sums2, load, map, map2, rows_per_task, store,
+};
+use crate::ops::reduced_axis::{ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Math, Real, Vector};
 use crate::{Error, Result};
