@@ -30,7 +30,7 @@ pub struct Evaluation {
 pub struct Evaluator {
     config: TrainingConfig,
     run: Option<(Run, Loss, bool, bool)>,
-    axis: ClassAxis,
+    class_axis: ClassAxis,
     metrics: Vec<MetricState>,
     loss: f64,
     weight: f64,
@@ -47,7 +47,7 @@ impl Evaluator {
         Ok(Self {
             config: config.clone(),
             run: None,
-            axis: class_axis(network.output_shape(), &config.loss),
+            class_axis: class_axis(network.output_shape(), &config.loss),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
             loss: 0.0,
             weight: 0.0,
@@ -124,7 +124,7 @@ impl Evaluator {
         self.rows += rows;
         let truth = if classes { Truth::Classes(labels) } else { Truth::Real(run.read::<T>(target)) };
         for metric in &mut self.metrics {
-            metric.update(run.read::<T>(output), truth, self.axis);
+            metric.update(run.read::<T>(output), truth, self.class_axis);
         }
         self.run = Some((run, op, classes, weighted));
         Ok(())

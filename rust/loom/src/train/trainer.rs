@@ -53,7 +53,7 @@ pub struct Trainer {
     pub(super) shuffled: bool,
     /// Outputs and targets of the newest step's batches but the last.
     pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
-    pub(super) axis: ClassAxis,
+    pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
@@ -110,7 +110,7 @@ impl Trainer {
         network.kept_step = KeptStep::default();
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let (program, op) = compile(network, config, plan, pin_layers)?;
-        let axis = class_axis(network.output_shape(), &config.loss);
+        let class_axis = class_axis(network.output_shape(), &config.loss);
         Ok(Self {
             config: config.clone(),
             plan,
@@ -121,7 +121,7 @@ impl Trainer {
             keep_outputs: false,
             shuffled: false,
             earlier: Vec::new(),
-            axis,
+            class_axis,
             frames: Frames::default(),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
