@@ -3,7 +3,7 @@
 use crate::error::exception;
 use loom::dtype::Granularity;
 use loom::network::{LayerStatistics, PackedParameter};
-use loom::train::GradientStatistics;
+use loom::train::{GradientStatistics, OptimizerState};
 use loom::weights::{VersionInfo, WeightStore};
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;

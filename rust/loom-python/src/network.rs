@@ -22,8 +22,8 @@ type RangeArrays = (f64, f64, f64, Py<PyAny>);
 type Figures = Vec<Py<PyDict>>;
 
 /// Whether a layer is at one of these places; every one is where there are none.
-fn chosen(places: &Option<Vec<At>>, placed: &PlacedLayer) -> bool {
-    places.as_ref().is_none_or(|places| places.iter().any(|at| placed.path().indices() == at))
+fn chosen(places: Option<&[At]>, placed: &PlacedLayer) -> bool {
+    places.is_none_or(|places| places.iter().any(|at| placed.path().indices() == at))
 }
 
 fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
@@ -288,7 +288,7 @@ impl Network {
             let names: Option<Vec<&str>> =
                 parameters.as_ref().map(|names| names.iter().map(String::as_str).collect());
             engine.morph_layers(Morph { dtype, numerics, parameters: names.as_deref() }, |placed| {
-                chosen(&layers, placed)
+                chosen(layers.as_deref(), placed)
             })
         })
     }
@@ -322,7 +322,7 @@ impl Network {
 
     /// Makes dropped masters again of the packed weights of the layers at these places, or of all.
     fn unpack(&self, py: Python<'_>, layers: Option<Vec<At>>) -> PyResult<()> {
-        self.change(py, move |engine| engine.unpack_where(|placed| chosen(&layers, placed)))
+        self.change(py, move |engine| engine.unpack_where(|placed| chosen(layers.as_deref(), placed)))
     }
 
     /// A layer's epoch, whether its masters were dropped, its packed versions, and the bytes of each parameter

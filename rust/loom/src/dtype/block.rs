@@ -179,10 +179,10 @@ fn decode_block<B: BlockCoding>(bytes: &[u8], values: &mut [f32; BLOCK]) {
 
 /// What is done with the layout of a format's blocks.
 pub(crate) trait WithBlocks {
-    /// What comes of it.
+    /// What `with` returns.
     type Output;
 
-    /// Does it.
+    /// Called with the coding of the format.
     fn with<B: BlockCoding>(self) -> Self::Output;
 }
 

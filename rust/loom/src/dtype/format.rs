@@ -18,7 +18,7 @@ pub enum Granularity {
     Unscaled,
     /// The whole parameter.
     Tensor,
-    /// What makes one output.
+    /// The weights of one output.
     Channel,
     /// So many inputs of one output that follow each other; the last may be fewer.
     Block(usize),
@@ -159,7 +159,7 @@ pub(super) trait Format: Send + Sync {
         None
     }
 
-    /// What blocks are, of formats that have them.
+    /// The layout of blocks, of formats that have them.
     fn block_layout(&self) -> Option<BlockLayout> {
         None
     }

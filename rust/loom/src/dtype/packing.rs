@@ -228,7 +228,7 @@ impl Packing {
             .ok_or_else(|| Error::DType(format!("codes of {dtype} are no symmetric integers")))
     }
 
-    /// What blocks are, of formats that have them.
+    /// The layout of blocks, of formats that have them.
     pub(crate) fn block_layout(&self) -> Option<BlockLayout> {
         self.format().block_layout()
     }

@@ -35,7 +35,7 @@ impl Operation for NestedSoftmax {
     }
 }
 
-/// What turns a logit into its probability.
+/// The largest logit and the factor by which `exp(logit - largest)` becomes a probability.
 #[derive(Clone, Copy)]
 struct Scale<T> {
     largest: T,
