@@ -159,7 +159,7 @@ pub(crate) fn bytes_with(
 ) -> Result<Vec<u8>> {
     network.build()?;
     network.synchronize()?;
-    check_content(&network)?;
+    check_content(network)?;
     let mut entries = Entries::new();
     for placed in network.layers() {
         for number in placed.states.clone() {
