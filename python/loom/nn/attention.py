@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loom._settings.checks import choice, items, real
+from loom._settings.checks import items
 from loom._settings.encoding import Plain
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
+from loom.nn._schema import read, schema
 
 __all__ = ["MultiHeadAttention", "Rotary"]
 
@@ -43,13 +44,10 @@ class Rotary(Plain):
     layout: str = "interleaved"
 
     def __post_init__(self) -> None:
-        settings = {
-            "base": real("Rotary", "base", self.base, above=0.0),
-            "scaling": real("Rotary", "scaling", self.scaling, above=0.0),
-            "layout": choice("Rotary", "layout", self.layout, ("interleaved", "half_split")),
-        }
-        for name, value in settings.items():
-            object.__setattr__(self, name, value)
+        (rotary,) = (of for of in schema()["multi_head_attention"] if of["name"] == "rotary")
+        for setting in rotary["settings"]:
+            name = setting["name"]
+            object.__setattr__(self, name, read("Rotary", setting, getattr(self, name)))
 
 
 @FAMILY.register("multi_head_attention")

@@ -30,7 +30,7 @@ impl<'py> RealArray<'py> {
             Self::Float32(array) => (array.shape().to_vec(), Elements::Float32(array.as_slice()?)),
             Self::Float64(array) => (array.shape().to_vec(), Elements::Float64(array.as_slice()?)),
         };
-        TensorView::new(shape, elements).map_err(|error| crate::error::PyError::from(error).into())
+        TensorView::new(shape, elements).map_err(crate::error::exception)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `loom._native`'s view of GPUs: which there are, opening and releasing them, what their frames did.
 
-use crate::error::{PyError, detached};
+use crate::error::{detached, exception};
 use loom::gpu::{Adapter, Gpu, Timing};
 use loom::{Device, Precision};
 use pyo3::prelude::*;
@@ -89,5 +89,5 @@ pub fn time_frames(py: Python<'_>, device: &str, what: &str) -> PyResult<()> {
         "kernels" => Timing::Kernels,
         _ => Timing::Off,
     };
-    Ok(open(py, device)?.set_timing(timing).map_err(PyError::from)?)
+    open(py, device)?.set_timing(timing).map_err(exception)
 }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom::Error;
 use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
 
 /// The classes of `python/loom/errors.py`.
 mod classes {
@@ -23,38 +24,36 @@ mod classes {
     import_exception!(loom.errors, StateError);
 }
 
-/// Carries an engine error to where PyO3 raises it.
-pub struct PyError(Error);
-
-impl From<Error> for PyError {
-    fn from(error: Error) -> Self {
-        Self(error)
+/// The exception that an engine error is raised as.
+pub fn exception(error: Error) -> PyErr {
+    match error {
+        Error::Shape(message) => classes::ShapeError::new_err(message),
+        Error::DType(message) => classes::DTypeError::new_err(message),
+        Error::Value(message) => classes::InvalidValueError::new_err(message),
+        Error::Index(message) => classes::CellIndexError::new_err(message),
+        Error::Device(message) => classes::DeviceError::new_err(message),
+        Error::Serialization(message) => classes::SerializationError::new_err(message),
+        Error::State(message) => classes::StateError::new_err(message),
+        Error::NonFinite(message) => classes::NonFiniteError::new_err(message),
+        Error::Memory(message) => classes::OutOfMemoryError::new_err(message),
+        Error::Io { context, source } => {
+            classes::FileError::new_err((source.raw_os_error(), format!("{context}: {source}")))
+        }
+        // An exception raised in a Python callback comes back as it was.
+        Error::Callback(source) => match source.downcast::<PyErr>() {
+            Ok(raised) => *raised,
+            Err(other) => classes::InternalError::new_err(format!("callback failed: {other}")),
+        },
+        other => classes::InternalError::new_err(other.to_string()),
     }
 }
 
-impl From<PyError> for PyErr {
-    fn from(PyError(error): PyError) -> Self {
-        match error {
-            Error::Shape(message) => classes::ShapeError::new_err(message),
-            Error::DType(message) => classes::DTypeError::new_err(message),
-            Error::Value(message) => classes::InvalidValueError::new_err(message),
-            Error::Index(message) => classes::CellIndexError::new_err(message),
-            Error::Device(message) => classes::DeviceError::new_err(message),
-            Error::Serialization(message) => classes::SerializationError::new_err(message),
-            Error::State(message) => classes::StateError::new_err(message),
-            Error::NonFinite(message) => classes::NonFiniteError::new_err(message),
-            Error::Memory(message) => classes::OutOfMemoryError::new_err(message),
-            Error::Io { context, source } => {
-                classes::FileError::new_err((source.raw_os_error(), format!("{context}: {source}")))
-            }
-            // An exception raised in a Python callback comes back as it was.
-            Error::Callback(source) => match source.downcast::<PyErr>() {
-                Ok(raised) => *raised,
-                Err(other) => classes::InternalError::new_err(format!("callback failed: {other}")),
-            },
-            other => classes::InternalError::new_err(other.to_string()),
-        }
-    }
+/// Reads settings from JSON.
+///
+/// # Errors
+/// `InvalidValueError` for settings that are unknown, missing or of another type.
+pub fn from_json<T: DeserializeOwned>(text: &str) -> PyResult<T> {
+    serde_json::from_str(text).map_err(|error| exception(Error::Value(error.to_string())))
 }
 
 /// Runs engine work without the GIL; a panic inside becomes `loom.InternalError`.
@@ -64,10 +63,10 @@ impl From<PyError> for PyErr {
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> loom::Result<T> + Send) -> PyResult<T> {
     let outcome = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
     match outcome {
-        Ok(result) => result.map_err(|error| PyError(error).into()),
+        Ok(result) => result.map_err(exception),
         // Where nothing can be returned, memory that is not there unwinds.
         Err(panic) => Err(match panic.downcast::<Error>() {
-            Ok(error) => PyError(*error).into(),
+            Ok(error) => exception(*error),
             Err(panic) => classes::InternalError::new_err(format!(
                 "internal error, please report it: {}",
                 panic_text(panic.as_ref())

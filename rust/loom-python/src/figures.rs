@@ -1,8 +1,10 @@
 //! What the engine finds, as Python has it: statistics as dictionaries, packed parameters as arrays.
 
+use crate::error::exception;
 use loom::dtype::Granularity;
 use loom::network::{LayerStatistics, PackedParameter};
-use loom::train::GradientStatistics;
+use loom::train::{GradientStatistics, OptimizerState};
+use loom::weights::{VersionInfo, WeightStore};
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -73,4 +75,53 @@ pub fn gradient_dict(py: Python<'_>, layer: &GradientStatistics) -> PyResult<Py<
     dict.set_item("vanishing", layer.vanishing)?;
     dict.set_item("exploding", layer.exploding)?;
     Ok(dict.unbind())
+}
+
+/// How far the last training came, and its optimizer as JSON.
+pub fn training_dict(py: Python<'_>, state: &OptimizerState) -> PyResult<Py<PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("epoch", state.epoch)?;
+    dict.set_item("batch", state.batch)?;
+    dict.set_item("step", state.step)?;
+    dict.set_item("updates", state.updates)?;
+    let optimizer = serde_json::to_string(&state.optimizer)
+        .map_err(|error| exception(loom::Error::Internal(error.to_string())))?;
+    dict.set_item("optimizer", optimizer)?;
+    Ok(dict.unbind())
+}
+
+/// A packed version: the parameter, numeric type, granularity, whether it is current, calibration, rounding.
+type VersionFigures = (String, &'static str, String, bool, String, String);
+
+/// What is told of a layer's weights.
+#[derive(Default)]
+pub struct WeightsState {
+    epoch: u64,
+    dropped: bool,
+    versions: Vec<VersionFigures>,
+    /// Bytes of each parameter as the forward pass reads it.
+    sizes: Vec<(String, usize)>,
+}
+
+impl WeightsState {
+    pub fn of(store: &WeightStore) -> Self {
+        let names: Vec<String> = store.parameters().iter().map(|info| info.name.to_string()).collect();
+        let versions = store.versions().map(|VersionInfo { parameter, packing, recipe, current }| {
+            let (calibration, rounding) = (recipe.calibration.to_string(), recipe.rounding.to_string());
+            let (name, granularity) = (names[parameter].clone(), packing.granularity.to_string());
+            (name, packing.dtype.name(), granularity, current, calibration, rounding)
+        });
+        let versions = versions.collect();
+        let sizes = names.into_iter().enumerate().map(|(index, name)| (name, store.active_bytes_of(index)));
+        Self { epoch: store.epoch(), dropped: store.is_dropped(), versions, sizes: sizes.collect() }
+    }
+
+    pub fn into_dict(self, py: Python<'_>) -> PyResult<Py<PyDict>> {
+        let state = PyDict::new(py);
+        state.set_item("epoch", self.epoch)?;
+        state.set_item("dropped", self.dropped)?;
+        state.set_item("versions", self.versions)?;
+        state.set_item("sizes", self.sizes)?;
+        Ok(state.unbind())
+    }
 }

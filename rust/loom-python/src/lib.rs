@@ -85,7 +85,7 @@ mod _native {
     /// The instruction set that kernels use, and how many threads.
     #[pyfunction]
     fn machine() -> PyResult<(&'static str, usize)> {
-        let cpu = loom::simd::Cpu::global().map_err(super::error::PyError::from)?;
+        let cpu = loom::simd::Cpu::global().map_err(super::error::exception)?;
         Ok((cpu.isa().level().name(), cpu.pool().threads()))
     }
 

@@ -1,7 +1,7 @@
 //! `loom._native.Mesh` and `Stepper`: a network that is clocked, and its training on a stream.
 
 use crate::arrays::{RealArray, TargetArray, to_numpy};
-use crate::error::{PyError, detached};
+use crate::error::{detached, exception};
 use crate::shared::{At, Network, split};
 use crate::training::parse;
 use loom::io::SaveOptions;
@@ -24,7 +24,7 @@ fn lock<T>(held: &Mutex<T>) -> PyResult<MutexGuard<'_, T>> {
         Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => {
             let busy = "the mesh is in use by another thread; wait for that to end";
-            Err(PyError::from(loom::Error::State(busy.into())).into())
+            Err(exception(loom::Error::State(busy.into())))
         }
     }
 }
@@ -91,7 +91,7 @@ impl Mesh {
 
     /// Turns training mode on or off.
     fn set_training(&self, training: bool) -> PyResult<()> {
-        Ok(lock(&self.engine)?.set_training(training).map_err(PyError::from)?)
+        lock(&self.engine)?.set_training(training).map_err(exception)
     }
 
     /// Puts everything at rest.

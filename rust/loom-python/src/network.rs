@@ -1,13 +1,13 @@
 //! What `loom._native.Network` can do.
 
 use crate::arrays::{RealArray, to_numpy};
-use crate::error::{PyError, detached};
-use crate::figures::{PackedArrays, gradient_dict, layer_dicts, packed_arrays};
+use crate::error::{detached, exception, from_json};
+use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, packed_arrays, training_dict};
 use crate::shared::{At, Claim, Network, split};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
-use loom::network::{LayerValue, Numerics};
+use loom::network::{LayerValue, Morph, Numerics, PlacedLayer};
 use loom::train::Notes;
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -21,10 +21,14 @@ type RangeArrays = (f64, f64, f64, Py<PyAny>);
 /// The figures of every layer in one forward pass.
 type Figures = Vec<Py<PyDict>>;
 
+/// Whether a layer is at one of these places; every one is where there are none.
+fn chosen(places: Option<&[At]>, placed: &PlacedLayer) -> bool {
+    places.is_none_or(|places| places.iter().any(|at| placed.path().indices() == at))
+}
+
 fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
-    let config =
-        serde_json::from_str(layer).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
-    Ok(loom::layers::from_config(&config).map_err(PyError::from)?)
+    let config = from_json(layer)?;
+    loom::layers::from_config(&config).map_err(exception)
 }
 
 #[pymethods]
@@ -32,7 +36,7 @@ impl Network {
     /// Makes the network that a config in JSON describes.
     #[new]
     fn from_config(config: &str) -> PyResult<Self> {
-        Ok(Self::new(Engine::from_json(config).map_err(PyError::from)?))
+        Ok(Self::new(Engine::from_json(config).map_err(exception)?))
     }
 
     /// Loads a network from a file.
@@ -60,7 +64,7 @@ impl Network {
 
     /// The network's config as JSON.
     fn config(&self) -> PyResult<String> {
-        Ok(self.read()?.to_json().map_err(PyError::from)?)
+        self.read()?.to_json().map_err(exception)
     }
 
     /// Adds layers, given as configs in JSON, at the end of a cell; all of them or none.
@@ -68,16 +72,15 @@ impl Network {
         let layers: Vec<_> = layers.iter().map(|layer| parse_layer(layer)).collect::<PyResult<_>>()?;
         let mut engine = self.write()?;
         for layer in layers {
-            engine.add_arc(cell, layer.into()).map_err(PyError::from)?;
+            engine.add_arc(cell, layer.into()).map_err(exception)?;
         }
         Ok(())
     }
 
     /// Adds a link, given as JSON.
     fn link(&self, link: &str) -> PyResult<()> {
-        let link = serde_json::from_str(link)
-            .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
-        Ok(self.write()?.link(link).map_err(PyError::from)?)
+        let link = from_json(link)?;
+        self.write()?.link(link).map_err(exception)
     }
 
     /// What the whole numbers in the input must be below, where the network reads such.
@@ -140,25 +143,25 @@ impl Network {
 
     /// How many layers a cell holds.
     fn cell_len(&self, cell: [usize; 3]) -> PyResult<usize> {
-        Ok(self.read()?.cell_len(cell).map_err(PyError::from)?)
+        self.read()?.cell_len(cell).map_err(exception)
     }
 
     /// Whether an optimizer may move a layer.
     fn trainable(&self, at: At) -> PyResult<bool> {
         let (cell, layer) = split(at);
-        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.trainable())
+        Ok(self.read()?.layer(cell, layer).map_err(exception)?.trainable())
     }
 
     /// Lets an optimizer move a layer, or keeps it from doing so.
     fn set_trainable(&self, at: At, trainable: bool) -> PyResult<()> {
         let (cell, layer) = split(at);
-        Ok(self.write()?.set_trainable(cell, layer, trainable).map_err(PyError::from)?)
+        self.write()?.set_trainable(cell, layer, trainable).map_err(exception)
     }
 
     /// The parameters of a layer that no optimizer may move, though the layer is trained.
     fn frozen(&self, at: At) -> PyResult<Vec<String>> {
         let (cell, layer) = split(at);
-        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.frozen().to_vec())
+        Ok(self.read()?.layer(cell, layer).map_err(exception)?.frozen().to_vec())
     }
 
     /// Keeps a parameter as it is, or lets an optimizer move it again.
@@ -170,13 +173,13 @@ impl Network {
     /// What the learning rate of a layer is multiplied by.
     fn rate_factor(&self, at: At) -> PyResult<f64> {
         let (cell, layer) = split(at);
-        Ok(self.read()?.layer(cell, layer).map_err(PyError::from)?.rate_factor())
+        Ok(self.read()?.layer(cell, layer).map_err(exception)?.rate_factor())
     }
 
     /// Multiplies the learning rate of a layer.
     fn set_rate_factor(&self, at: At, factor: f64) -> PyResult<()> {
         let (cell, layer) = split(at);
-        Ok(self.write()?.set_rate_factor(cell, layer, factor).map_err(PyError::from)?)
+        self.write()?.set_rate_factor(cell, layer, factor).map_err(exception)
     }
 
     /// The names of a layer's parameters; builds the network.
@@ -254,7 +257,7 @@ impl Network {
             _ => {
                 let known = "input, preactivation, output";
                 let message = format!("unknown value of a layer \"{which}\". Known: {known}");
-                return Err(PyError::from(loom::Error::Value(message)).into());
+                return Err(exception(loom::Error::Value(message)));
             }
         };
         let tensor = self.look(py, move |engine| engine.layer_value(cell, layer, which))?;
@@ -273,19 +276,19 @@ impl Network {
         activations: Option<&str>,
         parameters: Option<Vec<String>>,
     ) -> PyResult<()> {
-        let dtype = DType::parse(dtype).map_err(PyError::from)?;
+        let dtype = DType::parse(dtype).map_err(exception)?;
         let (granularity, calibration, rounding) = recipe;
         let granularity =
-            granularity.map(|text| text.parse::<Granularity>()).transpose().map_err(PyError::from)?;
-        let calibration: Calibration = calibration.parse().map_err(PyError::from)?;
-        let rounding: Rounding = rounding.parse().map_err(PyError::from)?;
-        let activations = activations.map(DType::parse).transpose().map_err(PyError::from)?;
+            granularity.map(|text| text.parse::<Granularity>()).transpose().map_err(exception)?;
+        let calibration: Calibration = calibration.parse().map_err(exception)?;
+        let rounding: Rounding = rounding.parse().map_err(exception)?;
+        let activations = activations.map(DType::parse).transpose().map_err(exception)?;
         let numerics = Numerics { recipe: Recipe { granularity, calibration, rounding }, activations };
         self.change(py, move |engine| {
             let names: Option<Vec<&str>> =
                 parameters.as_ref().map(|names| names.iter().map(String::as_str).collect());
-            engine.morph_parameters(dtype, numerics, names.as_deref(), |placed| {
-                layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
+            engine.morph_layers(Morph { dtype, numerics, parameters: names.as_deref() }, |placed| {
+                chosen(layers.as_deref(), placed)
             })
         })
     }
@@ -307,7 +310,7 @@ impl Network {
     fn input_range(&self, py: Python<'_>, at: At) -> PyResult<Option<RangeArrays>> {
         let (cell, layer) = split(at);
         let engine = self.read()?;
-        let Some(range) = engine.layer(cell, layer).map_err(PyError::from)?.range() else { return Ok(None) };
+        let Some(range) = engine.layer(cell, layer).map_err(exception)?.range() else { return Ok(None) };
         let squares = PyArray1::from_slice(py, &range.mean_squares).into_any().unbind();
         Ok(Some((range.largest, range.percent, range.percentile, squares)))
     }
@@ -319,52 +322,25 @@ impl Network {
 
     /// Makes dropped masters again of the packed weights of the layers at these places, or of all.
     fn unpack(&self, py: Python<'_>, layers: Option<Vec<At>>) -> PyResult<()> {
-        self.change(py, move |engine| {
-            engine.unpack_where(|placed| {
-                layers.as_ref().is_none_or(|chosen| chosen.iter().any(|at| placed.path().indices() == at))
-            })
-        })
+        self.change(py, move |engine| engine.unpack_where(|placed| chosen(layers.as_deref(), placed)))
     }
 
     /// A layer's epoch, whether its masters were dropped, its packed versions, and the bytes of each parameter
     /// as the forward pass reads it.
-    fn weights_state<'py>(&self, py: Python<'py>, at: At) -> PyResult<Bound<'py, PyDict>> {
+    fn weights_state(&self, py: Python<'_>, at: At) -> PyResult<Py<PyDict>> {
         let (cell, layer) = split(at);
         self.settle(py)?;
-        let (epoch, dropped, versions, sizes) = self.look_built(py, move |engine| {
-            let Some(store) = engine.weights(cell, layer)? else {
-                return Ok((0, false, Vec::new(), Vec::new()));
-            };
-            let names: Vec<String> = store.parameters().iter().map(|info| info.name.to_string()).collect();
-            let versions = store.versions().map(|version| {
-                let Recipe { calibration, rounding, .. } = version.recipe;
-                (
-                    names[version.parameter].clone(),
-                    version.packing.dtype.name(),
-                    version.packing.granularity.to_string(),
-                    version.current,
-                    calibration.to_string(),
-                    rounding.to_string(),
-                )
-            });
-            let versions: Vec<_> = versions.collect();
-            let sizes = (0..names.len()).map(|index| store.active_bytes_of(index));
-            let sizes: Vec<(String, usize)> = names.iter().cloned().zip(sizes).collect();
-            Ok((store.epoch(), store.is_dropped(), versions, sizes))
+        let state = self.look_built(py, move |engine| {
+            Ok(engine.weights(cell, layer)?.map(|store| WeightsState::of(&store)))
         })?;
-        let state = PyDict::new(py);
-        state.set_item("epoch", epoch)?;
-        state.set_item("dropped", dropped)?;
-        state.set_item("versions", versions)?;
-        state.set_item("sizes", sizes)?;
-        Ok(state)
+        state.unwrap_or_default().into_dict(py)
     }
 
     /// Bytes of a layer's weights in a numeric type, or in the one that the forward pass reads.
     #[pyo3(signature = (at, dtype))]
     fn weights_nbytes(&self, py: Python<'_>, at: At, dtype: Option<&str>) -> PyResult<usize> {
         let (cell, layer) = split(at);
-        let dtype = dtype.map(DType::parse).transpose().map_err(PyError::from)?;
+        let dtype = dtype.map(DType::parse).transpose().map_err(exception)?;
         self.look_built(py, move |engine| {
             let own = engine.precision().dtype();
             Ok(engine.weights(cell, layer)?.map_or(0, |store| match dtype {
@@ -465,9 +441,8 @@ impl Network {
 
     /// Chooses the rule that `apply_gradients` follows, given as JSON.
     fn set_optimizer(&self, optimizer: &str) -> PyResult<()> {
-        let optimizer = serde_json::from_str(optimizer)
-            .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
-        Ok(self.write()?.set_optimizer(optimizer).map_err(PyError::from)?)
+        let optimizer = from_json(optimizer)?;
+        self.write()?.set_optimizer(optimizer).map_err(exception)
     }
 
     /// Each trainable layer's gradient in figures.
@@ -502,7 +477,7 @@ impl Network {
         let mut tensors = BTreeMap::new();
         for (name, array) in arrays {
             let array = RealArray::borrow(&array)?;
-            tensors.insert(name.extract()?, array.view()?.to_tensor().map_err(PyError::from)?);
+            tensors.insert(name.extract()?, array.view()?.to_tensor().map_err(exception)?);
         }
         self.write()?.set_notes(Notes { text, tensors });
         Ok(())
@@ -515,16 +490,6 @@ impl Network {
 
     /// Epoch, batch, step and updates of the last training, and its optimizer as JSON.
     fn training_state(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        let guard = self.read()?;
-        let state = guard.optimizer_state();
-        let dict = PyDict::new(py);
-        dict.set_item("epoch", state.epoch)?;
-        dict.set_item("batch", state.batch)?;
-        dict.set_item("step", state.step)?;
-        dict.set_item("updates", state.updates)?;
-        let optimizer = serde_json::to_string(&state.optimizer)
-            .map_err(|error| PyError::from(loom::Error::Internal(error.to_string())))?;
-        dict.set_item("optimizer", optimizer)?;
-        Ok(dict.unbind())
+        training_dict(py, self.read()?.optimizer_state())
     }
 }

@@ -1,7 +1,7 @@
 //! `loom._native.Session`: inference that goes on from where its last call ended.
 
 use crate::arrays::{RealArray, to_numpy};
-use crate::error::{PyError, detached};
+use crate::error::{detached, exception};
 use crate::shared::Network;
 use loom::network::Session as Engine;
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ impl Session {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 let busy = "the session is in use by another thread; give each thread its own";
-                return Err(PyError::from(loom::Error::State(busy.into())).into());
+                return Err(exception(loom::Error::State(busy.into())));
             }
         };
         let network = self.network.get().read()?;

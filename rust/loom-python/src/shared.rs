@@ -1,6 +1,6 @@
 //! `loom._native.Network`: the engine's network behind a lock.
 
-use crate::error::{PyError, detached};
+use crate::error::{detached, exception};
 use loom::Network as Engine;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ impl Claim {
         let mark = &self.network.get().trained_by;
         match mark.compare_exchange(0, self.thread, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(()),
-            Err(_) => Err(PyError::from(loom::Error::State("the network is training already".into())).into()),
+            Err(_) => Err(exception(loom::Error::State("the network is training already".into()))),
         }
     }
 
@@ -75,11 +75,10 @@ impl Drop for Settling<'_> {
 }
 
 fn busy() -> PyErr {
-    PyError::from(loom::Error::State(
+    exception(loom::Error::State(
         "the network is in use: it is training or being changed by another thread; wait for that to end"
             .into(),
     ))
-    .into()
 }
 
 impl Network {

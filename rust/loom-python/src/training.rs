@@ -4,10 +4,10 @@
 //! callbacks and looks for Ctrl-C.
 
 use crate::arrays::{ExampleArrays, targets_to_numpy, to_numpy};
-use crate::error::{PyError, detached};
+use crate::error::{detached, exception, from_json};
 use crate::figures::layer_dicts;
 use crate::shared::Network;
-use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainingConfig};
+use loom::train::{self as engine, Epoch, Examples, Rows, StepReport, TrainerOptions, TrainingConfig};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::{Mutex, PoisonError};
@@ -15,18 +15,16 @@ use std::time::{Duration, Instant};
 
 /// Reads a training config from JSON.
 pub fn parse(config: &str) -> PyResult<TrainingConfig> {
-    let config: TrainingConfig =
-        serde_json::from_str(config).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
-    config.validate().map_err(PyError::from)?;
+    let config: TrainingConfig = from_json(config)?;
+    config.validate().map_err(exception)?;
     Ok(config)
 }
 
 /// The learning rate of one step by a schedule's JSON.
 #[pyfunction]
 pub fn schedule_rate(schedule: &str, base: f64, step: u64, total: u64) -> PyResult<f64> {
-    let schedule: engine::Schedule = serde_json::from_str(schedule)
-        .map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
-    schedule.validate().map_err(PyError::from)?;
+    let schedule: engine::Schedule = from_json(schedule)?;
+    schedule.validate().map_err(exception)?;
     Ok(schedule.rate(base, step, total))
 }
 
@@ -93,8 +91,9 @@ impl Trainer {
             target.build()?;
             engine::check_examples(target, &settings, &view)?;
             let epoch = Epoch::new(&settings, view.rows());
-            let steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
-            Ok((engine::Trainer::new(target, &settings, &view, steps, resume, observed)?, epoch))
+            let total_steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
+            let options = TrainerOptions { total_steps, resume, pin_layers: observed };
+            Ok((engine::Trainer::with_options(target, &settings, &view, options)?, epoch))
         })?;
         drop(guard);
         let next_copy = Instant::now() + LEAST_PAUSE;
@@ -202,7 +201,7 @@ impl Trainer {
 
     /// Output and target of each batch of the newest step that was kept.
     fn newest(&self, py: Python<'_>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
-        let batches = self.lock().trainer.newest().map_err(PyError::from)?;
+        let batches = self.lock().trainer.newest().map_err(exception)?;
         batches
             .into_iter()
             .map(|(output, target)| Ok((to_numpy(py, output)?, targets_to_numpy(py, target)?)))
@@ -311,7 +310,7 @@ impl Evaluator {
     /// The mean loss, and each metric.
     fn finish(&self) -> PyResult<(f64, Vec<(&'static str, f64)>)> {
         let evaluator = self.evaluator.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = evaluator.finish().map_err(PyError::from)?;
+        let found = evaluator.finish().map_err(exception)?;
         Ok((found.loss, found.metrics))
     }
 }
@@ -328,8 +327,7 @@ pub fn loss_and_gradient(
     label_smoothing: f64,
     class_weight: Option<Vec<f64>>,
 ) -> PyResult<(f64, Py<PyAny>)> {
-    let loss: engine::LossConfig =
-        serde_json::from_str(loss).map_err(|error| PyError::from(loom::Error::Value(error.to_string())))?;
+    let loss: engine::LossConfig = from_json(loss)?;
     let output = crate::arrays::RealArray::borrow(output)?;
     let target = crate::arrays::TargetArray::borrow(target)?;
     let (output, target) = (output.view()?, target.view()?);

@@ -68,7 +68,7 @@ impl Steps {
             ..TrainingConfig::default()
         };
         let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
-        let trainer = Trainer::new(&mut network, &config, &examples, 1 << 20, false, false)?;
+        let trainer = Trainer::new(&mut network, &config, &examples, 1 << 20)?;
         let epoch = Epoch::new(&config, rows);
         Ok(Self { network, trainer, epoch, config, shape, input, labels })
     }

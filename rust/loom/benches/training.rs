@@ -58,7 +58,7 @@ fn step(criterion: &mut Criterion, name: &str, mut network: Network, batch: usiz
         loss: LossConfig::parse("cross_entropy")?,
         ..TrainingConfig::default()
     };
-    let mut trainer = Trainer::new(&mut network, &config, &examples, 1 << 20, false, false)?;
+    let mut trainer = Trainer::new(&mut network, &config, &examples, 1 << 20)?;
     criterion.bench_function(name, |bencher| {
         bencher.iter(|| trainer.step(&mut network, &[(&examples, Rows::First(batch))]).map(black_box));
     });

@@ -44,3 +44,21 @@ impl Precision {
         }
     }
 }
+
+/// Code for the numbers that a precision keeps in memory, under a name for their type: `f32` or `f64`.
+macro_rules! in_precision {
+    ($precision:expr, $real:ident => $code:expr) => {
+        match $precision.stored() {
+            $crate::precision::Precision::Float64 => {
+                type $real = f64;
+                $code
+            }
+            _ => {
+                type $real = f32;
+                $code
+            }
+        }
+    };
+}
+
+pub(crate) use in_precision;

@@ -4,7 +4,7 @@
 use loom::dtype::{Calibration, DType, Granularity, Kind, Recipe};
 use loom::io::SaveOptions;
 use loom::layers::{Conv2D, Dense, Dropout, Flatten, MaxPool2D};
-use loom::network::Numerics;
+use loom::network::{Morph, Numerics};
 use loom::ops::pointwise::Activation;
 use loom::train::{Examples, LossConfig, Metric, Rows, Trainer, TrainingConfig};
 use loom::{Network, Result, tensor_view};
@@ -64,7 +64,7 @@ fn allocations_of_steps(mut network: Network, config: &TrainingConfig) -> Result
     let input = noise(shape.iter().product());
     let labels: Vec<i32> = (0..batch as i32).map(|i| i % 3).collect();
     let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
-    let mut trainer = Trainer::new(&mut network, config, &examples, 100, false, false)?;
+    let mut trainer = Trainer::new(&mut network, config, &examples, 100)?;
     let order: Vec<u32> = (0..batch as u32).rev().collect();
     // Threads keep scratch memory that grows to what they need, which thread takes which task is
     // not fixed, and the test runner's own threads allocate now and then: both come to an end,
@@ -116,9 +116,9 @@ fn a_step_allocates_nothing() -> Result<()> {
     packed.add([0, 0, 0], Dense::new(64).activation(Activation::Gelu))?;
     packed.add([0, 0, 0], Dense::new(3))?;
     let recipe = Recipe { calibration: Calibration::Percentile(99.0), ..Recipe::default() };
-    packed.morph_with(DType::Int4, recipe, |_| true)?;
+    packed.morph_layers(Morph::new(DType::Int4).by(recipe), |_| true)?;
     let numerics = Numerics { recipe, activations: None };
-    packed.morph_parameters(DType::Int8, numerics, Some(&["bias"]), |_| true)?;
+    packed.morph_layers(Morph { dtype: DType::Int8, numerics, parameters: Some(&["bias"]) }, |_| true)?;
     assert_eq!(allocations_of_steps(packed, &config)?, 0);
     Ok(())
 }
@@ -143,7 +143,7 @@ fn the_peak_is_close_to_what_training_must_hold() -> Result<()> {
         loss: LossConfig::parse("cross_entropy")?,
         ..TrainingConfig::default()
     };
-    let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+    let mut trainer = Trainer::new(&mut network, &config, &examples, 10)?;
     for _ in 0..3 {
         trainer.step(&mut network, &[(&examples, Rows::First(BATCH))])?;
     }

@@ -479,7 +479,7 @@ fn a_step_is_one_submit() -> Result<()> {
     let mut network = mlp()?;
     network.to("gpu")?;
     let examples = data.examples()?;
-    let mut trainer = Trainer::new(&mut network, &config()?, &examples, 100, false, false)?;
+    let mut trainer = Trainer::new(&mut network, &config()?, &examples, 100)?;
     let order: Vec<u32> = (0..16).collect();
     trainer.step(&mut network, &[(&examples, Rows::At(&order))])?;
     gpu.reset_statistics();
@@ -505,7 +505,7 @@ fn a_trainer_follows_its_network() -> Result<()> {
     let config = config()?;
     let run = |devices: [&str; 4]| -> Result<Vec<f64>> {
         let mut network = mlp()?;
-        let mut trainer = Trainer::new(&mut network, &config, &examples, 100, false, false)?;
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 100)?;
         let mut epoch = Epoch::new(&config, 64);
         epoch.begin(&config, 0);
         let mut evaluator = Evaluator::new(&network, &config)?;

@@ -54,7 +54,7 @@ fn accumulation_with_clipping() -> Result<()> {
     let mut network = network()?;
     let (shape, input, labels) = examples_of(&network, 4);
     let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
-    let trainer = Trainer::new(&mut network, &config()?, &examples, 10, false, false)?;
+    let trainer = Trainer::new(&mut network, &config()?, &examples, 10)?;
     let dump = trainer.run().program().to_string();
     let golden = include_str!("golden/accumulation_with_clipping.txt");
     assert_eq!(
@@ -77,7 +77,7 @@ fn two_local_steps() -> Result<()> {
     let tween = TweenConfig { local_steps: 2, ..TweenConfig::target_prop() };
     let config =
         TrainingConfig { batch_size: 4, loss: LossConfig::parse("cross_entropy")?, ..tween.training() };
-    let trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+    let trainer = Trainer::new(&mut network, &config, &examples, 10)?;
     let dump = trainer.run().program().to_string();
     let golden = include_str!("golden/two_local_steps.txt");
     assert_eq!(
@@ -138,7 +138,7 @@ fn fused_equals_unfused() -> Result<()> {
         let (shape, input, labels) = examples_of(&network, 4);
         let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
         let config = TrainingConfig { gradient_clip: None, accumulate: 1, ..config()? };
-        let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 10)?;
         for _ in 0..5 {
             trainer.step(&mut network, &[(&examples, Rows::First(4))])?;
         }
@@ -184,7 +184,7 @@ fn a_clamped_gradient_is_not_fused_past_its_clamp() -> Result<()> {
             ..config()?
         };
         let before = network.parameter([0, 0, 1], 3, "weight")?.to_f32();
-        let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 10)?;
         trainer.step(&mut network, &[(&examples, Rows::First(4))])?;
         Ok(before.into_iter().zip(network.parameter([0, 0, 1], 3, "weight")?.to_f32()).collect())
     };
@@ -205,7 +205,7 @@ fn several_batches_at_once_add_up() -> Result<()> {
         network.add([0, 0, 0], Dense::new(3))?;
         let (shape, input, labels) = examples_of(&network, 8);
         let examples = Examples::classified(tensor_view(&shape, &input)?, &labels);
-        let mut trainer = Trainer::new(&mut network, &config, &examples, 10, false, false)?;
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 10)?;
         let order: Vec<u32> = (0..8).collect();
         for _ in 0..3 {
             let batches: Vec<_> = order.chunks(batches_of).map(|rows| (&examples, Rows::At(rows))).collect();

@@ -249,7 +249,7 @@ fn with_a_wild_step(
 ) -> Result<f64> {
     const STEPS: u64 = 150;
     let examples = data.examples()?;
-    let mut trainer = Trainer::new(network, config, &examples, STEPS, false, false)?;
+    let mut trainer = Trainer::new(network, config, &examples, STEPS)?;
     let mut last = Vec::new();
     for step in 0..STEPS {
         let calm = trainer.config().learning_rate;
@@ -410,7 +410,7 @@ fn chain_rule_targets_take_little_memory() -> Result<()> {
     let mut bytes = Vec::new();
     for config in [plain, config] {
         let mut network = images(Precision::Float32)?;
-        let trainer = Trainer::new(&mut network, &config, &data.examples()?, 1, false, false)?;
+        let trainer = Trainer::new(&mut network, &config, &data.examples()?, 1)?;
         let saved = network.to_bytes(SaveOptions { optimizer: true })?.len();
         bytes.push(trainer.run().program().run_bytes() + saved);
     }

@@ -6,9 +6,9 @@ pub use execute::execute;
 
 use crate::Result;
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, Engine, Phase, Run};
 use crate::simd::Cpu;
-use crate::tensor::Precision;
 use std::ops::RangeInclusive;
 
 /// The processor as an engine: values are in the run itself, and nothing is ever newer elsewhere.
@@ -27,11 +27,6 @@ impl Engine for Processor {
         phases: RangeInclusive<Phase>,
         values: &StepValues,
     ) -> Result<()> {
-        match run.program().precision() {
-            Precision::Float32 | Precision::Mixed => {
-                execute::<f32>(Cpu::global()?, run, access, phases, values)
-            }
-            Precision::Float64 => execute::<f64>(Cpu::global()?, run, access, phases, values),
-        }
+        in_precision!(run.program().precision(), T => execute::<T>(Cpu::global()?, run, access, phases, values))
     }
 }

@@ -3,8 +3,8 @@
 
 use super::codec::{Coding, Fit, Statistic};
 use super::decoders::{self, FourBits, Whole, WithDecoder};
-use super::fours::{self, Fours};
 use super::symmetric::{integer_drawn, magic, quotient, wide_drawn};
+use super::vec4::{self, Vec4Decoder};
 use crate::simd::Real;
 
 /// The scale and the zero point of a range.
@@ -112,8 +112,8 @@ macro_rules! affine {
                 "let number = f32(bitcast<i32>(code) - bitcast<i32>(zero));"
             }
 
-            fn wgsl_fours() -> Option<Fours> {
-                Some(fours::unsigned($bits))
+            fn wgsl_vec4() -> Option<Vec4Decoder> {
+                Some(vec4::unsigned($bits))
             }
         }
     };

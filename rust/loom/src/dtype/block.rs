@@ -3,8 +3,8 @@
 
 use super::decoders::Decoder;
 use super::format::{Extents, Format, Refusal, Storage, Target};
-use super::fours::{BlockWords, Fours};
 use super::rule::Rule;
+use super::vec4::{BlockWords, Vec4Decoder};
 use crate::simd::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -115,7 +115,7 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
     fn wgsl_number() -> String;
 
     /// How four codes are decoded together.
-    fn wgsl_fours() -> Fours;
+    fn wgsl_vec4() -> Vec4Decoder;
 }
 
 /// Encodes a block; false where a scale would not be finite.
@@ -179,10 +179,10 @@ fn decode_block<B: BlockCoding>(bytes: &[u8], values: &mut [f32; BLOCK]) {
 
 /// What is done with the layout of a format's blocks.
 pub(crate) trait WithBlocks {
-    /// What comes of it.
+    /// What `with` returns.
     type Output;
 
-    /// Does it.
+    /// Called with the coding of the format.
     fn with<B: BlockCoding>(self) -> Self::Output;
 }
 
@@ -217,38 +217,6 @@ pub(super) trait BlockIntegers {
 
 /// A block format, as a table row has it.
 pub(super) struct Blocks<B>(PhantomData<B>);
-
-fn encode<T: Real, B: BlockCoding>(
-    packing: &Extents,
-    cpu: Option<&Cpu>,
-    data: &[T],
-    bytes: &mut [u8],
-) -> Result<(), Refusal> {
-    let channels = packing.channels;
-    let of_channel = packing.rows.div_ceil(BLOCK) * B::BYTES;
-    if of_channel == 0 {
-        return Ok(());
-    }
-    let refused = AtomicBool::new(false);
-    let column = |column: usize, bytes: &mut [u8]| {
-        for (number, bytes) in bytes.chunks_exact_mut(B::BYTES).enumerate() {
-            let mut values = [0.0; BLOCK];
-            let rows = data.chunks_exact(channels).skip(number * BLOCK);
-            for (value, row) in values.iter_mut().zip(rows) {
-                *value = row[column].to_f32();
-            }
-            let finite = values.iter().all(|value| value.is_finite());
-            if !(finite && encode_block::<B>(&values, bytes)) {
-                refused.store(true, Ordering::Relaxed);
-            }
-        }
-    };
-    match cpu {
-        Some(cpu) if channels > 1 => cpu.pool().for_each_chunk(bytes, of_channel, column),
-        _ => bytes.chunks_exact_mut(of_channel).enumerate().for_each(|(number, bytes)| column(number, bytes)),
-    }
-    if refused.load(Ordering::Relaxed) { Err(first_refusal::<T, B>(data)) } else { Ok(()) }
-}
 
 /// Looks for the first element that was refused, once it is known that there is one.
 #[cold]
@@ -318,48 +286,58 @@ impl<T: Real, B: BlockCoding> Kernel<T> for Decode<'_, T, B> {
     }
 }
 
-fn decode<T: Real, B: BlockCoding>(
-    (packing, isa): (&Extents, Isa),
-    bytes: &[u8],
-    (rows, columns): (Range<usize>, Range<usize>),
-    out: &mut [T],
-    stride: usize,
-) {
-    let blocks = packing.rows.div_ceil(BLOCK);
-    T::dispatch(isa, Decode::<T, B> { blocks, bytes, rows, columns, out, stride, coding: PhantomData });
-}
-
-macro_rules! precision {
-    ($encode:ident, $decode:ident, $type:ty) => {
-        fn $encode(
-            &self,
-            packing: &Extents,
-            cpu: Option<&Cpu>,
-            _: &Rule<'_>,
-            data: &[$type],
-            target: Target<'_>,
-        ) -> Result<(), Refusal> {
-            encode::<$type, B>(packing, cpu, data, target.bytes)
-        }
-
-        fn $decode(
-            &self,
-            with: (&Extents, Isa),
-            (bytes, _): (&[u8], &[f32]),
-            tile: (Range<usize>, Range<usize>),
-            out: &mut [$type],
-            stride: usize,
-        ) {
-            decode::<$type, B>(with, bytes, tile, out, stride);
-        }
-    };
-}
-
 impl<B: BlockCoding> Storage for Blocks<B> {
     const BITS: usize = B::ORDER.bits();
     const BLOCK: Option<usize> = Some(BLOCK);
     const INTEGERS: bool = B::WGSL_INTEGER.is_some();
     const FORMAT: &'static dyn Format = &Self(PhantomData);
+
+    fn encode<T: Real>(
+        packing: &Extents,
+        cpu: Option<&Cpu>,
+        _: &Rule<'_>,
+        data: &[T],
+        Target { bytes, .. }: Target<'_>,
+    ) -> Result<(), Refusal> {
+        let channels = packing.channels;
+        let of_channel = packing.rows.div_ceil(BLOCK) * B::BYTES;
+        if of_channel == 0 {
+            return Ok(());
+        }
+        let refused = AtomicBool::new(false);
+        let column = |column: usize, bytes: &mut [u8]| {
+            for (number, bytes) in bytes.chunks_exact_mut(B::BYTES).enumerate() {
+                let mut values = [0.0; BLOCK];
+                let rows = data.chunks_exact(channels).skip(number * BLOCK);
+                for (value, row) in values.iter_mut().zip(rows) {
+                    *value = row[column].to_f32();
+                }
+                let finite = values.iter().all(|value| value.is_finite());
+                if !(finite && encode_block::<B>(&values, bytes)) {
+                    refused.store(true, Ordering::Relaxed);
+                }
+            }
+        };
+        match cpu {
+            Some(cpu) if channels > 1 => cpu.pool().for_each_chunk(bytes, of_channel, column),
+            _ => bytes
+                .chunks_exact_mut(of_channel)
+                .enumerate()
+                .for_each(|(number, bytes)| column(number, bytes)),
+        }
+        if refused.load(Ordering::Relaxed) { Err(first_refusal::<T, B>(data)) } else { Ok(()) }
+    }
+
+    fn decode<T: Real>(
+        (packing, isa): (&Extents, Isa),
+        (bytes, _): (&[u8], &[f32]),
+        (rows, columns): (Range<usize>, Range<usize>),
+        out: &mut [T],
+        stride: usize,
+    ) {
+        let blocks = packing.rows.div_ceil(BLOCK);
+        T::dispatch(isa, Decode::<T, B> { blocks, bytes, rows, columns, out, stride, coding: PhantomData });
+    }
 
     fn blocks<W: WithBlocks>(to: W) -> Option<W::Output> {
         Some(to.with::<B>())
@@ -407,9 +385,6 @@ impl<B: BlockCoding> Format for Blocks<B> {
         rows.div_ceil(BLOCK) * channels * B::BYTES
     }
 
-    precision!(encode_f32, decode_f32, f32);
-    precision!(encode_f64, decode_f64, f64);
-
     fn block_layout(&self) -> Option<BlockLayout> {
         Some(BlockLayout { bytes: B::BYTES, head: B::Scale::BYTES, order: B::ORDER, scale: B::Scale::WGSL })
     }
@@ -420,7 +395,7 @@ impl<B: BlockCoding> Format for Blocks<B> {
 
     fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
         let layout = self.block_layout()?;
-        Some(BlockWords::new(name, layout, B::ORDER.runs(), B::wgsl_fours()))
+        Some(BlockWords::new(name, layout, B::ORDER.runs(), B::wgsl_vec4()))
     }
 
     fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {

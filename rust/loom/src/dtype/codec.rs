@@ -9,11 +9,11 @@ use super::decoders::WithDecoder;
 use super::encode::Encode;
 use super::encode::encode;
 use super::format::{Extents, Format, Granularity, Refusal, Storage, Target};
-use super::fours::{self, Fours};
 pub(super) use super::groups::Fit;
 #[cfg(test)]
 use super::groups::Grid;
 use super::rule::Rule;
+use super::vec4::{self, Vec4Decoder};
 use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -131,7 +131,7 @@ pub(super) trait Coding: Send + Sync + 'static {
 
     /// How four codes are decoded together; `None` where that is no faster than one after the other by
     /// [`wgsl`](Coding::wgsl).
-    fn wgsl_fours() -> Option<Fours> {
+    fn wgsl_vec4() -> Option<Vec4Decoder> {
         None
     }
 }
@@ -198,37 +198,37 @@ fn wgsl_integers(packing: &Extents, bits: usize) -> [String; 2] {
     [format!("let at = k * {channels}u + column;\n    return {code};"), scale]
 }
 
-macro_rules! precision {
-    ($encode:ident, $decode:ident, $type:ty) => {
-        fn $encode(
-            &self,
-            packing: &Extents,
-            cpu: Option<&Cpu>,
-            rule: &Rule<'_>,
-            data: &[$type],
-            target: Target<'_>,
-        ) -> Result<(), Refusal> {
-            encode::<$type, C>(packing, cpu, rule, data, target)
-        }
-
-        fn $decode(
-            &self,
-            with: (&Extents, Isa),
-            from: (&[u8], &[f32]),
-            tile: (Range<usize>, Range<usize>),
-            out: &mut [$type],
-            stride: usize,
-        ) {
-            decode::<$type, C>(with, from, tile, out, stride);
-        }
-    };
-}
-
 impl<C: Coding> Storage for Flat<C> {
     const BITS: usize = C::BITS;
     const BLOCK: Option<usize> = C::BLOCK;
     const INTEGERS: bool = C::INTEGERS;
     const FORMAT: &'static dyn Format = &Self(PhantomData);
+
+    fn encode<T: Real>(
+        packing: &Extents,
+        cpu: Option<&Cpu>,
+        rule: &Rule<'_>,
+        data: &[T],
+        target: Target<'_>,
+    ) -> Result<(), Refusal> {
+        encode::<T, C>(packing, cpu, rule, data, target)
+    }
+
+    #[cfg(test)]
+    fn encode_held<T: Real>(packing: &Extents, data: &[T], bytes: &mut [u8], scales: &[f32]) {
+        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
+        T::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
+    }
+
+    fn decode<T: Real>(
+        with: (&Extents, Isa),
+        from: (&[u8], &[f32]),
+        tile: (Range<usize>, Range<usize>),
+        out: &mut [T],
+        stride: usize,
+    ) {
+        decode::<T, C>(with, from, tile, out, stride);
+    }
 
     fn decoder<W: WithDecoder>(to: W) -> Option<W::Output> {
         C::decoder(to)
@@ -246,9 +246,6 @@ impl<C: Coding> Format for Flat<C> {
         elements / 8 * C::BITS + (elements % 8 * C::BITS).div_ceil(8)
     }
 
-    precision!(encode_f32, decode_f32, f32);
-    precision!(encode_f64, decode_f64, f64);
-
     fn gpu_encoding(&self) -> Option<super::format::GpuEncoding> {
         use super::format::{GpuEncoding, GpuStatistic};
         let (limit, code) = C::wgsl_code()?;
@@ -259,18 +256,6 @@ impl<C: Coding> Format for Flat<C> {
             Statistic::Mean => GpuStatistic::Mean,
         };
         Some(GpuEncoding { statistic, limit, code })
-    }
-
-    #[cfg(test)]
-    fn encode_held_f32(&self, packing: &Extents, data: &[f32], bytes: &mut [u8], scales: &[f32]) {
-        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        f32::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
-    }
-
-    #[cfg(test)]
-    fn encode_held_f64(&self, packing: &Extents, data: &[f64], bytes: &mut [u8], scales: &[f32]) {
-        let (grid, coding) = (Grid::of(packing), PhantomData::<C>);
-        f64::dispatch(Isa::portable(), Encode { grid, data, scales, first: 0, draws: None, bytes, coding });
     }
 
     fn wgsl(&self, packing: &Extents) -> String {
@@ -287,15 +272,15 @@ impl<C: Coding> Format for Flat<C> {
         format!("    {code}\n    {group}\n{}", wgsl_number::<C>())
     }
 
-    fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
-        Some(fours::wgsl::<C>(name))
+    fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
+        Some(vec4::wgsl::<C>(name))
     }
 
     fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {
         C::INTEGERS.then(|| wgsl_integers(packing, C::BITS))
     }
 
-    fn wgsl_four(&self, packing: &Extents, name: &str) -> Option<String> {
+    fn wgsl_vec4_at(&self, packing: &Extents, name: &str) -> Option<String> {
         let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
         if bits > 8 {
             return None;

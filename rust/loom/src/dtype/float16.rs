@@ -5,7 +5,7 @@
 
 use super::codec::{Coding, Fit, Statistic};
 use super::decoders::{self, WithDecoder};
-use super::fours::Fours;
+use super::vec4::Vec4Decoder;
 use crate::simd::Real;
 pub use crate::simd::float16_to_f32;
 use crate::tensor::Precision;
@@ -149,8 +149,8 @@ impl Coding for Float16 {
         "let number = unpack2x16float(code).x;"
     }
 
-    fn wgsl_fours() -> Option<Fours> {
-        Some(Fours::new("    return vec4<f32>(unpack2x16float(word.x), unpack2x16float(word.y));\n"))
+    fn wgsl_vec4() -> Option<Vec4Decoder> {
+        Some(Vec4Decoder::new("    return vec4<f32>(unpack2x16float(word.x), unpack2x16float(word.y));\n"))
     }
 }
 

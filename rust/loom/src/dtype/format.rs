@@ -2,9 +2,9 @@
 
 use super::block::{BlockIntegers, BlockLayout, WithBlocks};
 use super::decoders::WithDecoder;
-use super::fours::BlockWords;
 use super::rule::Rule;
-use crate::simd::{Cpu, Isa};
+use super::vec4::BlockWords;
+use crate::simd::{Cpu, Isa, Real};
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Granularity {
     Unscaled,
     /// The whole parameter.
     Tensor,
-    /// What makes one output.
+    /// The weights of one output.
     Channel,
     /// So many inputs of one output that follow each other; the last may be fewer.
     Block(usize),
@@ -131,7 +131,7 @@ impl Extents {
     }
 }
 
-/// How a numeric type is encoded and decoded, as its table row has it.
+/// What a numeric type is in memory and on a GPU, as its table row has it.
 pub(super) trait Format: Send + Sync {
     /// Words of 32 bits that a group of elements has beside its codes.
     fn words(&self) -> usize;
@@ -139,64 +139,18 @@ pub(super) trait Format: Send + Sync {
     /// Bytes of a packed parameter of these extents.
     fn bytes(&self, rows: usize, channels: usize) -> usize;
 
-    fn encode_f32(
-        &self,
-        how: &Extents,
-        cpu: Option<&Cpu>,
-        rule: &Rule<'_>,
-        data: &[f32],
-        to: Target<'_>,
-    ) -> Result<(), Refusal>;
-
-    fn encode_f64(
-        &self,
-        how: &Extents,
-        cpu: Option<&Cpu>,
-        rule: &Rule<'_>,
-        data: &[f64],
-        to: Target<'_>,
-    ) -> Result<(), Refusal>;
-
-    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
-    fn decode_f32(
-        &self,
-        with: (&Extents, Isa),
-        from: (&[u8], &[f32]),
-        tile: (Range<usize>, Range<usize>),
-        out: &mut [f32],
-        stride: usize,
-    );
-
-    /// As [`decode_f32`](Format::decode_f32).
-    fn decode_f64(
-        &self,
-        with: (&Extents, Isa),
-        from: (&[u8], &[f32]),
-        tile: (Range<usize>, Range<usize>),
-        out: &mut [f64],
-        stride: usize,
-    );
-
     /// How a GPU encodes it, where it can.
     fn gpu_encoding(&self) -> Option<GpuEncoding> {
         None
     }
-
-    /// Encodes with the scales that are there; for types that have scales apart.
-    #[cfg(test)]
-    fn encode_held_f32(&self, _: &Extents, _: &[f32], _: &mut [u8], _: &[f32]) {}
-
-    /// As [`encode_held_f32`](Format::encode_held_f32).
-    #[cfg(test)]
-    fn encode_held_f64(&self, _: &Extents, _: &[f64], _: &mut [u8], _: &[f32]) {}
 
     /// The body of a WGSL function of `at: u32`, the number of an element, that returns it as `f32`, from
     /// the arrays of words `packed` and `scales`.
     fn wgsl(&self, how: &Extents) -> String;
 
     /// The WGSL of `fn NAME(word: .., zeros: ..) -> vec4<f32>`, four codes that follow each other in whole
-    /// words, with `fn NAME_scales` and `fn NAME_zeros`, as [`Packing::wgsl_fours`](super::Packing::wgsl_fours) says.
-    fn wgsl_fours(&self, _name: &str) -> Option<(String, f32)> {
+    /// words, with `fn NAME_scales` and `fn NAME_zeros`, as [`Packing::wgsl_vec4`](super::Packing::wgsl_vec4) says.
+    fn wgsl_vec4(&self, _name: &str) -> Option<(String, f32)> {
         None
     }
 
@@ -205,7 +159,7 @@ pub(super) trait Format: Send + Sync {
         None
     }
 
-    /// What blocks are, of formats that have them.
+    /// The layout of blocks, of formats that have them.
     fn block_layout(&self) -> Option<BlockLayout> {
         None
     }
@@ -223,7 +177,7 @@ pub(super) trait Format: Send + Sync {
 
     /// The WGSL of `fn NAME(at: u32) -> vec4<f32>`, four elements from a multiple of four on, where they are
     /// found together faster than one by one.
-    fn wgsl_four(&self, _: &Extents, _name: &str) -> Option<String> {
+    fn wgsl_vec4_at(&self, _: &Extents, _name: &str) -> Option<String> {
         None
     }
 }
@@ -238,6 +192,28 @@ pub(super) trait Storage: Format + 'static {
     const INTEGERS: bool;
     /// The same for whom it does not matter.
     const FORMAT: &'static dyn Format;
+
+    /// Encodes a parameter of these extents.
+    fn encode<T: Real>(
+        how: &Extents,
+        cpu: Option<&Cpu>,
+        rule: &Rule<'_>,
+        data: &[T],
+        to: Target<'_>,
+    ) -> Result<(), Refusal>;
+
+    /// Encodes with the scales that are there; for types that have scales apart.
+    #[cfg(test)]
+    fn encode_held<T: Real>(_: &Extents, _: &[T], _: &mut [u8], _: &[f32]) {}
+
+    /// Decodes a tile of rows and columns, row after row, `stride` elements from one to the next.
+    fn decode<T: Real>(
+        with: (&Extents, Isa),
+        from: (&[u8], &[f32]),
+        tile: (Range<usize>, Range<usize>),
+        out: &mut [T],
+        stride: usize,
+    );
 
     /// Gives `to` the vector code that decodes rows of its codes, where there is such.
     fn decoder<W: WithDecoder>(_: W) -> Option<W::Output> {

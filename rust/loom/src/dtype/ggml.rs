@@ -4,7 +4,7 @@
 use super::block::{BLOCK, BlockCoding, CodeOrder, Scale};
 use super::decoders::{Int8, Nibbles, Offset, Whole};
 use super::float16::{f32_to_float16, float16_to_f32};
-use super::fours::{self, Fours};
+use super::vec4::{self, Vec4Decoder};
 
 /// A binary16 number.
 pub(super) struct Half;
@@ -70,8 +70,8 @@ impl BlockCoding for Q4_0 {
         "let number = f32(code) - 8.0;".into()
     }
 
-    fn wgsl_fours() -> Fours {
-        fours::bytes_less(8, 15)
+    fn wgsl_vec4() -> Vec4Decoder {
+        vec4::bytes_less(8, 15)
     }
 }
 
@@ -109,7 +109,7 @@ impl BlockCoding for Q8_0 {
         "let number = f32(bitcast<i32>(code << 24u) >> 24u);".into()
     }
 
-    fn wgsl_fours() -> Fours {
-        fours::signed(8)
+    fn wgsl_vec4() -> Vec4Decoder {
+        vec4::signed(8)
     }
 }

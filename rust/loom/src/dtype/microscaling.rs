@@ -6,8 +6,8 @@
 use super::block::{BLOCK, BlockCoding, CodeOrder, Scale};
 use super::decoders::{self, Float4, Nibbles, Whole};
 use super::float16::to_f32_odd;
-use super::fours::Fours;
 use super::small_float::{E2M1, E4M3, E5M2, SmallFloat};
+use super::vec4::Vec4Decoder;
 
 /// The shared exponent of a block, in [-127, 127].
 fn exponent_of<E: SmallFloat>(values: &[f32; BLOCK]) -> i32 {
@@ -74,8 +74,8 @@ macro_rules! microscaled {
                 $float::WGSL.into()
             }
 
-            fn wgsl_fours() -> Fours {
-                $float::fours()
+            fn wgsl_vec4() -> Vec4Decoder {
+                $float::vec4_decoder()
             }
         }
     };

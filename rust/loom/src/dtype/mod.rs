@@ -8,7 +8,6 @@ pub(crate) mod decoders;
 mod encode;
 mod float16;
 mod format;
-mod fours;
 mod ggml;
 mod groups;
 mod integers;
@@ -25,15 +24,16 @@ mod symmetric;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod vec4;
 
 pub(crate) use block::{BLOCK, BlockCoding, BlockLayout, CodeOrder, Scale, WithBlocks};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 pub(crate) use format::{GpuEncoding, GpuStatistic};
 pub use format::{Granularity, Refusal};
-pub(crate) use fours::BlockWords;
 pub use packing::Packing;
 pub use recipe::Recipe;
 pub use rule::{Calibration, Rounding, Rule};
+pub(crate) use vec4::BlockWords;
 
 use crate::precision::Precision;
 use crate::simd::{Cpu, Isa, Real};
@@ -41,9 +41,10 @@ use crate::{Error, Result, error};
 use block::Blocks;
 use codec::Flat;
 use decoders::WithDecoder;
-use format::{Format, Storage};
+use format::{Extents, Format, Storage, Target};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 /// How codes stand for numbers.
@@ -84,7 +85,7 @@ pub struct Row {
     pub rule: &'static str,
     /// Whether codes are symmetric integers of at most eight bits.
     integers: bool,
-    /// How it is encoded and decoded.
+    /// What it is in memory and on a GPU.
     format: &'static dyn Format,
 }
 
@@ -171,6 +172,39 @@ macro_rules! types {
             [$(row::<$storage>(DType::$variant, $name, $kind, $range)$(.rule($rule))?),*];
 
         impl DType {
+            fn encode<T: Real>(
+                self,
+                how: &Extents,
+                cpu: Option<&Cpu>,
+                rule: &Rule<'_>,
+                data: &[T],
+                to: Target<'_>,
+            ) -> Result<(), Refusal> {
+                match self {
+                    $(DType::$variant => <$storage>::encode(how, cpu, rule, data, to),)*
+                }
+            }
+
+            #[cfg(test)]
+            fn encode_held<T: Real>(self, how: &Extents, data: &[T], bytes: &mut [u8], scales: &[f32]) {
+                match self {
+                    $(DType::$variant => <$storage>::encode_held(how, data, bytes, scales),)*
+                }
+            }
+
+            fn decode<T: Real>(
+                self,
+                with: (&Extents, Isa),
+                from: (&[u8], &[f32]),
+                tile: (Range<usize>, Range<usize>),
+                out: &mut [T],
+                stride: usize,
+            ) {
+                match self {
+                    $(DType::$variant => <$storage>::decode(with, from, tile, out, stride),)*
+                }
+            }
+
             /// Gives `to` the vector code that decodes rows of its codes, where there is such.
             pub(crate) fn with_decoder<W: WithDecoder>(self, to: W) -> Option<W::Output> {
                 match self {
@@ -291,7 +325,7 @@ impl DType {
             let most = f32::from_bits(bits);
             // Both signs, for types that are packed by their range.
             let data: Vec<f32> = (0..ELEMENTS).map(|i| if i % 2 == 0 { most } else { -most }).collect();
-            packing.encode_by(&Rule::default(), None, &data, &mut bytes, &mut scales).is_ok()
+            packing.encode(None, &data, &mut bytes, &mut scales).is_ok()
         };
         let (mut held, mut refused) = (0, f32::INFINITY.to_bits());
         while refused - held > 1 {
@@ -368,58 +402,4 @@ impl<'de> Deserialize<'de> for DType {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
-}
-
-/// Packs the parameter `name` into [`bytes`](Packing::bytes) bytes and
-/// [`scale_words`](Packing::scale_words) words of scales by a rule that the type can have, on the threads
-/// of `cpu` or on this one, with the same result.
-///
-/// # Errors
-/// [`Error::NonFinite`] for a parameter that holds NaN or infinity, [`Error::Value`] for one with a weight
-/// that the type cannot hold.
-pub fn encode_as<T: Real>(
-    packing: &Packing,
-    rule: &Rule<'_>,
-    cpu: Option<&Cpu>,
-    name: &str,
-    data: &[T],
-    bytes: &mut [u8],
-    scales: &mut [f32],
-) -> Result<()> {
-    let dtype = packing.dtype;
-    packing.encode_by(rule, cpu, data, bytes, scales).map_err(|refusal| match refusal {
-        Refusal::NonFinite { index } => Error::NonFinite(format!(
-            "parameter \"{name}\" holds {} at element {index}, so it cannot be packed as {dtype}; \
-             set it to finite values first",
-            data[index]
-        )),
-        Refusal::Overflow { index } => Error::Value(format!(
-            "parameter \"{name}\" holds {:e} at element {index}, which would become infinite in {dtype}; \
-             use a type of wider range, or shrink the weights",
-            data[index].to_f64()
-        )),
-    })
-}
-
-/// [`encode_as`] of a row-major matrix of `channels` columns with the type's own granularity.
-///
-/// # Errors
-/// As `encode_as`.
-pub fn encode<T: Real>(
-    dtype: DType,
-    cpu: Option<&Cpu>,
-    name: &str,
-    data: &[T],
-    channels: usize,
-    bytes: &mut [u8],
-    scales: &mut [f32],
-) -> Result<()> {
-    let packing = Packing::new(dtype, data.len() / channels.max(1), channels);
-    encode_as(&packing, &Rule::default(), cpu, name, data, bytes, scales)
-}
-
-/// Unpacks what [`encode`] made.
-pub fn decode<T: Real>(dtype: DType, bytes: &[u8], scales: &[f32], channels: usize, out: &mut [T]) {
-    let packing = Packing::new(dtype, out.len() / channels.max(1), channels);
-    packing.decode(Isa::portable(), bytes, scales, out);
 }

@@ -8,8 +8,8 @@
 
 use super::codec::{Coding, Fit, Statistic};
 use super::decoders::{FourBits, Table, WithDecoder};
-use super::fours::Fours;
 use super::symmetric::{quotient, scale_of};
+use super::vec4::Vec4Decoder;
 use crate::simd::Real;
 
 /// Makes the levels, and WGSL statements of their look-up.
@@ -115,7 +115,7 @@ impl Coding for Nf4 {
 
     /// Of every two levels whose codes differ in a bit alone one is selected, by bit after bit: an array would
     /// have to be indexed in memory.
-    fn wgsl_fours() -> Option<Fours> {
+    fn wgsl_vec4() -> Option<Vec4Decoder> {
         let mut body = "    let codes = vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u);\n".to_string();
         let mut left: Vec<String> = LEVELS.iter().map(|level| format!("vec4<f32>({level:?})")).collect();
         for bit in 0..4 {
@@ -127,6 +127,6 @@ impl Coding for Nf4 {
             }
             left = chosen;
         }
-        Some(Fours::new(body + "    return of3_0;\n"))
+        Some(Vec4Decoder::new(body + "    return of3_0;\n"))
     }
 }

@@ -3,10 +3,9 @@
 use super::DType;
 use super::block::BlockLayout;
 use super::format::{Extents, Format, GpuEncoding, Granularity, Refusal, Target};
-use super::fours::BlockWords;
 use super::rule::Rule;
+use super::vec4::BlockWords;
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::Precision;
 use crate::{Error, Result, extents};
 use std::ops::Range;
 
@@ -96,14 +95,14 @@ impl Packing {
         bytes: &mut [u8],
         scales: &mut [f32],
     ) -> Result<(), Refusal> {
-        self.encode_by(&Rule::default(), cpu, data, bytes, scales)
+        self.encode_by_rule(&Rule::default(), cpu, data, bytes, scales)
     }
 
     /// [`encode`](Packing::encode) by a rule that the type can have.
     ///
     /// # Errors
     /// As `encode`.
-    pub fn encode_by<T: Real>(
+    pub fn encode_by_rule<T: Real>(
         &self,
         rule: &Rule<'_>,
         cpu: Option<&Cpu>,
@@ -114,28 +113,42 @@ impl Packing {
         debug_assert!(rule.importance.is_empty() || rule.importance.len() == self.rows);
         debug_assert_eq!((data.len(), scales.len()), (self.elements(), self.scale_words()));
         debug_assert_eq!(bytes.len(), self.bytes());
-        let to = Target { bytes, scales };
-        match T::PRECISION {
-            Precision::Float32 | Precision::Mixed => {
-                self.format().encode_f32(&self.extents(), cpu, rule, bytemuck::cast_slice(data), to)
-            }
-            Precision::Float64 => {
-                self.format().encode_f64(&self.extents(), cpu, rule, bytemuck::cast_slice(data), to)
-            }
-        }
+        self.dtype.encode(&self.extents(), cpu, rule, data, Target { bytes, scales })
+    }
+
+    /// [`encode_by_rule`](Packing::encode_by_rule) of the parameter `name`, which errors tell of.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] for a parameter that holds NaN or infinity, [`Error::Value`] for one with a weight
+    /// that the type cannot hold.
+    pub fn encode_parameter<T: Real>(
+        &self,
+        name: &str,
+        rule: &Rule<'_>,
+        cpu: Option<&Cpu>,
+        data: &[T],
+        bytes: &mut [u8],
+        scales: &mut [f32],
+    ) -> Result<()> {
+        let dtype = self.dtype;
+        self.encode_by_rule(rule, cpu, data, bytes, scales).map_err(|refusal| match refusal {
+            Refusal::NonFinite { index } => Error::NonFinite(format!(
+                "parameter \"{name}\" holds {} at element {index}, so it cannot be packed as {dtype}; \
+                 set it to finite values first",
+                data[index]
+            )),
+            Refusal::Overflow { index } => Error::Value(format!(
+                "parameter \"{name}\" holds {:e} at element {index}, which would become infinite in {dtype}; \
+                 use a type of wider range, or shrink the weights",
+                data[index].to_f64()
+            )),
+        })
     }
 
     /// Encodes with the scales that are there.
     #[cfg(test)]
     pub(super) fn encode_held<T: Real>(&self, data: &[T], bytes: &mut [u8], scales: &[f32]) {
-        match T::PRECISION {
-            Precision::Float32 | Precision::Mixed => {
-                self.format().encode_held_f32(&self.extents(), bytemuck::cast_slice(data), bytes, scales);
-            }
-            Precision::Float64 => {
-                self.format().encode_held_f64(&self.extents(), bytemuck::cast_slice(data), bytes, scales);
-            }
-        }
+        self.dtype.encode_held(&self.extents(), data, bytes, scales);
     }
 
     /// Decodes what [`encode`](Packing::encode) made.
@@ -156,16 +169,7 @@ impl Packing {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
-        let extents = self.extents();
-        let (with, tile) = ((&extents, isa), (rows, columns));
-        match T::PRECISION {
-            Precision::Float32 | Precision::Mixed => {
-                self.format().decode_f32(with, from, tile, bytemuck::cast_slice_mut(out), stride);
-            }
-            Precision::Float64 => {
-                self.format().decode_f64(with, from, tile, bytemuck::cast_slice_mut(out), stride);
-            }
-        }
+        self.dtype.decode((&self.extents(), isa), from, (rows, columns), out, stride);
     }
 
     /// Whether a GPU encodes it; otherwise the host does, from the master that it reads back.
@@ -190,9 +194,10 @@ impl Packing {
     pub fn wgsl(&self, name: &str, packed: &str, scales: &str) -> String {
         let one = format!("fn {name}(at: u32) -> f32 {{\n{}}}\n", self.format().wgsl(&self.extents()));
         let each = ["at", "at + 1u", "at + 2u", "at + 3u"].map(|at| format!("{name}({at})")).join(", ");
-        let four = self.format().wgsl_four(&self.extents(), &format!("{name}_four")).unwrap_or_else(|| {
-            format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
-        });
+        let four =
+            self.format().wgsl_vec4_at(&self.extents(), &format!("{name}_four")).unwrap_or_else(|| {
+                format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n")
+            });
         (one + &four).replace("packed[", &format!("{packed}[")).replace("scales[", &format!("{scales}["))
     }
 
@@ -207,8 +212,8 @@ impl Packing {
     ///
     /// The last two read the array of words `scales`. With it comes a power of two that numbers are to be
     /// multiplied by beside their scales.
-    pub(crate) fn wgsl_fours(&self, name: &str) -> Option<(String, f32)> {
-        self.format().wgsl_fours(name)
+    pub(crate) fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
+        self.format().wgsl_vec4(name)
     }
 
     /// WGSL statements that return the code of the element (`k`, `column`) as an integer, and such that return
@@ -223,7 +228,7 @@ impl Packing {
             .ok_or_else(|| Error::DType(format!("codes of {dtype} are no symmetric integers")))
     }
 
-    /// What blocks are, of formats that have them.
+    /// The layout of blocks, of formats that have them.
     pub(crate) fn block_layout(&self) -> Option<BlockLayout> {
         self.format().block_layout()
     }

@@ -4,8 +4,8 @@
 use super::codec::{Coding, Fit, Statistic};
 use super::decoders::{self, WithDecoder};
 use super::float16::{float_drawn, to_f32_odd};
-use super::fours::{self, Fours};
 use super::symmetric::{quotient, scale_of};
+use super::vec4::{self, Vec4Decoder};
 use crate::simd::Real;
 
 /// A float of a few bits.
@@ -127,15 +127,15 @@ macro_rules! small_float {
                 Self::WGSL
             }
 
-            fn wgsl_fours() -> Option<Fours> {
-                Some(Self::fours())
+            fn wgsl_vec4() -> Option<Vec4Decoder> {
+                Some(Self::vec4_decoder())
             }
         }
 
         impl $name {
             /// How four codes are decoded together.
-            pub(super) fn fours() -> Fours {
-                fours::floats($bits, $fraction, $bias)
+            pub(super) fn vec4_decoder() -> Vec4Decoder {
+                vec4::floats($bits, $fraction, $bias)
             }
 
             /// From `code` to `number`: the fraction, with its leading bit above the subnormals,

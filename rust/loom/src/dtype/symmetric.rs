@@ -3,7 +3,7 @@
 
 use super::codec::{Code, Coding, Fit, Statistic};
 use super::decoders::{self, FourBits, TwoBits, Whole, WithDecoder};
-use super::fours::{self, Fours};
+use super::vec4::{self, Vec4Decoder};
 use crate::simd::Real;
 use crate::tensor::Precision;
 
@@ -120,8 +120,8 @@ macro_rules! symmetric {
                 concat!("let number = f32(extractBits(bitcast<i32>(code), 0u, ", $bits, "u));")
             }
 
-            fn wgsl_fours() -> Option<Fours> {
-                Some(fours::signed($bits))
+            fn wgsl_vec4() -> Option<Vec4Decoder> {
+                Some(vec4::signed($bits))
             }
         }
     };
@@ -256,7 +256,7 @@ impl Coding for Binary {
         "let number = f32(code) * 2.0 - 1.0;"
     }
 
-    fn wgsl_fours() -> Option<Fours> {
-        Some(fours::signs())
+    fn wgsl_vec4() -> Option<Vec4Decoder> {
+        Some(vec4::signs())
     }
 }

@@ -1,6 +1,6 @@
 //! Packed parameters for tests.
 
-use super::{DType, Granularity, Packing, Rule, encode_as};
+use super::{DType, Granularity, Packing, Rule};
 use crate::random::{Stream, Use};
 use crate::simd::{Isa, Real};
 use crate::tensor::Buffer;
@@ -39,7 +39,7 @@ pub(crate) fn sample_with<T: Real>(
     let packing = Packing::new(dtype, data.len() / channels, channels).with(granularity);
     let mut bytes = Buffer::zeroed(packing.bytes()).unwrap();
     let mut scales = vec![0.0; packing.scale_words()];
-    encode_as(&packing, rule, None, "weight", data, bytes.bytes_mut(), &mut scales).unwrap();
+    packing.encode_parameter("weight", rule, None, data, bytes.bytes_mut(), &mut scales).unwrap();
     Sample { packing, bytes, scales }
 }
 

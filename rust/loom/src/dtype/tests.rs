@@ -421,21 +421,21 @@ fn what_cannot_be_held_is_refused_by_name() {
         let mut scales = vec![0.0; packing.scale_words()];
         for bad in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let data = [1.0, 2.0, 1e30, bad];
-            let error =
-                encode_as(&packing, &Rule::default(), None, "gate", &data, bytes.bytes_mut(), &mut scales)
-                    .unwrap_err();
+            let error = packing
+                .encode_parameter("gate", &Rule::default(), None, &data, bytes.bytes_mut(), &mut scales)
+                .unwrap_err();
             assert!(matches!(error, Error::NonFinite(_)), "{dtype}: {error}");
             let message = error.to_string();
             assert!(message.contains("\"gate\"") && message.contains("element 3"), "{message}");
             let data = single(&[1.0, bad, 2.0, 1.0]);
-            let error =
-                encode_as(&packing, &Rule::default(), None, "gate", &data, bytes.bytes_mut(), &mut scales)
-                    .unwrap_err();
+            let error = packing
+                .encode_parameter("gate", &Rule::default(), None, &data, bytes.bytes_mut(), &mut scales)
+                .unwrap_err();
             assert!(error.to_string().contains("element 1"), "{dtype}: {error}");
         }
         let data = [1.0, 2.0, 1e300, 1.0];
         let found =
-            encode_as(&packing, &Rule::default(), None, "gate", &data, bytes.bytes_mut(), &mut scales);
+            packing.encode_parameter("gate", &Rule::default(), None, &data, bytes.bytes_mut(), &mut scales);
         if dtype == DType::Float64 {
             assert!(found.is_ok());
         } else {

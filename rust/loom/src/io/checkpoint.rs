@@ -11,17 +11,19 @@
 //! The same network is the same bytes: tensors are in the order of their types and names, metadata in that of
 //! its keys.
 
-use super::watched::Watched;
+use super::calibrated::{collect_ranges, restore_ranges};
+use super::content::check_content;
+use super::tensors::{Entries, Entry, damaged, real_dtype, real_tensor, unreadable};
+use super::watched::{Watched, collect_training, restore_feedback_moments, restore_training};
 use super::{Extra, atomic};
 use crate::dtype::DType;
 use crate::layers::ParameterSpec;
 use crate::network::{Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
-use crate::tensor::{Buffer, Elements, Precision, Tensor, TensorView};
+use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result, error};
-use safetensors::{Dtype, SafeTensors, View};
-use std::borrow::Cow;
+use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -39,31 +41,6 @@ const NOTE: &str = "training@note.";
 pub struct SaveOptions {
     /// Moments, counters and the place in the data, so that training can go on bit for bit.
     pub optimizer: bool,
-}
-
-/// One tensor on its way into a file.
-pub(super) struct Entry {
-    pub(super) dtype: Dtype,
-    pub(super) shape: Vec<usize>,
-    pub(super) bytes: Vec<u8>,
-}
-
-impl View for &Entry {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
 }
 
 impl Network {
@@ -97,115 +74,7 @@ impl Network {
     /// # Errors
     /// [`Error::NonFinite`] as [`save`](Network::save); whatever [`build`](Network::build) refuses.
     pub fn to_bytes(&mut self, options: SaveOptions) -> Result<Vec<u8>> {
-        self.bytes_with(options, None)
-    }
-
-    /// [`to_bytes`](Self::to_bytes) with something beside the network.
-    pub(crate) fn bytes_with(&mut self, options: SaveOptions, extra: Option<Extra>) -> Result<Vec<u8>> {
-        self.build()?;
-        self.synchronize()?;
-        self.check_content()?;
-        let mut entries: Vec<(String, Entry)> = Vec::new();
-        for placed in self.layers() {
-            for number in placed.states.clone() {
-                let state = &self.registry.states[number];
-                let name = format!("{}.{}", placed.path, state.spec.name);
-                entries.push((name, real_entry(&state.tensor(self.precision())?)));
-            }
-        }
-        self.collect_ranges(&mut entries);
-        if let Some(carried) = self.registry.begun() {
-            for (number, place) in carried.places().iter().enumerate() {
-                let name = format!("{}@carried.{}", place.path, place.spec.name);
-                entries.push((name, real_entry(&carried.tensor(number)?)));
-            }
-        }
-        for placed in self.owners() {
-            let Some(store) = placed.store else { continue };
-            self.collect_weights(placed, store, &mut entries)?;
-            if options.optimizer {
-                self.collect_moments(placed, store, &mut entries);
-            }
-        }
-        let mut metadata = BTreeMap::from([
-            ("loom.format".to_string(), FORMAT.to_string()),
-            ("loom.config".into(), self.to_json()?),
-        ]);
-        if options.optimizer {
-            // JSON knows no infinity; the mean of an epoch that has come to it is lost in any case.
-            let loss_sum = self.optimizer_state.loss_sum.clamp(f64::MIN, f64::MAX);
-            let state = OptimizerState { loss_sum, ..self.optimizer_state.clone() };
-            let state = serde_json::to_string(&state).map_err(unwritable)?;
-            metadata.insert("loom.training".into(), state);
-            let watched = self.collect_training(&mut entries)?;
-            metadata.insert("loom.watched".into(), serde_json::to_string(&watched).map_err(unwritable)?);
-            if self.notes != Notes::default() {
-                metadata.insert("loom.notes".into(), self.notes.text.clone());
-                let tensors = self.notes.tensors.iter();
-                entries.extend(tensors.map(|(name, tensor)| (format!("{NOTE}{name}"), real_entry(tensor))));
-            }
-        }
-        if let Some(extra) = extra {
-            metadata.insert(extra.key.into(), extra.metadata().into());
-            entries.extend(extra.entries(self.real_dtype()));
-        }
-        let tensors = entries.iter().map(|(name, entry)| (name.as_str(), entry));
-        with_metadata(safetensors::serialize(tensors, None).map_err(unwritable)?, &metadata)
-    }
-
-    fn collect_weights(
-        &self,
-        placed: &PlacedLayer,
-        store: usize,
-        entries: &mut Vec<(String, Entry)>,
-    ) -> Result<()> {
-        let weights = &self.registry.stores[store];
-        for (index, info) in weights.parameters().iter().enumerate() {
-            let name = format!("{}.{}", placed.path, info.name);
-            if !(weights.is_dropped() && weights.dtype_of(index).is_some()) {
-                entries.push((name.clone(), real_entry(&weights.get(index)?)));
-            }
-            let importance = weights.importance(index);
-            if !importance.is_empty() {
-                let (shape, bytes) = (vec![importance.len()], bytemuck::cast_slice(importance).to_vec());
-                entries.push((format!("{name}@{IMPORTANCE}"), Entry { dtype: Dtype::F32, shape, bytes }));
-            }
-            if let Some(dtype) = weights.dtype_of(index) {
-                let (packing, packed, scales) = weights.version(dtype, index)?;
-                let (rows, columns) = (packing.rows, packing.channels);
-                let (kind, shape) = match dtype {
-                    DType::BFloat16 => (Dtype::BF16, vec![rows, columns]),
-                    DType::Float16 => (Dtype::F16, vec![rows, columns]),
-                    DType::Int8 => (Dtype::I8, vec![rows, columns]),
-                    _ => (Dtype::U8, vec![packed.len()]),
-                };
-                entries
-                    .push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
-                if !scales.is_empty() {
-                    let bytes = bytemuck::cast_slice(scales).to_vec();
-                    let entry = Entry { dtype: Dtype::F32, shape: vec![scales.len()], bytes };
-                    entries.push((format!("{name}@{dtype}.scale"), entry));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn collect_moments(&self, placed: &PlacedLayer, store: usize, entries: &mut Vec<(String, Entry)>) {
-        let Some(moments) = self.registry.moments.get(store) else { return };
-        for (slot, moment) in self.optimizer_state.optimizer.slots().iter().zip(moments) {
-            let dtype = self.real_dtype();
-            let shape = vec![self.registry.stores[store].len()];
-            let entry = Entry { dtype, shape, bytes: moment.bytes().to_vec() };
-            entries.push((format!("{}@moment.{slot}", placed.path), entry));
-        }
-    }
-
-    pub(super) fn real_dtype(&self) -> Dtype {
-        match self.precision() {
-            Precision::Float32 | Precision::Mixed => Dtype::F32,
-            Precision::Float64 => Dtype::F64,
-        }
+        bytes_with(self, options, None)
     }
 
     /// Makes a network from the bytes of a file.
@@ -261,9 +130,9 @@ impl Network {
             }
             placed.numerics = numerics;
         }
-        network.restore_weights(&tensors)?;
-        network.restore_ranges(&tensors)?;
-        network.restore_carried(&tensors)?;
+        restore_weights(&mut network, &tensors)?;
+        restore_ranges(&mut network, &tensors)?;
+        restore_carried(&mut network, &tensors)?;
         network.came_without_state = !metadata.contains_key("loom.training");
         if let Some(state) = metadata.get("loom.training") {
             let state: OptimizerState = serde_json::from_str(state)
@@ -272,123 +141,229 @@ impl Network {
                 let watched: Watched = serde_json::from_str(watched).map_err(|error| {
                     Error::Serialization(format!("the training state is damaged: {error}"))
                 })?;
-                network.restore_training(&tensors, watched)?;
+                restore_training(&mut network, &tensors, watched)?;
             }
-            network.restore_moments(&tensors, state)?;
-            network.restore_notes(&tensors, &metadata)?;
+            restore_moments(&mut network, &tensors, state)?;
+            restore_notes(&mut network, &tensors, &metadata)?;
         }
-        network.check_content().map_err(damaged)?;
+        check_content(&network).map_err(damaged)?;
         Ok(network)
     }
+}
 
-    fn restore_carried(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
-        let places = self.carried_in_training();
-        let names: Vec<String> =
-            places.iter().map(|place| format!("{}@carried.{}", place.path, place.spec.name)).collect();
-        let Some(first) = names.iter().find_map(|name| tensors.tensor(name).ok()) else { return Ok(()) };
-        let rows = first.shape().first().copied().unwrap_or(0);
-        if rows == 0 {
-            return Err(Error::Serialization("what the file's layers carry has no rows".into()));
+/// [`Network::to_bytes`] with something beside the network.
+pub(crate) fn bytes_with(
+    network: &mut Network,
+    options: SaveOptions,
+    extra: Option<Extra>,
+) -> Result<Vec<u8>> {
+    network.build()?;
+    network.synchronize()?;
+    check_content(network)?;
+    let mut entries = Entries::new();
+    for placed in network.layers() {
+        for number in placed.states.clone() {
+            let state = &network.registry.states[number];
+            let name = format!("{}.{}", placed.path, state.spec.name);
+            entries.push((name, Entry::real(&state.tensor(network.precision())?)));
         }
-        let mut carried = Carried::new(places, rows, self.precision(), self.device().accelerator().as_ref())?;
-        for (number, name) in names.iter().enumerate() {
-            let values = real_tensor(tensors, name, self.precision())?;
-            carried.set(number, &values.view()).map_err(damaged)?;
-        }
-        carried.begun = true;
-        self.registry.carried = Some(carried);
-        Ok(())
     }
+    collect_ranges(network, &mut entries);
+    if let Some(carried) = network.registry.begun() {
+        for (number, place) in carried.places().iter().enumerate() {
+            let name = format!("{}@carried.{}", place.path, place.spec.name);
+            entries.push((name, Entry::real(&carried.tensor(number)?)));
+        }
+    }
+    for placed in network.owners() {
+        let Some(store) = placed.store else { continue };
+        collect_weights(network, placed, store, &mut entries)?;
+        if options.optimizer {
+            collect_moments(network, placed, store, &mut entries);
+        }
+    }
+    let mut metadata = BTreeMap::from([
+        ("loom.format".to_string(), FORMAT.to_string()),
+        ("loom.config".into(), network.to_json()?),
+    ]);
+    if options.optimizer {
+        // JSON knows no infinity; the mean of an epoch that has come to it is lost in any case.
+        let loss_sum = network.optimizer_state.loss_sum.clamp(f64::MIN, f64::MAX);
+        let state = OptimizerState { loss_sum, ..network.optimizer_state.clone() };
+        let state = serde_json::to_string(&state).map_err(unwritable)?;
+        metadata.insert("loom.training".into(), state);
+        let watched = collect_training(network, &mut entries)?;
+        metadata.insert("loom.watched".into(), serde_json::to_string(&watched).map_err(unwritable)?);
+        if network.notes != Notes::default() {
+            metadata.insert("loom.notes".into(), network.notes.text.clone());
+            let tensors = network.notes.tensors.iter();
+            entries.extend(tensors.map(|(name, tensor)| (format!("{NOTE}{name}"), Entry::real(tensor))));
+        }
+    }
+    if let Some(extra) = extra {
+        metadata.insert(extra.key.into(), extra.metadata().into());
+        entries.extend(extra.entries(real_dtype(network.precision())));
+    }
+    let tensors = entries.iter().map(|(name, entry)| (name.as_str(), entry));
+    with_metadata(safetensors::serialize(tensors, None).map_err(unwritable)?, &metadata)
+}
 
-    fn restore_notes(&mut self, tensors: &SafeTensors<'_>, metadata: &HashMap<String, String>) -> Result<()> {
-        let Some(text) = metadata.get("loom.notes") else { return Ok(()) };
-        let mut notes = Notes { text: text.clone(), ..Notes::default() };
-        for (name, view) in tensors.iter() {
-            let Some(kept) = name.strip_prefix(NOTE) else { continue };
-            let precision = match view.dtype() {
-                Dtype::F64 => Precision::Float64,
-                _ => Precision::Float32,
+fn collect_weights(
+    network: &Network,
+    placed: &PlacedLayer,
+    store: usize,
+    entries: &mut Entries,
+) -> Result<()> {
+    let weights = &network.registry.stores[store];
+    for (index, info) in weights.parameters().iter().enumerate() {
+        let name = format!("{}.{}", placed.path, info.name);
+        if !(weights.is_dropped() && weights.dtype_of(index).is_some()) {
+            entries.push((name.clone(), Entry::real(&weights.get(index)?)));
+        }
+        let importance = weights.importance(index);
+        if !importance.is_empty() {
+            entries.push((format!("{name}@{IMPORTANCE}"), Entry::list(Dtype::F32, importance)));
+        }
+        if let Some(dtype) = weights.dtype_of(index) {
+            let (packing, packed, scales) = weights.version(dtype, index)?;
+            let (rows, columns) = (packing.rows, packing.channels);
+            let (kind, shape) = match dtype {
+                DType::BFloat16 => (Dtype::BF16, vec![rows, columns]),
+                DType::Float16 => (Dtype::F16, vec![rows, columns]),
+                DType::Int8 => (Dtype::I8, vec![rows, columns]),
+                _ => (Dtype::U8, vec![packed.len()]),
             };
-            notes.tensors.insert(kept.to_string(), real_tensor(tensors, name, precision)?);
-        }
-        self.notes = notes;
-        Ok(())
-    }
-
-    fn restore_weights(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
-        let precision = self.precision();
-        for placed in self.cells.iter().flatten() {
-            for number in placed.states.clone() {
-                let state = &mut self.registry.states[number];
-                let name = format!("{}.{}", placed.path, state.spec.name);
-                state.set(&real_tensor(tensors, &name, precision)?.view()).map_err(damaged)?;
+            entries.push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
+            if !scales.is_empty() {
+                entries.push((format!("{name}@{dtype}.scale"), Entry::list(Dtype::F32, scales)));
             }
         }
-        for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
-            let Some(store) = placed.store else { continue };
-            let weights = &mut self.registry.stores[store];
-            let parameters = weights.parameters().to_vec();
-            for (index, info) in parameters.iter().enumerate() {
-                let name = format!("{}.{}", placed.path, info.name);
-                if let Ok(importance) = tensors.tensor(&format!("{name}@{IMPORTANCE}")) {
-                    let importance = Buffer::from_slice(importance.data())?;
-                    weights.set_importance(index, importance.as_slice().to_vec()).map_err(damaged)?;
+    }
+    Ok(())
+}
+
+fn collect_moments(network: &Network, placed: &PlacedLayer, store: usize, entries: &mut Entries) {
+    let Some(moments) = network.registry.moments.get(store) else { return };
+    for (slot, moment) in network.optimizer_state.optimizer.slots().iter().zip(moments) {
+        let dtype = real_dtype(network.precision());
+        let shape = vec![network.registry.stores[store].len()];
+        let entry = Entry { dtype, shape, bytes: moment.bytes().to_vec() };
+        entries.push((format!("{}@moment.{slot}", placed.path), entry));
+    }
+}
+
+fn restore_carried(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<()> {
+    let places = network.carried_in_training();
+    let names: Vec<String> =
+        places.iter().map(|place| format!("{}@carried.{}", place.path, place.spec.name)).collect();
+    let Some(first) = names.iter().find_map(|name| tensors.tensor(name).ok()) else { return Ok(()) };
+    let rows = first.shape().first().copied().unwrap_or(0);
+    if rows == 0 {
+        return Err(Error::Serialization("what the file's layers carry has no rows".into()));
+    }
+    let mut carried =
+        Carried::new(places, rows, network.precision(), network.device().accelerator().as_ref())?;
+    for (number, name) in names.iter().enumerate() {
+        let values = real_tensor(tensors, name, network.precision())?;
+        carried.set(number, &values.view()).map_err(damaged)?;
+    }
+    carried.begun = true;
+    network.registry.carried = Some(carried);
+    Ok(())
+}
+
+fn restore_notes(
+    network: &mut Network,
+    tensors: &SafeTensors<'_>,
+    metadata: &HashMap<String, String>,
+) -> Result<()> {
+    let Some(text) = metadata.get("loom.notes") else { return Ok(()) };
+    let mut notes = Notes { text: text.clone(), ..Notes::default() };
+    for (name, view) in tensors.iter() {
+        let Some(kept) = name.strip_prefix(NOTE) else { continue };
+        let precision = match view.dtype() {
+            Dtype::F64 => Precision::Float64,
+            _ => Precision::Float32,
+        };
+        notes.tensors.insert(kept.to_string(), real_tensor(tensors, name, precision)?);
+    }
+    network.notes = notes;
+    Ok(())
+}
+
+fn restore_weights(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<()> {
+    let precision = network.precision();
+    for placed in network.cells.iter().flatten() {
+        for number in placed.states.clone() {
+            let state = &mut network.registry.states[number];
+            let name = format!("{}.{}", placed.path, state.spec.name);
+            state.set(&real_tensor(tensors, &name, precision)?.view()).map_err(damaged)?;
+        }
+    }
+    for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
+        let Some(store) = placed.store else { continue };
+        let weights = &mut network.registry.stores[store];
+        let parameters = weights.parameters().to_vec();
+        for (index, info) in parameters.iter().enumerate() {
+            let name = format!("{}.{}", placed.path, info.name);
+            if let Ok(importance) = tensors.tensor(&format!("{name}@{IMPORTANCE}")) {
+                let importance = Buffer::from_slice(importance.data())?;
+                weights.set_importance(index, importance.as_slice().to_vec()).map_err(damaged)?;
+            }
+            if weights.is_dropped() && placed.numerics.of(info).dtype.is_some() {
+                continue;
+            }
+            let values = real_tensor(tensors, &name, precision)?;
+            match weights.is_dropped() {
+                true => weights.restore_kept(index, &values.view())?,
+                false => weights.set(index, &values.view()).map_err(damaged)?,
+            }
+        }
+        for (index, info) in parameters.iter().enumerate() {
+            let Chosen { dtype: Some(dtype), numerics } = placed.numerics.of(info) else { continue };
+            let recipe = numerics.recipe.checked(dtype).map_err(damaged)?;
+            let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
+            let name = format!("{}.{}@{dtype}", placed.path, info.name);
+            let packed = tensors.tensor(&name).map_err(unreadable)?;
+            let scales = match info.packing(dtype).with(granularity).scale_words() {
+                0 => Buffer::default(),
+                _ => {
+                    Buffer::from_slice(tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data())?
                 }
-                if weights.is_dropped() && placed.numerics.of(info).dtype.is_some() {
+            };
+            let version = (packed.data(), scales.as_slice());
+            weights.set_version(dtype, recipe, index, version)?;
+        }
+    }
+    Ok(())
+}
+
+fn restore_moments(network: &mut Network, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
+    state.optimizer.validate().map_err(damaged)?;
+    state.loss_scale.validate().map_err(damaged)?;
+    network.registry.prepare_moments(state.optimizer.slots().len(), network.precision().size())?;
+    for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
+        let Some(store) = placed.store else { continue };
+        for (slot, name) in state.optimizer.slots().iter().enumerate() {
+            let name = format!("{}@moment.{name}", placed.path);
+            // A network that never made an update has no moments to save.
+            let Ok(saved) = tensors.tensor(&name) else {
+                if state.updates == 0 {
                     continue;
                 }
-                let values = real_tensor(tensors, &name, precision)?;
-                match weights.is_dropped() {
-                    true => weights.restore_kept(index, &values.view())?,
-                    false => weights.set(index, &values.view()).map_err(damaged)?,
-                }
+                return Err(Error::Serialization(format!("the file lacks \"{name}\"")));
+            };
+            let moment = network.registry.moments[store][slot].bytes_mut();
+            if saved.data().len() != moment.len() {
+                return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
             }
-            for (index, info) in parameters.iter().enumerate() {
-                let Chosen { dtype: Some(dtype), numerics } = placed.numerics.of(info) else { continue };
-                let recipe = numerics.recipe.checked(dtype).map_err(damaged)?;
-                let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
-                let name = format!("{}.{}@{dtype}", placed.path, info.name);
-                let packed = tensors.tensor(&name).map_err(unreadable)?;
-                let scales = match info.packing(dtype).with(granularity).scale_words() {
-                    0 => Buffer::default(),
-                    _ => Buffer::from_slice(
-                        tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data(),
-                    )?,
-                };
-                let version = (packed.data(), scales.as_slice());
-                weights.set_version(dtype, recipe, index, version)?;
-            }
+            moment.copy_from_slice(saved.data());
         }
-        Ok(())
     }
-
-    fn restore_moments(&mut self, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
-        state.optimizer.validate().map_err(damaged)?;
-        state.loss_scale.validate().map_err(damaged)?;
-        self.registry.prepare_moments(state.optimizer.slots().len(), self.precision().size())?;
-        for placed in self.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
-            let Some(store) = placed.store else { continue };
-            for (slot, name) in state.optimizer.slots().iter().enumerate() {
-                let name = format!("{}@moment.{name}", placed.path);
-                // A network that never made an update has no moments to save.
-                let Ok(saved) = tensors.tensor(&name) else {
-                    if state.updates == 0 {
-                        continue;
-                    }
-                    return Err(Error::Serialization(format!("the file lacks \"{name}\"")));
-                };
-                let moment = self.registry.moments[store][slot].bytes_mut();
-                if saved.data().len() != moment.len() {
-                    return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
-                }
-                moment.copy_from_slice(saved.data());
-            }
-        }
-        self.restore_feedback_moments(tensors)?;
-        self.registry.reach.clear();
-        self.optimizer_state = state;
-        Ok(())
-    }
+    restore_feedback_moments(network, tensors)?;
+    network.registry.reach.clear();
+    network.optimizer_state = state;
+    Ok(())
 }
 
 /// Puts metadata into a file that has none, in the order of its keys.
@@ -411,45 +386,6 @@ fn with_metadata(mut file: Vec<u8>, metadata: &BTreeMap<String, String>) -> Resu
     Ok(file)
 }
 
-pub(super) fn real_entry(tensor: &Tensor) -> Entry {
-    let (dtype, bytes) = match tensor {
-        Tensor::Float32(_, elements) => (Dtype::F32, bytemuck::cast_slice(elements).to_vec()),
-        Tensor::Float64(_, elements) => (Dtype::F64, bytemuck::cast_slice(elements).to_vec()),
-    };
-    Entry { dtype, shape: tensor.shape().to_vec(), bytes }
-}
-
-/// A tensor of the network's own precision, from bytes that need not be aligned.
-pub(super) fn real_tensor(tensors: &SafeTensors<'_>, name: &str, precision: Precision) -> Result<Tensor> {
-    let saved = tensors.tensor(name).map_err(unreadable)?;
-    let shape = saved.shape().to_vec();
-    let aligned = Buffer::from_slice(saved.data())?;
-    let elements = match (precision, saved.dtype()) {
-        (Precision::Float32 | Precision::Mixed, Dtype::F32) => Elements::Float32(aligned.as_slice()),
-        (Precision::Float64, Dtype::F64) => Elements::Float64(aligned.as_slice()),
-        (_, other) => {
-            return Err(Error::Serialization(format!("\"{name}\" is {other:?} in a {precision} network")));
-        }
-    };
-    let view = TensorView::new(shape.clone(), elements)?;
-    match view.elements() {
-        Elements::Float32(elements) => Tensor::new(shape, elements.to_vec()),
-        Elements::Float64(elements) => Tensor::new(shape, elements.to_vec()),
-    }
-}
-
-pub(super) fn unreadable(error: safetensors::SafeTensorError) -> Error {
-    Error::Serialization(format!("the file is damaged, cut short, or no safetensors file: {error}"))
-}
-
 fn unwritable(error: impl std::fmt::Display) -> Error {
     Error::Serialization(format!("the network could not be written: {error}"))
-}
-
-/// Whatever is wrong with content that a file brought is the file's fault.
-pub(super) fn damaged(error: Error) -> Error {
-    match error {
-        Error::Serialization(_) | Error::Memory(_) => error,
-        other => Error::Serialization(format!("the file does not describe a network: {other}")),
-    }
 }

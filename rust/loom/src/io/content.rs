@@ -6,55 +6,53 @@ use crate::simd::{Cpu, Real};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 
-impl Network {
-    /// Refuses a network whose weights, scales or layers' states are not finite: [`load`](Network::load)
-    /// would not take them back.
-    ///
-    /// # Errors
-    /// [`Error::NonFinite`] naming the layer and what of it.
-    pub(super) fn check_content(&self) -> Result<()> {
-        let cpu = Cpu::global()?;
-        let double = self.precision().stored() == Precision::Float64;
-        let is_odd = |bytes: &[u8]| match double {
-            true => is_odd::<f64>(cpu, bytes),
-            false => is_odd::<f32>(cpu, bytes),
+/// Refuses a network whose weights, scales or layers' states are not finite: [`load`](Network::load)
+/// would not take them back.
+///
+/// # Errors
+/// [`Error::NonFinite`] naming the layer and what of it.
+pub(super) fn check_content(network: &Network) -> Result<()> {
+    let cpu = Cpu::global()?;
+    let double = network.precision().stored() == Precision::Float64;
+    let is_odd = |bytes: &[u8]| match double {
+        true => is_odd::<f64>(cpu, bytes),
+        false => is_odd::<f32>(cpu, bytes),
+    };
+    for placed in network.layers() {
+        let refused = |name: &str| {
+            Err(Error::NonFinite(format!(
+                "{}: \"{name}\" holds NaN or infinity, which no file may; set it, or go back to the last \
+                 good checkpoint",
+                describe_path(placed)
+            )))
         };
-        for placed in self.layers() {
-            let refused = |name: &str| {
-                Err(Error::NonFinite(format!(
-                    "{}: \"{name}\" holds NaN or infinity, which no file may; set it, or go back to the last \
-                     good checkpoint",
-                    describe_path(placed)
-                )))
-            };
-            for state in &self.registry.states[placed.states.clone()] {
-                if is_odd(state.content.bytes())? {
-                    return refused(&state.spec.name);
-                }
+        for state in &network.registry.states[placed.states.clone()] {
+            if is_odd(state.content.bytes())? {
+                return refused(&state.spec.name);
             }
-            let of_map = self
-                .feedback
-                .maps
-                .iter()
-                .filter(|map| self.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));
-            for store in placed.store.into_iter().chain(of_map.map(|map| map.store)) {
-                let weights = &self.registry.stores[store];
-                for (index, info) in weights.parameters().iter().enumerate() {
-                    let packed = weights.dtype_of(index);
-                    let has_float = !(weights.is_dropped() && packed.is_some());
-                    if has_float && is_odd(weights.float_bytes(Some(index))?)? {
-                        return refused(&info.name);
-                    }
-                    let Some(dtype) = packed else { continue };
-                    let (packing, _, scales) = weights.version(dtype, index)?;
-                    if scales.iter().step_by(packing.group_words().max(1)).any(|scale| !scale.is_finite()) {
-                        return refused(&info.name);
-                    }
+        }
+        let of_map = network
+            .feedback
+            .maps
+            .iter()
+            .filter(|map| network.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));
+        for store in placed.store.into_iter().chain(of_map.map(|map| map.store)) {
+            let weights = &network.registry.stores[store];
+            for (index, info) in weights.parameters().iter().enumerate() {
+                let packed = weights.dtype_of(index);
+                let has_float = !(weights.is_dropped() && packed.is_some());
+                if has_float && is_odd(weights.float_bytes(Some(index))?)? {
+                    return refused(&info.name);
+                }
+                let Some(dtype) = packed else { continue };
+                let (packing, _, scales) = weights.version(dtype, index)?;
+                if scales.iter().step_by(packing.group_words().max(1)).any(|scale| !scale.is_finite()) {
+                    return refused(&info.name);
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn is_odd<T: Real>(cpu: &Cpu, bytes: &[u8]) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! What stands in a network's file beside the network.
 
-use super::checkpoint::{Entry, unreadable};
+use super::tensors::{Entry, real_dtype, unreadable};
 use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 use safetensors::{Dtype, SafeTensors};
@@ -65,11 +65,7 @@ impl<'a> Found<'a> {
     /// [`Error::Serialization`] where it is not there, or of another type or size.
     pub(crate) fn tensor(&self, name: &str, precision: Precision, bytes: usize) -> Result<&'a [u8]> {
         let saved = self.tensors.tensor(name).map_err(unreadable)?;
-        let wanted = match precision {
-            Precision::Float32 | Precision::Mixed => Dtype::F32,
-            Precision::Float64 => Dtype::F64,
-        };
-        if saved.dtype() != wanted || saved.data().len() != bytes {
+        if saved.dtype() != real_dtype(precision) || saved.data().len() != bytes {
             return Err(Error::Serialization(format!("\"{name}\" does not fit the network in the file")));
         }
         Ok(saved.data())

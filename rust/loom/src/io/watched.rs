@@ -7,7 +7,7 @@
 //! made in the newest step by targets `training@activation.layer`, `training@target.layer` and
 //! `training@chain_gradient.layer`.
 
-use super::checkpoint::{Entry, damaged, real_entry, real_tensor, unreadable};
+use super::tensors::{Entries, Entry, damaged, real_dtype, real_tensor, unreadable};
 use crate::network::{FeedbackKind, Measures, Network};
 use crate::ops::measure::MeasureMemory;
 use crate::state::{StateSpec, WatchPlaces};
@@ -33,178 +33,170 @@ pub(super) struct Watched {
     step: [usize; 3],
 }
 
-fn numbers(values: &[f64]) -> Entry {
-    let bytes = bytemuck::cast_slice(values).to_vec();
-    Entry { dtype: Dtype::F64, shape: vec![values.len()], bytes }
-}
-
-fn counts(values: &[u64]) -> Entry {
-    let bytes = bytemuck::cast_slice(values).to_vec();
-    Entry { dtype: Dtype::U64, shape: vec![values.len()], bytes }
-}
-
-impl Network {
-    /// Adds the tensors of the newest watched training.
-    pub(super) fn collect_training(&self, entries: &mut Vec<(String, Entry)>) -> Result<Watched> {
-        let first = watch::kept_by_layers(self);
-        let mut kept = Vec::new();
-        for state in &self.registry.states[first..] {
-            kept.push((state.spec.name.to_string(), state.spec.shape.len()));
+/// Adds the tensors of the newest watched training.
+pub(super) fn collect_training(network: &Network, entries: &mut Entries) -> Result<Watched> {
+    let first = watch::kept_by_layers(network);
+    let mut kept = Vec::new();
+    for state in &network.registry.states[first..] {
+        kept.push((state.spec.name.to_string(), state.spec.shape.len()));
+        let entry = Entry {
+            dtype: real_dtype(network.precision()),
+            shape: vec![state.spec.shape.len()],
+            bytes: extents::copied(state.content.bytes())?,
+        };
+        entries.push((format!("training@{}", state.spec.name), entry));
+    }
+    let measures = &network.measures;
+    if measures.steps > 0 {
+        entries.push(("training@losses".into(), Entry::list(Dtype::F64, &measures.losses)));
+        entries.push(("training@exploded".into(), Entry::list(Dtype::U64, &measures.exploded)));
+        entries.push(("training@newest".into(), Entry::list(Dtype::F64, &measures.newest)));
+        entries.push(("training@history.steps".into(), Entry::list(Dtype::U64, &measures.history.steps)));
+        entries.push(("training@history.records".into(), Entry::list(Dtype::F64, &measures.history.records)));
+    }
+    for map in &network.feedback.maps {
+        let Some(placed) = network.layers().nth(map.of) else { continue };
+        let store = &network.registry.stores[map.store];
+        for (index, info) in store.parameters().iter().enumerate() {
+            let name = format!("{}@feedback.{}", placed.path(), info.name);
+            entries.push((name, Entry::real(&store.get(index)?)));
+        }
+        let moments = network.registry.moments.get(map.store).map_or(&[][..], Vec::as_slice);
+        for (number, moment) in moments.iter().enumerate() {
             let entry = Entry {
-                dtype: self.real_dtype(),
-                shape: vec![state.spec.shape.len()],
-                bytes: extents::copied(state.content.bytes())?,
+                dtype: real_dtype(network.precision()),
+                shape: vec![store.len()],
+                bytes: extents::copied(moment.bytes())?,
             };
-            entries.push((format!("training@{}", state.spec.name), entry));
+            entries.push((format!("{}@feedback.moment.{number}", placed.path()), entry));
         }
-        let measures = &self.measures;
-        if measures.steps > 0 {
-            entries.push(("training@losses".into(), numbers(&measures.losses)));
-            entries.push(("training@exploded".into(), counts(&measures.exploded)));
-            entries.push(("training@newest".into(), numbers(&measures.newest)));
-            entries.push(("training@history.steps".into(), counts(&measures.history.steps)));
-            entries.push(("training@history.records".into(), numbers(&measures.history.records)));
-        }
-        for map in &self.feedback.maps {
-            let Some(placed) = self.layers().nth(map.of) else { continue };
-            let store = &self.registry.stores[map.store];
-            for (index, info) in store.parameters().iter().enumerate() {
-                let name = format!("{}@feedback.{}", placed.path(), info.name);
-                entries.push((name, real_entry(&store.get(index)?)));
-            }
-            let moments = self.registry.moments.get(map.store).map_or(&[][..], Vec::as_slice);
-            for (number, moment) in moments.iter().enumerate() {
-                let entry = Entry {
-                    dtype: self.real_dtype(),
-                    shape: vec![store.len()],
-                    bytes: extents::copied(moment.bytes())?,
-                };
-                entries.push((format!("{}@feedback.moment.{number}", placed.path()), entry));
-            }
-        }
-        for (word, tensors) in self.kept_step.lists() {
-            for (layer, tensor) in tensors.iter().enumerate() {
-                entries.push((format!("training@{word}.{layer}"), real_entry(tensor)));
-            }
-        }
-        Ok(Watched {
-            kept,
-            layers: measures.layers,
-            steps: measures.steps,
-            stride: measures.history.stride,
-            feedback: self.feedback.kind,
-            feedback_slots: self.registry.feedback_slots,
-            step: self.kept_step.lists().map(|(_, tensors)| tensors.len()),
-        })
     }
-
-    /// Brings back what [`collect_training`](Self::collect_training) has saved, but the feedback maps' moments.
-    pub(super) fn restore_training(&mut self, tensors: &SafeTensors<'_>, watched: Watched) -> Result<()> {
-        let precision = self.precision();
-        if let Some(kind) = watched.feedback {
-            if kind.top > self.layers().count() {
-                return Err(Error::Serialization("the file has feedback maps of layers it lacks".into()));
-            }
-            feedback::make(self, kind).map_err(damaged)?;
-            self.registry.feedback_slots = watched.feedback_slots;
-            for map in self.feedback.maps.clone() {
-                let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else {
-                    continue;
-                };
-                let store = &mut self.registry.stores[map.store];
-                for (index, info) in store.parameters().to_vec().iter().enumerate() {
-                    let name = format!("{path}@feedback.{}", info.name);
-                    let values = real_tensor(tensors, &name, precision)?;
-                    store.set(index, &values.view()).map_err(damaged)?;
-                }
-            }
+    for (word, tensors) in network.kept_step.lists() {
+        for (layer, tensor) in tensors.iter().enumerate() {
+            entries.push((format!("training@{word}.{layer}"), Entry::real(tensor)));
         }
-        self.restore_kept(tensors, &watched)?;
-        for ((word, list), count) in self.kept_step.lists_mut().into_iter().zip(watched.step) {
-            for layer in 0..count {
-                list.push(real_tensor(tensors, &format!("training@{word}.{layer}"), precision)?);
-            }
-        }
-        if watched.steps > 0 {
-            self.measures = Measures {
-                layers: watched.layers,
-                steps: watched.steps,
-                losses: vector(tensors, "training@losses", Dtype::F64)?,
-                exploded: vector(tensors, "training@exploded", Dtype::U64)?,
-                newest: vector(tensors, "training@newest", Dtype::F64)?,
-                history: crate::network::MeasureHistory {
-                    stride: watched.stride,
-                    steps: vector(tensors, "training@history.steps", Dtype::U64)?,
-                    records: vector(tensors, "training@history.records", Dtype::F64)?,
-                },
-            };
-            let kept = MeasureMemory { layers: watched.layers, norms: 0 }.kept();
-            let history = &self.measures.history;
-            let fits = watched.layers == self.layers().count()
-                && self.measures.newest.len() == kept
-                && history.records.len() == history.steps.len() * kept;
-            if !fits {
-                return Err(Error::Serialization("the file's measures do not fit its network".into()));
-            }
-        }
-        Ok(())
     }
+    Ok(Watched {
+        kept,
+        layers: measures.layers,
+        steps: measures.steps,
+        stride: measures.history.stride,
+        feedback: network.feedback.kind,
+        feedback_slots: network.registry.feedback_slots,
+        step: network.kept_step.lists().map(|(_, tensors)| tensors.len()),
+    })
+}
 
-    fn restore_kept(&mut self, tensors: &SafeTensors<'_>, watched: &Watched) -> Result<()> {
-        if watched.kept.is_empty() {
-            return Ok(());
+/// Brings back what [`collect_training`] has saved, but the feedback maps' moments.
+pub(super) fn restore_training(
+    network: &mut Network,
+    tensors: &SafeTensors<'_>,
+    watched: Watched,
+) -> Result<()> {
+    let precision = network.precision();
+    if let Some(kind) = watched.feedback {
+        if kind.top > network.layers().count() {
+            return Err(Error::Serialization("the file has feedback maps of layers it lacks".into()));
         }
-        let layers = self.layers().count();
-        let memory = MeasureMemory { layers, norms: 2 * layers };
-        let first = watch::kept_by_layers(self);
-        let mut places =
-            WatchPlaces { memory, measures: first, copies: vec![Vec::new(); self.registry.stores.len()] };
-        let wrong = || Error::Serialization("what the file keeps for its training does not fit it".into());
-        let mut specs = Vec::new();
-        for (number, (name, len)) in watched.kept.iter().enumerate() {
-            specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });
-            if number == 0 {
-                if name != "measures" || *len != memory.len() {
-                    return Err(wrong());
-                }
+        feedback::make(network, kind).map_err(damaged)?;
+        network.registry.feedback_slots = watched.feedback_slots;
+        for map in network.feedback.maps.clone() {
+            let Some(path) = network.layers().nth(map.of).map(|placed| placed.path().clone()) else {
                 continue;
+            };
+            let store = &mut network.registry.stores[map.store];
+            for (index, info) in store.parameters().to_vec().iter().enumerate() {
+                let name = format!("{path}@feedback.{}", info.name);
+                let values = real_tensor(tensors, &name, precision)?;
+                store.set(index, &values.view()).map_err(damaged)?;
             }
-            let store = name.strip_prefix("copy.").and_then(|rest| rest.split('.').next());
-            let store: usize = store.and_then(|store| store.parse().ok()).ok_or_else(wrong)?;
-            let known = self.registry.stores.get(store).ok_or_else(wrong)?;
-            if known.len() != *len {
-                return Err(wrong());
-            }
-            places.copies[store].push(first + number);
         }
-        watch::keep_for_training(self, specs)?;
-        for (number, (name, len)) in watched.kept.iter().enumerate() {
-            let saved = tensors.tensor(&format!("training@{name}")).map_err(unreadable)?;
-            if saved.data().len() != len * self.precision().size() {
-                return Err(wrong());
-            }
-            self.registry.states[first + number].content.bytes_mut().copy_from_slice(saved.data());
-        }
-        self.registry.watch = Some(places);
-        Ok(())
     }
+    restore_kept(network, tensors, &watched)?;
+    for ((word, list), count) in network.kept_step.lists_mut().into_iter().zip(watched.step) {
+        for layer in 0..count {
+            list.push(real_tensor(tensors, &format!("training@{word}.{layer}"), precision)?);
+        }
+    }
+    if watched.steps > 0 {
+        network.measures = Measures {
+            layers: watched.layers,
+            steps: watched.steps,
+            losses: vector(tensors, "training@losses", Dtype::F64)?,
+            exploded: vector(tensors, "training@exploded", Dtype::U64)?,
+            newest: vector(tensors, "training@newest", Dtype::F64)?,
+            history: crate::network::MeasureHistory {
+                stride: watched.stride,
+                steps: vector(tensors, "training@history.steps", Dtype::U64)?,
+                records: vector(tensors, "training@history.records", Dtype::F64)?,
+            },
+        };
+        let kept = MeasureMemory { layers: watched.layers, norms: 0 }.kept();
+        let history = &network.measures.history;
+        let fits = watched.layers == network.layers().count()
+            && network.measures.newest.len() == kept
+            && history.records.len() == history.steps.len() * kept;
+        if !fits {
+            return Err(Error::Serialization("the file's measures do not fit its network".into()));
+        }
+    }
+    Ok(())
+}
 
-    /// Brings back the moments of feedback maps, for which there is room.
-    pub(super) fn restore_feedback_moments(&mut self, tensors: &SafeTensors<'_>) -> Result<()> {
-        for map in self.feedback.maps.clone() {
-            let Some(path) = self.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
-            for (number, moment) in self.registry.moments[map.store].iter_mut().enumerate() {
-                let name = format!("{path}@feedback.moment.{number}");
-                // A map that never learned has no moments to save.
-                let Ok(saved) = tensors.tensor(&name) else { continue };
-                if saved.data().len() != moment.len_bytes() {
-                    return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
-                }
-                moment.bytes_mut().copy_from_slice(saved.data());
-            }
-        }
-        Ok(())
+fn restore_kept(network: &mut Network, tensors: &SafeTensors<'_>, watched: &Watched) -> Result<()> {
+    if watched.kept.is_empty() {
+        return Ok(());
     }
+    let layers = network.layers().count();
+    let memory = MeasureMemory { layers, norms: 2 * layers };
+    let first = watch::kept_by_layers(network);
+    let mut places =
+        WatchPlaces { memory, measures: first, copies: vec![Vec::new(); network.registry.stores.len()] };
+    let wrong = || Error::Serialization("what the file keeps for its training does not fit it".into());
+    let mut specs = Vec::new();
+    for (number, (name, len)) in watched.kept.iter().enumerate() {
+        specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });
+        if number == 0 {
+            if name != "measures" || *len != memory.len() {
+                return Err(wrong());
+            }
+            continue;
+        }
+        let store = name.strip_prefix("copy.").and_then(|rest| rest.split('.').next());
+        let store: usize = store.and_then(|store| store.parse().ok()).ok_or_else(wrong)?;
+        let known = network.registry.stores.get(store).ok_or_else(wrong)?;
+        if known.len() != *len {
+            return Err(wrong());
+        }
+        places.copies[store].push(first + number);
+    }
+    watch::keep_for_training(network, specs)?;
+    for (number, (name, len)) in watched.kept.iter().enumerate() {
+        let saved = tensors.tensor(&format!("training@{name}")).map_err(unreadable)?;
+        if saved.data().len() != len * network.precision().size() {
+            return Err(wrong());
+        }
+        network.registry.states[first + number].content.bytes_mut().copy_from_slice(saved.data());
+    }
+    network.registry.watch = Some(places);
+    Ok(())
+}
+
+/// Brings back the moments of feedback maps, for which there is room.
+pub(super) fn restore_feedback_moments(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<()> {
+    for map in network.feedback.maps.clone() {
+        let Some(path) = network.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
+        for (number, moment) in network.registry.moments[map.store].iter_mut().enumerate() {
+            let name = format!("{path}@feedback.moment.{number}");
+            // A map that never learned has no moments to save.
+            let Ok(saved) = tensors.tensor(&name) else { continue };
+            if saved.data().len() != moment.len_bytes() {
+                return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
+            }
+            moment.bytes_mut().copy_from_slice(saved.data());
+        }
+    }
+    Ok(())
 }
 
 /// A saved list of eight-byte numbers.

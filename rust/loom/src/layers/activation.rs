@@ -1,7 +1,7 @@
 //! An activation as a layer, and the lowering that layers with an activation share.
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::target::{SIGMOID_RANGE, TANH_RANGE};
 use super::{Context, Forward, Layer, Sample, TargetRules, single};

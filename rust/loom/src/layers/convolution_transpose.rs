@@ -2,9 +2,9 @@
 
 use super::convolution::validate_groups;
 use super::convolution_lower::Lowering;
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::with_bias;
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::window::{NamedPadding, Padding, Window, grouped, join, last, ones, split};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, single};

@@ -2,9 +2,9 @@
 
 use super::activation::{activate, activate_backward, linear, range_of};
 use super::feedback::learned;
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::Projection;
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::target::WeightedMean;
 use super::{

@@ -1,7 +1,7 @@
 //! Random zeroing in training.
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, single};

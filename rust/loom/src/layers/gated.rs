@@ -1,8 +1,8 @@
 //! Gated feed-forward layers (Shazeer 2020).
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
 use super::projection::Projection;
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::target::WeightedMean;
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, shape_error, single};

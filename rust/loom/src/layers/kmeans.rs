@@ -1,7 +1,7 @@
 //! Soft assignment to trained centroids.
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::Result;

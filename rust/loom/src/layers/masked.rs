@@ -1,7 +1,7 @@
 //! Padding that the layers inside leave out.
 
 use super::chain::Chain;
-use super::registry::Configured;
+use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{Context, Dense, Forward, Layer, MaskedSoftmax, ParameterSpec, Sample, Want, shape_error};
 use crate::Result;

@@ -1,7 +1,7 @@
 //! Branches side by side.
 
 use super::chain::{Chain, Part, PartGradients, specs_of};
-use super::registry::Configured;
+use super::kind_registry::Configured;
 use super::settings::{forms, kind_and_config, names, settings};
 use super::{
     ActivationLayer, Context, Conv2D, Dense, Flatten, Forward, Layer, ParameterSpec, Residual, Sample, Want,

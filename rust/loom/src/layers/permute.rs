@@ -1,7 +1,7 @@
 //! Axes in another order.
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{Context, Feedback, FeedbackForm, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::program::{Builder, Value};

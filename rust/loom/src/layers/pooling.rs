@@ -1,7 +1,7 @@
 //! Pooling layers over signals, images and volumes.
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
 use super::window::{Padding, Window, join, last, ones, split, zeros};

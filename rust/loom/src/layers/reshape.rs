@@ -1,7 +1,7 @@
 //! A row's elements seen with other extents.
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};

@@ -1,7 +1,7 @@
 //! A skip around layers.
 
 use super::chain::{Chain, Named, Part, PartGradients, specs_of};
-use super::registry::Configured;
+use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{Context, Conv2D, Dense, Forward, Layer, Padding, ParameterSpec, Sample, Want};
 use crate::ops::pointwise::Activation;

@@ -1,7 +1,7 @@
 //! Layers in a row as one layer.
 
 use super::chain::Chain;
-use super::registry::Configured;
+use super::kind_registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{ActivationLayer, Context, Dense, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
 use crate::Result;

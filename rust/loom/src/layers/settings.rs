@@ -48,6 +48,11 @@ pub enum Form {
         /// The form of each.
         of: Box<Form>,
     },
+    /// An object with settings of its own.
+    Settings {
+        /// Those settings.
+        settings: Vec<Setting>,
+    },
     /// What only the layer itself understands.
     Other,
 }
@@ -118,6 +123,12 @@ impl Setting {
     /// # Errors
     /// [`Error::Value`] saying what the limits are.
     pub fn check(&self, value: &Value) -> Result<()> {
+        if let (Form::Settings { settings }, Value::Object(fields)) = (&self.form, value) {
+            return check_all(settings, fields).map_err(|error| match error {
+                Error::Value(message) => Error::Value(format!("{} {message}", self.name)),
+                other => other,
+            });
+        }
         if self.holds(value) {
             return Ok(());
         }
@@ -132,6 +143,13 @@ impl Setting {
             _ => true,
         }
     }
+}
+
+/// Refuses numbers beyond the limits of any of these settings.
+pub(super) fn check_all(settings: &[Setting], fields: &Map<String, Value>) -> Result<()> {
+    settings
+        .iter()
+        .try_for_each(|setting| fields.get(setting.name).map_or(Ok(()), |value| setting.check(value)))
 }
 
 /// A layer whose settings are declared by `settings!`.

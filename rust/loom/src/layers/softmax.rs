@@ -12,8 +12,8 @@ pub use gumbel::GumbelSoftmax;
 pub use masked::MaskedSoftmax;
 pub use nested::{AdaptiveSoftmax, HierarchicalSoftmax, Leaves, MixtureSoftmax};
 
+use super::kind_registry::Configured;
 use super::one_input::{Backward, OneInput, one_input};
-use super::registry::Configured;
 use super::settings::{kind_and_config, settings};
 use super::{Context, Forward, Layer, Sample, shape_error, single};
 use crate::ops::{Direction, LossFunction, Op};

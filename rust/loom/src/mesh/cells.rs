@@ -1,14 +1,33 @@
 //! What cells hand on: of those without layers, what arrives there, put together from what is kept; and the
 //! gradients of that, taken apart again.
 
-use super::lower::{INPUT, output_of};
+use super::tick::{INPUT, output_of};
 use super::wiring::Read;
-use super::{Given, Mesh, lost_ring};
+use super::{Mesh, lost_ring};
 use crate::network::{Combine, Coordinates, Link, Network};
 use crate::ops::Concat;
+use crate::precision::in_precision;
 use crate::simd::Real;
-use crate::tensor::{Buffer, Precision, Shape, Tensor};
+use crate::tensor::{Buffer, Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
+
+/// The gradient of a loss with respect to what a cell handed on.
+#[derive(Clone, Debug)]
+pub struct Given<'a> {
+    /// The cell; where it has no layer, the gradient goes to whatever arrived there.
+    pub cell: Coordinates,
+    /// How many ticks ago; 0 is the newest.
+    pub age: usize,
+    /// Of the shape of what the cell handed on.
+    pub gradient: TensorView<'a>,
+}
+
+impl<'a> Given<'a> {
+    /// For what a cell hands on now.
+    pub fn newest(cell: Coordinates, gradient: TensorView<'a>) -> Self {
+        Self { cell, age: 0, gradient }
+    }
+}
 
 /// Gradients of what layers held, and of what the network's input was.
 #[derive(Debug, Default)]
@@ -61,10 +80,7 @@ impl Mesh {
         self.check_age(age)?;
         let read = self.read_of(network, cell)?;
         let shape = [&[self.rows], &self.wiring.shape_of(read)?[..]].concat();
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => Tensor::new(shape, self.assemble::<f32>(read, age)?),
-            Precision::Float64 => Tensor::new(shape, self.assemble::<f64>(read, age)?),
-        }
+        in_precision!(network.precision(), T => Tensor::new(shape, self.assemble::<T>(read, age)?))
     }
 
     /// What was read `age` ticks ago.

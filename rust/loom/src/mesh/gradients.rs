@@ -1,31 +1,14 @@
 //! Gradients back through the window.
 
-use super::cells::Shares;
-use super::targets::Learning;
+use super::cells::{Given, Shares};
+use super::lessons::Learning;
 use super::{Mesh, check_like, lost_ring};
-use crate::network::{Coordinates, Network, Watch};
+use crate::network::{Network, Watch};
+use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::state::Member;
-use crate::tensor::{Buffer, Precision, Tensor, TensorView};
+use crate::tensor::{Buffer, Tensor};
 use crate::{Error, Result};
-
-/// The gradient of a loss with respect to what a cell handed on.
-#[derive(Clone, Debug)]
-pub struct Given<'a> {
-    /// The cell; where it has no layer, the gradient goes to whatever arrived there.
-    pub cell: Coordinates,
-    /// How many ticks ago; 0 is the newest.
-    pub age: usize,
-    /// Of the shape of what the cell handed on.
-    pub gradient: TensorView<'a>,
-}
-
-impl<'a> Given<'a> {
-    /// For what a cell hands on now.
-    pub fn newest(cell: Coordinates, gradient: TensorView<'a>) -> Self {
-        Self { cell, age: 0, gradient }
-    }
-}
 
 /// What gradients of a loss are multiplied by while they go back.
 pub(super) fn scale_of(network: &Network) -> f64 {
@@ -84,10 +67,7 @@ impl Mesh {
         }
         let count = self.go_back(network, self.rows as u64)?;
         network.scale_gradients(1.0 / scale)?;
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.input_gradient::<f32>(count, scale, &direct),
-            Precision::Float64 => self.input_gradient::<f64>(count, scale, &direct),
-        }
+        in_precision!(network.precision(), T => self.input_gradient::<T>(count, scale, &direct))
     }
 
     /// Says whether gradients of the network's input are wanted.
@@ -159,10 +139,8 @@ impl Mesh {
         network: &Network,
         gradients: &[Given<'_>],
     ) -> Result<Vec<(usize, Buffer)>> {
-        let Shares { layers, input } = match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.shares::<f32>(network, gradients)?,
-            Precision::Float64 => self.shares::<f64>(network, gradients)?,
-        };
+        let Shares { layers, input } =
+            in_precision!(network.precision(), T => self.shares::<T>(network, gradients)?);
         for ((layer, age), mut content) in layers {
             let member = match self.given.get(&layer) {
                 Some(member) => *member,

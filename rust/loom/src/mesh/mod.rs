@@ -28,29 +28,32 @@
 mod cells;
 mod config;
 mod gradients;
-mod lower;
+mod lessons;
 mod run;
 mod save;
 mod states;
 mod targets;
+mod tick;
 mod train;
+mod units;
 mod wiring;
 
+pub use cells::Given;
 pub use config::{Sample, SteppingConfig, SteppingResult};
-pub use gradients::Given;
 pub use train::{Stepper, train_stepping};
 
 use crate::network::{Coordinates, Network, Watch, check_rows};
+use crate::precision::in_precision;
 use crate::program::Program;
 use crate::simd::{Cpu, Real};
 use crate::state::{Member, Ring, WatchPlaces};
 use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Device, Error, Result, extents};
-use lower::{HELD_INPUT, INPUT, output_of};
-use run::Compiled;
+use lessons::{Learning, Lessons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use targets::{Learning, Lessons};
+use tick::{HELD_INPUT, INPUT, output_of};
+use units::Compiled;
 use wiring::Wiring;
 
 /// The most ticks a window may have.
@@ -324,12 +327,7 @@ impl Mesh {
         let Some(ring) = &self.ring else { return Err(lost_ring()) };
         let shape = [&[self.rows], &ring.shape(member)[..]].concat();
         let content = ring.download(member, age)?;
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => {
-                Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
-            }
-            Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
-        }
+        in_precision!(network.precision(), T => Tensor::new(shape, extents::copied(content.as_slice::<T>())?))
     }
 
     /// Refuses an age that is not kept.
@@ -416,10 +414,7 @@ fn content(precision: Precision, array: &TensorView<'_>) -> Result<Buffer> {
         array.copy_to(content.as_mut_slice::<T>());
         Ok(content)
     }
-    match precision {
-        Precision::Float32 | Precision::Mixed => of::<f32>(array),
-        Precision::Float64 => of::<f64>(array),
-    }
+    in_precision!(precision, T => of::<T>(array))
 }
 
 /// The number of a layer, by its place in its cell.

@@ -1,8 +1,8 @@
 //! A mesh in a file, along with its network: it goes on bit for bit.
 
-use super::lower::{HELD_INPUT, INPUT, carried_in, output_of};
+use super::tick::{HELD_INPUT, INPUT, carried_in, output_of};
 use super::{Mesh, lost_ring};
-use crate::io::{Extra, SaveOptions};
+use crate::io::{Extra, SaveOptions, bytes_with};
 use crate::network::Network;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Mesh {
             let shape = [&[self.rows], &ring.shape(member)[..]].concat();
             extra.add(name, shape, ring.download(member, age)?);
         }
-        network.bytes_with(options, Some(extra))
+        bytes_with(network, options, Some(extra))
     }
 
     /// Loads what [`save`](Self::save) wrote.

@@ -1,6 +1,6 @@
 //! What stateful layers carry from tick to tick.
 
-use super::lower::carried_in;
+use super::tick::carried_in;
 use super::{Mesh, check_like, content, number_of};
 use crate::Result;
 use crate::network::{Coordinates, Network, at_layer, unknown_state};

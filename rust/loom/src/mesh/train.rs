@@ -1,7 +1,7 @@
 //! Learning from a stream of samples while the clock runs.
 
 use super::gradients::scale_of;
-use super::targets::Learning;
+use super::lessons::Learning;
 use super::wiring::Read;
 use super::{Given, Mesh, Sample, SteppingConfig, SteppingResult};
 use crate::layers::class_extents;

@@ -4,11 +4,12 @@ use super::feedback::FeedbackMaps;
 use super::lower::no_context;
 use super::{Combine, Link, Network, PlacedLayer, at_layer};
 use crate::layers::{ParameterSpec, output_of};
+use crate::precision::in_precision;
 use crate::program::LayerPath;
 use crate::random::{Stream, Use};
 use crate::simd::Cpu;
 use crate::state::State;
-use crate::tensor::{Precision, Shape};
+use crate::tensor::Shape;
 use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
@@ -316,10 +317,7 @@ impl Network {
 
     pub(crate) fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
         let layouts = layouts_of(specs);
-        let mut store = match self.precision {
-            Precision::Float32 | Precision::Mixed => WeightStore::new::<f32>(&layouts),
-            Precision::Float64 => WeightStore::new::<f64>(&layouts),
-        }?;
+        let mut store = in_precision!(self.precision, T => WeightStore::new::<T>(&layouts))?;
         for (index, spec) in specs.iter().enumerate() {
             let (rows, columns) = spec.layout.storage_matrix();
             let stream = Stream::new(self.seed, index as u64, path, Use::Initialize);

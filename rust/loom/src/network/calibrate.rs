@@ -6,9 +6,10 @@ use super::mode::Mode;
 use super::placed::{InputRange, PlacedLayer, at_layer};
 use super::programs::ProgramKey;
 use crate::ops::{Direction, Op, StepValues};
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, ParameterRef, Phase, Place, Value};
 use crate::simd::Real;
-use crate::tensor::{Precision, TensorView};
+use crate::tensor::TensorView;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,10 +168,7 @@ impl Network {
         self.build()?;
         self.check_input(&input)?;
         self.synchronize()?;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.calibrate_in::<f32>(&input, percent, batch_size),
-            Precision::Float64 => self.calibrate_in::<f64>(&input, percent, batch_size),
-        }
+        in_precision!(self.precision, T => self.calibrate_in::<T>(&input, percent, batch_size))
     }
 
     fn calibrate_in<T: Real>(&mut self, input: &TensorView<'_>, percent: f64, batch: usize) -> Result<()> {

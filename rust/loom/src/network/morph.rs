@@ -3,7 +3,7 @@
 use super::Network;
 use super::numerics::{Chosen, LayerNumerics, Numerics, check_activations};
 use super::placed::{Coordinates, PlacedLayer, at_layer};
-use crate::dtype::{DType, Granularity, Recipe};
+use crate::dtype::{DType, Recipe};
 use crate::matrix::IntegerWeight;
 use crate::tensor::Precision;
 use crate::weights::{Layout, ParameterInfo, Staged, WeightStore};
@@ -76,61 +76,6 @@ impl Network {
     /// As `morph`.
     pub fn morph_where(&mut self, dtype: DType, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
         self.morph_layers(Morph::new(dtype), choose)
-    }
-
-    /// [`morph`](Network::morph) for the layers that `choose` picks, with a scale for each part that
-    /// `granularity` names, or as the type has them.
-    ///
-    /// # Errors
-    /// As `morph`.
-    pub fn morph_by(
-        &mut self,
-        dtype: DType,
-        granularity: Option<Granularity>,
-        choose: impl Fn(&PlacedLayer) -> bool,
-    ) -> Result<()> {
-        self.morph_layers(Morph::new(dtype).by(granularity), choose)
-    }
-
-    /// [`morph`](Network::morph) for the layers that `choose` picks, by a recipe.
-    ///
-    /// # Errors
-    /// As `morph`.
-    pub fn morph_with(
-        &mut self,
-        dtype: DType,
-        recipe: Recipe,
-        choose: impl Fn(&PlacedLayer) -> bool,
-    ) -> Result<()> {
-        self.morph_layers(Morph::new(dtype).by(recipe), choose)
-    }
-
-    /// [`morph`](Network::morph) for the layers that `choose` picks, with all that can be chosen beside the
-    /// type.
-    ///
-    /// # Errors
-    /// As `morph`.
-    pub fn morph_as(
-        &mut self,
-        dtype: DType,
-        numerics: Numerics,
-        choose: impl Fn(&PlacedLayer) -> bool,
-    ) -> Result<()> {
-        self.morph_layers(Morph { numerics, ..Morph::new(dtype) }, choose)
-    }
-
-    /// [`morph_as`](Network::morph_as) for the parameters of these names alone, where there are such.
-    ///
-    /// # Errors
-    /// As `morph`.
-    pub fn morph_parameters(
-        &mut self,
-        dtype: DType,
-        numerics: Numerics,
-        parameters: Option<&[&str]>,
-        choose: impl Fn(&PlacedLayer) -> bool,
-    ) -> Result<()> {
-        self.morph_layers(Morph { dtype, numerics, parameters }, choose)
     }
 
     /// Has the layers that `choose` picks compute from what is asked for.

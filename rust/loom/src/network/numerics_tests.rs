@@ -1,6 +1,6 @@
 //! Activations quantised for inference, from the network's side.
 
-use super::{Network, Numerics};
+use super::{Morph, Network, Numerics};
 use crate::dtype::DType;
 use crate::io::SaveOptions;
 use crate::layers::{Conv2D, ConvTranspose2D, Dense, Flatten, Lstm, Reshape};
@@ -54,7 +54,7 @@ fn layer(network: &mut Network, number: usize, x: &[f32], outputs: usize) -> Vec
 fn inference_computes_quantised_products_and_a_row_alone_has_its_bits() {
     for dtype in IntegerWeight::TYPES {
         let mut network = network(Precision::Float32);
-        network.morph_as(dtype, int8(), |_| true).unwrap();
+        network.morph_layers(Morph { numerics: int8(), ..Morph::new(dtype) }, |_| true).unwrap();
         let x = x(5);
         let mut hidden = layer(&mut network, 0, &x, 40);
         Activation::Tanh.apply(Cpu::global().unwrap().isa(), &mut hidden);
@@ -75,7 +75,11 @@ fn inference_computes_quantised_products_and_a_row_alone_has_its_bits() {
 #[test]
 fn files_and_configs_keep_it() {
     let mut network = network(Precision::Float32);
-    network.morph_as(DType::Int4, int8(), |placed| placed.path().indices()[3] == 1).unwrap();
+    network
+        .morph_layers(Morph { numerics: int8(), ..Morph::new(DType::Int4) }, |placed| {
+            placed.path().indices()[3] == 1
+        })
+        .unwrap();
     let expected = predict(&network, &x(3));
     let kept: Vec<_> = network.config().settings.iter().map(|layer| layer.activations).collect();
     assert_eq!(kept, [Some(DType::Int8)]);
@@ -93,7 +97,7 @@ fn files_and_configs_keep_it() {
 #[test]
 fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     let refused = |network: &mut Network, dtype: DType, numerics: Numerics, words: &[&str]| {
-        let error = network.morph_as(dtype, numerics, |_| true).unwrap_err();
+        let error = network.morph_layers(Morph { numerics, ..Morph::new(dtype) }, |_| true).unwrap_err();
         let message = error.to_string();
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
         assert!(network.config().settings.is_empty());
@@ -115,7 +119,11 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     transposed.add([0, 0, 0], Dense::new(2)).unwrap();
     transposed.build().unwrap();
     refused(&mut transposed, DType::Int8, int8(), &["transposed convolution", "choose the other"]);
-    transposed.morph_as(DType::Int8, int8(), |placed| placed.path().indices()[3] == 2).unwrap();
+    transposed
+        .morph_layers(Morph { numerics: int8(), ..Morph::new(DType::Int8) }, |placed| {
+            placed.path().indices()[3] == 2
+        })
+        .unwrap();
 }
 
 /// A network with a convolution and a recurrence, whose inputs and states are quantised, too.
@@ -141,7 +149,7 @@ fn made(network: &Network, x: &[f32]) -> Vec<f32> {
 fn convolutions_and_states_are_quantised() {
     let (mut float, mut network) = (of_many_kinds(), of_many_kinds());
     float.morph(DType::Int8).unwrap();
-    network.morph_as(DType::Int8, int8(), |_| true).unwrap();
+    network.morph_layers(Morph { numerics: int8(), ..Morph::new(DType::Int8) }, |_| true).unwrap();
     let (expected, found) = (made(&float, &image(5)), made(&network, &image(5)));
     assert_ne!(expected, found);
     assert!(expected.iter().zip(&found).all(|(a, b)| (a - b).abs() < 0.05), "{expected:?} {found:?}");
@@ -154,7 +162,11 @@ fn convolutions_and_states_are_quantised() {
     let mut one = of_many_kinds();
     one.morph(DType::Int8).unwrap();
     let lstm = |placed: &super::PlacedLayer| placed.path().indices()[3] == 2;
-    one.morph_parameters(DType::Int8, int8(), Some(&["weight_hh_l0"]), lstm).unwrap();
+    one.morph_layers(
+        Morph { dtype: DType::Int8, numerics: int8(), parameters: Some(&["weight_hh_l0"]) },
+        lstm,
+    )
+    .unwrap();
     let named = made(&one, &image(5));
     assert!(named != expected && named != found);
     #[cfg(feature = "gpu")]
@@ -173,7 +185,7 @@ fn a_gpu_computes_the_same() {
         return;
     }
     let mut network = network(Precision::Float32);
-    network.morph_as(DType::Int8, int8(), |_| true).unwrap();
+    network.morph_layers(Morph { numerics: int8(), ..Morph::new(DType::Int8) }, |_| true).unwrap();
     let expected = predict(&network, &x(9));
     network.to("gpu:0").unwrap();
     let found = predict(&network, &x(9));

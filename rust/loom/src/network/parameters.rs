@@ -3,9 +3,10 @@
 use super::Network;
 use super::placed::{Coordinates, at_layer, describe_path};
 use crate::dtype::Packing;
+use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::state::Registry;
-use crate::tensor::{Precision, Tensor, TensorView};
+use crate::tensor::{Tensor, TensorView};
 use crate::weights::WeightStore;
 use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
@@ -143,10 +144,7 @@ impl Network {
     /// As [`parameter`](Network::parameter).
     pub fn gradient(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         let (store, index) = self.find_parameter(cell, layer, name)?;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => gradient_of::<f32>(&self.registry, store, index),
-            Precision::Float64 => gradient_of::<f64>(&self.registry, store, index),
-        }
+        in_precision!(self.precision, T => gradient_of::<T>(&self.registry, store, index))
     }
 }
 

@@ -5,9 +5,10 @@ use super::lower::{Backward, Lowered};
 use super::mode::Mode;
 use super::programs::ProgramKey;
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Program, Run, Value};
 use crate::simd::Real;
-use crate::tensor::{Elements, Precision, Shape, Tensor, TensorView, check_finite};
+use crate::tensor::{Elements, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
 
 /// Rows that inference takes at a time unless told otherwise.
@@ -30,12 +31,7 @@ impl Network {
     /// # Errors
     /// As `predict`, and [`Error::Value`] for a batch size of zero.
     pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                self.predict_rows::<f32>(input, batch_size, false, |_| ())
-            }
-            Precision::Float64 => self.predict_rows::<f64>(input, batch_size, false, |_| ()),
-        }
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, false, |_| ()))
     }
 
     /// The output for each row, and each batch's run to look at.

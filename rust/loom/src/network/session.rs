@@ -4,10 +4,11 @@ use super::predict::check_rows;
 use super::programs::ProgramKey;
 use super::{Mode, Network, SessionExtent};
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, Phase, Run};
 use crate::simd::Real;
 use crate::state::Carried;
-use crate::tensor::{Precision, Shape, Tensor, TensorView};
+use crate::tensor::{Shape, Tensor, TensorView};
 use crate::{Error, Result, extents};
 
 /// The most steps that go through the network at once; longer inputs are cut. Powers of two, so
@@ -100,10 +101,7 @@ impl Session {
     /// [`Error::Shape`] for input that does not fit, [`Error::State`] past the session's capacity or
     /// after the network has changed, [`Error::Value`] and [`Error::NonFinite`] for bad input.
     pub fn advance(&mut self, network: &Network, input: TensorView<'_>) -> Result<Tensor> {
-        match network.precision {
-            Precision::Float32 | Precision::Mixed => self.advance_in::<f32>(network, input),
-            Precision::Float64 => self.advance_in::<f64>(network, input),
-        }
+        in_precision!(network.precision, T => self.advance_in::<T>(network, input))
     }
 
     fn check(&self, network: &Network, input: &TensorView<'_>) -> Result<usize> {

@@ -2,9 +2,10 @@
 
 use super::Network;
 use super::placed::{Coordinates, PlacedLayer};
+use crate::precision::in_precision;
 use crate::program::{LayerPath, LayerValues, Run, Value};
 use crate::simd::Real;
-use crate::tensor::{Precision, Tensor, TensorView};
+use crate::tensor::{Tensor, TensorView};
 use crate::{Error, Result, extents};
 
 /// A layer's output in figures, over all rows and elements.
@@ -64,10 +65,7 @@ impl Network {
             LayerValue::Preactivation => values.preactivation.unwrap_or(values.output),
             LayerValue::Output => values.output,
         };
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => tensor_of::<f32>(run, value),
-            Precision::Float64 => tensor_of::<f64>(run, value),
-        }
+        in_precision!(self.precision, T => tensor_of::<T>(run, value))
     }
 
     /// Each layer's output in figures, in the newest pass through the network, as
@@ -90,10 +88,7 @@ impl Network {
         mut observe: impl FnMut(Vec<LayerStatistics>),
     ) -> Result<Tensor> {
         let show = |run: &Run| observe(self.statistics_of(run));
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.predict_rows::<f32>(input, batch_size, true, show),
-            Precision::Float64 => self.predict_rows::<f64>(input, batch_size, true, show),
-        }
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, true, show))
     }
 
     /// Each layer's output in figures, from a run that pins them.
@@ -101,10 +96,7 @@ impl Network {
         let layers = &run.program().ports().layers;
         self.layers()
             .zip(layers)
-            .map(|(placed, (_, values))| match self.precision {
-                Precision::Float32 | Precision::Mixed => statistics::<f32>(placed, run, values),
-                Precision::Float64 => statistics::<f64>(placed, run, values),
-            })
+            .map(|(placed, (_, values))| in_precision!(self.precision, T => statistics::<T>(placed, run, values)))
             .collect()
     }
 }

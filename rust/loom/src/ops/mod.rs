@@ -5,7 +5,6 @@
 
 mod args;
 pub mod attention;
-mod axis;
 pub mod bias;
 pub mod combination;
 pub mod concat;
@@ -16,6 +15,7 @@ pub mod decode;
 pub mod distance;
 mod draws;
 pub mod dropout;
+mod element_loops;
 pub mod encode;
 pub mod entmax;
 pub mod foresee;
@@ -42,13 +42,13 @@ pub mod prelu;
 pub mod product;
 pub mod product_update;
 pub mod recurrent;
+mod reduced_axis;
 pub mod rotary;
 mod rounding;
 mod segment;
 pub mod softmax;
 pub mod sum;
-mod sweep;
-pub mod target;
+pub mod target_propagation;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod update;
@@ -93,7 +93,7 @@ pub use recurrent::Recurrent;
 pub use rotary::{PairLayout, Rotary};
 pub use softmax::Softmax;
 pub use sum::Sum;
-pub use target::{AbsoluteSums, MeanTarget, WeightProduct};
+pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::Update;
 
 use crate::Result;

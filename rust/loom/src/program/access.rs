@@ -1,9 +1,6 @@
 //! What the steps of a program may read and write of what persists.
 
-use super::run::Run;
-use super::{Kind, Place, Program, Value};
-use crate::ops::{View, part};
-use crate::simd::Real;
+use super::Place;
 use crate::state::{Carried, Registry};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
@@ -95,57 +92,4 @@ impl Access<'_> {
             Access::Exclusive(registry) => Ok(registry),
         }
     }
-}
-
-/// An operand's bytes, wherever they are.
-pub(crate) fn resolve<'a, T: Real>(
-    program: &Program,
-    value: Value,
-    run: &'a Run,
-    access: &'a Access<'_>,
-) -> Result<View<'a>> {
-    let registry = access.get();
-    let info = program.value(value);
-    let bytes = match program.value(program.owner(value)).place {
-        Place::Buffer(buffer) => {
-            let size = match info.kind {
-                Kind::Real => size_of::<T>(),
-                Kind::Index => size_of::<i32>(),
-            };
-            &run.buffers[buffer].bytes()[..info.len(run.rows) * size]
-        }
-        Place::Master(parameter) => registry.stores[parameter.store].float_bytes(parameter.parameter)?,
-        Place::Gradient(parameter) => {
-            let (offset, len) = registry.extent(parameter);
-            part::<T>(&registry.gradients[parameter.store], offset, len)
-        }
-        Place::Moment { store, slot } => registry.moments[store][slot].bytes(),
-        Place::State(number) => registry.states[number].content.bytes(),
-        Place::Carried(number) => {
-            let carried =
-                access.carried().ok_or_else(|| Error::Internal("nothing is carried by this call".into()))?;
-            &carried.buffers[number].bytes()[..info.len(run.rows) * size_of::<T>()]
-        }
-        Place::Ring { member, age } => {
-            let part = match access {
-                Access::Part(_, parts) => parts.iter().find(|part| part.holds(Place::Ring { member, age })),
-                _ => None,
-            };
-            let buffer = match (part, &registry.ring) {
-                (Some(part), _) => &part.buffer,
-                (None, Some(ring)) => ring.buffer(member, age),
-                (None, None) => return Err(Error::Internal("a program of ticks ran without a ring".into())),
-            };
-            &buffer.bytes()[..info.len(run.rows) * size_of::<T>()]
-        }
-        Place::Version(parameter, dtype) => {
-            let index = parameter
-                .parameter
-                .ok_or_else(|| Error::Internal("a version is read parameter by parameter".into()))?;
-            let (packing, bytes, scales) = registry.stores[parameter.store].version(dtype, index)?;
-            return Ok(View { bytes, packed: Some(packing), scales });
-        }
-        Place::Alias(_) => unreachable!("owners are no aliases"),
-    };
-    Ok(View { bytes, ..View::default() })
 }

@@ -18,7 +18,6 @@ mod rewrite_tests;
 mod run;
 
 pub use crate::state::{LayerPath, ParameterRef, Place, Value};
-pub(crate) use access::resolve;
 pub use access::{Access, Part, PartOwner};
 pub use builder::{Builder, CellValues};
 pub(crate) use engine::is_same;
@@ -26,6 +25,7 @@ pub use engine::{Engine, Provider, RunMemory};
 pub use frames::{FrameStep, FrameTick, Frames, Outcome, Outcomes, Resident};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
 pub use run::Run;
+pub(crate) use run::resolve;
 
 use crate::ops::{Op, Term};
 use crate::tensor::{Precision, Shape};

@@ -11,8 +11,11 @@
 //! time, so that data stays in the caches of the core that wrote it; who is
 //! done with its share helps with the others'.
 
+mod pieces;
+
 use super::float_control::FloatControl;
 use crate::{Error, Result};
+use pieces::Pieces;
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -463,41 +466,6 @@ impl Drop for Pool {
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({} threads)", self.threads())
-    }
-}
-
-/// A mutable slice that tasks take disjoint pieces of.
-struct Pieces<'a, T> {
-    data: *mut T,
-    len: usize,
-    chunk: usize,
-    _borrow: std::marker::PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: it stands for the exclusive borrow it was made from; sharing it only
-// lets threads take pieces, each of which `piece` hands to one caller only.
-unsafe impl<T: Send> Sync for Pieces<'_, T> {}
-
-impl<'a, T> Pieces<'a, T> {
-    fn new(data: &'a mut [T], chunk: usize) -> Self {
-        let (len, chunk) = (data.len(), chunk.max(1));
-        Self { data: data.as_mut_ptr(), len, chunk, _borrow: std::marker::PhantomData }
-    }
-
-    fn count(&self) -> usize {
-        self.len.div_ceil(self.chunk)
-    }
-
-    /// # Safety
-    /// No other call has the same index while the piece is in use. Past `count()`
-    /// pieces are empty.
-    #[allow(clippy::mut_from_ref)] // the caller promises that pieces do not overlap
-    unsafe fn piece(&self, index: usize) -> &mut [T] {
-        let start = (index * self.chunk).min(self.len);
-        let len = self.chunk.min(self.len - start);
-        // SAFETY: within the borrowed slice, as start + len <= self.len; pieces of
-        // different indices do not overlap.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
     }
 }
 

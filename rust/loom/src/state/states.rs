@@ -1,6 +1,7 @@
 //! What layers keep beside their parameters, and what they carry from call to call.
 
 use super::place::LayerPath;
+use crate::precision::in_precision;
 use crate::shader::{Accelerator, Allocation};
 use crate::simd::Real;
 use crate::state::{CarriedSpec, StateSpec};
@@ -61,12 +62,7 @@ fn copy_into(buffer: &mut Buffer, values: &TensorView<'_>) {
 }
 
 fn shaped(shape: Vec<usize>, content: &Buffer, precision: Precision) -> Result<Tensor> {
-    match precision {
-        Precision::Float32 | Precision::Mixed => {
-            Tensor::new(shape, extents::copied(content.as_slice::<f32>())?)
-        }
-        Precision::Float64 => Tensor::new(shape, extents::copied(content.as_slice::<f64>())?),
-    }
+    in_precision!(precision, T => Tensor::new(shape, extents::copied(content.as_slice::<T>())?))
 }
 
 fn filled(precision: Precision, len: usize, value: f64) -> Result<Buffer> {
@@ -75,10 +71,7 @@ fn filled(precision: Precision, len: usize, value: f64) -> Result<Buffer> {
         buffer.as_mut_slice::<T>().fill(T::from_f64(value));
         Ok(buffer)
     }
-    match precision {
-        Precision::Float32 | Precision::Mixed => of::<f32>(len, value),
-        Precision::Float64 => of::<f64>(len, value),
-    }
+    in_precision!(precision, T => of::<T>(len, value))
 }
 
 /// Something that a layer carries, with the layer.

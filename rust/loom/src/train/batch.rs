@@ -81,7 +81,7 @@ impl Trainer {
             Truth::Real(self.run.read::<T>(target))
         };
         for metric in &mut self.metrics {
-            metric.update(output, truth, self.axis);
+            metric.update(output, truth, self.class_axis);
         }
     }
 
@@ -137,7 +137,7 @@ impl Trainer {
             Truth::Real(&numbers)
         };
         for metric in &mut self.metrics {
-            metric.update(output, truth, self.axis);
+            metric.update(output, truth, self.class_axis);
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::network::{Lowered, Mode, Network, describe_path};
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Rewrites, Run, Value};
 use crate::simd::Real;
-use crate::tensor::Precision;
 use std::sync::Arc;
 
 /// The error for a step that is not finite, after running its forward pass again with every
@@ -16,10 +16,7 @@ pub(super) fn explain(
     gradient_norm: Option<f64>,
     values: &StepValues,
 ) -> Error {
-    match network.precision() {
-        Precision::Float32 | Precision::Mixed => explain_in::<f32>(network, failed, gradient_norm, values),
-        Precision::Float64 => explain_in::<f64>(network, failed, gradient_norm, values),
-    }
+    in_precision!(network.precision(), T => explain_in::<T>(network, failed, gradient_norm, values))
 }
 
 fn explain_in<T: Real>(

@@ -1,16 +1,16 @@
 //! Loss and metrics without learning.
 
 use super::data::gather;
-use super::lower::lower_loss;
 use super::metrics::{ClassAxis, MetricState, Truth};
 use super::prepare::{check_examples, class_axis};
+use super::step_program::lower_loss;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{Lowered, Mode, Network};
 use crate::ops::loss::divisor;
 use crate::ops::{Loss, StepValues};
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Run, Value};
 use crate::simd::Real;
-use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Evaluation {
 pub struct Evaluator {
     config: TrainingConfig,
     run: Option<(Run, Loss, bool, bool)>,
-    axis: ClassAxis,
+    class_axis: ClassAxis,
     metrics: Vec<MetricState>,
     loss: f64,
     weight: f64,
@@ -47,7 +47,7 @@ impl Evaluator {
         Ok(Self {
             config: config.clone(),
             run: None,
-            axis: class_axis(network.output_shape(), &config.loss),
+            class_axis: class_axis(network.output_shape(), &config.loss),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
             loss: 0.0,
             weight: 0.0,
@@ -61,10 +61,7 @@ impl Evaluator {
     /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for examples that do not fit.
     pub fn update(&mut self, network: &Network, examples: &Examples<'_>, batch_size: usize) -> Result<()> {
         check_examples(network, &self.config, examples)?;
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.update_in::<f32>(network, examples, batch_size),
-            Precision::Float64 => self.update_in::<f64>(network, examples, batch_size),
-        }
+        in_precision!(network.precision(), T => self.update_in::<T>(network, examples, batch_size))
     }
 
     fn update_in<T: Real>(
@@ -127,7 +124,7 @@ impl Evaluator {
         self.rows += rows;
         let truth = if classes { Truth::Classes(labels) } else { Truth::Real(run.read::<T>(target)) };
         for metric in &mut self.metrics {
-            metric.update(run.read::<T>(output), truth, self.axis);
+            metric.update(run.read::<T>(output), truth, self.class_axis);
         }
         self.run = Some((run, op, classes, weighted));
         Ok(())

@@ -4,7 +4,7 @@ use super::epoch::{Epoch, end_epoch};
 use super::evaluate::{Evaluation, evaluate};
 use super::metrics::MetricState;
 use super::prepare::check_examples;
-use super::{Examples, StepReport, Trainer, TrainingConfig};
+use super::{Examples, StepReport, Trainer, TrainerOptions, TrainingConfig};
 use crate::network::Network;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -121,7 +121,8 @@ pub fn train_with(
         check_examples(network, config, validation)?;
     }
     let epoch = Epoch::new(config, examples.rows());
-    let mut trainer = Trainer::new(network, config, &examples, epoch.total_steps(config), resume, false)?;
+    let options = TrainerOptions { total_steps: epoch.total_steps(config), resume, ..Default::default() };
+    let mut trainer = Trainer::with_options(network, config, &examples, options)?;
     let mut result = TrainingResult { best_loss: f64::INFINITY, ..TrainingResult::default() };
     let started = Instant::now();
     let mut rows = 0u64;

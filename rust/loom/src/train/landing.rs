@@ -12,10 +12,11 @@ use crate::network::Network;
 use crate::ops::measure::{Action, ExplosionRule};
 use crate::ops::update::{Reach, largest};
 use crate::ops::{Foresight, Op, StepValues, Update, foresee::Wrong};
+use crate::precision::in_precision;
 use crate::program::{Access, Phase, Place, Program, Run, Step, Value, resolve};
 use crate::simd::{Cpu, Real};
 use crate::state::{KnownReach, Registry, StatesBefore};
-use crate::tensor::{Buffer, Precision};
+use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -144,10 +145,7 @@ pub(crate) fn land(network: &mut Network, run: &mut Run, values: &StepValues) ->
     if let Some(fault) = take_on_states(network, run, values)? {
         return Ok(Some(fault));
     }
-    let certain = match network.precision.stored() {
-        Precision::Float64 => is_certain::<f64>(&mut network.registry, run, values)?,
-        _ => is_certain::<f32>(&mut network.registry, run, values)?,
-    };
+    let certain = in_precision!(network.precision, T => is_certain::<T>(&mut network.registry, run, values)?);
     let program = run.program().clone();
     if certain {
         let access = Access::Exclusive(&mut network.registry);
@@ -205,10 +203,7 @@ fn odd_store(network: &Network, store: usize) -> Option<Fault> {
     let weights = &network.registry.stores[store];
     let moments = network.registry.moments.get(store).map_or(&[][..], Vec::as_slice);
     let master = weights.float_bytes(None).ok()?;
-    let is_odd = |bytes: &[u8], part: &std::ops::Range<usize>| match network.precision.stored() {
-        Precision::Float64 => first_odd(&bytemuck::cast_slice::<u8, f64>(bytes)[part.clone()]).is_some(),
-        _ => first_odd(&bytemuck::cast_slice::<u8, f32>(bytes)[part.clone()]).is_some(),
-    };
+    let is_odd = |bytes: &[u8], part: &std::ops::Range<usize>| in_precision!(network.precision, T => first_odd(&bytemuck::cast_slice::<u8, T>(bytes)[part.clone()]).is_some());
     weights.parameters().iter().find_map(|info| {
         let part = info.offset..info.offset + info.len();
         let what = if is_odd(master, &part) {

@@ -119,7 +119,7 @@ fn until_refused(network: &mut Network, config: &TrainingConfig, steps: usize) -
         tensor_view(&shape(network.input_shape()), &input)?,
         tensor_view(&shape(network.output_shape()), &target)?,
     );
-    let mut trainer = Trainer::new(network, config, &examples, 1000, false, false)?;
+    let mut trainer = Trainer::new(network, config, &examples, 1000)?;
     for _ in 0..steps {
         let before = saved(network, true)?;
         // Figures of the step that was refused are there to be looked at, and a skipped one is counted.
@@ -404,7 +404,7 @@ fn a_first_step_that_is_refused_carries_nothing() -> Result<()> {
             let calm = Examples::regression(calm, calm_target);
             let wild = Examples::regression(wild, target);
             let config = config(1e-3, Optimizer::adam(), on_nonfinite);
-            let mut trainer = Trainer::new(&mut network, &config, &wild, 100, false, false)?;
+            let mut trainer = Trainer::new(&mut network, &config, &wild, 100)?;
             let step = |trainer: &mut Trainer, network: &mut Network, examples: &Examples<'_>| {
                 trainer.step(network, &[(examples, Rows::First(examples.rows()))])
             };
@@ -451,7 +451,7 @@ fn an_explosion_over_several_batches_is_noted() -> Result<()> {
         let mut network = normalised(device)?;
         let config =
             TrainingConfig { watch: Some(Watch::tween()), ..config(1e-3, momentum(), OnNonFinite::Raise) };
-        let mut trainer = Trainer::new(&mut network, &config, &calm, 100, false, false)?;
+        let mut trainer = Trainer::new(&mut network, &config, &calm, 100)?;
         let mut step = |network: &mut Network, second: &Examples<'_>| {
             trainer.step(network, &[(&calm, Rows::First(ROWS)), (second, Rows::First(ROWS))])
         };

@@ -6,6 +6,7 @@ use super::states::take_on_states;
 use crate::network::{History, Mode, Network, ProgramKey, check_rows};
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, Kind, LayerPath, Phase, Rewrites, Value};
 use crate::simd::Real;
 use crate::state::Registry;
@@ -79,10 +80,7 @@ impl Network {
     fn forward_in(&mut self, input: &TensorView<'_>, training: bool) -> Result<ManualStep> {
         self.build()?;
         self.check_input(input)?;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.forward_rows::<f32>(input, training),
-            Precision::Float64 => self.forward_rows::<f64>(input, training),
-        }
+        in_precision!(self.precision, T => self.forward_rows::<T>(input, training))
     }
 
     fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>, training: bool) -> Result<ManualStep> {
@@ -174,10 +172,7 @@ impl Network {
             )));
         }
         check_finite(&gradient, "gradient")?;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.backward_rows::<f32>(&gradient),
-            Precision::Float64 => self.backward_rows::<f64>(&gradient),
-        }
+        in_precision!(self.precision, T => self.backward_rows::<T>(&gradient))
     }
 
     fn backward_rows<T: Real>(&mut self, gradient: &TensorView<'_>) -> Result<Tensor> {

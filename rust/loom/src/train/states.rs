@@ -4,10 +4,11 @@ use super::fault::{Fault, describe_at};
 use crate::Result;
 use crate::network::Network;
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, LayerPath, Phase, Place, Program, Run};
 use crate::simd::Real;
 use crate::state::{Registry, StateCopies};
-use crate::tensor::{Buffer, Precision};
+use crate::tensor::Buffer;
 
 /// What the steps of a program write once they have been found good, of what layers keep and carry.
 fn kept_places(program: &Program) -> impl Iterator<Item = (Option<&LayerPath>, Place)> {
@@ -70,10 +71,7 @@ impl StateCopies {
 pub(crate) fn odd_state(registry: &Registry, program: &Program) -> Option<(Option<LayerPath>, String)> {
     kept_places(program).find_map(|(path, place)| {
         let content = kept_buffer(registry, place)?;
-        let odd = match program.precision().stored() {
-            Precision::Float64 => first_odd(content.as_slice::<f64>()),
-            _ => first_odd(content.as_slice::<f32>()),
-        };
+        let odd = in_precision!(program.precision(), T => first_odd(content.as_slice::<T>()));
         odd.map(|_| (path.cloned(), name_of(registry, place)))
     })
 }

@@ -6,9 +6,9 @@ use super::trainer::Trainer;
 use super::{Examples, OnNonFinite, Rows, TrainingConfig, diagnose, watch};
 use crate::network::Network;
 use crate::ops::StepValues;
+use crate::precision::in_precision;
 use crate::program::{Access, FrameStep, Outcome, Outcomes, Phase};
 use crate::simd::Real;
-use crate::tensor::Precision;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
 
@@ -74,10 +74,7 @@ impl Trainer {
         network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.step_in::<f32>(network, batches),
-            Precision::Float64 => self.step_in::<f64>(network, batches),
-        }
+        in_precision!(network.precision(), T => self.step_in::<T>(network, batches))
     }
 
     fn step_in<T: Real>(

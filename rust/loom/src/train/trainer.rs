@@ -1,16 +1,17 @@
 //! A trainer: a network's training program, compiled for the batches at hand.
 
 use super::frames::Frames;
-use super::lower::compile;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
+use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Network};
 use crate::ops::Loss;
+use crate::precision::in_precision;
 use crate::program::{Run, Value};
 use crate::simd::Real;
-use crate::tensor::{Precision, Tensor};
+use crate::tensor::Tensor;
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -21,6 +22,18 @@ pub enum OwnedTargets {
     Classes(Vec<usize>, Vec<i32>),
     /// Numbers like the output.
     Real(Tensor),
+}
+
+/// How a trainer begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainerOptions {
+    /// The length of the whole run in steps, for schedules.
+    pub total_steps: u64,
+    /// Whether moments, counters and the place in the data go on from the network's last training; they start
+    /// afresh otherwise.
+    pub resume: bool,
+    /// Whether every layer's values can be read after each step.
+    pub pin_layers: bool,
 }
 
 /// Trains a network by backpropagation, one step at a time.
@@ -40,30 +53,38 @@ pub struct Trainer {
     pub(super) shuffled: bool,
     /// Outputs and targets of the newest step's batches but the last.
     pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
-    pub(super) axis: ClassAxis,
+    pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
 }
 
 impl Trainer {
-    /// Prepares training on examples like these.
-    ///
-    /// `total_steps` is the length of the whole run, for schedules. With `resume`, moments,
-    /// counters and the place in the data go on from the network's last training; otherwise
-    /// they start afresh. With `pin_layers`, every layer's values can be read after each step.
+    /// Prepares training on examples like these, afresh; `total_steps` as in [`TrainerOptions`].
     ///
     /// # Errors
-    /// Whatever [`TrainingConfig::validate`] and [`Network::build`] refuse; [`Error::Shape`] where
-    /// examples do not fit the network; [`Error::State`] where a master was dropped, or where
-    /// the moments to resume from belong to another optimizer.
+    /// As [`with_options`](Self::with_options).
     pub fn new(
         network: &mut Network,
         config: &TrainingConfig,
         like: &Examples<'_>,
         total_steps: u64,
-        resume: bool,
-        pin_layers: bool,
+    ) -> Result<Self> {
+        let options = TrainerOptions { total_steps, ..TrainerOptions::default() };
+        Self::with_options(network, config, like, options)
+    }
+
+    /// Prepares training on examples like these.
+    ///
+    /// # Errors
+    /// Whatever [`TrainingConfig::validate`] and [`Network::build`] refuse; [`Error::Shape`] where
+    /// examples do not fit the network; [`Error::State`] where a master was dropped, or where
+    /// the moments to resume from belong to another optimizer.
+    pub fn with_options(
+        network: &mut Network,
+        config: &TrainingConfig,
+        like: &Examples<'_>,
+        options: TrainerOptions,
     ) -> Result<Self> {
         config.validate()?;
         network.build()?;
@@ -75,23 +96,21 @@ impl Trainer {
             turn: Turn::default(),
             apart: false,
         };
-        Self::with_plan(network, config, plan, total_steps, resume, pin_layers)
+        Self::with_plan(network, config, plan, options)
     }
 
-    /// [`new`](Self::new) by what a program depends on.
+    /// [`with_options`](Self::with_options) by what a program depends on.
     pub(super) fn with_plan(
         network: &mut Network,
         config: &TrainingConfig,
         plan: Plan,
-        total_steps: u64,
-        resume: bool,
-        pin_layers: bool,
+        TrainerOptions { total_steps, resume, pin_layers }: TrainerOptions,
     ) -> Result<Self> {
         prepare_state(network, config, resume)?;
         network.kept_step = KeptStep::default();
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let (program, op) = compile(network, config, plan, pin_layers)?;
-        let axis = class_axis(network.output_shape(), &config.loss);
+        let class_axis = class_axis(network.output_shape(), &config.loss);
         Ok(Self {
             config: config.clone(),
             plan,
@@ -102,7 +121,7 @@ impl Trainer {
             keep_outputs: false,
             shuffled: false,
             earlier: Vec::new(),
-            axis,
+            class_axis,
             frames: Frames::default(),
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
@@ -142,10 +161,7 @@ impl Trainer {
         let ports = self.run.program().ports();
         let shown: Vec<Value> = ports.output.into_iter().chain(ports.target).collect();
         self.run.fetch(&shown)?;
-        let last = match self.run.program().precision() {
-            Precision::Float32 | Precision::Mixed => self.newest_in::<f32>(),
-            Precision::Float64 => self.newest_in::<f64>(),
-        }?;
+        let last = in_precision!(self.run.program().precision(), T => self.newest_in::<T>())?;
         Ok(self.earlier.iter().cloned().chain([last]).collect())
     }
 

@@ -1,6 +1,8 @@
 //! Masters that are freed once their packed versions are all that is used, and made again from those.
 
-use super::{Layout, WeightStore};
+use super::layout::Layout;
+use super::store::WeightStore;
+use crate::precision::in_precision;
 use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Elements, Precision, TensorView};
 use crate::{Error, Result};
@@ -103,10 +105,7 @@ impl WeightStore {
         }
         let mut master = Buffer::zeroed(self.len * self.precision.size())?;
         for index in 0..self.parameters.len() {
-            match self.precision {
-                Precision::Float32 | Precision::Mixed => self.unpack_part::<f32>(index, &mut master)?,
-                Precision::Float64 => self.unpack_part::<f64>(index, &mut master)?,
-            }
+            in_precision!(self.precision, T => self.unpack_part::<T>(index, &mut master)?)
         }
         self.master = Some(master);
         self.kept.clear();
@@ -127,12 +126,4 @@ impl WeightStore {
         }
         Ok(())
     }
-}
-
-pub(super) fn dropped() -> Error {
-    Error::State(
-        "the full-precision master of these weights was dropped; unpack() makes one of the packed weights, and \
-         a checkpoint may still have it, to train, to change the numeric type, or to read or set the weights"
-            .into(),
-    )
 }

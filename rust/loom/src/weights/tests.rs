@@ -3,10 +3,11 @@
 mod routes;
 
 use super::*;
-use crate::dtype::{Calibration, Granularity, Recipe, Rounding};
+use crate::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use crate::random::{Stream, Use};
 use crate::simd::Cpu;
-use crate::tensor::Elements;
+use crate::tensor::{Elements, TensorView};
+use crate::{Error, Result};
 use proptest::prelude::*;
 
 fn store() -> Result<WeightStore> {

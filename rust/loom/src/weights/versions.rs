@@ -1,68 +1,14 @@
 //! Packed versions of parameters: how they are made anew once the master has moved, and how they are read.
 
-use super::{ParameterInfo, WeightStore};
+use super::parameter::ParameterInfo;
+use super::store::WeightStore;
+use super::version::{Choice, Sources, Staged, Version, VersionInfo};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
+use crate::precision::in_precision;
 use crate::random::{Stream, Use, path_within};
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::{Buffer, Precision, Tensor};
+use crate::tensor::Tensor;
 use crate::{Error, Result, extents};
-
-/// The packed form of one parameter.
-#[derive(Clone, Debug)]
-pub(super) struct Version {
-    packing: Packing,
-    /// How it is made, its granularity named.
-    recipe: Recipe,
-    bytes: Buffer,
-    scales: Buffer,
-    /// The master's epoch it was made at; `None` before the first time.
-    pub(super) epoch: Option<u64>,
-}
-
-impl Version {
-    fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Result<Self> {
-        let own = info.packing(dtype);
-        let packing = own.with(recipe.granularity.unwrap_or(own.granularity));
-        let scales = Buffer::of::<f32>(packing.scale_words())?;
-        Ok(Self { packing, recipe, bytes: Buffer::zeroed(packing.bytes())?, scales, epoch: None })
-    }
-
-    fn is(&self, dtype: DType, recipe: Recipe) -> bool {
-        self.packing.dtype == dtype && self.recipe == recipe
-    }
-}
-
-/// What a parameter is packed as, and by which recipe; `None` where the forward pass reads the master.
-pub type Choice = Option<(DType, Recipe)>;
-
-/// The versions of a store's parameters before it changes over to them.
-#[derive(Debug)]
-pub(crate) struct Staged(Vec<Option<Version>>);
-
-/// A parameter's version, told of.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct VersionInfo {
-    /// The parameter's number.
-    pub parameter: usize,
-    /// How it is packed.
-    pub packing: Packing,
-    /// How it is made, its granularity named.
-    pub recipe: Recipe,
-    /// Whether the master has not moved since it was made.
-    pub current: bool,
-}
-
-/// What stochastic rounding draws from, and what a search for scales weighs errors by.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sources {
-    seed: u64,
-    /// The layer's number.
-    path: u32,
-    /// Updates that the optimizer has made.
-    updates: u64,
-    /// For each parameter what the squared error of each row counts; empty where that was not measured.
-    importance: Vec<Vec<f32>>,
-}
 
 impl WeightStore {
     /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
@@ -95,18 +41,11 @@ impl WeightStore {
         let Some(dtype) = self.dtype_of(index) else { return self.get(index) };
         let (packing, packed, scales) = self.version(dtype, index)?;
         let (shape, layout) = (info.layout.outside_shape(), &info.layout);
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                let mut stored = extents::zeros::<f32>(info.len())?;
-                packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored)?)
-            }
-            Precision::Float64 => {
-                let mut stored = extents::zeros::<f64>(info.len())?;
-                packing.decode(Isa::portable(), packed, scales, &mut stored);
-                Tensor::new(shape, layout.to_outside(&stored)?)
-            }
-        }
+        in_precision!(self.precision, T => {
+            let mut stored = extents::zeros::<T>(info.len())?;
+            packing.decode(Isa::portable(), packed, scales, &mut stored);
+            Tensor::new(shape, layout.to_outside(&stored)?)
+        })
     }
 
     /// The same choice for every parameter that takes on the layer's type, and none for the others.
@@ -175,10 +114,7 @@ impl WeightStore {
     /// Makes a parameter's version from the master.
     fn make(&self, cpu: Option<&Cpu>, index: usize, version: &mut Version) -> Result<()> {
         version.epoch = None;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => self.make_in::<f32>(cpu, index, version)?,
-            Precision::Float64 => self.make_in::<f64>(cpu, index, version)?,
-        }
+        in_precision!(self.precision, T => self.make_in::<T>(cpu, index, version)?);
         version.epoch = Some(self.epoch);
         Ok(())
     }
@@ -188,7 +124,7 @@ impl WeightStore {
         let (bytes, scales) = (version.bytes.bytes_mut(), version.scales.as_mut_slice());
         let name = &self.parameters[index].name;
         let master = self.part::<T>(index)?;
-        extents::caught(|| dtype::encode_as(&version.packing, &rule, cpu, name, master, bytes, scales))
+        extents::caught(|| version.packing.encode_parameter(name, &rule, cpu, master, bytes, scales))
     }
 
     /// What encoding a parameter goes by. Draws are keyed by how often the optimizer has moved the master, so

@@ -90,14 +90,7 @@ fn with_a_tick_a_layer_a_mesh_learns_as_a_network_without_a_clock() -> Result<()
             let examples = Examples::regression(x, y);
             let trainer = match &mut trainer {
                 Some(trainer) => trainer,
-                None => trainer.insert(Trainer::new(
-                    &mut unclocked,
-                    &settings.training,
-                    &examples,
-                    6,
-                    false,
-                    false,
-                )?),
+                None => trainer.insert(Trainer::new(&mut unclocked, &settings.training, &examples, 6)?),
             };
             trainer.step(&mut unclocked, &[(&examples, Rows::At(&[0, 1, 2]))])?;
         }

@@ -64,7 +64,7 @@ impl Case {
         };
         let network = &mut self.drawn.network;
         let mut seen = Vec::new();
-        let mut trainer = Trainer::new(network, &self.config, &examples, 10, false, false)?;
+        let mut trainer = Trainer::new(network, &self.config, &examples, 10)?;
         for _ in 0..3 {
             let batch = (&examples, Rows::First(self.rows));
             let batches = vec![batch; self.config.accumulate];

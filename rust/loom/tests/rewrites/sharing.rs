@@ -344,7 +344,7 @@ fn config(rule: &Optimizer) -> Result<TrainingConfig> {
 /// What it holds after training as everybody does, for some way of doing so.
 fn trained(plan: &Plan, data: &Data, network: &mut Network, config: &TrainingConfig) -> Result<Weights> {
     let examples = data.examples()?;
-    let mut trainer = Trainer::new(network, config, &examples, STEPS as u64, false, false)?;
+    let mut trainer = Trainer::new(network, config, &examples, STEPS as u64)?;
     for _ in 0..STEPS {
         trainer.step(network, &[(&examples, Rows::First(ROWS))])?;
     }

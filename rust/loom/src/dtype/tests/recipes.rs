@@ -137,7 +137,7 @@ fn recipes_give_the_same_codes_everywhere() {
                         let mut bytes = vec![0; expected.bytes().len()];
                         let mut scales = vec![0.0; expected.scales.len()];
                         let packing = expected.packing;
-                        packing.encode_by(&rule, Some(&cpu), &data, &mut bytes, &mut scales).unwrap();
+                        packing.encode_by_rule(&rule, Some(&cpu), &data, &mut bytes, &mut scales).unwrap();
                         assert!(bytes == expected.bytes(), "{dtype} on {isa:?} by {calibration}");
                         let bits = |scales: &[f32]| scales.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                         assert_eq!(

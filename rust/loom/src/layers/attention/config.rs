@@ -1,8 +1,7 @@
 //! Configuration of the rotary embedding.
 
-use crate::layers::settings::{Form, forms};
+use crate::layers::settings::{Form, Limits, Setting, forms, limits, names};
 use crate::ops::PairLayout;
-use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// Rotary position embedding: pair i of a head turns by `place / scaling x base^(-2 i / head_dim)`.
@@ -23,15 +22,16 @@ impl Default for RotaryConfig {
     }
 }
 
-forms! { RotaryConfig => Form::Other }
+forms! {
+    PairLayout => names(&[PairLayout::Interleaved, PairLayout::HalfSplit]),
+    RotaryConfig => Form::Settings { settings: settings() },
+}
 
-impl RotaryConfig {
-    pub(super) fn validate(&self) -> Result<()> {
-        for (name, value) in [("base", self.base), ("scaling", self.scaling)] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(Error::Value(format!("rotary {name} must be above 0, got {value}")));
-            }
-        }
-        Ok(())
-    }
+fn settings() -> Vec<Setting> {
+    let RotaryConfig { base, scaling, layout } = RotaryConfig::default();
+    vec![
+        Setting::of("base", Some(base), limits!(above 0.0)),
+        Setting::of("scaling", Some(scaling), limits!(above 0.0)),
+        Setting::of("layout", Some(layout), Limits::default()),
+    ]
 }

@@ -1,12 +1,12 @@
 //! Multi-head attention.
 
 mod config;
-mod lower;
+mod layer;
 
 pub use config::RotaryConfig;
 
 use super::Sample;
-use super::registry::Configured;
+use super::kind_registry::Configured;
 use super::settings::settings;
 use crate::weights::Initializer;
 use crate::{Error, Result};
@@ -94,14 +94,11 @@ impl Configured for MultiHeadAttention {
                 self.heads
             )));
         }
-        if let Some(rotary) = &self.rotary {
-            rotary.validate()?;
-            if self.cross {
-                return Err(Error::Value(
-                    "places of another sequence mean nothing to rotary embedding; leave out rotary or cross"
-                        .into(),
-                ));
-            }
+        if self.rotary.is_some() && self.cross {
+            return Err(Error::Value(
+                "places of another sequence mean nothing to rotary embedding; leave out rotary or cross"
+                    .into(),
+            ));
         }
         if let Some(mask) = &self.mask {
             let width = mask.first().map_or(0, Vec::len);

@@ -2,8 +2,8 @@
 
 use super::{affine, read_affine};
 use crate::Result;
+use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::Configured;
 use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, ParameterSpec, Sample, shape_error, single};
 use crate::ops::normalize::Statistics;

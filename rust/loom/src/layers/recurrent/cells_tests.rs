@@ -1,7 +1,7 @@
 //! What cells report of themselves, against the formulas written plainly and differences of them.
 
 use super::*;
-use crate::layers::tests::trial::Trial;
+use crate::layers::tests::single_layer::SingleLayer;
 use crate::ops::testing::{assert_close, differences};
 
 /// The values of a layer's cells: what the stack's lower layer has made, the states, their gradients, and the
@@ -28,7 +28,14 @@ fn lower(
 
 /// The outputs (rows, time, directions, units) and the cells' states of one layer of a stack, with something
 /// added to each of these.
-fn plain(trial: &Trial, lstm: bool, layer: usize, x: &[f64], push: &[f64], units: usize) -> [Vec<f64>; 2] {
+fn plain(
+    trial: &SingleLayer,
+    lstm: bool,
+    layer: usize,
+    x: &[f64],
+    push: &[f64],
+    units: usize,
+) -> [Vec<f64>; 2] {
     let time = trial.input[0];
     let width = x.len() / trial.rows / time;
     let directions = push.len() / trial.rows / time / units;
@@ -75,7 +82,7 @@ fn plain(trial: &Trial, lstm: bool, layer: usize, x: &[f64], push: &[f64], units
 }
 
 /// Of all outputs, those that the layer hands on: every step's, or each direction's last.
-fn handed_on(trial: &Trial, y: Vec<f64>, units: usize) -> Vec<f64> {
+fn handed_on(trial: &SingleLayer, y: Vec<f64>, units: usize) -> Vec<f64> {
     let (rows, time) = (trial.rows, trial.input[0]);
     if trial.output.rank() == 2 {
         return y;
@@ -92,7 +99,7 @@ fn handed_on(trial: &Trial, y: Vec<f64>, units: usize) -> Vec<f64> {
     last
 }
 
-fn check(trial: &Trial, lstm: bool, layers: usize, units: usize) {
+fn check(trial: &SingleLayer, lstm: bool, layers: usize, units: usize) {
     let made = trial.run(&lower);
     let [inner, states, gradient, without, with] = &made[..] else { panic!("five values") };
     let x = if layers > 1 { inner } else { &trial.x };
@@ -114,26 +121,26 @@ fn check(trial: &Trial, lstm: bool, layers: usize, units: usize) {
 #[test]
 fn cells_report_their_states_and_gradients() {
     for rows in [1, 3] {
-        check(&Trial::new(Lstm::new(1), [1, 1], rows), true, 1, 1);
-        check(&Trial::new(Gru::new(2), [1, 3], rows), false, 1, 2);
-        check(&Trial::new(Lstm::new(3).return_sequences(), [4, 2], rows), true, 1, 3);
-        check(&Trial::new(Lstm::new(3).layers(2).bidirectional(), [4, 2], rows), true, 2, 3);
-        check(&Trial::new(Gru::new(3).bidirectional().return_sequences(), [4, 2], rows), false, 1, 3);
-        check(&Trial::new(Gru::new(3).layers(2).bidirectional(), [4, 2], rows), false, 2, 3);
+        check(&SingleLayer::new(Lstm::new(1), [1, 1], rows), true, 1, 1);
+        check(&SingleLayer::new(Gru::new(2), [1, 3], rows), false, 1, 2);
+        check(&SingleLayer::new(Lstm::new(3).return_sequences(), [4, 2], rows), true, 1, 3);
+        check(&SingleLayer::new(Lstm::new(3).layers(2).bidirectional(), [4, 2], rows), true, 2, 3);
+        check(&SingleLayer::new(Gru::new(3).bidirectional().return_sequences(), [4, 2], rows), false, 1, 3);
+        check(&SingleLayer::new(Gru::new(3).layers(2).bidirectional(), [4, 2], rows), false, 2, 3);
         let learned = Lstm { initial_state: InitialState::Learned, ..Lstm::new(3) };
-        check(&Trial::new(learned, [3, 2], rows), true, 1, 3);
+        check(&SingleLayer::new(learned, [3, 2], rows), true, 1, 3);
     }
 }
 
 #[test]
 fn padding_gets_no_gradient() {
-    check(&Trial::new(Lstm::new(3).bidirectional(), [5, 2], 3).masked(), true, 1, 3);
-    check(&Trial::new(Gru::new(3).return_sequences(), [5, 2], 3).masked(), false, 1, 3);
-    check(&Trial::new(Gru::new(3).bidirectional(), [5, 2], 3).masked(), false, 1, 3);
+    check(&SingleLayer::new(Lstm::new(3).bidirectional(), [5, 2], 3).masked(), true, 1, 3);
+    check(&SingleLayer::new(Gru::new(3).return_sequences(), [5, 2], 3).masked(), false, 1, 3);
+    check(&SingleLayer::new(Gru::new(3).bidirectional(), [5, 2], 3).masked(), false, 1, 3);
 }
 
 #[test]
 fn plain_recurrence_has_no_cell() {
-    let trial = Trial::new(Rnn::new(3), [4, 2], 2);
+    let trial = SingleLayer::new(Rnn::new(3), [4, 2], 2);
     assert!(trial.run_on::<f64>(&mut trial.copy::<f64>(), &lower).is_none());
 }

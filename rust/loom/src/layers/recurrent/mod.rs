@@ -6,7 +6,7 @@ mod cells_tests;
 mod stack;
 mod targets;
 
-use super::registry::Configured;
+use super::kind_registry::Configured;
 use super::settings::{forms, kind_and_config, names, settings};
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, Want};
 use crate::ops::recurrent::Cell;

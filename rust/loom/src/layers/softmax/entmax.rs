@@ -2,8 +2,8 @@
 
 use super::{Distribution, of_classes};
 use crate::Result;
+use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::one_input;
-use crate::layers::registry::Configured;
 use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Layer, Sample};
 use crate::ops::{self, Direction};

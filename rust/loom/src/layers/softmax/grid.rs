@@ -1,8 +1,8 @@
 //! Softmax over the rows of a grid.
 
 use super::Distribution;
+use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::one_input;
-use crate::layers::registry::Configured;
 use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Layer, Sample, shape_error, single};
 use crate::ops::Direction;

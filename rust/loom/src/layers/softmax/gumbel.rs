@@ -1,8 +1,8 @@
 //! Softmax of noisy logits.
 
 use super::{Distribution, of_classes};
+use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::one_input;
-use crate::layers::registry::Configured;
 use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Layer, Sample};
 use crate::ops::{Direction, GumbelNoise};

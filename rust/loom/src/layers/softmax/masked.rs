@@ -1,8 +1,8 @@
 //! Softmax over what masks leave.
 
 use super::of_classes;
+use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::Configured;
 use crate::layers::settings::{kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, Sample, shape_error};
 use crate::ops::masked_softmax::TimeMask;

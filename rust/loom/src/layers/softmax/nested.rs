@@ -1,7 +1,7 @@
 //! Softmaxes that share out the probabilities of a softmax above them: hierarchical, adaptive, mixture.
 
+use crate::layers::kind_registry::Configured;
 use crate::layers::one_input::{Backward, OneInput, one_input};
-use crate::layers::registry::Configured;
 use crate::layers::settings::{Form, forms, kind_and_config, settings};
 use crate::layers::{Context, Forward, Layer, Sample, shape_error, single};
 use crate::ops::{Direction, NestedSoftmax};

@@ -57,7 +57,7 @@ fn diverge(sample: &Sample, case: &Case) -> Result<usize> {
             on_nonfinite,
             ..TrainingConfig::default()
         };
-        let mut trainer = Trainer::new(&mut network, &config, &examples, 100, false, false)?;
+        let mut trainer = Trainer::new(&mut network, &config, &examples, 100)?;
         for _ in 0..STEPS {
             let before = saved(&mut network, true)?;
             let tensors = saved(&mut network, false)?;

@@ -4,7 +4,7 @@
 use super::setup::{ROWS, single};
 use crate::dtype::DType;
 use crate::layers::{Chain, Layer, Masked, Sample, samples};
-use crate::network::Numerics;
+use crate::network::{Morph, Numerics};
 use crate::ops::update::Optimizer;
 use crate::tensor::Precision;
 use crate::train::{Examples, Schedule, TrainingConfig, train};
@@ -57,7 +57,8 @@ fn learned(sample: &Sample, dtype: DType, device: &str, seed: u64) -> Result<f64
         network.set_frozen(AT, 0, name, true)?;
     }
     let packed: Vec<&str> = packed.iter().map(|(name, _)| name.as_str()).collect();
-    network.morph_parameters(dtype, Numerics::default(), Some(&packed), |_| true)?;
+    network
+        .morph_layers(Morph { dtype, numerics: Numerics::default(), parameters: Some(&packed) }, |_| true)?;
     network.to(device)?;
     let row = single(sample);
     let outputs = network.output_shape().to_vec();

@@ -111,13 +111,13 @@ fn inference_shows_what_predict_makes_and_moves_nothing() {
 #[test]
 fn packed_layers_show_what_predict_makes() {
     use crate::dtype::{DType, Recipe};
-    use crate::network::Numerics;
+    use crate::network::{Morph, Numerics};
     on_each_device(|name, sample, (device, tolerance)| {
         let input = single(sample);
         let Place { mut network, .. } = place(sample, Precision::Float32)?;
         let numerics = Numerics { recipe: Recipe::default(), activations: Some(DType::Int8) };
         // Layers that leave activations in float say so.
-        if network.morph_as(DType::Int8, numerics, |_| true).is_err() {
+        if network.morph_layers(Morph { numerics, ..Morph::new(DType::Int8) }, |_| true).is_err() {
             network.morph(DType::Int4)?;
         }
         network.to(device)?;
@@ -278,7 +278,7 @@ fn only_forward_leaves_something_to_look_at() {
             (
                 "step",
                 Box::new(|network| {
-                    let mut trainer = Trainer::new(network, &config, &examples, 10, false, false)?;
+                    let mut trainer = Trainer::new(network, &config, &examples, 10)?;
                     network.forward_inference(view()?)?;
                     trainer.step(network, &[(&examples, crate::train::Rows::First(2))]).map(|_| ())
                 }),

@@ -23,5 +23,5 @@ mod numeric_types;
 mod parameter_types;
 mod recurrent;
 mod setup;
+pub(super) mod single_layer;
 mod targets;
-pub(super) mod trial;

@@ -6,7 +6,7 @@ use super::setup::{
 };
 use crate::dtype::{DType, Granularity};
 use crate::layers::Sample;
-use crate::network::{Network, Numerics, PlacedLayer};
+use crate::network::{Morph, Network, Numerics, PlacedLayer};
 use crate::tensor::{Precision, Tensor};
 use crate::{Result, tensor_view};
 
@@ -28,7 +28,8 @@ fn packed(sample: &Sample, dtype: DType, granularity: Option<Granularity>) -> Re
     let named = named_alone(&network, cell, layer)?;
     let named: Vec<&str> = named.iter().map(String::as_str).collect();
     let numerics = Numerics { recipe: granularity.into(), activations: None };
-    network.morph_parameters(dtype, numerics, (!named.is_empty()).then_some(&named), here)?;
+    network
+        .morph_layers(Morph { dtype, numerics, parameters: (!named.is_empty()).then_some(&named) }, here)?;
     Ok(Place { network, cell, layer })
 }
 
@@ -258,9 +259,15 @@ fn layers_tell_the_types_that_they_hold() {
         // Every parameter by name, and then the first in a type of its own.
         let here = |placed: &PlacedLayer| placed.path().indices() == at;
         let all: Vec<&str> = parameters.iter().map(String::as_str).collect();
-        network.morph_parameters(DType::Int8, Numerics::default(), Some(&all), here)?;
+        network.morph_layers(
+            Morph { dtype: DType::Int8, numerics: Numerics::default(), parameters: Some(&all) },
+            here,
+        )?;
         assert_eq!(told(&mut network)?, (Some("int8".into()), "int8".into()), "{name}");
-        network.morph_parameters(DType::Uint4, Numerics::default(), Some(&all[..1]), here)?;
+        network.morph_layers(
+            Morph { dtype: DType::Uint4, numerics: Numerics::default(), parameters: Some(&all[..1]) },
+            here,
+        )?;
         let (_, row) = told(&mut network)?;
         let expected = match all.split_first() {
             Some((first, rest)) if !rest.is_empty() => format!("uint4: {first}; int8: {}", rest.join(", ")),

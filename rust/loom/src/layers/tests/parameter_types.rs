@@ -5,7 +5,7 @@ use super::numeric_types::{compare, files_keep, unpacked};
 use super::setup::{Made, Place, for_every_kind, on_device, place, single};
 use crate::dtype::{DType, Recipe};
 use crate::layers::{Dense, Sample, samples};
-use crate::network::{Network, Numerics};
+use crate::network::{Morph, Network, Numerics};
 use crate::tensor::Precision;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ const DEALS: [&[DType]; 3] = [
 
 fn only(dtype: DType, name: &str, network: &mut Network, at: [usize; 4]) -> Result<()> {
     let chosen = |placed: &crate::network::PlacedLayer| placed.path().indices() == at;
-    network.morph_parameters(dtype, Numerics::default(), Some(&[name]), chosen)
+    network.morph_layers(Morph { dtype, numerics: Numerics::default(), parameters: Some(&[name]) }, chosen)
 }
 
 /// The tried layer with its parameters in these types, biases, gains and positions too.
@@ -117,7 +117,9 @@ fn names_are_kept_and_checked() {
     let refused = only(DType::Int2, "weight_h_l0", network, at).unwrap_err().to_string();
     assert!(refused.contains("did you mean \"weight_hh_l0\"") && refused.contains("bias_ih_l0"), "{refused}");
     let int8 = Numerics { activations: Some(DType::Int8), recipe: Recipe::default() };
-    let refused = network.morph_parameters(DType::Int8, int8, Some(&["bias_ih_l0"]), here).unwrap_err();
+    let refused = network
+        .morph_layers(Morph { dtype: DType::Int8, numerics: int8, parameters: Some(&["bias_ih_l0"]) }, here)
+        .unwrap_err();
     assert!(refused.to_string().contains("\"bias_ih_l0\" is no weight of a product"), "{refused}");
     assert_eq!(network.config(), before);
 

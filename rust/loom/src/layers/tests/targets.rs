@@ -1,6 +1,6 @@
 //! Rules for targets against plain transcriptions of them, on the CPU in f64 and on a GPU.
 
-use super::trial::Trial;
+use super::single_layer::SingleLayer;
 use crate::dtype::DType;
 use crate::layers::*;
 use crate::ops::pointwise::Activation;
@@ -29,7 +29,7 @@ fn lower(
 
 /// Compares a target with what it is to be.
 #[track_caller]
-fn check(trial: &Trial, expected: impl Fn(&Trial, &Made) -> Vec<f64>) {
+fn check(trial: &SingleLayer, expected: impl Fn(&SingleLayer, &Made) -> Vec<f64>) {
     let mut inner = trial.run(&lower);
     let target = inner.pop().unwrap();
     let made = Made { target, inner };
@@ -51,7 +51,7 @@ fn mean(weight: impl Fn(usize, usize) -> f64, target: &[f64], x: &[f64]) -> Vec<
 
 /// [`mean`] for every real step of every row, or with `last` for the last of each row.
 fn means(
-    case: &Trial,
+    case: &SingleLayer,
     weight: impl Fn(usize, usize) -> f64,
     [inputs, outputs]: [usize; 2],
     last: bool,
@@ -79,16 +79,16 @@ fn clamped(x: Vec<f64>, (low, high): (f64, f64)) -> Vec<f64> {
 
 #[test]
 fn dense_takes_the_mean_by_its_weight() {
-    let expected = |case: &Trial, _: &Made| {
+    let expected = |case: &SingleLayer, _: &Made| {
         let (features, units) = (*case.input.last().unwrap(), *case.output.last().unwrap());
         let weight = case.parameter("weight");
         let weight = |o: usize, j: usize| weight[o * features + j];
         means(case, weight, [features, units], false, &case.above, &case.x)
     };
     for rows in [1, 5] {
-        check(&Trial::new(Dense::new(1), [1], rows), expected);
-        check(&Trial::new(Dense::new(5).activation(Activation::Tanh), [7], rows), expected);
-        let mut case = Trial::new(Dense::new(19).without_bias(), [3, 33], rows);
+        check(&SingleLayer::new(Dense::new(1), [1], rows), expected);
+        check(&SingleLayer::new(Dense::new(5).activation(Activation::Tanh), [7], rows), expected);
+        let mut case = SingleLayer::new(Dense::new(19).without_bias(), [3, 33], rows);
         // Inputs that next to nothing leads away from.
         let mut weight = case.parameter("weight");
         for o in 0..19 {
@@ -102,7 +102,7 @@ fn dense_takes_the_mean_by_its_weight() {
 
 #[test]
 fn masters_are_read_where_the_layer_computes_from_a_packed_weight() {
-    let mut case = Trial::new(Dense::new(6), [9], 2);
+    let mut case = SingleLayer::new(Dense::new(6), [9], 2);
     let plain = case.run_on::<f32>(&mut case.copy::<f32>(), &lower).unwrap();
     let mut network = case.copy::<f32>();
     network.morph_where(DType::Int8, |_| true).unwrap();
@@ -112,7 +112,7 @@ fn masters_are_read_where_the_layer_computes_from_a_packed_weight() {
 
 /// A recurrent layer by the matrix of its candidates, from the top of the stack down.
 fn check_recurrent(
-    case: &Trial,
+    case: &SingleLayer,
     [units, layers, directions, gates]: [usize; 4],
     sequences: bool,
     tanh: bool,
@@ -141,25 +141,30 @@ fn check_recurrent(
 #[test]
 fn recurrent_layers_take_the_mean_by_the_candidates_weights() {
     for rows in [1, 4] {
-        check_recurrent(&Trial::new(Lstm::new(1), [1, 1], rows), [1, 1, 1, 4], false, true);
-        check_recurrent(&Trial::new(Rnn::new(6), [5, 3], rows), [6, 1, 1, 1], false, true);
-        check_recurrent(&Trial::new(Lstm::new(5).return_sequences(), [4, 3], rows), [5, 1, 1, 4], true, true);
-        let both = Gru::new(4).bidirectional();
-        check_recurrent(&Trial::new(both.clone(), [5, 7], rows), [4, 1, 2, 3], false, true);
+        check_recurrent(&SingleLayer::new(Lstm::new(1), [1, 1], rows), [1, 1, 1, 4], false, true);
+        check_recurrent(&SingleLayer::new(Rnn::new(6), [5, 3], rows), [6, 1, 1, 1], false, true);
         check_recurrent(
-            &Trial::new(both.return_sequences().layers(2), [5, 3], rows),
+            &SingleLayer::new(Lstm::new(5).return_sequences(), [4, 3], rows),
+            [5, 1, 1, 4],
+            true,
+            true,
+        );
+        let both = Gru::new(4).bidirectional();
+        check_recurrent(&SingleLayer::new(both.clone(), [5, 7], rows), [4, 1, 2, 3], false, true);
+        check_recurrent(
+            &SingleLayer::new(both.return_sequences().layers(2), [5, 3], rows),
             [4, 2, 2, 3],
             true,
             true,
         );
         let relu = Rnn { activation: Nonlinearity::Relu, ..Rnn::new(4).layers(2).bidirectional() };
-        check_recurrent(&Trial::new(relu, [5, 3], rows), [4, 2, 2, 1], false, false);
+        check_recurrent(&SingleLayer::new(relu, [5, 3], rows), [4, 2, 2, 1], false, false);
     }
 }
 
 #[test]
 fn recurrent_layers_leave_padding_as_it_is() {
-    let masked = |layer: Lstm| Trial::new(layer, [5, 3], 4).masked();
+    let masked = |layer: Lstm| SingleLayer::new(layer, [5, 3], 4).masked();
     check_recurrent(&masked(Lstm::new(4).layers(2)), [4, 2, 1, 4], false, true);
     check_recurrent(&masked(Lstm::new(4).return_sequences()), [4, 1, 1, 4], true, true);
 }
@@ -173,7 +178,7 @@ fn attention_takes_the_mean_by_values_and_output() {
     ];
     for (layer, width, [heads, groups, extent]) in layers {
         for rows in [1, 3] {
-            let expected = |case: &Trial, _: &Made| {
+            let expected = |case: &SingleLayer, _: &Made| {
                 let (values, output) = (case.parameter("value_weight"), case.parameter("output_weight"));
                 let weight = |o: usize, j: usize| -> f64 {
                     let by_head = |k: usize| {
@@ -185,15 +190,15 @@ fn attention_takes_the_mean_by_values_and_output() {
                 };
                 means(case, weight, [width, width], false, &case.above, &case.x)
             };
-            check(&Trial::new(layer.clone(), [4, width], rows), expected);
-            check(&Trial::new(layer.clone(), [4, width], rows).masked(), expected);
+            check(&SingleLayer::new(layer.clone(), [4, width], rows), expected);
+            check(&SingleLayer::new(layer.clone(), [4, width], rows).masked(), expected);
         }
     }
 }
 
 #[test]
 fn gated_layers_take_the_mean_by_up_and_down() {
-    let expected = |case: &Trial, _: &Made| {
+    let expected = |case: &SingleLayer, _: &Made| {
         let (up, down) = (case.parameter("up_weight"), case.parameter("down_weight"));
         let width = *case.input.last().unwrap();
         let hidden = up.len() / width;
@@ -203,8 +208,8 @@ fn gated_layers_take_the_mean_by_up_and_down() {
         means(case, weight, [width, width], false, &case.above, &case.x)
     };
     for rows in [1, 3] {
-        check(&Trial::new(SwiGLU::new(11), [5, 6], rows), expected);
-        check(&Trial::new(GeGLU { bias: true, ..GeGLU::new(19) }, [7], rows), expected);
+        check(&SingleLayer::new(SwiGLU::new(11), [5, 6], rows), expected);
+        check(&SingleLayer::new(GeGLU { bias: true, ..GeGLU::new(19) }, [7], rows), expected);
     }
 }
 
@@ -213,7 +218,7 @@ fn layers_in_a_row_pass_targets_down_between_their_bounds() {
     let inner = Chain::from(Dense::new(12).activation(Activation::Sigmoid)).then(Reshape::new([2, 3, 2]));
     let layers = inner.then(Permute { axes: vec![1, 0, 2] }).then(Flatten {}).then(Dense::new(4));
     for rows in [1, 3] {
-        check(&Trial::new(Sequential::new(layers.clone()), [5], rows), |case, made| {
+        check(&SingleLayer::new(Sequential::new(layers.clone()), [5], rows), |case, made| {
             let [first, second] = ["0.weight", "4.weight"].map(|name| case.parameter(name));
             let hidden = &made.inner[3];
             let above = |o: usize, j: usize| second[o * 12 + j];
@@ -229,12 +234,12 @@ fn layers_in_a_row_pass_targets_down_between_their_bounds() {
 
 #[test]
 fn layers_without_a_rule_say_so() {
-    let none = |trial: Trial| trial.run_on::<f64>(&mut trial.copy::<f64>(), &lower);
-    assert!(none(Trial::new(Flatten {}, [2, 3], 1)).is_none());
-    assert!(none(Trial::new(LayerNorm::default(), [2, 3], 1)).is_none());
+    let none = |trial: SingleLayer| trial.run_on::<f64>(&mut trial.copy::<f64>(), &lower);
+    assert!(none(SingleLayer::new(Flatten {}, [2, 3], 1)).is_none());
+    assert!(none(SingleLayer::new(LayerNorm::default(), [2, 3], 1)).is_none());
     // Inside others, what reads another number of elements than it makes keeps what it has read.
     let layers = Chain::from(Conv1D::new(5, [3])).then(Dense::new(3));
-    check(&Trial::new(Sequential::new(layers), [2, 6], 2), |trial, _| trial.x.clone());
+    check(&SingleLayer::new(Sequential::new(layers), [2, 6], 2), |trial, _| trial.x.clone());
 }
 
 #[test]
@@ -279,7 +284,7 @@ fn every_rule_gives_what_its_layer_reads() {
             if lacks || !sample.layer.states(inputs).is_empty() {
                 continue;
             }
-            let mut trial = Trial::of(sample.layer, sample.input, 2);
+            let mut trial = SingleLayer::of(sample.layer, sample.input, 2);
             if sample.masked && kind != "masked" {
                 trial = trial.masked();
             }

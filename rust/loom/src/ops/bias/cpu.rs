@@ -2,7 +2,7 @@
 
 use super::{BiasAdd, BiasGradient, CHUNK};
 use crate::Result;
-use crate::ops::sweep::{PASS, lane_sums, map, map2, rows_per_task};
+use crate::ops::element_loops::{PASS, lane_sums, map, map2, rows_per_task};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

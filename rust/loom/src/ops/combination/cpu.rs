@@ -2,7 +2,7 @@
 
 use super::Combination;
 use crate::Result;
-use crate::ops::sweep::{PASS, load, store};
+use crate::ops::element_loops::{PASS, load, store};
 use crate::ops::{Args, MAX_READS, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

@@ -2,7 +2,7 @@
 
 use super::{Concat, Slice};
 use crate::Result;
-use crate::ops::sweep::PASS;
+use crate::ops::element_loops::PASS;
 use crate::ops::{Args, MAX_READS, Operation};
 use crate::simd::Real;
 

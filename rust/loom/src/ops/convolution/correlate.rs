@@ -1,8 +1,7 @@
 //! The weight gradient: every weight sums over the pixels that it meets.
 
 use super::Convolution;
-use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
-use super::sweep::tasks_worth;
+use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend, tasks_worth};
 use super::tiles::{Correlation, Interleave, channel_tile, even, tap_tile};
 use super::window::{Axis, Fill, Frame, Stack, Sweep};
 use crate::simd::{Cpu, Isa, LANES, Real};

@@ -1,9 +1,24 @@
-//! Working memory that threads keep from call to call; it only grows.
+//! What tasks work in, memory that threads keep from call to call and that only grows, and how many tasks
+//! work is worth.
 
 use crate::Buffer;
+use crate::simd::LANES;
 use bytemuck::Pod;
 use std::cell::Cell;
 use std::thread::LocalKey;
+
+/// The work that is worth a task of its own, in vectors of multiplications: a few microseconds.
+const TASK_WORK: usize = 8000;
+/// Tasks for each thread, where there is work enough: they even out what else the machine does.
+const TASKS_PER_THREAD: usize = 4;
+
+/// How many tasks work of so many multiplications is worth.
+pub(super) fn tasks_worth(multiplications: usize, threads: usize) -> usize {
+    match threads {
+        1 => 1,
+        _ => (multiplications / LANES / TASK_WORK).clamp(1, threads * TASKS_PER_THREAD),
+    }
+}
 
 thread_local! {
     /// Packed weights, decoded.

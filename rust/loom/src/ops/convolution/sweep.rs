@@ -1,7 +1,7 @@
 //! The forward pass and the input gradient: every destination pixel gathers from its taps.
 
 use super::Convolution;
-use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend};
+use super::scratch::{ELEMENTS, OFFSETS, Shared, TASK, lend, tasks_worth};
 use super::tiles::{
     ChannelStrip, PIXEL_SLACK, PLANE_COLUMNS, PLANE_ROWS, PixelStrip, PlaneStrip, Settle, channel_tile, even,
     pixel_channels,
@@ -23,19 +23,6 @@ const PIXELS: usize = 96;
 const CHANNELS: usize = 12;
 /// ... given so many terms, for the sums' way into their rows is longer then.
 const TERMS: usize = 24;
-/// The work that is worth a task of its own, in vectors of multiplications: a few microseconds.
-const TASK_WORK: usize = 8000;
-/// Tasks for each thread, where there is work enough: they even out what else the machine does.
-const TASKS_PER_THREAD: usize = 4;
-
-/// How many tasks work of so many multiplications is worth.
-pub(super) fn tasks_worth(multiplications: usize, threads: usize) -> usize {
-    match threads {
-        1 => 1,
-        _ => (multiplications / LANES / TASK_WORK).clamp(1, threads * TASKS_PER_THREAD),
-    }
-}
-
 /// What a sweep reads and writes.
 pub(super) struct Operands<'a, T> {
     pub source: &'a [T],
@@ -69,7 +56,7 @@ struct Plan<'a, T> {
     bias: &'a [T],
     activation: Option<Activation>,
     destination: Shared<T>,
-    cut: Cut,
+    partition: Partition,
 }
 
 /// A piece: rows of a plane of each class, of some images.
@@ -81,7 +68,7 @@ struct Piece {
 
 /// How a sweep is cut into pieces.
 #[derive(Clone, Copy)]
-struct Cut {
+struct Partition {
     images: usize,
     /// Images and rows of a piece, and the pieces that there are of each.
     block: usize,
@@ -152,7 +139,7 @@ pub(super) fn run<T: Real>(
     let panels = op.groups * destinations.div_ceil(panel);
     let shares = worth.div_ceil(blocks * planes * bands).min(panels);
     let tasks = worth.min(blocks * planes * bands * shares);
-    let cut = Cut { images, block, blocks, planes, band, bands, panels, shares, tasks };
+    let partition = Partition { images, block, blocks, planes, band, bands, panels, shares, tasks };
 
     let frame = in_place.unwrap_or_else(|| Frame::new(&axes, band));
     if u32::try_from(frame.channel.saturating_mul(sources * stack.planes)).is_err() {
@@ -181,9 +168,9 @@ pub(super) fn run<T: Real>(
                 bias: operands.bias,
                 activation: operands.activation,
                 destination: Shared::new(operands.destination),
-                cut,
+                partition,
             };
-            cpu.pool().run(cut.tasks, &|task| plan.task(task));
+            cpu.pool().run(partition.tasks, &|task| plan.task(task));
         });
     });
     Ok(())
@@ -209,9 +196,9 @@ fn fill_taps(stack: &Stack, axes: &[Axis; 2], sweep: Sweep, frame: &Frame, sourc
 impl<T: Real> Plan<'_, T> {
     /// Computes a run of pieces.
     fn task(&self, task: usize) {
-        let Cut { blocks, planes, bands, shares, tasks, .. } = self.cut;
+        let Partition { blocks, planes, bands, shares, tasks, .. } = self.partition;
         let pieces = blocks * planes * bands * shares;
-        let frame_len = if self.frame.in_place { 0 } else { self.cut.block * self.frame_image() };
+        let frame_len = if self.frame.in_place { 0 } else { self.partition.block * self.frame_image() };
         let waiting = if self.by_channel { 0 } else { self.panel * (self.segment_places() + PIXEL_SLACK) };
         lend(&TASK, frame_len + PIXEL_SLACK + waiting, |memory| {
             let (frame, waiting) = memory.split_at_mut(frame_len + PIXEL_SLACK);
@@ -228,7 +215,7 @@ impl<T: Real> Plan<'_, T> {
 
     /// Destination rows whose sums wait together.
     fn segment(&self) -> usize {
-        (WAITING / (self.panel * self.frame.pitch).max(1)).clamp(1, self.cut.band)
+        (WAITING / (self.panel * self.frame.pitch).max(1)).clamp(1, self.partition.band)
     }
 
     /// Places of a frame that these rows take.
@@ -238,7 +225,7 @@ impl<T: Real> Plan<'_, T> {
 
     /// Computes a share of the channels of some rows of some images.
     fn piece(&self, piece: usize, memory: &mut [T], waiting: &mut [T]) {
-        let Cut { images, block, planes, band, bands, panels, shares, .. } = self.cut;
+        let Partition { images, block, planes, band, bands, panels, shares, .. } = self.partition;
         let (share, piece) = (piece % shares, piece / shares);
         let (row, piece) = (piece % bands * band, piece / bands);
         let (plane, image) = (piece % planes, piece / planes * block);

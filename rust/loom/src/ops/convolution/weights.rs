@@ -1,8 +1,7 @@
 //! Weights as the sweeps read them: for each term a row of destination channels.
 
 use super::Convolution;
-use super::scratch::Shared;
-use super::sweep::tasks_worth;
+use super::scratch::{Shared, tasks_worth};
 use super::tiles::Interleave;
 use super::window::{Axis, Sweep, classes};
 use crate::simd::{Cpu, LANES, Real};

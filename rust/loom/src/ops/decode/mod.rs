@@ -5,7 +5,7 @@ mod gpu;
 use super::Operation;
 use crate::Result;
 use crate::ops::Args;
-use crate::ops::sweep::{PASS, rows_per_task};
+use crate::ops::element_loops::{PASS, rows_per_task};
 use crate::simd::Real;
 use std::fmt;
 

@@ -2,7 +2,7 @@
 
 use super::Dropout;
 use crate::Result;
-use crate::ops::sweep::TRANSCENDENTAL;
+use crate::ops::element_loops::TRANSCENDENTAL;
 use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
 use crate::simd::{Kernel, Real, Vector};

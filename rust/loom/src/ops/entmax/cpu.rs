@@ -1,8 +1,8 @@
 //! Kernels of entmax.
 
 use super::{Entmax, HALVINGS};
-use crate::ops::axis::{Axis, SideBySide};
-use crate::ops::sweep::{TRANSCENDENTAL, lane_sums, lane_sums2, map, map2, rows_per_task, update};
+use crate::ops::element_loops::{TRANSCENDENTAL, lane_sums, lane_sums2, map, map2, rows_per_task, update};
+use crate::ops::reduced_axis::{ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Elementwise, Kernel, Real, Vector};
 use crate::tensor::Precision;

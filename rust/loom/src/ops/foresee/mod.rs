@@ -8,7 +8,7 @@ use super::{RunningAverage, Update};
 use crate::weights::WeightStore;
 use std::fmt;
 
-/// What is looked ahead at.
+/// What a step is about to write, checked before it is written.
 #[derive(Clone, Debug)]
 pub enum Foreseen {
     /// The update of a store, which reads what [`Update`] reads, then what it changes: gradient, master and
@@ -46,7 +46,7 @@ pub(crate) fn held(store: &WeightStore) -> Vec<HeldParameter> {
 /// [`Wrong`] has it.
 #[derive(Clone, Debug)]
 pub struct Foresee {
-    /// What is looked at.
+    /// What is checked.
     pub what: Foreseen,
 }
 

@@ -2,8 +2,8 @@
 
 use super::Gate;
 use crate::Result;
+use crate::ops::element_loops::{TRANSCENDENTAL, load, store};
 use crate::ops::pointwise::{Activation, Function, FunctionVisitor, Saved};
-use crate::ops::sweep::{TRANSCENDENTAL, load, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;

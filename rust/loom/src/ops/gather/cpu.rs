@@ -1,7 +1,7 @@
 //! Kernels of the table look-up.
 
 use super::Gather;
-use crate::ops::sweep::{PASS, load, rows_per_task, store};
+use crate::ops::element_loops::{PASS, load, rows_per_task, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, Real, Vector};
 use crate::{Error, Result};

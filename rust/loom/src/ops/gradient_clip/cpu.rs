@@ -2,7 +2,7 @@
 
 use super::{CHUNK, ClampGradient, ClipFactor, ScaleGradient, SquaredSum};
 use crate::Result;
-use crate::ops::sweep::{PASS, lane_sums, update};
+use crate::ops::element_loops::{PASS, lane_sums, update};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, Real, Vector};
 

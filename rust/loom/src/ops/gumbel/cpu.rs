@@ -2,7 +2,7 @@
 
 use super::GumbelNoise;
 use crate::Result;
-use crate::ops::sweep::{TRANSCENDENTAL, map2, update};
+use crate::ops::element_loops::{TRANSCENDENTAL, map2, update};
 use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use};
 use crate::simd::{Kernel, LANES, Real, Vector};

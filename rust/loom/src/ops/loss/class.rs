@@ -1,9 +1,9 @@
 //! Losses of distributions over classes: cross-entropy on logits, likelihood of probabilities.
 
-use super::cpu::Rows;
+use super::rows::Rows;
 use super::{Loss, LossFunction};
-use crate::ops::axis::{Apart, Axis, SideBySide};
-use crate::ops::sweep::{first, load, store};
+use crate::ops::element_loops::{first, load, store};
+use crate::ops::reduced_axis::{Apart, ReducedAxis, SideBySide};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// The least probability whose logarithm is taken.
@@ -79,7 +79,7 @@ struct Block<'a, T> {
 /// A loss of the distribution along an axis.
 trait ClassFunction<T: Real>: Copy {
     /// The loss of each position; writes the gradient.
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl Axis<V>) -> V;
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V;
 }
 
 impl<T: Real> Block<'_, T> {
@@ -101,7 +101,7 @@ impl<T: Real> Block<'_, T> {
 
     /// The class weight of each position's index.
     #[inline(always)]
-    fn chosen_weight<V: Vector<Element = T>>(&self, axis: impl Axis<V>, labels: &[i32]) -> V {
+    fn chosen_weight<V: Vector<Element = T>>(&self, axis: impl ReducedAxis<V>, labels: &[i32]) -> V {
         match &self.op.class_weight {
             Some(factors) => axis.chosen_factors(factors, labels),
             None => V::splat(T::ONE),
@@ -110,7 +110,7 @@ impl<T: Real> Block<'_, T> {
 
     /// Vector `step` of the target, smoothed and weighted.
     #[inline(always)]
-    fn target<V: Vector<Element = T>>(&self, axis: impl Axis<V>, step: usize) -> V {
+    fn target<V: Vector<Element = T>>(&self, axis: impl ReducedAxis<V>, step: usize) -> V {
         let smoothing = self.op.label_smoothing;
         let target = match self.target {
             Target::Classes(labels) => axis.one_hot(step, labels),
@@ -133,7 +133,7 @@ struct CrossEntropy<T> {
 
 impl<T: Real> ClassFunction<T> for CrossEntropy<T> {
     #[inline(always)]
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl Axis<V>) -> V {
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
         let (output, factor) = (block.output, V::splat(self.factor));
         let scale = V::splat(block.scale) * factor;
         let largest = axis.largest(output);
@@ -201,7 +201,7 @@ struct Likelihood;
 
 impl<T: Real> ClassFunction<T> for Likelihood {
     #[inline(always)]
-    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl Axis<V>) -> V {
+    fn loss<V: Vector<Element = T>>(self, block: &mut Block<'_, T>, axis: impl ReducedAxis<V>) -> V {
         let (output, scale) = (block.output, V::splat(block.scale));
         let (zero, least) = (V::splat(T::ZERO), V::constant(LEAST));
 

@@ -1,9 +1,9 @@
 //! The CPU kernel of losses of single elements.
 
 use super::LossFunction;
-use super::cpu::Rows;
+use super::rows::Rows;
 use super::table::{ElementFunction, ElementVisitor};
-use crate::ops::sweep::{lane_sums2, map2};
+use crate::ops::element_loops::{lane_sums2, map2};
 use crate::simd::{Kernel, Real, Vector};
 use std::marker::PhantomData;
 

@@ -4,6 +4,7 @@ mod class;
 mod cpu;
 mod element;
 mod gpu;
+mod rows;
 mod table;
 mod targets;
 #[cfg(test)]

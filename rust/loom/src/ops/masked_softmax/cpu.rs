@@ -2,8 +2,8 @@
 
 use super::{MaskedSoftmax, TimeMask};
 use crate::Result;
-use crate::ops::axis::{Apart, Axis, SideBySide};
-use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
+use crate::ops::element_loops::{TRANSCENDENTAL, load, rows_per_task, store};
+use crate::ops::reduced_axis::{Apart, ReducedAxis, SideBySide};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
@@ -75,7 +75,7 @@ impl<T: Real> Kernel<T> for Forward<'_, T> {
 
 /// In place, over logits that are minus infinity where they are masked.
 #[inline(always)]
-fn forward<V: Vector>(axis: impl Axis<V>, y: &mut [V::Element]) {
+fn forward<V: Vector>(axis: impl ReducedAxis<V>, y: &mut [V::Element]) {
     let (zero, one) = (V::splat(V::Element::ZERO), V::splat(V::Element::ONE));
     let least = V::splat(-V::Element::INFINITY);
     let largest = axis.largest(y);

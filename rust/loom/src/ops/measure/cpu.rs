@@ -2,7 +2,7 @@
 
 use super::{Measure, Measured};
 use crate::Result;
-use crate::ops::sweep::{first, load};
+use crate::ops::element_loops::{first, load};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

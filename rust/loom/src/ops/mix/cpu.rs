@@ -2,7 +2,7 @@
 
 use super::{Mix, MixPart, Scale};
 use crate::Result;
-use crate::ops::sweep::{PASS, lane_sums2, load, map, rows_per_task, store};
+use crate::ops::element_loops::{PASS, lane_sums2, load, map, rows_per_task, store};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

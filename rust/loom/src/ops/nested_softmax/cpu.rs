@@ -1,8 +1,10 @@
 //! Kernels of the nested softmax.
 
 use super::NestedSoftmax;
-use crate::ops::axis::{Axis, SideBySide};
-use crate::ops::sweep::{TRANSCENDENTAL, lane_sums, lane_sums2, load, map, map2, rows_per_task, store};
+use crate::ops::element_loops::{
+    TRANSCENDENTAL, lane_sums, lane_sums2, load, map, map2, rows_per_task, store,
+};
+use crate::ops::reduced_axis::{ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Math, Real, Vector};
 use crate::{Error, Result};
@@ -33,7 +35,7 @@ impl Operation for NestedSoftmax {
     }
 }
 
-/// What turns a logit into its probability.
+/// The largest logit and the factor by which `exp(logit - largest)` becomes a probability.
 #[derive(Clone, Copy)]
 struct Scale<T> {
     largest: T,

@@ -2,7 +2,7 @@
 
 use super::GaussianNoise;
 use crate::Result;
-use crate::ops::sweep::TRANSCENDENTAL;
+use crate::ops::element_loops::TRANSCENDENTAL;
 use crate::ops::{Args, Operation};
 use crate::random::{Stream, Use, path_within};
 use crate::simd::{Kernel, LANES, Real, Vector};

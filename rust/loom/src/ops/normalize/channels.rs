@@ -3,7 +3,7 @@
 use super::{ChannelMoments, ChannelNormalize, RunningAverage, no_weight};
 use crate::Result;
 use crate::ops::bias::CHUNK;
-use crate::ops::sweep::{PASS, lane_sums, load, map, map2, rows_per_task, store};
+use crate::ops::element_loops::{PASS, lane_sums, load, map, map2, rows_per_task, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

@@ -3,7 +3,7 @@
 use super::{GainGradient, Statistics};
 use crate::Result;
 use crate::ops::bias::CHUNK;
-use crate::ops::sweep::{PASS, lane_sums2, load, rows_per_task, store};
+use crate::ops::element_loops::{PASS, lane_sums2, load, rows_per_task, store};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

@@ -2,7 +2,7 @@
 
 use super::{Normalize, no_weight};
 use crate::Result;
-use crate::ops::sweep::{PASS, first, lane_sums, load, rows_per_task, store};
+use crate::ops::element_loops::{PASS, first, lane_sums, load, rows_per_task, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::OneHot;
 use crate::Result;
-use crate::ops::sweep::{PASS, rows_per_task};
+use crate::ops::element_loops::{PASS, rows_per_task};
 use crate::ops::{Args, Operation};
 use crate::simd::Real;
 

@@ -15,7 +15,7 @@ pub struct Permute {
 }
 
 impl Permute {
-    /// What puts the axes back.
+    /// The permutation that undoes this one.
     pub fn inverse(&self) -> Self {
         let mut order = vec![0; self.order.len()];
         for (to, from) in self.order.iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use super::window::{Lines, Span, candidates, from, halves, is_global};
 use crate::ops::Geometry;
-use crate::ops::axis::tree;
-use crate::ops::sweep::{lane_sums, load, store};
+use crate::ops::element_loops::{lane_sums, load, store};
+use crate::ops::reduced_axis::tree;
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// Some whole volumes.

@@ -3,7 +3,7 @@
 use super::average::{AverageBackward, AverageForward};
 use super::max::{MaxBackward, MaxForward};
 use super::{Pool, PoolKind};
-use crate::ops::sweep::{PASS, rows_per_task};
+use crate::ops::element_loops::{PASS, rows_per_task};
 use crate::ops::{Args, Direction, Operation, pointwise};
 use crate::simd::Real;
 use crate::{Error, Result};

@@ -2,7 +2,7 @@
 
 use super::window::{Lines, Span, candidates, from, halves};
 use crate::ops::Geometry;
-use crate::ops::sweep::{load, store};
+use crate::ops::element_loops::{load, store};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// The index where a window holds nothing but border.

@@ -1,7 +1,7 @@
 //! Which elements of the input a window covers.
 
 use crate::ops::Geometry;
-use crate::ops::sweep::load;
+use crate::ops::element_loops::load;
 use crate::simd::{LANES, Vector};
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 
 use super::Positions;
 use crate::Result;
-use crate::ops::sweep::{PASS, map2, rows_per_task};
+use crate::ops::element_loops::{PASS, map2, rows_per_task};
 use crate::ops::{Args, BiasGradient, Direction, Operation};
 use crate::simd::{Kernel, Real, Vector};
 

@@ -2,7 +2,7 @@
 
 use super::Prelu;
 use crate::Result;
-use crate::ops::sweep::{PASS, load, map2, store};
+use crate::ops::element_loops::{PASS, load, map2, store};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

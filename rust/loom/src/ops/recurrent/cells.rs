@@ -1,7 +1,7 @@
 //! One step of a cell for one row, 16 units at a time.
 
 use super::Cell;
-use crate::ops::sweep::{load, store};
+use crate::ops::element_loops::{load, store};
 use crate::simd::{Kernel, LANES, Real, Vector};
 
 /// One row of a step forward, in place: sums in, next state out.

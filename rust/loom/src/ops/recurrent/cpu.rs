@@ -3,7 +3,7 @@
 use super::cells::{Backward, Forward, Row, RowGradient};
 use super::weights::Weight;
 use super::{Cell, InitialState, Recurrent};
-use crate::ops::sweep::map2;
+use crate::ops::element_loops::map2;
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Cpu, Kernel, LANES, Real, Vector};
 use crate::tensor::Buffer;

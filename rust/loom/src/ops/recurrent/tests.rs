@@ -1,5 +1,8 @@
 //! The loop against the formulas written plainly, and its gradient against differences.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use super::*;
 use crate::ops::testing::{Setting, assert_bits, assert_close, assert_gradient, cpus, numbers};
 use crate::simd::Real;
@@ -402,103 +405,4 @@ fn a_session_goes_on_from_the_state_it_has_left() {
 fn a_weight_gradient_is_refused() {
     let op = Recurrent { direction: Direction::WeightGradient, ..op(Cell::Gru, 1, 1) };
     assert!(Setting::<f32>::new(1, &[], &[]).run_on(&op, &cpus()[0]).is_err());
-}
-
-#[cfg(feature = "gpu")]
-mod gpu {
-    use super::*;
-    use crate::dtype::{DType, testing::sample};
-    use crate::gpu::testing::{self, Packed, check, compare};
-
-    /// A loop and its gradient on both devices.
-    fn both(case: &Case) {
-        let setting = case.setting::<f32>();
-        check(case.op.clone(), &setting);
-        if case.op.keeps {
-            let forward = setting.run_on(&case.op, &cpus()[0]).unwrap();
-            let forward: Vec<Vec<f32>> = forward.iter().map(|data| data.real().to_vec()).collect();
-            let dy = numbers::<f32>(5, forward[0].len());
-            let (op, setting) = case.backward(&forward, &dy);
-            check(op, &setting);
-        }
-    }
-
-    #[test]
-    fn every_cell_is_as_on_the_cpu() {
-        for cell in CELLS {
-            for rows in [1, 5] {
-                both(&Case::new(Recurrent { directions: 2, ..op(cell, 4, 9) }, rows));
-            }
-        }
-    }
-
-    #[test]
-    fn states_that_do_not_fit_workgroup_memory() {
-        let Some(gpu) = testing::gpu() else { return };
-        for cell in [Cell::Lstm, Cell::Gru] {
-            let case = Case::new(Recurrent { mask: true, directions: 2, ..op(cell, 3, 33) }, 6);
-            let setting = case.setting::<f32>();
-            let forward = setting.run(&case.op);
-            let elements: Vec<Vec<f32>> = forward.iter().map(|data| data.real().to_vec()).collect();
-            let (op, backward) = case.backward(&elements, &numbers(5, elements[0].len()));
-            // Room for some rows, for one, and for none.
-            for bytes in [1 << 14, 1 << 10, 64] {
-                for (op, setting, expected) in
-                    [(&case.op, &setting, &forward), (&op, &backward, &backward.run(&op))]
-                {
-                    let op = op.clone().into();
-                    let found = testing::run_with_workgroups_of(&gpu, &op, setting, bytes).unwrap();
-                    compare(&op, expected, &found);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn what_software_would_not_finish_is_refused() {
-        let Some(gpu) = testing::gpu() else { return };
-        if gpu.capabilities().software {
-            let case = Case::new(op(Cell::Tanh, 2000, 300), 1);
-            let error = testing::run(&gpu, &case.op.clone().into(), &case.setting(), None).unwrap_err();
-            assert!(error.to_string().contains("too long for this software adapter"), "{error}");
-        }
-    }
-
-    #[test]
-    fn sessions_go_on_as_on_the_cpu() {
-        for cell in [Cell::Lstm, Cell::Gru] {
-            let op =
-                Recurrent { initial: InitialState::Shared, state: true, resumes: true, ..op(cell, 3, 9) };
-            resuming(cell).iter().for_each(|setting| check(op.clone(), setting));
-        }
-    }
-
-    #[test]
-    fn packed_weights_are_decoded() {
-        let Some(gpu) = testing::gpu() else { return };
-        for cell in [Cell::Lstm, Cell::Gru] {
-            let case = Case::new(op(cell, 3, 12), 5);
-            let setting = case.setting::<f32>();
-            let weight = setting.reads[1].real();
-            let channels = cell.gates() * 12;
-            for dtype in [DType::BFloat16, DType::Int8, DType::Int2, DType::Q8_0] {
-                let sample = sample(dtype, weight, channels);
-                let plain = sample.decoded::<f32>();
-                let packed = Packed::of(&sample);
-                let found = testing::run(&gpu, &case.op.clone().into(), &setting, Some((1, packed))).unwrap();
-                let mut setting = setting.clone();
-                setting.reads[1] = crate::ops::testing::Data::Real(plain);
-                compare(&case.op.clone().into(), &setting.run(&case.op), &found);
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10))]
-
-        #[test]
-        fn any_options_are_as_on_the_cpu(op in loops(1..6, 1..40), rows in 1..9usize) {
-            both(&Case::new(op, rows));
-        }
-    }
 }

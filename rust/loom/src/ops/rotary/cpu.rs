@@ -2,7 +2,7 @@
 
 use super::{PairLayout, Rotary};
 use crate::Result;
-use crate::ops::sweep::{PASS, rows_per_task};
+use crate::ops::element_loops::{PASS, rows_per_task};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, Real, Vector};
 

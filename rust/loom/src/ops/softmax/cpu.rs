@@ -1,8 +1,8 @@
 //! Kernels of the softmax.
 
 use super::Softmax;
-use crate::ops::axis::{Apart, Axis, SideBySide};
-use crate::ops::sweep::{TRANSCENDENTAL, load, rows_per_task, store};
+use crate::ops::element_loops::{TRANSCENDENTAL, load, rows_per_task, store};
+use crate::ops::reduced_axis::{Apart, ReducedAxis, SideBySide};
 use crate::ops::{Args, Direction, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 use crate::{Error, Result};
@@ -67,7 +67,7 @@ impl<T: Real> Kernel<T> for Forward<'_, T> {
 }
 
 #[inline(always)]
-fn forward<V: Vector>(axis: impl Axis<V>, x: &[V::Element], y: &mut [V::Element], factor: V) {
+fn forward<V: Vector>(axis: impl ReducedAxis<V>, x: &[V::Element], y: &mut [V::Element], factor: V) {
     let largest = axis.largest(x);
     let one = V::splat(V::Element::ONE);
     let mut sums = axis.sums();
@@ -124,7 +124,7 @@ impl<T: Real> Kernel<T> for Backward<'_, T> {
 
 #[inline(always)]
 fn backward<V: Vector>(
-    axis: impl Axis<V>,
+    axis: impl ReducedAxis<V>,
     y: &[V::Element],
     dy: &[V::Element],
     dx: &mut [V::Element],

@@ -2,7 +2,7 @@
 
 use super::Sum;
 use crate::Result;
-use crate::ops::sweep::PASS;
+use crate::ops::element_loops::PASS;
 use crate::ops::{Args, MAX_READS, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

@@ -100,7 +100,7 @@ impl Update {
     }
 }
 
-/// What a rule makes of bounds.
+/// A rule's formula, applied to bounds instead of numbers.
 struct AfterRule<'a> {
     scalars: [Bounds<'a>; SCALARS],
     w: Bounds<'a>,

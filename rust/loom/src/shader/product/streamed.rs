@@ -69,7 +69,7 @@ impl Streamed {
             declarations.line(&block.text);
             return;
         }
-        if let Some((text, _)) = packing.wgsl_fours("loom_four") {
+        if let Some((text, _)) = packing.wgsl_vec4("loom_four") {
             declarations.text += &text;
         }
         let codes = self.shape.codes;
@@ -479,7 +479,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         let packing = &self.weight.packing;
         let factor = match packing.wgsl_block("") {
             Some(block) => block.factor,
-            None => packing.wgsl_fours("").map_or(1.0, |(_, factor)| factor),
+            None => packing.wgsl_vec4("").map_or(1.0, |(_, factor)| factor),
         };
         let factor = if factor == 1.0 { String::new() } else { format!(" * {factor:?}") };
         for slot in slots {

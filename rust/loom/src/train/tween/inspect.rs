@@ -1,9 +1,10 @@
 //! What learning by targets leaves in a network, to look at and to set: velocities and feedback maps.
 
 use crate::network::{Coordinates, Network, at_layer};
+use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::state::Registry;
-use crate::tensor::{Precision, Tensor, TensorView};
+use crate::tensor::{Tensor, TensorView};
 use crate::{Error, Result, error};
 
 impl Network {
@@ -20,10 +21,7 @@ impl Network {
             .iter()
             .position(|known| *known == slot)
             .ok_or_else(|| error::unknown("moment", slot, slots.iter().copied()))?;
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => moment_of::<f32>(&self.registry, [store, index], number),
-            Precision::Float64 => moment_of::<f64>(&self.registry, [store, index], number),
-        }
+        in_precision!(self.precision, T => moment_of::<T>(&self.registry, [store, index], number))
     }
 
     /// The names of the parameters of a layer's feedback map; none where it has no map that learns.

@@ -3,10 +3,10 @@
 mod config;
 pub(crate) mod feedback;
 mod inspect;
-mod lower;
 mod state;
+mod step_program;
 mod targets;
 
 pub use config::{FeedbackConfig, TargetMode, TweenConfig};
-pub(super) use lower::{LoweredLoss, lower, meaning};
 pub use state::{Passage, TweenState};
+pub(super) use step_program::{LoweredLoss, lower, meaning};

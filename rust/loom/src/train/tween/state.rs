@@ -5,14 +5,16 @@ use crate::layers::Feedback;
 use crate::network::{KeptStep, Lowered, Mode, Network};
 use crate::ops::StepValues;
 use crate::ops::measure::{Action, Header};
+use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Ports, TargetValue, Value};
 use crate::simd::Real;
-use crate::tensor::{Precision, Tensor, TensorView};
+use crate::tensor::{Tensor, TensorView};
 use crate::train::landing::Fate;
 use crate::train::plan::{Plan, Turn, top_layer};
 use crate::train::step::step_values;
 use crate::train::{
-    Examples, Rows, StepReport, Targets, Trainer, TrainingConfig, check_examples, count_step, watch,
+    Examples, Rows, StepReport, Targets, Trainer, TrainerOptions, TrainingConfig, check_examples, count_step,
+    watch,
 };
 use crate::{Error, Result};
 
@@ -94,7 +96,8 @@ impl TweenState {
             apart: false,
         };
         let kept = if resume { std::mem::take(&mut network.kept_step) } else { KeptStep::default() };
-        let trainer = Trainer::with_plan(network, config, plan, u64::MAX, resume, true)?;
+        let options = TrainerOptions { total_steps: u64::MAX, resume, pin_layers: true };
+        let trainer = Trainer::with_plan(network, config, plan, options)?;
         let rate = config.learning_rate;
         let program = trainer.run.program();
         let made = program.ports().layers.iter().map(|(_, layer)| &program.value(layer.output).shape[..]);
@@ -135,10 +138,7 @@ impl TweenState {
             ..step_values(self.trainer.config(), network, 0, u64::MAX)
         };
         self.report = StepReport { rate: self.values.rate, rows: input.rows(), ..StepReport::default() };
-        let output = match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.run_forward::<f32>(network, &input)?,
-            Precision::Float64 => self.run_forward::<f64>(network, &input)?,
-        };
+        let output = in_precision!(network.precision(), T => self.run_forward::<T>(network, &input)?);
         self.trainer.run.epoch = network.registry.epoch();
         self.input = Some(input.to_tensor()?);
         self.stage = Stage::Forward;
@@ -197,15 +197,9 @@ impl TweenState {
         if wanted != self.trainer.plan {
             // Another program, which has to see the input again.
             self.trainer.fit(network, examples.rows(), wanted)?;
-            match network.precision() {
-                Precision::Float32 | Precision::Mixed => self.run_forward::<f32>(network, &examples.input)?,
-                Precision::Float64 => self.run_forward::<f64>(network, &examples.input)?,
-            };
+            in_precision!(network.precision(), T => self.run_forward::<T>(network, &examples.input)?);
         }
-        match network.precision() {
-            Precision::Float32 | Precision::Mixed => self.backward_in::<f32>(network, examples),
-            Precision::Float64 => self.backward_in::<f64>(network, examples),
-        }
+        in_precision!(network.precision(), T => self.backward_in::<T>(network, examples))
     }
 
     fn backward_in<T: Real>(&mut self, network: &mut Network, examples: &Examples<'_>) -> Result<()> {
@@ -400,10 +394,7 @@ impl TweenState {
         let run = &mut self.trainer.run;
         run.fetch(&[value])?;
         let shape = [&[run.rows], &run.program().value(value).shape[..]].concat();
-        match run.program().precision() {
-            Precision::Float32 | Precision::Mixed => Tensor::new(shape, run.read::<f32>(value).to_vec()),
-            Precision::Float64 => Tensor::new(shape, run.read::<f64>(value).to_vec()),
-        }
+        in_precision!(run.program().precision(), T => Tensor::new(shape, run.read::<T>(value).to_vec()))
     }
 }
 

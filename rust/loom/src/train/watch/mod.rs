@@ -1,10 +1,10 @@
 //! Measures of every layer at every step, and explosions taken back: of any trainer.
 
-mod lower;
 mod places;
+mod watching;
 
-pub(crate) use lower::Watching;
 pub(crate) use places::{
     judge_again, judged_action, keep_for_training, kept_by_layers, kept_measures, note, prepare,
     synchronize_after_rollback,
 };
+pub(crate) use watching::Watching;

@@ -1,12 +1,14 @@
 //! Every way in which a master changes, on every device: what is read afterwards is packed from the new one.
 
 use super::*;
+use crate::dtype::{DType, Recipe};
 use crate::layers::Dense;
 use crate::mesh::{Mesh, Sample, Stepper, SteppingConfig};
-use crate::network::Watch;
+use crate::network::{Morph, Watch};
 use crate::ops::pointwise::Activation;
 use crate::ops::update::Optimizer;
 use crate::program::LayerPath;
+use crate::tensor::{Precision, Tensor, TensorView};
 use crate::train::{Examples, Rows, Targets, Trainer, TrainingConfig, TweenConfig, TweenState, train};
 use crate::{Error, Network, tensor_view};
 
@@ -135,7 +137,7 @@ fn changed(network: &mut Network, factor: f64) -> Result<()> {
 /// Calm steps of learning by targets, and then one that is taken back.
 fn exploded(network: &mut Network, data: &Data) -> Result<()> {
     let (calm, wild) = (data.examples(false)?, data.examples(true)?);
-    let mut trainer = Trainer::new(network, &recovering(), &calm, 100, false, false)?;
+    let mut trainer = Trainer::new(network, &recovering(), &calm, 100)?;
     let order: Vec<u32> = (0..ROWS as u32).collect();
     for _ in 0..4 {
         assert!(!trainer.step(network, &[(&calm, Rows::At(&order))])?.exploded);
@@ -181,7 +183,7 @@ const ROUTES: [Route; 14] = [
         changed(&mut other, 1.9)?;
         let store = network.weights(AT, 0)?.map(|store| store.into_owned());
         let Some((dtype, recipe)) = store.and_then(|store| store.choice(0)) else { return Ok(()) };
-        other.morph_with(dtype, recipe, |_| true)?;
+        other.morph_layers(Morph::new(dtype).by(recipe), |_| true)?;
         let device = network.device().to_string();
         *network = Network::from_bytes(&other.to_bytes(Default::default())?)?;
         network.to(&device)?;
@@ -230,7 +232,7 @@ const ROUTES: [Route; 14] = [
         trained(network, data, &training())?;
         network.morph(DType::Int4)?;
         changed(network, 1.1)?;
-        network.morph_with(dtype, recipe, |_| true)
+        network.morph_layers(Morph::new(dtype).by(recipe), |_| true)
     }),
     ("another device and back", |network, data| {
         let device = network.device().to_string();
@@ -270,7 +272,7 @@ fn on(device: &str, precision: Precision, dtypes: &[DType]) -> Result<()> {
                 let route = format!("{route}, through {dtype} by {recipe:?} in {precision} on {device}");
                 let mut network = network(precision)?;
                 network.to(device)?;
-                network.morph_with(dtype, recipe, |_| true)?;
+                network.morph_layers(Morph::new(dtype).by(recipe), |_| true)?;
                 let before = check(&format!("before {route}"), &mut network, &data)?;
                 change(&mut network, &data).map_err(|error| Error::State(format!("{route}: {error}")))?;
                 let after = check(&route, &mut network, &data)?;
@@ -321,9 +323,15 @@ fn by_name(device: &str) -> Result<()> {
             network.to(device)?;
             network.morph(DType::Ternary)?;
             let numerics = |recipe| crate::network::Numerics { recipe, activations: None };
-            network.morph_parameters(bias, numerics(recipe), Some(&["bias"]), |_| true)?;
+            network.morph_layers(
+                Morph { dtype: bias, numerics: numerics(recipe), parameters: Some(&["bias"]) },
+                |_| true,
+            )?;
             let second = |placed: &crate::network::PlacedLayer| placed.path.indices()[3] == 1;
-            network.morph_parameters(weight, numerics(Recipe::default()), Some(&["weight"]), second)?;
+            network.morph_layers(
+                Morph { dtype: weight, numerics: numerics(Recipe::default()), parameters: Some(&["weight"]) },
+                second,
+            )?;
             let before = check(&format!("before {route}"), &mut network, &data)?;
             change(&mut network, &data).map_err(|error| Error::State(format!("{route}: {error}")))?;
             let after = check(&route, &mut network, &data)?;
@@ -411,7 +419,7 @@ fn measured_inputs_reach_versions_of_least_error() -> Result<()> {
             continue;
         }
         let recipe = Recipe { calibration: Calibration::Mse, ..Recipe::default() };
-        network.morph_with(DType::Int4, recipe, |_| true)?;
+        network.morph_layers(Morph::new(DType::Int4).by(recipe), |_| true)?;
         let before = check("before measuring", &mut network, &data)?;
         let scaled: Vec<f32> =
             data.input.iter().enumerate().map(|(i, x)| if i % 5 == 0 { 50.0 * x } else { *x }).collect();
@@ -466,7 +474,7 @@ fn stochastic_rounding_goes_on_bit_for_bit() -> Result<()> {
             if network.to(device).is_err() {
                 continue;
             }
-            network.morph_with(dtype, recipe, |_| true)?;
+            network.morph_layers(Morph::new(dtype).by(recipe), |_| true)?;
             trained(&mut network, &data, &config(2))?;
             let mut copy = Network::from_bytes(&network.to_bytes(save)?)?;
             copy.to(device)?;

@@ -1,9 +1,10 @@
 //! Gradients of queries, keys and values.
 
+use super::tiles::{Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
 use super::weights::{Means, Slopes};
-use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::ops::Args;
+use crate::ops::attention::{Attention, BLOCK};
 use crate::simd::{Isa, Real};
 
 pub(super) fn run<T: Real>(op: &Attention, args: &mut Args<'_>) {

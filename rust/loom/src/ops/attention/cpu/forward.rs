@@ -1,9 +1,10 @@
 //! Queries gather values.
 
+use super::tiles::{Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
 use super::weights::{Finish, Gather, Score, Weigh};
-use super::{Attention, BLOCK, Scale, Shared, Sight, TILE, run_parts, take, turn, with_scratch};
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product_serial};
 use crate::ops::Args;
+use crate::ops::attention::{Attention, BLOCK};
 use crate::simd::Real;
 
 /// Queries of one task, for which a block of keys is turned once.

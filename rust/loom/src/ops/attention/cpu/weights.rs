@@ -1,8 +1,9 @@
 //! From scores to weights, and from weights to their gradients.
 
-use super::{BLOCK, Sight};
+use super::tiles::Sight;
+use crate::ops::attention::BLOCK;
 use crate::ops::attention::NOTHING;
-use crate::ops::sweep::{lane_sums2, load, store, update};
+use crate::ops::element_loops::{lane_sums2, load, store, update};
 use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector};
 use std::ops::Range;
 

@@ -203,7 +203,7 @@ impl<T: Real> PlaneStrip<'_, T> {
     /// Writes up to 16 pixels of a row, with the bias.
     ///
     /// # Safety
-    /// They are the strip's.
+    /// The row and the pixels from `column` on belong to the strip, which no other task writes.
     #[inline(always)]
     unsafe fn store<V: Vector<Element = T>>(&self, sum: V, row: usize, column: usize) {
         let sum = match self.bias {

@@ -14,7 +14,7 @@ use crate::{Network, tensor_view};
 use std::sync::Arc;
 
 /// One layer and what goes into it.
-pub(in crate::layers) struct Trial {
+pub(in crate::layers) struct SingleLayer {
     pub layer: Arc<dyn Layer>,
     network: Network,
     pub input: Shape,
@@ -34,7 +34,7 @@ pub(in crate::layers) struct Trial {
 pub(in crate::layers) type Lower<'a> =
     &'a dyn Fn(&dyn Layer, &mut Builder, &Context, Value, &Forward, Value) -> Option<Vec<Value>>;
 
-impl Trial {
+impl SingleLayer {
     pub fn new(layer: impl Layer + 'static, input: impl Into<Shape>, rows: usize) -> Self {
         Self::of(Arc::new(layer), input.into(), rows)
     }

@@ -10,7 +10,7 @@ const MAGIC: u32 = 0x4b00_0000;
 const UNIT: f64 = 8_388_608.0;
 
 /// How one type decodes four codes.
-pub(crate) struct Fours {
+pub(crate) struct Vec4Decoder {
     /// WGSL statements that end in a `return` of the four numbers as `vec4<f32>`, each to be multiplied by
     /// `factor` and its scale, from `word` (of types with zero points, and `zeros`).
     pub(super) body: String,
@@ -20,7 +20,7 @@ pub(crate) struct Fours {
     pub(super) factor: f32,
 }
 
-impl Fours {
+impl Vec4Decoder {
     pub(super) fn new(body: impl Into<String>) -> Self {
         Self { body: body.into(), zeros: ["", ""], factor: 1.0 }
     }
@@ -40,9 +40,9 @@ fn codes(bits: usize) -> String {
 }
 
 /// Integers in two's complement, of up to 16 bits.
-pub(super) fn signed(bits: usize) -> Fours {
+pub(super) fn signed(bits: usize) -> Vec4Decoder {
     let half = 1u32 << (bits - 1);
-    Fours::new(format!(
+    Vec4Decoder::new(format!(
         "    let codes = {};
     return bitcast<vec4<f32>>(codes ^ vec4<u32>({}u)) - vec4<f32>({:?});\n",
         codes(bits),
@@ -52,18 +52,18 @@ pub(super) fn signed(bits: usize) -> Fours {
 }
 
 /// Integers from a zero point, of up to 16 bits.
-pub(super) fn unsigned(bits: usize) -> Fours {
+pub(super) fn unsigned(bits: usize) -> Vec4Decoder {
     let body = format!(
         "    let codes = {};
     return bitcast<vec4<f32>>(codes | vec4<u32>({MAGIC}u)) - zeros;\n",
         codes(bits)
     );
-    Fours { zeros: ["vec4<f32>", "8388608.0 + f32(zero)"], ..Fours::new(body) }
+    Vec4Decoder { zeros: ["vec4<f32>", "8388608.0 + f32(zero)"], ..Vec4Decoder::new(body) }
 }
 
 /// 1 where a bit is, -1 where it is not.
-pub(super) fn signs() -> Fours {
-    Fours::new(
+pub(super) fn signs() -> Vec4Decoder {
+    Vec4Decoder::new(
         "    let signs = (vec4<u32>(word) << vec4<u32>(31u, 30u, 29u, 28u)) & vec4<u32>(0x80000000u);
     return bitcast<vec4<f32>>(signs ^ vec4<u32>(0xbf800000u));\n",
     )
@@ -74,7 +74,7 @@ pub(super) fn signs() -> Fours {
 /// Exponent and fraction are moved to where binary32 has them, under an exponent of which the type's bits are
 /// zeros. Subnormals get a leading bit too much that way: of x and 2 x less that bit the lesser is right, for
 /// normal numbers and for subnormal ones.
-pub(super) fn floats(bits: usize, fraction: u32, bias: u32) -> Fours {
+pub(super) fn floats(bits: usize, fraction: u32, bias: u32) -> Vec4Decoder {
     let exponents = bits as u32 - 1 - fraction;
     let base = (127 - bias) >> exponents << exponents;
     let least = f64::from(f32::from_bits((base + 1) << 23));
@@ -100,19 +100,19 @@ pub(super) fn floats(bits: usize, fraction: u32, bias: u32) -> Fours {
         moved(23 - fraction, 0),
         base << 23,
     );
-    Fours { factor: f32::from_bits((127 + 127 - bias - base) << 23), ..Fours::new(body) }
+    Vec4Decoder { factor: f32::from_bits((127 + 127 - bias - base) << 23), ..Vec4Decoder::new(body) }
 }
 
 /// The WGSL of `fn NAME(word: .., zeros: ..) -> vec4<f32>`, and of `fn NAME_scales(group: vec4<u32>)` and
 /// `fn NAME_zeros(group: vec4<u32>)` where there are such, from the array of words `scales`; and what numbers
 /// are to be multiplied by beside their scales.
 pub(super) fn wgsl<C: Coding>(name: &str) -> (String, f32) {
-    let factor = C::wgsl_fours().map_or(1.0, |fours| fours.factor);
+    let factor = C::wgsl_vec4().map_or(1.0, |decoder| decoder.factor);
     (text::<C>(name), factor)
 }
 
 fn text<C: Coding>(name: &str) -> String {
-    let fours = C::wgsl_fours();
+    let decoder = C::wgsl_vec4();
     let mut text = String::new();
     let words = C::WORDS;
     let each = |call: &dyn Fn(&str) -> String| ["x", "y", "z", "w"].map(call).join(", ");
@@ -130,7 +130,7 @@ fn text<C: Coding>(name: &str) -> String {
         32 => "word: vec4<u32>",
         _ => "word: vec4<u32>, high: vec4<u32>",
     };
-    if let Some(Fours { body, zeros: [kind, component], .. }) = fours {
+    if let Some(Vec4Decoder { body, zeros: [kind, component], .. }) = decoder {
         let mut parameter = String::new();
         if !kind.is_empty() {
             let all = each(&|c| component.replace("zero", &zero(1, c)));
@@ -211,10 +211,10 @@ impl BlockWords {
         name: &str,
         BlockLayout { bytes, head, order, scale }: BlockLayout,
         runs: &[((usize, usize), &str)],
-        fours: Fours,
+        decoder: Vec4Decoder,
     ) -> Self {
         let mut text = format!("fn {name}_scale(head: u32) -> f32 {{\n    return {scale};\n}}\n");
-        text += &format!("fn {name}_four(word: u32) -> vec4<f32> {{\n{}}}\n", fours.body);
+        text += &format!("fn {name}_four(word: u32) -> vec4<f32> {{\n{}}}\n", decoder.body);
         for (run, (_, word)) in runs.iter().enumerate() {
             text +=
                 &format!("fn {name}_{run}(word: u32) -> vec4<f32> {{\n    return {name}_four({word});\n}}\n");
@@ -225,7 +225,7 @@ impl BlockWords {
             shift = "0u".to_string();
         }
         let runs = runs.iter().map(|(run, _)| *run).collect();
-        Self { bytes, head, runs, place: [byte, shift], factor: fours.factor, text }
+        Self { bytes, head, runs, place: [byte, shift], factor: decoder.factor, text }
     }
 
     /// The WGSL of `fn NAME_inputs(row: u32, column: u32) -> vec4<f32>`, the elements of a parameter of these extents from `row`,
@@ -251,8 +251,8 @@ impl BlockWords {
 }
 
 /// Unsigned codes less `zero`, in the lowest bits of each byte.
-pub(super) fn bytes_less(zero: u32, mask: u32) -> Fours {
-    Fours::new(format!(
+pub(super) fn bytes_less(zero: u32, mask: u32) -> Vec4Decoder {
+    Vec4Decoder::new(format!(
         "    let codes = (vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>({mask}u);
     return bitcast<vec4<f32>>(codes | vec4<u32>({MAGIC}u)) - vec4<f32>({:?});\n",
         UNIT + f64::from(zero)

@@ -6,7 +6,7 @@
 //! `i % 16` and one fixed tree joins the 16, so that both give the same bits for
 //! the same numbers.
 
-use super::sweep::{first, load};
+use super::element_loops::{first, load};
 use crate::simd::{LANES, Real, Vector};
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use std::ops::Range;
 ///
 /// `block` in the methods is the whole block that the axis is of, and `labels` one
 /// class index for each of its `inner` positions.
-pub(crate) trait Axis<V: Vector>: Copy {
+pub(crate) trait ReducedAxis<V: Vector>: Copy {
     /// Sums that are not yet joined.
     type Sums;
 
@@ -69,7 +69,7 @@ pub(crate) struct Apart {
     pub(crate) count: usize,
 }
 
-impl<V: Vector> Axis<V> for SideBySide {
+impl<V: Vector> ReducedAxis<V> for SideBySide {
     type Sums = V;
 
     #[inline(always)]
@@ -173,7 +173,7 @@ impl Apart {
     }
 }
 
-impl<V: Vector> Axis<V> for Apart {
+impl<V: Vector> ReducedAxis<V> for Apart {
     type Sums = [V; LANES];
 
     #[inline(always)]
@@ -207,7 +207,7 @@ impl<V: Vector> Axis<V> for Apart {
     fn largest(self, block: &[V::Element]) -> V {
         let mut largest = V::splat(-V::Element::INFINITY);
         for step in 0..self.classes {
-            largest = load::<V>(&block[Axis::<V>::part(self, step)]).max(largest);
+            largest = load::<V>(&block[ReducedAxis::<V>::part(self, step)]).max(largest);
         }
         largest
     }

@@ -3,7 +3,7 @@
 use super::{AbsoluteSums, LEAST_SUM, MeanTarget, WeightProduct};
 use crate::Result;
 use crate::matrix::{NoEpilogue, Output, Start, Strided, product};
-use crate::ops::sweep::{PASS, lane_sums, load, rows_per_task, store};
+use crate::ops::element_loops::{PASS, lane_sums, load, rows_per_task, store};
 use crate::ops::{Args, Operation};
 use crate::simd::{Kernel, LANES, Real, Vector};
 

@@ -2,7 +2,7 @@
 
 pub use super::configured::Configured;
 use super::sample::Sample;
-use super::settings::{Described, Setting};
+use super::settings::{Described, Setting, check_all};
 use super::{
     ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
     Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
@@ -137,8 +137,7 @@ pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
         let names: Vec<&str> = table.iter().map(|entry| entry.kind).collect();
         return Err(unknown("layer type", &kind, names.iter().copied()));
     };
-    let within = |setting: &Setting| fields.get(setting.name).map_or(Ok(()), |value| setting.check(value));
-    let checked = (entry.settings)().iter().try_for_each(within);
+    let checked = check_all(&(entry.settings)(), &fields);
     checked.and_then(|()| (entry.construct)(Value::Object(fields))).map_err(|error| match error {
         Error::Value(message) => Error::Value(format!("layer \"{kind}\": {message}")),
         other => other,
