@@ -11,7 +11,7 @@ HOMES = {
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
             "CSVLogger Callback EarlyStopping History LambdaCallback ModelCheckpoint ReduceLROnPlateau "
-            "StopTraining"
+            "RunRecorder StopTraining"
         ),
         "loom.catalogue": "LayerKind NumericType dtypes layers",
         "loom.data": "TrainingBatch",
@@ -24,6 +24,7 @@ HOMES = {
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
             "SerializationError ShapeError StateError"
         ),
+        "loom.introspection": "describe has_method signature",
         "loom.measuring": "BottleneckWarning MeasureHistory Measures Observe",
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
@@ -31,6 +32,8 @@ HOMES = {
         "loom.network": "Network Sequential load",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
+        "loom.runs": "read_run",
+        "loom.schemas": "json_schema",
         "loom.trainer": "Trainer",
         "loom.training": "train",
         "loom.training.config": "TrainingConfig",

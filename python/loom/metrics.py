@@ -61,10 +61,10 @@ class Metric(Named):
 MetricFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any]], float]"
 MetricLike: TypeAlias = "str | Metric | MetricFunction | Mapping[str, Any]"
 
-_FAMILY: NamedFamily[Metric] = NamedFamily("metric", aliases={"top_k": "top_k_accuracy"})
+FAMILY: NamedFamily[Metric] = NamedFamily("metric", aliases={"top_k": "top_k_accuracy"})
 
 
-@_FAMILY.register("accuracy")
+@FAMILY.register("accuracy")
 @dataclass(frozen=True)
 class Accuracy(Metric):
     """The share of rows whose largest output is the target's class; a row that holds NaN has none.
@@ -92,7 +92,7 @@ class Accuracy(Metric):
         return float(np.mean((scores.argmax(axis=1) == classes) & ~np.isnan(scores).any(axis=1)))
 
 
-@_FAMILY.register("top_k_accuracy")
+@FAMILY.register("top_k_accuracy")
 @dataclass(frozen=True)
 class TopKAccuracy(Metric):
     """The share of rows whose target class is among the k largest outputs; a row that holds NaN has none.
@@ -115,7 +115,7 @@ class TopKAccuracy(Metric):
         return float(np.mean((rank < self.k) & ~np.isnan(scores).any(axis=1)))
 
 
-@_FAMILY.register("mae")
+@FAMILY.register("mae")
 @dataclass(frozen=True)
 class MAE(Metric):
     """The mean of |output - target| over all elements."""
@@ -126,7 +126,7 @@ class MAE(Metric):
         return float(np.mean(np.abs(given - wanted)))
 
 
-@_FAMILY.register("mse")
+@FAMILY.register("mse")
 @dataclass(frozen=True)
 class MSE(Metric):
     """The mean of (output - target)^2 over all elements."""
@@ -137,7 +137,7 @@ class MSE(Metric):
         return float(np.mean((given - wanted) ** 2))
 
 
-@_FAMILY.register("r2")
+@FAMILY.register("r2")
 @dataclass(frozen=True)
 class R2(Metric):
     """The coefficient of determination over all elements.
@@ -168,7 +168,7 @@ def resolve(value: MetricLike) -> Metric | MetricFunction:
     """
     if callable(value):
         return value
-    return cast(Metric, _FAMILY.resolve(value))  # never a bare name: every metric is a class
+    return cast(Metric, FAMILY.resolve(value))  # never a bare name: every metric is a class
 
 
 def resolve_all(values: Iterable[MetricLike]) -> tuple[Metric | MetricFunction, ...]:
@@ -185,7 +185,7 @@ def name_of(metric: Metric | MetricFunction) -> str:
 
 def names() -> list[str]:
     """Returns every metric's name, sorted."""
-    return _FAMILY.names()
+    return FAMILY.names()
 
 
 def _values(outputs: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -47,7 +47,8 @@ class Callback:
     """Base class: override the hooks that matter.
 
     In hooks, `self.network` is the network that trains and `self.params` says
-    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device, and
+    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device, config (the
+    `TrainingConfig`), learning_rate (of the newest step, None before any), and
     whether it is resumed: whether the run goes on where another one stopped. To
     end training, raise `StopTraining` or set `self.stop_training = True`.
 
