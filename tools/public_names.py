@@ -49,7 +49,8 @@ def table(names: dict[str, str]) -> str:
         if len(entry) <= 110:
             entries.append(entry)
         else:
-            lines = textwrap.wrap(held, 90)
+            # What fits on one line ruff puts there.
+            lines = textwrap.wrap(held, 90 if len(held) > 96 else 96)
             texts = [f'            "{line} "' for line in lines[:-1]] + [f'            "{lines[-1]}"']
             entries.append("\n".join([f'        "{module}": (', *texts, "        ),"]))
     return "\n".join(

@@ -29,7 +29,7 @@ def test_examples_run(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", sorted(Path(__file__).parents[2].glob("docs/*.md")), ids=lambda page: page.name
+    "page", sorted(Path(__file__).parents[2].glob("docs/**/*.md")), ids=lambda page: page.name
 )
 def test_code_in_pages_runs(page: Path) -> None:
     names: dict[str, object] = {}

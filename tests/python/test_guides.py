@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)\)")
 DEFINED = r"\b(?:fn|struct|enum|trait|type|mod|macro_rules!|def|class)\s+{}\b"
 

@@ -31,8 +31,7 @@ def test_every_parameter_of_a_network_s_methods_is_told() -> None:
         if entry.kind == "method" and inspect.isfunction(value):
             names = [name for name in inspect.signature(value).parameters if name != "self"]
             assert [it.name.lstrip("*") for it in entry.parameters] == names
-        # What only hands on to another function leaves its parameters to that one.
-        if "; see `loom." not in entry.description:
+            # What only hands on to another function leaves it to that one to tell of them.
             untold = [it.name for it in entry.parameters if not (it.description and it.type)]
             assert not untold, entry.name
 

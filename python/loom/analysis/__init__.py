@@ -7,5 +7,6 @@ Each tool is usable alone. What they return are reports: frozen, with `to_dict`,
 from __future__ import annotations
 
 from loom.reports import Report
+from loom.reports.blueprint import Blueprint
 
-__all__ = ["Report"]
+__all__ = ["Blueprint", "Report"]
