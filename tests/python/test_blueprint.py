@@ -149,6 +149,22 @@ def test_multiply_adds_by_hand() -> None:
     assert composites().blueprint().layers[2].multiply_adds == 4 * 6 * 25 + 2 * 6 * 6 * 5
 
 
+# As `tests/golden/multiply_adds.py` printed it, with PyTorch's FlopCounterMode.
+COUNTED: dict[str, tuple[Any, tuple[int, ...], int]] = {
+    "dense": (nn.Dense(8), (3, 5), 120),
+    "conv2d": (nn.Conv2D(6, 3, stride=2, groups=2), (4, 7, 9), 1296),
+    "conv1d": (nn.Conv1D(5, 4, dilation=2), (3, 12), 360),
+    "conv_transpose2d": (nn.ConvTranspose2D(6, 3, stride=2, padding=1), (4, 5, 5), 5400),
+    "multi_head_attention": (nn.MultiHeadAttention(2), (5, 8), 1680),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_multiply_adds_are_what_pytorch_counts(name: str) -> None:
+    layer, shape, counted = COUNTED[name]
+    assert adds(layer, shape) == counted
+
+
 def test_the_id_is_of_the_architecture() -> None:
     net = composites()
     described = json.loads(net.to_json())
