@@ -1,6 +1,8 @@
 """What PyTorch counts for single layers, with its FlopCounterMode: half of the floating-point operations."""
 
-import torch, json
+import json
+
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 

@@ -71,7 +71,17 @@ def test_totals_are_the_network_s(seed: int, precision: str) -> None:
 
 
 SAMPLES: dict[str, list[dict[str, Any]]] = json.loads(_native.layer_samples())
-SHAPES = [(4,), (6,), (8,), (12,), (2, 4), (4, 6), (3, 4), (4, 8), (6, 4), (2, 6, 6), (4, 5, 5), (4, 4, 4, 4)]
+SHAPES: list[tuple[int, ...]] = [
+    *((extent,) for extent in range(1, 17)),
+    (2, 4),
+    (4, 6),
+    (3, 4),
+    (4, 8),
+    (6, 4),
+    (2, 6, 6),
+    (4, 5, 5),
+    (4, 4, 4, 4),
+]
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
