@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from loom.callbacks import LambdaCallback as LambdaCallback
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
+    from loom.callbacks import RunRecorder as RunRecorder
     from loom.callbacks import StopTraining as StopTraining
     from loom.catalogue import LayerKind as LayerKind
     from loom.catalogue import NumericType as NumericType
@@ -74,6 +75,9 @@ if TYPE_CHECKING:
     from loom.device import release_gpu as release_gpu
     from loom.device import reset_frame_statistics as reset_frame_statistics
     from loom.device import time_frames as time_frames
+    from loom.introspection import describe as describe
+    from loom.introspection import has_method as has_method
+    from loom.introspection import signature as signature
     from loom.measuring import BottleneckWarning as BottleneckWarning
     from loom.measuring import MeasureHistory as MeasureHistory
     from loom.measuring import Measures as Measures
@@ -93,6 +97,8 @@ if TYPE_CHECKING:
     from loom.optimizers import AdamW as AdamW
     from loom.optimizers import Lion as Lion
     from loom.optimizers import RMSprop as RMSprop
+    from loom.runs import read_run as read_run
+    from loom.schemas import json_schema as json_schema
     from loom.trainer import Trainer as Trainer
     from loom.training import train as train
     from loom.training.config import TrainingConfig as TrainingConfig

@@ -10,7 +10,7 @@ HOMES = {
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
             "CSVLogger Callback DeviationHistory EarlyStopping History LambdaCallback ModelCheckpoint "
-            "ReduceLROnPlateau StopTraining"
+            "ReduceLROnPlateau RunRecorder StopTraining"
         ),
         "loom.catalogue": "LayerKind NumericType dtypes layers",
         "loom.data": "TrainingBatch",
@@ -23,6 +23,7 @@ HOMES = {
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
             "SerializationError ShapeError StateError"
         ),
+        "loom.introspection": "describe has_method signature",
         "loom.measuring": "BottleneckWarning MeasureHistory Measures Observe",
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
@@ -30,6 +31,8 @@ HOMES = {
         "loom.network": "Network Sequential load",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
+        "loom.runs": "read_run",
+        "loom.schemas": "json_schema",
         "loom.trainer": "Trainer",
         "loom.training": "train",
         "loom.training.config": "TrainingConfig",

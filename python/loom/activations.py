@@ -26,14 +26,14 @@ class ActivationFunction(Named):
 
 ActivationLike: TypeAlias = "str | ActivationFunction | Mapping[str, Any]"
 
-_FAMILY: NamedFamily[ActivationFunction] = NamedFamily(
+FAMILY: NamedFamily[ActivationFunction] = NamedFamily(
     "activation",
     plain=(name for name, parameters in _native.activations() if not parameters),
     aliases={"swish": "silu", "identity": "linear"},
 )
 
 
-@_FAMILY.register("leaky_relu")
+@FAMILY.register("leaky_relu")
 @dataclass(frozen=True)
 class LeakyReLU(ActivationFunction):
     """`x` where x > 0, otherwise `slope * x`.
@@ -52,7 +52,7 @@ class LeakyReLU(ActivationFunction):
         object.__setattr__(self, "slope", real("LeakyReLU", "slope", self.slope))
 
 
-@_FAMILY.register("elu")
+@FAMILY.register("elu")
 @dataclass(frozen=True)
 class ELU(ActivationFunction):
     """`x` where x > 0, otherwise `alpha * (exp(x) - 1)`.
@@ -79,9 +79,9 @@ def resolve(value: ActivationLike | None) -> str | ActivationFunction:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
-    return "linear" if value is None else _FAMILY.resolve(value)
+    return "linear" if value is None else FAMILY.resolve(value)
 
 
 def names() -> list[str]:
     """Returns every activation's name, sorted."""
-    return _FAMILY.names()
+    return FAMILY.names()

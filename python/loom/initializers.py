@@ -44,7 +44,7 @@ class Initializer(Named):
 
 InitializerLike: TypeAlias = "str | Initializer | Mapping[str, Any]"
 
-_FAMILY: NamedFamily[Initializer] = NamedFamily(
+FAMILY: NamedFamily[Initializer] = NamedFamily(
     "initializer",
     plain=("zeros", "ones", "xavier_normal", "xavier_uniform", "he_normal", "he_uniform", "lecun_normal"),
     aliases={
@@ -56,7 +56,7 @@ _FAMILY: NamedFamily[Initializer] = NamedFamily(
 )
 
 
-@_FAMILY.register("constant")
+@FAMILY.register("constant")
 @dataclass(frozen=True)
 class Constant(Initializer):
     """Every element the same.
@@ -68,7 +68,7 @@ class Constant(Initializer):
     value: float
 
 
-@_FAMILY.register("normal")
+@FAMILY.register("normal")
 @dataclass(frozen=True)
 class Normal(Initializer):
     """Independent normal draws with mean 0.
@@ -80,7 +80,7 @@ class Normal(Initializer):
     std: float
 
 
-@_FAMILY.register("truncated_normal")
+@FAMILY.register("truncated_normal")
 @dataclass(frozen=True)
 class TruncatedNormal(Initializer):
     """Normal draws with mean 0; those beyond two standard deviations are drawn again.
@@ -92,7 +92,7 @@ class TruncatedNormal(Initializer):
     std: float
 
 
-@_FAMILY.register("uniform")
+@FAMILY.register("uniform")
 @dataclass(frozen=True)
 class Uniform(Initializer):
     """Independent uniform draws from low (included) to high (excluded).
@@ -111,7 +111,7 @@ class Uniform(Initializer):
             raise ConfigError(f"Uniform: low must not be above high, got {self.low:g} and {self.high:g}")
 
 
-@_FAMILY.register("orthogonal")
+@FAMILY.register("orthogonal")
 @dataclass(frozen=True)
 class Orthogonal(Initializer):
     """A matrix with orthonormal rows or columns, whichever are fewer.
@@ -136,9 +136,9 @@ def resolve(value: InitializerLike | None) -> str | Initializer | None:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
-    return None if value is None else _FAMILY.resolve(value)
+    return None if value is None else FAMILY.resolve(value)
 
 
 def names() -> list[str]:
     """Returns every initialiser's name, sorted."""
-    return _FAMILY.names()
+    return FAMILY.names()

@@ -56,14 +56,14 @@ LossLike: TypeAlias = "str | Loss | Mapping[str, Any]"
 
 ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
-_FAMILY: NamedFamily[Loss] = NamedFamily(
+FAMILY: NamedFamily[Loss] = NamedFamily(
     "loss",
     plain=("mse", "mae", "log_cosh", "cross_entropy", "nll", "binary_cross_entropy"),
     aliases={"crossentropy": "cross_entropy", "cross-entropy": "cross_entropy"},
 )
 
 
-@_FAMILY.register("huber")
+@FAMILY.register("huber")
 @dataclass(frozen=True)
 class Huber(Loss):
     """Quadratic up to `delta` away from the target, linear beyond; the mean over all elements.
@@ -90,7 +90,7 @@ def resolve(value: LossLike) -> str | Loss:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
-    return _FAMILY.resolve(value)
+    return FAMILY.resolve(value)
 
 
 def name_of(value: LossLike) -> str:
@@ -106,7 +106,7 @@ def is_classification(value: LossLike) -> bool:
 
 def names() -> list[str]:
     """Returns every loss's name, sorted."""
-    return _FAMILY.names()
+    return FAMILY.names()
 
 
 def cross_entropy(

@@ -39,10 +39,10 @@ class Optimizer(Tagged):
 
 OptimizerLike: TypeAlias = "str | Optimizer | Mapping[str, Any]"
 
-_FAMILY: TaggedFamily[Optimizer] = TaggedFamily("optimizer")
+FAMILY: TaggedFamily[Optimizer] = TaggedFamily("optimizer")
 
 
-@_FAMILY.register("sgd")
+@FAMILY.register("sgd")
 @dataclass(frozen=True)
 class SGD(Optimizer):
     """Stochastic gradient descent: v = momentum v + g; w -= lr v.
@@ -65,7 +65,7 @@ class SGD(Optimizer):
             raise ConfigError("SGD: nesterov needs a momentum above 0")
 
 
-@_FAMILY.register("adam")
+@FAMILY.register("adam")
 @dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015), bias-corrected, with weight decay added to the gradient.
@@ -85,7 +85,7 @@ class Adam(Optimizer):
     decay_exempt: bool = False
 
 
-@_FAMILY.register("adamw")
+@FAMILY.register("adamw")
 @dataclass(frozen=True)
 class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
@@ -107,7 +107,7 @@ class AdamW(Optimizer):
     decay_exempt: bool = False
 
 
-@_FAMILY.register("lion")
+@FAMILY.register("lion")
 @dataclass(frozen=True)
 class Lion(Optimizer):
     """Lion (Chen et al. 2023): steps of one size, with decoupled weight decay.
@@ -128,7 +128,7 @@ class Lion(Optimizer):
     decay_exempt: bool = False
 
 
-@_FAMILY.register("rmsprop")
+@FAMILY.register("rmsprop")
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
     """RMSprop: v = alpha v + (1 - alpha) g^2; w -= lr g / (sqrt(v) + epsilon).
@@ -168,8 +168,8 @@ def resolve(value: OptimizerLike) -> Optimizer:
     if isinstance(value, Optimizer):
         return value
     if isinstance(value, Mapping):
-        return _FAMILY.from_config(value)
+        return FAMILY.from_config(value)
     name = str(value).lower()
-    if name in _FAMILY.kinds:
-        return _FAMILY.kinds[name]()
-    raise unknown("optimizer", value, _FAMILY.kinds)
+    if name in FAMILY.kinds:
+        return FAMILY.kinds[name]()
+    raise unknown("optimizer", value, FAMILY.kinds)

@@ -87,16 +87,16 @@ class Schedule(Tagged):
 
 ScheduleLike: TypeAlias = "str | Schedule | Mapping[str, Any]"
 
-_FAMILY: TaggedFamily[Schedule] = TaggedFamily("schedule")
+FAMILY: TaggedFamily[Schedule] = TaggedFamily("schedule")
 
 
-@_FAMILY.register("constant")
+@FAMILY.register("constant")
 @dataclass(frozen=True)
 class Constant(Schedule):
     """The learning rate as it is."""
 
 
-@_FAMILY.register("linear")
+@FAMILY.register("linear")
 @dataclass(frozen=True)
 class Linear(Schedule):
     """A straight line from 1 to `end_factor`, which then stays.
@@ -110,7 +110,7 @@ class Linear(Schedule):
     steps: int | None = None
 
 
-@_FAMILY.register("cosine")
+@FAMILY.register("cosine")
 @dataclass(frozen=True)
 class Cosine(Schedule):
     """Half a cosine wave from 1 to `end_factor`, which then stays.
@@ -124,7 +124,7 @@ class Cosine(Schedule):
     steps: int | None = None
 
 
-@_FAMILY.register("cosine_restarts")
+@FAMILY.register("cosine_restarts")
 @dataclass(frozen=True)
 class CosineRestarts(Schedule):
     """Cosine waves from 1 to `end_factor`, one after the other (Loshchilov and Hutter 2017).
@@ -141,7 +141,7 @@ class CosineRestarts(Schedule):
     end_factor: float = 0.0
 
 
-@_FAMILY.register("exponential")
+@FAMILY.register("exponential")
 @dataclass(frozen=True)
 class Exponential(Schedule):
     """`gamma ** (step / steps)`.
@@ -155,7 +155,7 @@ class Exponential(Schedule):
     steps: int = 1
 
 
-@_FAMILY.register("step")
+@FAMILY.register("step")
 @dataclass(frozen=True)
 class Step(Schedule):
     """`gamma ** (step // steps)`: a drop every so many steps.
@@ -169,7 +169,7 @@ class Step(Schedule):
     gamma: float = 0.1
 
 
-@_FAMILY.register("polynomial")
+@FAMILY.register("polynomial")
 @dataclass(frozen=True)
 class Polynomial(Schedule):
     """`end_factor + (1 - end_factor) * (1 - step / steps) ** power`, then `end_factor`.
@@ -185,7 +185,7 @@ class Polynomial(Schedule):
     steps: int | None = None
 
 
-@_FAMILY.register("one_cycle")
+@FAMILY.register("one_cycle")
 @dataclass(frozen=True)
 class OneCycle(Schedule):
     """One rise and one long fall, both half cosine waves (Smith and Topin 2018).
@@ -208,7 +208,7 @@ class OneCycle(Schedule):
     steps: int | None = None
 
 
-@_FAMILY.register("warmup")
+@FAMILY.register("warmup")
 @dataclass(frozen=True)
 class Warmup(Schedule):
     """A straight rise to 1 over the first steps, then another schedule from its start.
@@ -247,8 +247,8 @@ def resolve(value: ScheduleLike | None) -> Schedule:
     if isinstance(value, Schedule):
         return value
     if isinstance(value, Mapping):
-        return _FAMILY.from_config(value)
+        return FAMILY.from_config(value)
     kind: object = value
-    if isinstance(kind, str) and kind in _FAMILY.kinds:
-        return _FAMILY.from_config({"type": kind})
-    raise unknown("schedule", value, _FAMILY.kinds)
+    if isinstance(kind, str) and kind in FAMILY.kinds:
+        return FAMILY.from_config({"type": kind})
+    raise unknown("schedule", value, FAMILY.kinds)

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
-from typing import SupportsFloat, SupportsIndex, TypeAlias, cast
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, cast
 
 from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
 ExtentsLike: TypeAlias = "int | Sequence[int]"
 
+_NOTES: ContextVar[dict[str, dict[str, Any]] | None] = ContextVar("checks", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[dict[str, dict[str, Any]]]:
+    """Notes what is checked meanwhile: each setting's check, under "check", and its limits.
+
+    What a configuration refuses is said in one place, the checks that it runs; JSON Schemas are made of that.
+    """
+    notes: dict[str, dict[str, Any]] = {}
+    token = _NOTES.set(notes)
+    try:
+        yield notes
+    finally:
+        _NOTES.reset(token)
+
+
+def _note(check: str, name: str, **limits: object) -> None:
+    notes = _NOTES.get()
+    if notes is not None:
+        given = {limit: value for limit, value in limits.items() if value is not None}
+        notes.setdefault(name, {"check": check, **given})
+
 
 def whole(where: str, name: str, value: object, *, least: int, most: int = (1 << 64) - 1) -> int:
     """Returns `value` as an int that is at least `least`, at most `most`, and fits 64 bits."""
+    _note("whole", name, least=least, most=most)
     wanted = {0: "a whole number that is not negative", 1: "a positive whole number"}.get(
         least, f"a whole number of at least {least}"
     )
@@ -39,6 +65,7 @@ def real(
     most: float | None = None,
 ) -> float:
     """Returns `value` as a finite float inside the given bounds."""
+    _note("real", name, above=above, least=least, below=below, most=most)
     number = _float(value)
     fits = (
         number is not None
@@ -61,6 +88,7 @@ def real(
 
 def flag(where: str, name: str, value: object) -> bool:
     """Returns `value` if it is a bool."""
+    _note("flag", name)
     if isinstance(value, bool) or type(value).__name__ in {"bool_", "bool"}:
         return bool(value)
     raise ConfigError(f"{where}: {name} must be True or False, got {value!r}")
@@ -87,6 +115,7 @@ def items(value: object) -> tuple[object, ...] | None:
 def choice(where: str, name: str, value: object, known: Iterable[str]) -> str:
     """Returns `value` if it is one of the known names."""
     names = tuple(known)
+    _note("choice", name, names=names)
     if isinstance(value, str) and value in names:
         return value
     raise unknown(f"{where} {name}", value, names)

@@ -42,10 +42,12 @@ from loom.reports import (
     natural_key,
     silhouettes,
 )
+from loom.reports.blueprint import Blueprint
 
 __all__ = [
     "Block",
     "Blocks",
+    "Blueprint",
     "CalibrationCurve",
     "ClassAverages",
     "ClassErrors",

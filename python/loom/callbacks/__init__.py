@@ -8,6 +8,7 @@ from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.callbacks.history import History
 from loom.callbacks.reduce_on_plateau import ReduceLROnPlateau
+from loom.callbacks.run_recorder import RunRecorder
 from loom.callbacks.running import CallbackList
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Logs",
     "ModelCheckpoint",
     "ReduceLROnPlateau",
+    "RunRecorder",
     "StopTraining",
     "TrainedNetwork",
 ]

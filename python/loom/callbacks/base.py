@@ -47,10 +47,10 @@ class Callback:
     """Base class: override the hooks that matter.
 
     In hooks, `self.network` is the network that trains and `self.params` says
-    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device,
-    validation_data (None where there is none), and whether it is resumed: whether the
-    run goes on where another one stopped. To end training, raise `StopTraining` or set
-    `self.stop_training = True`.
+    how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device, config (the
+    `TrainingConfig`), validation_data (None where there is none), learning_rate (of the newest
+    step, None before any), and whether it is resumed: whether the run goes on where another one
+    stopped. To end training, raise `StopTraining` or set `self.stop_training = True`.
 
     What a callback must remember over a resume it returns from `state_dict`: that is kept with
     the network's training state, in files saved with `optimizer=True`, too, and comes back

@@ -77,7 +77,10 @@ def observe(self: NetworkT, observer: Observer) -> NetworkT:
 
 
 def unobserve(self: NetworkT, observer: Observer | None = None) -> NetworkT:
-    """Takes an observer away, or all of them where None.
+    """Takes an observer away.
+
+    Args:
+        observer: The observer; all of them where None.
 
     Raises:
         StateError: The observer is not observing.

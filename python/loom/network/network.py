@@ -5,6 +5,7 @@ What it does with its weights and with data stands in files of its own, as funct
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,14 +13,16 @@ from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, Literal, overload
 
 from loom import _native
-from loom._settings.checks import flag
+from loom._settings.checks import flag, whole
 from loom._typing import Precision
 from loom.architecture import LinkConfig, NetworkConfig
 from loom.device import check_device
 from loom.engine import Engine
-from loom.errors import ConfigError, SerializationError
+from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given
+from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
+from loom.network import blueprint as blueprints
 from loom.network import inference, manual_loop, morphing, state_dicts
 from loom.network.cells import Cell, place_in_cell
 from loom.network.layers import LayerHandle, layers_of
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
     from loom.callbacks import Callback
     from loom.data import Data
+    from loom.introspection import Description
     from loom.losses import LossLike
     from loom.metrics import MetricLike
     from loom.training.config import TrainingConfig
@@ -177,7 +181,7 @@ class Network:
     def __repr__(self) -> str:
         return described(self.config)
 
-    def summary(self, file: IO[str] | None = None) -> None:
+    def summary(self, file: IO[str] | None = None, *, depth: int | None = None, flops: bool = False) -> None:
         """Writes a table: cell, layer, output shape, parameters, numeric type, bytes; then the links.
 
         The type is that of the weights; where they have several, or biases, gains or positions were
@@ -187,14 +191,60 @@ class Network:
 
         Args:
             file: Where to; standard output by default.
+            depth: How deep to go into layers that hold layers: 1, the default, shows those of cells,
+                2 what these hold, and so on. What a layer holds counts in its own row, too.
+            flops: Whether there is a column of multiply-adds for one sample; see `blueprint`.
 
         Raises:
             ShapeError: The layers do not fit together.
+            ConfigError: The depth is not a positive whole number.
         """
-        (file or sys.stdout).write(self._engine.native.summary() + "\n")
+        flops = flag("summary", "flops", flops)
+        levels = 1 if depth is None else whole("summary", "depth", depth, least=1)
+        plain = levels == 1 and not flops
+        text = self._engine.native.summary() if plain else self.blueprint().text(levels, flops)
+        (file or sys.stdout).write(text + "\n")
+
+    blueprint = blueprints.blueprint
+
+    def _repr_html_(self) -> str:
+        """Returns the blueprint as HTML, for notebooks; as text while the layers do not fit together."""
+        try:
+            return self.blueprint()._repr_html_()
+        except (ShapeError, StateError):
+            return f"<pre>{html.escape(repr(self))}</pre>"
+
+    # What can be asked of it
+
+    def describe(self) -> Description:
+        """Describes every public method and property of a network; see `loom.describe`."""
+        return describe(type(self))
+
+    def has_method(self, name: str) -> bool:
+        """Returns whether a network has a public method of this name.
+
+        Args:
+            name: The name, such as "predict".
+        """
+        return has_method(name, type(self))
+
+    def signature(self, name: str) -> str:
+        """Returns the signature of a method as one writes it, such as "summary(file=None)".
+
+        Args:
+            name: The name of the method.
+
+        Raises:
+            ConfigError: There is no such method.
+        """
+        return signature(name, type(self))
 
     def to_json(self, indent: int | None = None) -> str:
-        """Returns the network without its weights as JSON."""
+        """Returns the network without its weights as JSON; `loom.json_schema` describes it.
+
+        Args:
+            indent: Spaces by level; one line where None.
+        """
         return json.dumps(self.config.to_config(), indent=indent)
 
     @classmethod

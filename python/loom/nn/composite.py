@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -230,6 +230,8 @@ class Parallel(Layer):
             raise ConfigError(f"{where}: branches must be a list, got {self.branches!r}")
         if not self.branches:
             raise ConfigError(f"{where}: branches must be at least one")
+        if self.places is not None and not isinstance(self.places, Iterable):
+            raise ConfigError(f"{where}: places must be (row, column) of each branch, got {self.places!r}")
         self._set(
             grid=None if self.grid is None else _place("grid", self.grid, 1),
             places=None

@@ -1,4 +1,4 @@
-"""Pictures: training, predictions, measures, reports, correlations, clusters, pairs of models.
+"""Pictures: training, predictions, measures, networks, reports, correlations, clusters, pairs of models.
 
 Every function returns the matplotlib figure, and writes it where a path is given. Needs the extra "plot".
 """
@@ -11,6 +11,7 @@ from loom.plot.groups import clusters, matches
 from loom.plot.heat_maps import correlation, similarity
 from loom.plot.images import predictions, top_errors
 from loom.plot.measures import tween
+from loom.plot.networks import network
 from loom.plot.regression import residuals
 from loom.plot.training import training_curves
 
@@ -22,6 +23,7 @@ __all__ = [
     "deviation",
     "deviation_course",
     "matches",
+    "network",
     "precision_recall",
     "predictions",
     "residuals",

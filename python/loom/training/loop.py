@@ -113,7 +113,8 @@ class _Run:
             listed = [self.progress, stopping, *callbacks]
         state = self.engine.native.training_state()
         self.resumed = resume and any(state[count] for count in ("epoch", "batch", "step", "updates"))
-        params = {
+        # Callbacks have it; the learning rate follows the steps.
+        self.params: dict[str, Any] = {
             "epochs": config.epochs,
             "steps": self.feed.steps,
             "batch_size": config.batch_size,
@@ -122,10 +123,12 @@ class _Run:
             "device": self.engine.device,
             "resumed": self.resumed,
             "validation_data": self.held_out,
+            "config": config,
+            "learning_rate": None,
         }
         with interrupts.open:
             hooks = [hook for hook in listed if hook is not None]
-            self.hooks = CallbackList(hooks, network, params, interrupts)
+            self.hooks = CallbackList(hooks, network, self.params, interrupts)
         self.trainer = self._trainer(resume)
         self.stop_reason: StopReason = "finished"
         self.history: dict[str, list[float]] = {}
@@ -272,6 +275,7 @@ class _Run:
             single = wants_batches or bool(self.functions) or self.observed
             report = self.feed.run(self.trainer, single, _SLICE_SECONDS)
             done += report.steps
+            self.params["learning_rate"] = report.rate
             self.rows += report.rows
             self.skipped += report.skipped
             self.exploded += report.exploded
