@@ -145,6 +145,7 @@ fn record(
         let groups = rows.div_ceil(stream.rows) * columns.div_ceil(stream.columns());
         let label = format!("product int8 {} stream", packing.dtype);
         return shader(label, include_str!("gpu_quantized/stream.wgsl"))
+            .threads(stream.threads)
             .section("ACTIVATE", finish.activate.as_deref().unwrap_or(""))
             .section("SUM", stream.result().0)
             .section("FINISH", finish.store(stream.result().1))
