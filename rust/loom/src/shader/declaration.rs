@@ -186,7 +186,7 @@ impl Shader {
     /// [`Error::Internal`] for a mistake in the declaration, and as [`Recorder::dispatch`].
     pub fn groups(self, recorder: &mut Recorder<'_>, groups: usize) -> Result<()> {
         let (kernel, operands, numbers) = self.finish()?;
-        recorder.add(kernel, operands, numbers, groups)
+        recorder.dispatch(kernel, operands, numbers, groups)
     }
 
     /// The kernel, with its operands and numbers in the order of their declaration.

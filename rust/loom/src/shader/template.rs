@@ -108,11 +108,6 @@ impl Template {
         }
         whole.push_str(rest);
     }
-
-    /// The kernel, ready to be compiled.
-    pub fn kernel(self, label: impl Into<String>) -> Kernel {
-        Kernel::new(label, &self.text())
-    }
 }
 
 /// The complete text of a compute shader with one entry point, `main`.

@@ -109,12 +109,12 @@ pub(super) fn timed(
         }
         frame.finish(1)?;
         // Waits for the frame, whose time is then known.
-        Frame::download(gpu, &mut [(output.slice(0, 1)?, &mut [0; 4])])?;
+        gpu.download(&mut [(output.slice(0, 1)?, &mut [0; 4])])?;
         seconds = (gpu.statistics().device_seconds - started) / times.max(1) as f64;
     }
     gpu.set_timing(before)?;
     let mut result = vec![0f32; output.elements];
-    Frame::download(gpu, &mut [(output, bytemuck::cast_slice_mut(&mut result))])?;
+    gpu.download(&mut [(output, bytemuck::cast_slice_mut(&mut result))])?;
     Ok((result, seconds))
 }
 

@@ -18,8 +18,8 @@ fn enough(recorder: &Recorder<'_>) -> usize {
     if recorder.capabilities().software { 8 } else { 256 }
 }
 
-/// Threads of the kernels that compute without tiles.
-const THREADS: usize = 128;
+/// Threads of a workgroup that sweeps without tiles.
+const SWEEP_THREADS: usize = 128;
 
 impl GpuOperation for Convolution {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {

@@ -3,9 +3,9 @@
 //! The figures were measured on an NVIDIA H200 (132 multiprocessors). Another device gets
 //! results just as right, and in the same order of sums; only speed was tuned there.
 
+use super::cut::{Cut, Limits};
 use super::few_columns::{group_rows, lanes, threads};
 use super::few_rows::MAX_ROWS;
-use super::plan::{Cut, Limits};
 use super::tile::Tile;
 use super::units;
 

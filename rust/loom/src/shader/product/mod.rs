@@ -8,15 +8,19 @@
 
 mod choose;
 mod column_sums;
+mod cut;
 mod few_columns;
 mod few_rows;
 mod half;
+mod loads;
 mod matrix;
 mod plan;
 mod record;
 pub mod reduce;
+mod stores;
 mod stream;
 mod streamed;
+mod streamed_depth;
 mod sums;
 mod tile;
 mod tiled;
@@ -24,11 +28,12 @@ pub mod units;
 
 pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY, UNITS_LARGE, UNITS_SMALL};
 pub use column_sums::ColumnSums;
+pub use cut::{Cut, Limits};
 pub use few_columns::{FewColumns, MAX_COLUMNS};
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use half::Rounding;
 pub use matrix::{Finish, Matrix, Storage};
-pub use plan::{Cut, Limits, Problem};
+pub use plan::Problem;
 pub use record::Operands;
 pub use stream::{Stream, Weight};
 pub use tile::{Along, Edges, Loader, Tile};

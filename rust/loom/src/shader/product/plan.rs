@@ -2,11 +2,13 @@
 
 use super::choose::{Layout, choose, choose_units};
 use super::column_sums::ColumnSums;
+use super::cut::{Cut, Limits};
 use super::few_columns::MAX_COLUMNS;
 use super::matrix::{Finish, Matrix, Storage, loader, right_loader};
 use super::reduce;
 use super::stream::{self, Stream, Weight};
-use super::tile::{Along, Loader, Tile};
+use super::tile::{Along, Loader};
+use crate::shader::THREADS;
 
 /// `C (+)= finish(A B + bias)`.
 ///
@@ -36,32 +38,6 @@ pub struct Problem<'a> {
     pub finish: Finish<'a>,
     /// Whether the elements of A and B are rounded to binary16 before they are multiplied.
     pub mixed: bool,
-}
-
-/// What a device offers the kernels.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of workgroup memory.
-    pub workgroup_bytes: usize,
-    /// Threads of a workgroup.
-    pub threads: usize,
-    /// Whether it multiplies f16 matrices with f32 sums, 16 x 16 at a time.
-    pub units: bool,
-}
-
-/// How the work is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// The kernel for few rows, with the depth cut into so many parts.
-    FewRows(usize),
-    /// The kernel that reads a weight of few rows as it lies, likewise.
-    Stream(Stream, Weight, usize),
-    /// The kernel for few columns, with so many rows a workgroup.
-    FewColumns(u32),
-    /// Tiles, with the depth cut into so many parts.
-    Tiles(Tile, usize),
-    /// Tiles made on matrix units, likewise.
-    Units(Tile, usize),
 }
 
 impl Problem<'_> {
@@ -130,7 +106,7 @@ impl Problem<'_> {
             && !self.right.transposed
             && self.right.stride == self.columns
             && self.right.offset.is_multiple_of(4)
-            && limits.threads >= 256
+            && limits.threads >= THREADS
     }
 
     /// How tiles of A and of B are loaded.
@@ -155,7 +131,7 @@ impl Problem<'_> {
         let (threads, steps) = match parts {
             1 => (tile.threads() as usize, chunk / tile.step() as usize),
             // The second pass makes them: the first need not wait for what else is done to C's buffer.
-            _ if self.depth > 1024 && limits.threads >= 256 => (256, 0),
+            _ if self.depth > 1024 && limits.threads >= THREADS => (THREADS, 0),
             _ => (reduce::THREADS, 0),
         };
         let mut sums = ColumnSums::new(self.depth, self.columns, width, threads);

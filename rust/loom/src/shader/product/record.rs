@@ -1,11 +1,12 @@
 //! From a cut to dispatches.
 
 use super::column_sums::ColumnSums;
+use super::cut::Cut;
 use super::few_columns::FewColumns;
 use super::few_rows::FewRows;
 use super::half::Rounding;
 use super::matrix::{self, Finish, element, right_loader};
-use super::plan::{Cut, Problem};
+use super::plan::Problem;
 use super::reduce;
 use super::stream::{Stream, Weight};
 use super::streamed::Streamed;

@@ -1,6 +1,6 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
+use super::{Convolution, SWEEP_THREADS, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::Result;
 use crate::ops::{Direction, pointwise};
 use crate::shader::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
@@ -129,7 +129,8 @@ impl<'a> Sweep<'a> {
                 (shader, tiles(&tile, self.destinations, pixels))
             }
             Cut::Direct(block) => {
-                let groups = pixels.div_ceil(THREADS * store_width as usize) * (self.destinations / block);
+                let groups =
+                    pixels.div_ceil(SWEEP_THREADS * store_width as usize) * (self.destinations / block);
                 (self.direct(shader, block, rounding, widths), groups)
             }
         };
@@ -268,7 +269,7 @@ impl<'a> Sweep<'a> {
         };
         let stores = each(block, &|i| format!("    store(first + {i}u, pixel, sum{i});\n"));
         shader
-            .threads(THREADS)
+            .threads(SWEEP_THREADS)
             .constant("BLOCK", block)
             .section("WINDOWS", windows.trim_end())
             .section("SUMS", sums.trim_end())

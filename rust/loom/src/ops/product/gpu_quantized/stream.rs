@@ -5,7 +5,7 @@
 //! the columns, as they are needed. Threads of a workgroup share the inputs out and add up in workgroup memory.
 
 use crate::dtype::{BLOCK, BlockLayout, CodeOrder, Granularity, Packing};
-use crate::shader::add_line;
+use crate::shader::{THREADS, add_line};
 
 /// Bytes of workgroup memory that sums may take.
 const MEMORY: usize = 16384;
@@ -47,7 +47,7 @@ impl<'a> Stream<'a> {
             _ => 8,
         };
         let shared = rows.min(most_rows);
-        let most = 1 << most_threads.clamp(32, if shared > 2 { 256 } else { 512 }).ilog2();
+        let most = 1 << most_threads.clamp(32, if shared > 2 { THREADS } else { 2 * THREADS }).ilog2();
         let groups = rows.div_ceil(shared);
         // Batches have workgroups enough without sharing sums out.
         let steps = if own.blocks() { depth.div_ceil(BLOCK) * own.pieces() } else { depth.div_ceil(4) };
