@@ -60,8 +60,8 @@ impl Shader {
     }
 
     /// Adds this to the text: functions that reach what was declared, or `main`.
-    pub fn add(self, text: &str) -> Self {
-        Self { template: self.template.add(text), ..self }
+    pub fn append(self, text: &str) -> Self {
+        Self { template: self.template.append(text), ..self }
     }
 
     /// Sets the threads of a workgroup.

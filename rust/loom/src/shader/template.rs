@@ -65,7 +65,7 @@ impl Template {
 
     /// Adds to the text.
     #[must_use]
-    pub fn add(mut self, text: &str) -> Self {
+    pub fn append(mut self, text: &str) -> Self {
         self.text.push_str(text);
         self
     }

@@ -61,8 +61,8 @@ fn windows(op: &Convolution, forward: bool, shader: Shader) -> Shader {
     };
     let (sources, destinations) = if forward { (op.inputs, op.outputs) } else { (op.outputs, op.inputs) };
     shader
-        .add(text)
-        .add(include_str!("gpu/found.wgsl"))
+        .append(text)
+        .append(include_str!("gpu/found.wgsl"))
         .constant("PIXELS", destination.iter().product::<usize>())
         .constant("PIXELS_HEIGHT", destination[1])
         .constant("PIXELS_WIDTH", destination[2])

@@ -95,7 +95,7 @@ impl Recurrent {
         let groups = recorder.rows().div_ceil(rows);
         let fits = self.sharing(recorder, held).1;
         let shader = match fits {
-            true => shader.add(&format!("var<workgroup> hold: array<Lanes, {held}>;\n")),
+            true => shader.append(&format!("var<workgroup> hold: array<Lanes, {held}>;\n")),
             false => shader.write("hold", "Lanes", recorder.scratch(groups * held * rows)?),
         };
         shader

@@ -19,7 +19,7 @@ impl RowKernel {
     pub(super) fn new(shader: Shader, rows: usize, of: usize) -> Self {
         let lanes = if rows == 1 { "alias Lanes = f32;" } else { "alias Lanes = vec4<f32>;" };
         let shader = shader.constant("ROWS", rows).number("rows", of);
-        let mut shader = shader.add(&format!("{WGSL_PRELUDE}\n{lanes}\n"));
+        let mut shader = shader.append(&format!("{WGSL_PRELUDE}\n{lanes}\n"));
         // The larger of two numbers as drivers see it drops a NaN.
         for (name, function) in
             [("tanh", "loom_tanh(x)"), ("sigmoid", "loom_sigmoid(x)"), ("relu", "loom_at_least(x, 0.0)")]
@@ -29,7 +29,7 @@ impl RowKernel {
                 1 => function.to_string(),
                 _ => format!("Lanes({})", COMPONENTS.map(of).join(", ")),
             };
-            shader = shader.add(&format!("fn {name}_of(x: Lanes) -> Lanes {{\n    return {value};\n}}\n"));
+            shader = shader.append(&format!("fn {name}_of(x: Lanes) -> Lanes {{\n    return {value};\n}}\n"));
         }
         Self { shader, rows }
     }
@@ -46,9 +46,9 @@ impl RowKernel {
         let rows: Vec<String> = (0..self.rows).map(of).collect();
         let value = if self.rows == 1 { rows.concat() } else { format!("Lanes({})", rows.join(", ")) };
         self.with(|shader| {
-            shader
-                .read(name, "f32", operand)
-                .add(&format!("fn load_{name}(first: u32, at: u32) -> Lanes {{\n    return {value};\n}}\n"))
+            shader.read(name, "f32", operand).append(&format!(
+                "fn load_{name}(first: u32, at: u32) -> Lanes {{\n    return {value};\n}}\n"
+            ))
         })
     }
 
@@ -68,7 +68,7 @@ impl RowKernel {
                 Some(operand) => shader.write(name, "f32", operand),
                 None => shader,
             };
-            shader.add(&format!("fn store_{name}(first: u32, at: u32, value: Lanes) {{\n{body}}}\n"))
+            shader.append(&format!("fn store_{name}(first: u32, at: u32, value: Lanes) {{\n{body}}}\n"))
         })
     }
 
@@ -80,7 +80,9 @@ impl RowKernel {
             Some(mask) => (self.load("mask", mask, time), "load_mask(first, time) != Lanes()".into()),
         };
         kernel.with(|shader| {
-            shader.add(&format!("fn is_real(first: u32, time: u32) -> {truth} {{\n    return {value};\n}}\n"))
+            shader.append(&format!(
+                "fn is_real(first: u32, time: u32) -> {truth} {{\n    return {value};\n}}\n"
+            ))
         })
     }
 

@@ -44,7 +44,7 @@ impl Recurrent {
             .constant("UNITS", self.units)
             .constant("GATES", gates)
             .flag("TURNED", false)
-            .add(&format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {code}\n}}\n"))
+            .append(&format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {code}\n}}\n"))
             .section("ELEMENT", "f32(code_at(at / GATES, at % GATES))")
             .elements(recorder, self.units * gates)?;
         Ok(Some(Quantized { codes, packed: weight.clone(), packing, scale }))
@@ -106,7 +106,7 @@ fn codes_of(x: Lanes, scale: Lanes) -> Lanes {{
                 Some(scales) => shader.read("scales", "f32", scales),
                 None => shader.read("packed", "u32", self.packed.clone()),
             };
-            shader.add(include_str!("../encode/division.wgsl")).add(&functions)
+            shader.append(include_str!("../encode/division.wgsl")).append(&functions)
         })
     }
 

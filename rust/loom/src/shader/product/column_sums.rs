@@ -52,7 +52,7 @@ impl ColumnSums {
         let cell = |at: &str| format!("memory[{at}]{}", if width == 4 { "" } else { ".x" });
         let (own, other) = (cell("thread"), cell(&format!("thread + half * {across}u")));
         let before = if accumulate { "output[at] + " } else { "" };
-        shader.number("sums_offset", self.at).add(&format!(
+        shader.number("sums_offset", self.at).append(&format!(
             "
 // Sums of B's columns: the rows are shared out among {lanes} threads a column, whose sums are
 // joined by one fixed tree.

@@ -51,7 +51,7 @@ impl FewColumns {
     /// Adds `main` to a kernel that has the hooks.
     pub fn add_to(&self, shader: Shader) -> Shader {
         let threads = threads(self.columns) as usize;
-        shader.threads(threads).add(self.rounding.functions()).add(&self.main())
+        shader.threads(threads).append(self.rounding.functions()).append(&self.main())
     }
 
     fn main(&self) -> String {

@@ -44,7 +44,7 @@ impl FewRows {
 
     /// Adds `main` to a kernel that has the hooks.
     pub fn add_to(&self, shader: Shader) -> Shader {
-        shader.threads(THREADS).add(self.rounding.functions()).add(&self.main())
+        shader.threads(THREADS).append(self.rounding.functions()).append(&self.main())
     }
 
     fn main(&self) -> String {

@@ -88,7 +88,7 @@ impl Storage {
             None => shader,
         };
         match self {
-            Self::Packed(packing) => shader.add(&packing.wgsl("loom_weight", name, "scales")),
+            Self::Packed(packing) => shader.append(&packing.wgsl("loom_weight", name, "scales")),
             _ => shader,
         }
     }
@@ -146,7 +146,7 @@ pub(super) fn left(shader: Shader, matrix: Matrix, width: u32, operand: &Operand
     };
     let ty = element(width);
     declare_left(shader, matrix, width, operand)
-        .add(&format!("fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}\n"))
+        .append(&format!("fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}\n"))
 }
 
 /// `load_b` from a matrix stored as `storage`, decoded as it is loaded.
@@ -162,8 +162,8 @@ pub(super) fn right(
         let [row, column] = if matrix.transposed { ["column", "k"] } else { ["k", "column"] };
         return shader
             .read("right", "u32", operand.clone())
-            .add(&block.inputs("loom_block", (packing.rows, packing.channels), "right"))
-            .add(&format!(
+            .append(&block.inputs("loom_block", (packing.rows, packing.channels), "right"))
+            .append(&format!(
                 "fn load_b(k: u32, column: u32) -> vec4<f32> {{\n    return loom_block_inputs({row}, {column});\n}}\n"
             ));
     }
@@ -185,7 +185,7 @@ pub(super) fn right(
         .declare(shader, "right", [width; 2], operand)
         .number("right_stride", matrix.stride)
         .number("right_offset", matrix.offset)
-        .add(&format!("fn load_b(k: u32, column: u32) -> {} {{\n    {load}\n}}\n", element(width)))
+        .append(&format!("fn load_b(k: u32, column: u32) -> {} {{\n    {load}\n}}\n", element(width)))
 }
 
 /// `load_four` from a matrix whose rows follow each other without a gap.
@@ -197,7 +197,7 @@ pub(super) fn right_in_fours(shader: Shader, matrix: Matrix, storage: Storage, o
     } else {
         String::new()
     };
-    storage.declare(shader, "right", [4, 1], operand).number("right_offset", matrix.offset).add(&format!(
+    storage.declare(shader, "right", [4, 1], operand).number("right_offset", matrix.offset).append(&format!(
         "fn load_four(element: u32, column: vec4<u32>) -> vec4<f32> {{
     let at = constants.right_offset + element;
     return {value}{scale};\n}}\n"
@@ -207,7 +207,7 @@ pub(super) fn right_in_fours(shader: Shader, matrix: Matrix, storage: Storage, o
 /// `store` to the sums of the parts, (parts, rows, columns).
 pub(super) fn store_partials(shader: Shader, width: u32, partials: &Operand) -> Shader {
     let ty = element(width);
-    shader.write("partials", ty, partials.clone()).add(&format!(
+    shader.write("partials", ty, partials.clone()).append(&format!(
         "fn store(row: u32, column: u32, value: {ty}) {{
     partials[((part * constants.rows + row) * constants.columns + column) / {width}u] = value;
 }}\n"

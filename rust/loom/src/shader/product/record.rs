@@ -143,7 +143,7 @@ impl Pass<'_> {
             .write("output", ty, self.operands.output.clone())
             .number("output_stride", problem.output.stride)
             .number("output_offset", problem.output.offset)
-            .add(&format!(
+            .append(&format!(
                 "{functions}
 fn store(row: u32, column: u32, value: {ty}) {{
     let at = (constants.output_offset + row * constants.output_stride + column) / {width}u;
@@ -243,12 +243,12 @@ fn store(row: u32, column: u32, value: {ty}) {{
         if let Some(sums) = sums {
             (threads, extra, beyond) = (sums.threads, sums.groups, SUMS_BEYOND);
             shader = self.right(shader, width);
-            shader = shader.add(&format!("var<workgroup> memory: array<vec4<f32>, {threads}>;\n"));
+            shader = shader.append(&format!("var<workgroup> memory: array<vec4<f32>, {threads}>;\n"));
             shader = sums.add_to(shader, problem.accumulate);
         }
         let groups = reduce::groups(problem.rows * problem.columns, width, threads) + extra;
         let shader = self.store(shader, width)?.threads(threads);
-        shader.add(&reduce::main(width, threads, beyond)).groups(recorder, groups)
+        shader.append(&reduce::main(width, threads, beyond)).groups(recorder, groups)
     }
 }
 

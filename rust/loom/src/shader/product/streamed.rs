@@ -54,14 +54,14 @@ impl Streamed {
         let kind = if self.blocks() { "u32" } else { self.words().1 };
         let packing = &self.weight.packing;
         let shader = declare_left(shader, self.left, if fours { 4 } else { 1 }, left)
-            .add(&format!(
+            .append(&format!(
                 "fn left_one(row: u32, k: u32) -> f32 {{\n    {at}\n    return {one};\n}}
 fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {four};\n}}\n"
             ))
             .read("right", if kind == "Wide" { "vec4<u32>" } else { kind }, right.clone())
             .when(packing.group_words() > 0, |shader| shader.scales("u32", right));
         if let Some(block) = packing.wgsl_block("loom_block") {
-            return shader.add(&block.text);
+            return shader.append(&block.text);
         }
         let mut functions = packing.wgsl_fours("loom_four").map_or(String::new(), |(text, _)| text);
         let codes = self.shape.codes;
@@ -87,7 +87,7 @@ fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {fou
         shader
             .number("right_stride", self.weight.matrix.stride)
             .number("right_offset", self.weight.matrix.offset)
-            .add(&functions)
+            .append(&functions)
     }
 
     fn blocks(&self) -> bool {
@@ -132,7 +132,7 @@ fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {fou
 
     /// Adds `main` to a kernel that has `store`, too.
     pub(super) fn add_to(&self, shader: Shader) -> Shader {
-        shader.threads(self.shape.threads as usize).add(&self.main())
+        shader.threads(self.shape.threads as usize).append(&self.main())
     }
 
     fn main(&self) -> String {

@@ -92,7 +92,7 @@ impl Tiled<'_> {
             false => self.rounding.functions().to_string(),
         };
         self.write(&mut text);
-        shader.threads(self.tile.threads() as usize).add(&text)
+        shader.threads(self.tile.threads() as usize).append(&text)
     }
 
     fn write(&self, out: &mut String) {

@@ -228,7 +228,7 @@ fn tiled(
     };
     let shader =
         shader.constant("GRADIENT_WIDTH", gradient_width).section("GRADIENT", element(gradient_width));
-    kernel.add_to(shader.add(include_str!("correlate_tiles.wgsl")).add(rows))
+    kernel.add_to(shader.append(include_str!("correlate_tiles.wgsl")).append(rows))
 }
 
 fn direct(shader: Shader, block: usize, taps: usize, both: bool, rounding: Rounding) -> Shader {
@@ -265,6 +265,6 @@ fn direct(shader: Shader, block: usize, taps: usize, both: bool, rounding: Round
         .section("GRADIENTS", gradients.trim_end())
         .section("PRODUCTS", (own + &factors + &products).trim_end())
         .section("ROUNDS", rounds.trim_end())
-        .add(rounding.functions())
-        .add(include_str!("correlate_direct.wgsl"))
+        .append(rounding.functions())
+        .append(include_str!("correlate_direct.wgsl"))
 }

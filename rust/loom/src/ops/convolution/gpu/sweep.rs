@@ -165,7 +165,7 @@ impl<'a> Sweep<'a> {
         let channels = self.sources.is_multiple_of(tile.step() as usize);
         let load =
             if channels { include_str!("sweep_channels.wgsl") } else { include_str!("sweep_terms.wgsl") };
-        let shader = shader.section("TERM", term).add(include_str!("sweep_tiles.wgsl")).add(load);
+        let shader = shader.section("TERM", term).append(include_str!("sweep_tiles.wgsl")).append(load);
         Tiled {
             tile,
             left: Loader { along, width: weight_width },
@@ -275,7 +275,7 @@ impl<'a> Sweep<'a> {
             .section("SUMS", sums.trim_end())
             .section("TERMS", terms)
             .section("STORES", stores.trim_end())
-            .add(rounding.functions())
-            .add(include_str!("direct.wgsl"))
+            .append(rounding.functions())
+            .append(include_str!("direct.wgsl"))
     }
 }
