@@ -149,3 +149,15 @@ impl Run {
         is_same(self.engine(), &device.0)
     }
 }
+
+/// What tests of networks run on beside the processor.
+#[cfg(test)]
+pub(crate) mod testing {
+    /// The name of the first GPU, where there is one and this build knows GPUs; see `gpu::testing`.
+    pub(crate) fn gpu() -> Option<&'static str> {
+        #[cfg(feature = "gpu")]
+        return crate::gpu::testing::gpu().map(|_| "gpu:0");
+        #[cfg(not(feature = "gpu"))]
+        None
+    }
+}

@@ -1,9 +1,8 @@
 //! One opened GPU: its queue, its memory, what went wrong on it.
 
 use super::adapter::Adapter;
-use super::frame::{Frame, FrameStatistics};
 use super::pipeline::Pipelines;
-use super::timer::{KernelTime, Timing};
+use super::statistics::{FrameStatistics, KernelTime, Timing};
 use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -283,7 +282,7 @@ impl Accelerator for Gpu {
     }
 
     fn read_back(&self, from: &Allocation, bytes: &mut [u8]) -> Result<()> {
-        Frame::download(self, &mut [(Operand::new(from, 0, bytes.len() / 4), bytes)])
+        self.download(&mut [(Operand::new(from, 0, bytes.len() / 4), bytes)])
     }
 }
 

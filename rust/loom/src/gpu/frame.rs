@@ -1,52 +1,24 @@
-//! The command frame: dispatches in order, submitted in parts while the rest is recorded; statistics; reading back.
+//! The command frame: dispatches in order, submitted in parts while the rest is recorded.
 
 use super::Gpu;
-use super::device::buffer;
 use super::dispatch::Dispatch;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
-use super::steps::encode_step;
+use super::steps::{control_before, encode_step};
 use super::timer::Timer;
 use crate::ops::StepValues;
 use crate::program::{Access, FrameTick, Phase, Program};
-use crate::shader::{Accelerator, Operand};
+use crate::shader::Accelerator;
 use crate::state::Registry;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
 use std::sync::PoisonError;
-
-/// Words of the prelude's `Control`.
-pub(super) const CONTROL_WORDS: usize = 8;
-
-/// A control that lets updates write, before a step with these values.
-pub(super) fn control_before(values: &StepValues) -> [u32; CONTROL_WORDS] {
-    [1, 0, 0, 0, values.loss_scale.to_bits(), values.good_steps, 0, 0]
-}
 
 /// Dispatches after which what there is is submitted, so that the device works while the rest
 /// is recorded: few at first, since until then it has nothing to do, then ever more.
 const FIRST_SUBMIT: usize = 32;
 /// The most dispatches of one submit.
 const LARGEST_SUBMIT: usize = 512;
-
-/// What frames have done since this was last reset.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct FrameStatistics {
-    /// Frames recorded.
-    pub frames: u64,
-    /// Training steps in them.
-    pub steps: u64,
-    /// Kernels started.
-    pub dispatches: u64,
-    /// Command buffers submitted.
-    pub submits: u64,
-    /// Bytes copied to the device.
-    pub bytes_up: u64,
-    /// Bytes read back.
-    pub bytes_down: u64,
-    /// Seconds the device worked, where [`Gpu::set_timing`] asks for them.
-    pub device_seconds: f64,
-}
 
 /// Commands on their way to a device.
 pub(super) struct Frame<'a> {
@@ -127,65 +99,6 @@ impl<'a> Frame<'a> {
             statistics.device_seconds += seconds;
         });
         self.gpu.check()
-    }
-
-    /// Reads operands back, each into its bytes; waits for all that was submitted before.
-    ///
-    /// # Errors
-    /// [`Error::Device`] where the device was lost or is out of memory.
-    pub(super) fn download(gpu: &Gpu, parts: &mut [(Operand, &mut [u8])]) -> Result<()> {
-        gpu.check()?;
-        let padded = |bytes: usize| bytes.next_multiple_of(4) as u64;
-        let total: u64 = parts.iter().map(|(_, bytes)| padded(bytes.len())).sum();
-        if total == 0 {
-            return Ok(());
-        }
-        use wgpu::BufferUsages as Usage;
-        let staging = gpu.allocate("reading back", total, Usage::MAP_READ | Usage::COPY_DST)?;
-        let mut encoder = gpu.device.create_command_encoder(&Default::default());
-        let mut at = 0;
-        for (operand, bytes) in parts.iter() {
-            let size = padded(bytes.len());
-            if size > 0 {
-                let from = buffer(operand.allocation());
-                encoder.copy_buffer_to_buffer(from, operand.offset(), buffer(&staging), at, size);
-            }
-            at += size;
-        }
-        gpu.queue.submit([encoder.finish()]);
-        let mapped = map(gpu, buffer(&staging), total)?;
-        let mut at = 0;
-        for (_, bytes) in parts.iter_mut() {
-            bytes.copy_from_slice(&mapped[at..at + bytes.len()]);
-            at += padded(bytes.len()) as usize;
-        }
-        drop(mapped);
-        buffer(&staging).unmap();
-        gpu.count(|statistics| {
-            statistics.submits += 1;
-            statistics.bytes_down += total;
-        });
-        Ok(())
-    }
-}
-
-/// Waits until a buffer can be read.
-fn map(gpu: &Gpu, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::BufferView> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    buffer.slice(..bytes).map_async(wgpu::MapMode::Read, move |result| {
-        // Nobody listens any more where waiting has failed.
-        let _ = sender.send(result);
-    });
-    let refused = |why: String| match gpu.check() {
-        Err(error) => error,
-        Ok(()) => Error::Device(format!("reading back from {} failed: {why}", gpu.adapter())),
-    };
-    gpu.device.poll(wgpu::PollType::wait_indefinitely()).map_err(|error| refused(error.to_string()))?;
-    gpu.check()?;
-    match receiver.recv() {
-        Ok(Ok(())) => buffer.slice(..bytes).get_mapped_range().map_err(|error| refused(error.to_string())),
-        Ok(Err(error)) => Err(refused(error.to_string())),
-        Err(error) => Err(refused(error.to_string())),
     }
 }
 

@@ -3,10 +3,9 @@
 use super::Gpu;
 use super::device::buffer;
 use super::dispatch::{Dispatch, schedule};
-use super::frame::Frame;
 use super::mirror::Mirror;
 use super::pipeline::Pipeline;
-use super::steps::STEP_BYTES;
+use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use crate::ops::{Direction, Op};
 use crate::program::{Kind, Phase, Place, Program, RunMemory, Step, Value, Write};
 use crate::shader::{Accelerator, Allocation, BothGradients, Operand, Recorder};
@@ -64,7 +63,7 @@ impl Memory {
                 _ => None,
             });
         }
-        let control = Operand::allocate(&*gpu, "control", super::frame::CONTROL_WORDS)?;
+        let control = Operand::allocate(&*gpu, "control", CONTROL_WORDS)?;
         let (table, table_group) = new_table(&gpu, 1)?;
         Ok(Self {
             gpu,
@@ -229,7 +228,7 @@ impl RunMemory for Memory {
         for (value, bytes) in values.iter_mut() {
             parts.push((self.value(program, *value, rows)?, &mut **bytes));
         }
-        Frame::download(&self.gpu, &mut parts)
+        self.gpu.download(&mut parts)
     }
 
     fn upload(&self, program: &Program, rows: usize, value: Value, bytes: &[u8]) -> Result<()> {

@@ -6,7 +6,7 @@
 mod versions;
 
 use super::Gpu;
-use super::frame::Frame;
+use crate::dtype::Packing;
 use crate::ops::Op;
 use crate::program::{ParameterRef, Phase, Place, Program};
 use crate::shader::{Accelerator, Allocation, Operand};
@@ -16,7 +16,6 @@ use crate::{Error, Result};
 use std::any::Any;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use versions::VersionMirror;
 
 #[derive(Debug, Default)]
 struct StoreMirror {
@@ -28,6 +27,20 @@ struct StoreMirror {
     moments: Vec<Allocation>,
     /// By parameter.
     versions: Vec<Option<VersionMirror>>,
+}
+
+#[derive(Clone, Debug)]
+struct PackedPart {
+    bytes: Allocation,
+    scales: Option<(Allocation, usize)>,
+}
+
+/// A packed parameter.
+#[derive(Debug)]
+struct VersionMirror {
+    packing: Packing,
+    part: PackedPart,
+    epoch: u64,
 }
 
 /// One network's registry on one device.
@@ -322,7 +335,7 @@ impl state::Mirror for Mirror {
             && *epoch == store.epoch()
         {
             let mut parts = [(Operand::new(memory, 0, store.len()), copy.device_copy()?)];
-            Frame::download(&self.gpu, &mut parts)?;
+            self.gpu.download(&mut parts)?;
             copy.refresh(crate::simd::Cpu::global()?)?;
         }
         Ok(copy)
@@ -331,7 +344,7 @@ impl state::Mirror for Mirror {
     fn current_gradient(&self, index: usize, bytes: &mut [u8]) -> Result<()> {
         match self.stores.get(index).and_then(|held| held.gradient.as_ref()) {
             Some(memory) if self.gradients == Side::Device => {
-                Frame::download(&self.gpu, &mut [(Operand::new(memory, 0, bytes.len() / 4), bytes)])
+                self.gpu.download(&mut [(Operand::new(memory, 0, bytes.len() / 4), bytes)])
             }
             _ => Ok(()),
         }
@@ -340,7 +353,7 @@ impl state::Mirror for Mirror {
     fn current_state(&self, number: usize, elements: usize, bytes: &mut [u8]) -> Result<()> {
         match self.kept.get(number).and_then(Option::as_ref) {
             Some(memory) if self.states == Side::Device => {
-                Frame::download(&self.gpu, &mut [(Operand::new(memory, 0, elements), bytes)])
+                self.gpu.download(&mut [(Operand::new(memory, 0, elements), bytes)])
             }
             _ => Ok(()),
         }
@@ -383,7 +396,7 @@ impl state::Mirror for Mirror {
                 }
             }
         }
-        Frame::download(&self.gpu, &mut parts)?;
+        self.gpu.download(&mut parts)?;
         if self.masters_ahead {
             let cpu = crate::simd::Cpu::global()?;
             for store in &mut registry.stores {

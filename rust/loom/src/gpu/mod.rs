@@ -1,14 +1,17 @@
 //! Runs programs on a GPU through wgpu: Vulkan, Metal or DX12, in command frames of one step or of many.
 //!
 //! ```text
-//! adapter     which GPUs there are
+//! adapter     what is known of a GPU
+//! statistics  what is counted and measured of the work on one
 //! device      one opened GPU: queue, memory, errors
+//! system      the GPUs of this machine, and those that are open
+//! download    reading back
 //! engine      a GPU as what runs programs
 //! pipeline    the pipelines made of WGSL text
 //! dispatch    kernels with their operands bound, and their order
 //! mirror      the registry's masters, versions, gradients and moments on the device
 //! memory      a run's values on the device
-//! frame       dispatches in order, submitted in ever longer parts while the rest is recorded; reading back
+//! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
 //! timer       how long frames and kernels take on the device
 //! training    many training steps in one frame
 //! ```
@@ -18,12 +21,15 @@ mod adapter;
 pub mod bench;
 mod device;
 mod dispatch;
+mod download;
 mod engine;
 mod frame;
 mod memory;
 mod mirror;
 mod pipeline;
+mod statistics;
 mod steps;
+mod system;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -31,12 +37,12 @@ mod tests;
 mod timer;
 mod training;
 
-pub use adapter::{Adapter, AdapterList, adapters, release};
+pub use adapter::{Adapter, AdapterList};
 pub use device::Gpu;
 pub use engine::{GpuEngine, Gpus};
-pub use frame::FrameStatistics;
-pub use timer::{KernelTime, Timing};
+pub use statistics::{FrameStatistics, KernelTime, Timing};
+pub use system::{adapters, release};
 
 #[cfg(test)]
-pub(crate) use adapter::open_another;
-pub(crate) use adapter::{first_hardware, open};
+pub(crate) use system::open_another;
+pub(crate) use system::{first_hardware, open};

@@ -1,4 +1,4 @@
-//! The step table: what changes from step to step, as kernels read it.
+//! The step table and the control: what changes from step to step, as kernels read it.
 
 use crate::ops::StepValues;
 
@@ -28,4 +28,12 @@ pub(crate) fn encode_step(values: &StepValues, first_row: usize) -> [u8; STEP_BY
         0,
     ];
     bytemuck::cast(words)
+}
+
+/// Words of the prelude's `Control`.
+pub(super) const CONTROL_WORDS: usize = 8;
+
+/// A control that lets updates write, before a step with these values.
+pub(super) fn control_before(values: &StepValues) -> [u32; CONTROL_WORDS] {
+    [1, 0, 0, 0, values.loss_scale.to_bits(), values.good_steps, 0, 0]
 }

@@ -2,8 +2,8 @@
 
 use super::Gpu;
 use super::dispatch::Dispatch;
-use super::frame::{CONTROL_WORDS, Frame, control_before};
-use super::steps::encode_step;
+use super::frame::Frame;
+use super::steps::{CONTROL_WORDS, control_before, encode_step};
 use crate::Result;
 use crate::dtype::testing::Sample;
 use crate::dtype::{DType, Packing};
@@ -135,7 +135,7 @@ pub(crate) fn run_recorded(
         };
         parts.push((operand.clone(), bytes));
     }
-    Frame::download(gpu, &mut parts)?;
+    gpu.download(&mut parts)?;
     drop(parts);
     Ok(results)
 }
@@ -222,7 +222,7 @@ pub(crate) fn encoded(
     if let Some(operand) = packed.scales() {
         parts.push((operand, bytemuck::cast_slice_mut(&mut scales)));
     }
-    Frame::download(gpu, &mut parts)?;
+    gpu.download(&mut parts)?;
     drop(parts);
     Ok((bytes, scales))
 }

@@ -7,23 +7,12 @@ use super::steps::encode_step;
 use super::testing::gpu;
 use super::{Gpu, Timing, open_another};
 use crate::ops::StepValues;
-use crate::shader::{Accelerator, Allocation, Bind, Operand, Recorder, Template};
+use crate::shader::{Accelerator, Allocation, Bind, Kernel, Operand, Recorder, Shader, Template};
 use crate::{Error, Result};
 
 /// Adds a number to each element, so that the order of dispatches shows in the result.
 const ADD: &str = "
-@group(0) @binding(0) var<storage, read> source: array<f32>;
-@group(0) @binding(1) var<storage, read_write> sink: array<f32>;
-struct Constants { step: u32, elements: u32, add: u32 }
-var<immediate> constants: Constants;
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let i = group_index(group, groups) * THREADS + thread;
+fn main(i: u32) {
     if i < constants.elements {
         sink[i] = source[i] * 2.0 + f32(constants.add) + steps[constants.step].rate;
     }
@@ -31,9 +20,13 @@ fn main(
 ";
 
 fn add(recorder: &mut Recorder<'_>, from: &Operand, to: &Operand, number: u32) -> Result<()> {
-    let kernel = Template::new(ADD).constant("THREADS", 1u32).kernel("add");
-    let operands = [Bind::Read(from.clone()), Bind::Write(to.clone())];
-    recorder.dispatch(&kernel, &operands, &[to.elements as u32, number], to.elements)
+    Shader::new("add", ADD)
+        .threads(1)
+        .read("source", "f32", from.clone())
+        .write("sink", "f32", to.clone())
+        .number("elements", to.elements)
+        .number("add", number)
+        .elements(recorder, to.elements)
 }
 
 fn recorder(gpu: &Gpu) -> Result<Recorder<'_>> {
@@ -50,7 +43,7 @@ fn run(gpu: &Gpu, dispatches: &[Dispatch]) -> Result<()> {
 
 fn read(gpu: &Gpu, operand: &Operand) -> Result<Vec<f32>> {
     let mut elements = vec![0f32; operand.elements];
-    Frame::download(gpu, &mut [(operand.clone(), bytemuck::cast_slice_mut(&mut elements))])?;
+    gpu.download(&mut [(operand.clone(), bytemuck::cast_slice_mut(&mut elements))])?;
     Ok(elements)
 }
 
@@ -95,8 +88,8 @@ fn a_shader_that_does_not_compile_is_an_error() -> Result<()> {
     let (Some(_), Some(gpu)) = (gpu(), open_another(0)) else { return Ok(()) };
     let operand = Operand::allocate(&*gpu, "test", 1)?;
     let mut recorder = recorder(&gpu)?;
-    let kernel = Template::new("fn main() { not wgsl }").kernel("broken");
-    recorder.dispatch(&kernel, &[Bind::Write(operand)], &[], 1)?;
+    let kernel = Kernel::new("broken", "fn main() { not wgsl }");
+    recorder.dispatch(kernel, vec![Bind::Write(operand)], Vec::new(), 1)?;
     let error = run(&gpu, &Dispatch::all(&gpu, recorder.recorded, 0)).expect_err("an error");
     assert!(matches!(&error, Error::Device(message) if message.contains("broken")), "{error}");
     // The device goes on.
@@ -129,7 +122,7 @@ fn uploads_of_any_length_arrive() -> Result<()> {
         let memory = gpu.storage("test", len as u64)?;
         gpu.upload(&memory, 0, &bytes);
         let mut back = vec![0u8; len];
-        Frame::download(&gpu, &mut [(Operand::new(&memory, 0, len.div_ceil(4)), &mut back)])?;
+        gpu.download(&mut [(Operand::new(&memory, 0, len.div_ceil(4)), &mut back)])?;
         assert_eq!(back, bytes);
     }
     Ok(())
@@ -156,13 +149,13 @@ fn kernels_are_timed_by_name() -> Result<()> {
 
 #[test]
 fn templates_fill_in_text_and_keep_directives_first() {
-    let kernel = Template::new("// A comment.\nenable f16;\nlet x = #{WHAT};\n")
+    let template = Template::new("// A comment.\nenable f16;\nlet x = #{WHAT};\n")
         .constant("SIZE", 3usize)
         .flag("WIDE", true)
         .float("SMALL", 0.1)
         .float("ENDLESS", f64::INFINITY)
-        .section("WHAT", 5)
-        .kernel("test");
+        .section("WHAT", 5);
+    let kernel = Kernel::new("test", &template.text());
     let source = kernel.source();
     assert!(source.starts_with("enable f16;\n"), "{source}");
     for line in ["const SIZE: u32 = 3u;", "const WIDE: bool = true;", "let x = 5;"] {

@@ -2,32 +2,9 @@
 
 use super::Gpu;
 use super::device::buffer;
-use super::frame::Frame;
+use super::statistics::Timing;
 use crate::Result;
 use crate::shader::Operand;
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Timing {
-    /// Nothing.
-    #[default]
-    Off,
-    /// Each frame as a whole.
-    Frames,
-    /// Each kernel, which keeps them from running side by side as they otherwise would.
-    Kernels,
-}
-
-/// The time that one kernel has taken on the device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KernelTime {
-    /// What the kernel is.
-    pub label: String,
-    /// How often it ran.
-    pub runs: u64,
-    /// Seconds of all runs.
-    pub seconds: f64,
-}
 
 /// The most timestamps of one frame; what comes later is not timed.
 const MOST: u32 = 4096;
@@ -97,7 +74,7 @@ impl Timer {
         gpu.queue.submit([encoder.finish()]);
         let mut ticks = vec![0u64; self.used as usize];
         let operand = Operand::new(&resolved, 0, ticks.len() * 2);
-        Frame::download(gpu, &mut [(operand, bytemuck::cast_slice_mut(&mut ticks))])?;
+        gpu.download(&mut [(operand, bytemuck::cast_slice_mut(&mut ticks))])?;
         let period = f64::from(gpu.queue.get_timestamp_period()) * 1e-9;
         let seconds =
             |from: u32, to: u32| ticks[to as usize].saturating_sub(ticks[from as usize]) as f64 * period;

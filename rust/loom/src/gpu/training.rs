@@ -3,10 +3,10 @@
 
 use super::Gpu;
 use super::dispatch::{Dispatch, schedule};
-use super::frame::{Frame, control_before, note_writes};
+use super::frame::{Frame, note_writes};
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
-use super::steps::{STEP_BYTES, encode_step};
+use super::steps::{STEP_BYTES, control_before, encode_step};
 use crate::ops::measure::{Header, MeasureMemory};
 use crate::program::{FrameStep, Outcome, Outcomes, Phase, Place, Program};
 use crate::shader::{Accelerator, Bind, Operand, Recorder, Shader};
@@ -189,7 +189,7 @@ pub(crate) fn train_frame(
     if let Some((operand, _)) = figures {
         parts.push((operand, bytemuck::cast_slice_mut(&mut measures)));
     }
-    Frame::download(&gpu, &mut parts)?;
+    gpu.download(&mut parts)?;
     let outcomes = words.chunks_exact(OUTCOME_WORDS).map(|words| Outcome {
         loss: f32::from_bits(words[0]),
         norm: f32::from_bits(words[1]),

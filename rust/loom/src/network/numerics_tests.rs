@@ -169,8 +169,7 @@ fn convolutions_and_states_are_quantised() {
     .unwrap();
     let named = made(&one, &image(5));
     assert!(named != expected && named != found);
-    #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
+    if crate::device::testing::gpu().is_some() {
         network.to("gpu:0").unwrap();
         let near = made(&network, &image(5));
         assert!(near.iter().zip(&found).all(|(a, b)| (a - b).abs() < 5e-3), "{near:?} {found:?}");

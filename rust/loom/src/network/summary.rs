@@ -5,7 +5,6 @@ use super::{Combine, Coordinates, Network, PlacedLayer};
 use crate::Result;
 use crate::tensor::Shape;
 use crate::weights::WeightStore;
-use std::fmt::Write;
 
 /// One line of a summary.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,20 +193,17 @@ impl Network {
             lines.push(rule.clone());
             lines.extend(links);
         }
-        let mut text = lines.join("\n") + "\n";
+        lines.push(rule);
         let parameters: usize = rows.iter().map(|row| row.parameters).sum();
         let trainable: usize = rows.iter().map(|row| row.trainable).sum();
         let bytes: usize = rows.iter().map(|row| row.bytes).sum();
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{rule}");
-        let _ = write!(
-            text,
+        lines.push(format!(
             "{} parameters, {} trainable, {} bytes of weights",
             thousands(parameters),
             thousands(trainable),
             thousands(bytes)
-        );
-        Ok(text)
+        ));
+        Ok(lines.join("\n"))
     }
 }
 

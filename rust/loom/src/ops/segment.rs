@@ -1,38 +1,32 @@
 //! WGSL text that joins what the threads of a workgroup have found, in one fixed order.
 
-use std::fmt::Write;
+use crate::shader::add_line;
 
 /// A function `name(thread, value)`: `value` of each run of `width` threads joined by `combine`, an
 /// expression of `a` and `b`, and handed to all of them. Every thread of the workgroup, which has
 /// `THREADS`, must call it. `width` is a power of two.
 pub(super) fn join(name: &str, element: &str, width: usize, combine: &str) -> String {
     let mut text = String::new();
-    let mut line = |part: std::fmt::Arguments<'_>| {
-        // Writing to a string cannot fail.
-        let _ = text.write_fmt(part);
-    };
     if width > 1 {
-        line(format_args!("var<workgroup> {name}_cells: array<{element}, THREADS>;\n"));
+        add_line!(text, "var<workgroup> {name}_cells: array<{element}, THREADS>;");
     }
-    line(format_args!("fn {name}(thread: u32, value: {element}) -> {element} {{\n"));
+    add_line!(text, "fn {name}(thread: u32, value: {element}) -> {element} {{");
     if width > 1 {
-        line(format_args!("    {name}_cells[thread] = value;\n    workgroupBarrier();\n"));
-        line(format_args!("    let lane = thread % {width}u;\n"));
+        add_line!(text, "    {name}_cells[thread] = value;\n    workgroupBarrier();");
+        add_line!(text, "    let lane = thread % {width}u;");
         let mut half = width / 2;
         while half > 0 {
-            line(format_args!("    if lane < {half}u {{\n"));
-            line(format_args!("        let a = {name}_cells[thread];\n"));
-            line(format_args!("        let b = {name}_cells[thread + {half}u];\n"));
-            line(format_args!(
-                "        {name}_cells[thread] = {combine};\n    }}\n    workgroupBarrier();\n"
-            ));
+            add_line!(text, "    if lane < {half}u {{");
+            add_line!(text, "        let a = {name}_cells[thread];");
+            add_line!(text, "        let b = {name}_cells[thread + {half}u];");
+            add_line!(text, "        {name}_cells[thread] = {combine};\n    }}\n    workgroupBarrier();");
             half /= 2;
         }
-        line(format_args!("    let joined = {name}_cells[thread - lane];\n"));
+        add_line!(text, "    let joined = {name}_cells[thread - lane];");
         // The next call must not overwrite what a slower thread has yet to read.
-        line(format_args!("    workgroupBarrier();\n    return joined;\n}}\n"));
+        add_line!(text, "    workgroupBarrier();\n    return joined;\n}}");
     } else {
-        line(format_args!("    return value;\n}}\n"));
+        add_line!(text, "    return value;\n}}");
     }
     text
 }

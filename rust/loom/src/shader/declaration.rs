@@ -19,6 +19,7 @@ pub const THREADS: usize = 256;
 /// ```wgsl
 /// fn main(i: u32) {}                    // its number among all threads
 /// fn main(group: u32, thread: u32) {}   // the number of its workgroup, and its own there
+/// fn main(group: u32, thread: u32, subgroup: u32) {} // the same, and the number of its subgroup there
 /// fn main(thread: u32) {}               // its number in its workgroup
 /// fn main() {}
 /// ```
@@ -58,6 +59,11 @@ impl Shader {
         }
     }
 
+    /// Adds this to the text: functions that reach what was declared, or `main`.
+    pub fn append(self, text: &str) -> Self {
+        Self { template: self.template.append(text), ..self }
+    }
+
     /// Sets the threads of a workgroup.
     pub fn threads(self, threads: usize) -> Self {
         Self { threads, ..self }
@@ -86,6 +92,15 @@ impl Shader {
     /// An array of these elements that is written, and may be read.
     pub fn write(self, name: &str, element: &str, operand: Operand) -> Self {
         self.bind(name, format_args!("array<{element}>"), Bind::Write(operand))
+    }
+
+    /// The scales of a packed weight, as `scales`.
+    pub fn scales(mut self, element: &str, weight: &Operand) -> Self {
+        let Some(scales) = weight.scales() else {
+            self.mistake.get_or_insert("its weight is without scales".into());
+            return self;
+        };
+        self.read("scales", element, scales)
     }
 
     /// What the verdict on the step has set, as `control`.
@@ -150,7 +165,7 @@ impl Shader {
         if holds { add(self) } else { self }
     }
 
-    /// Lets the text leave out names: it is one of several that are declared alike.
+    /// Lets the text leave out the names so far: it is one of several that are declared alike.
     pub fn unchecked(mut self) -> Self {
         self.names.clear();
         self
@@ -171,11 +186,11 @@ impl Shader {
     /// [`Error::Internal`] for a mistake in the declaration, and as [`Recorder::dispatch`].
     pub fn groups(self, recorder: &mut Recorder<'_>, groups: usize) -> Result<()> {
         let (kernel, operands, numbers) = self.finish()?;
-        recorder.add(kernel, operands, numbers, groups)
+        recorder.dispatch(kernel, operands, numbers, groups)
     }
 
     /// The kernel, with its operands and numbers in the order of their declaration.
-    fn finish(self) -> Result<(Kernel, Vec<Bind>, Vec<u32>)> {
+    pub(crate) fn finish(self) -> Result<(Kernel, Vec<Bind>, Vec<u32>)> {
         let wrong = |what: String| Error::Internal(format!("kernel {}: {what}", self.label));
         if let Some(mistake) = self.mistake {
             return Err(wrong(mistake));
@@ -235,6 +250,12 @@ fn entry_point(text: &str) -> Result<(&str, String, &str), String> {
         [group, "thread"] => {
             (format!("{numbers}{thread}"), format!("    let {group} = group_index(workgroup, workgroups);\n"))
         }
+        // Who asks for subgroups wants control flow that is the same for all of them, and what a function
+        // gives back counts as different from thread to thread.
+        [group, "thread", "subgroup"] => (
+            format!("{numbers}{thread}, @builtin(subgroup_id) subgroup: u32"),
+            format!("    let {group} = workgroup.x + workgroup.y * workgroups.x;\n"),
+        ),
         [i] => (
             format!("{numbers}{thread}"),
             format!("    let {i} = group_index(workgroup, workgroups) * THREADS + thread;\n"),
@@ -270,6 +291,8 @@ mod tests {
             both.contains("let row = group_index(workgroup, workgroups);\n")
                 && both.contains(" thread: u32) {")
         );
+        let units = head("fn main(group: u32, thread: u32, subgroup: u32) {\n}\n");
+        assert!(units.contains("subgroup_id") && !units.contains("= group_index"));
         assert!(!head("fn main(thread: u32) {\n}\n").contains("num_workgroups"));
         assert!(head("fn main() {\n}\n").contains("@workgroup_size(THREADS)\nfn main() {\n}"));
         assert!(!head("@compute @workgroup_size(8)\nfn main() {\n}\n").contains("workgroup_size(THREADS)"));

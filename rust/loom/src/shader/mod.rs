@@ -23,4 +23,5 @@ pub use operand::{OFFSET_ELEMENTS, Operand, VersionOperands};
 pub use recorder::{
     BiasSums, Bind, BothGradients, GpuOperation, IMMEDIATE_BYTES, MAX_BINDINGS, Recorded, Recorder,
 };
+pub(crate) use template::add_line;
 pub use template::{Kernel, Template};

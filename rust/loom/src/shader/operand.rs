@@ -34,6 +34,19 @@ impl Operand {
         Self { allocation: bytes.clone(), offset: 0, elements, packing: Some(packing), scales }
     }
 
+    /// One of no memory, for tests that look at a kernel's text alone.
+    #[cfg(test)]
+    pub(crate) fn unbound() -> Self {
+        #[derive(Debug)]
+        struct Nothing;
+        impl super::accelerator::HeldMemory for Nothing {
+            fn size(&self) -> u64 {
+                0
+            }
+        }
+        Self::new(&Allocation::new(std::sync::Arc::new(Nothing)), 0, 0)
+    }
+
     /// New memory of this many 32-bit elements.
     ///
     /// # Errors

@@ -267,17 +267,6 @@ impl<'a> Recorder<'a> {
     /// [`Error::Device`] for an operand that is larger than kernels can see, or too many workgroups.
     pub fn dispatch(
         &mut self,
-        kernel: &Kernel,
-        operands: &[Bind],
-        constants: &[u32],
-        groups: usize,
-    ) -> Result<()> {
-        self.add(kernel.clone(), operands.to_vec(), constants.to_vec(), groups)
-    }
-
-    /// [`dispatch`](Self::dispatch) of what needs no copy.
-    pub(super) fn add(
-        &mut self,
         kernel: Kernel,
         operands: Vec<Bind>,
         constants: Vec<u32>,

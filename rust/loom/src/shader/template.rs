@@ -1,6 +1,15 @@
 //! WGSL text with its constants filled in.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
+
+/// Appends a line to a text.
+macro_rules! add_line {
+    ($text:expr, $($format:tt)*) => {{
+        $text.push_str(&format!($($format)*));
+        $text.push('\n');
+    }};
+}
+pub(crate) use add_line;
 
 /// What every kernel may use; stands before its text.
 const PRELUDE: &str = include_str!("prelude.wgsl");
@@ -26,14 +35,14 @@ impl Template {
     pub fn constant(mut self, name: &str, value: impl TryInto<u32>) -> Self {
         // Extents that do not fit 32 bits are refused before any kernel is made for them.
         let value = value.try_into().unwrap_or(u32::MAX);
-        let _ = writeln!(self.constants, "const {name}: u32 = {value}u;");
+        add_line!(self.constants, "const {name}: u32 = {value}u;");
         self
     }
 
     /// Defines a constant truth value.
     #[must_use]
     pub fn flag(mut self, name: &str, value: bool) -> Self {
-        let _ = writeln!(self.constants, "const {name}: bool = {value};");
+        add_line!(self.constants, "const {name}: bool = {value};");
         self
     }
 
@@ -43,7 +52,7 @@ impl Template {
         // A constant expression may not be infinite: the largest number stands for it. The shortest
         // text that reads back as the same number loses no digit.
         let value = (value as f32).clamp(-f32::MAX, f32::MAX);
-        let _ = writeln!(self.constants, "const {name}: f32 = {value:e}f;");
+        add_line!(self.constants, "const {name}: f32 = {value:e}f;");
         self
     }
 
@@ -51,6 +60,13 @@ impl Template {
     #[must_use]
     pub fn section(mut self, name: &str, text: impl Display) -> Self {
         self.sections.push((name.to_string(), text.to_string()));
+        self
+    }
+
+    /// Adds to the text.
+    #[must_use]
+    pub fn append(mut self, text: &str) -> Self {
+        self.text.push_str(text);
         self
     }
 
@@ -91,11 +107,6 @@ impl Template {
             rest = after;
         }
         whole.push_str(rest);
-    }
-
-    /// The kernel, ready to be compiled.
-    pub fn kernel(self, label: impl Into<String>) -> Kernel {
-        Kernel::new(label, &self.text())
     }
 }
 

@@ -143,11 +143,7 @@ fn until_refused(network: &mut Network, config: &TrainingConfig, steps: usize) -
 }
 
 fn devices() -> Vec<&'static str> {
-    #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
-        return vec!["cpu", "gpu:0"];
-    }
-    vec!["cpu"]
+    std::iter::once("cpu").chain(crate::device::testing::gpu()).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The mixed product on matrix units: f16 operands, f32 sums, through cooperative matrices.
 
-use std::fmt::Write;
+use crate::shader::{Operand, Shader, add_line};
 
 /// Rows and columns of one cooperative matrix.
 const FRAGMENT: u32 = 16;
@@ -78,40 +78,29 @@ impl Cooperative {
         self.rows * self.left_stride() + self.right_height() * self.right_stride()
     }
 
-    /// The module's text.
-    pub fn source(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text);
-        text
+    /// The kernel for A, B and C of these rows, columns and depth.
+    pub fn shader(&self, [left, right, output]: [Operand; 3], [rows, columns, depth]: [usize; 3]) -> Shader {
+        Shader::new("product.mixed", &self.text())
+            .threads(self.threads() as usize)
+            .read("left", "vec4<f16>", left)
+            .read("right", "vec4<f16>", right)
+            .write("output", "f32", output)
+            .number("rows", rows)
+            .number("columns", columns)
+            .number("depth", depth)
     }
 
-    fn write(&self, out: &mut String) -> std::fmt::Result {
+    fn text(&self) -> String {
         let (high, wide) = (self.rows / self.down / FRAGMENT, self.columns / self.along / FRAGMENT);
-        write!(
-            out,
+        let mut text = format!(
             "enable f16;
 enable wgpu_cooperative_matrix;
-struct Constants {{
-    step: u32,
-    rows: u32,
-    columns: u32,
-    depth: u32,
-}}
-var<immediate> constants: Constants;
-@group(0) @binding(0) var<storage, read> left: array<vec4<f16>>;
-@group(0) @binding(1) var<storage, read> right: array<vec4<f16>>;
-@group(0) @binding(2) var<storage, read_write> output: array<f32>;
 // The tiles of A and B, row-major.
 var<workgroup> memory: array<vec4<f16>, {memory}>;
 
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32, @builtin(subgroup_id) subgroup: u32) {{
+fn main(group: u32, thread: u32, subgroup: u32) {{
     let tile_rows = (constants.rows + {last_row}u) / {rows}u;
     let tile_columns = (constants.columns + {last_column}u) / {columns}u;
-    // Not by the prelude's function, whose result would count as different from thread to thread.
-    let group = id.x + id.y * count.x;
     if (group >= tile_rows * tile_columns) {{ return; }}
     // Workgroups that run at the same time share their tiles in the cache.
     let band = group / (8u * tile_columns);
@@ -123,7 +112,6 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     let along = subgroup % {along}u * {sub_columns}u;
 ",
             memory = self.stages * self.stage(),
-            threads = self.threads(),
             rows = self.rows,
             columns = self.columns,
             last_row = self.rows - 1,
@@ -131,47 +119,48 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
             along = self.along,
             sub_rows = high * FRAGMENT,
             sub_columns = wide * FRAGMENT,
-        )?;
+        );
+        let out = &mut text;
         for row in 0..high {
             for column in 0..wide {
-                writeln!(out, "    var c{row}_{column} = coop_mat16x16<f32, C>();")?;
+                add_line!(out, "    var c{row}_{column} = coop_mat16x16<f32, C>();");
             }
         }
         for load in 0..self.loads(self.rows * self.depth) {
-            writeln!(out, "    var a{load} = vec4<f16>();")?;
+            add_line!(out, "    var a{load} = vec4<f16>();");
         }
         for load in 0..self.loads(self.depth * self.columns) {
-            writeln!(out, "    var b{load} = vec4<f16>();")?;
+            add_line!(out, "    var b{load} = vec4<f16>();");
         }
         if self.prefetch {
-            self.write_fetch(out, "0u")?;
+            self.write_fetch(out, "0u");
         }
         if self.stages == 2 {
-            writeln!(out, "    var base = 0u;")?;
+            add_line!(out, "    var base = 0u;");
         } else {
-            writeln!(out, "    let base = 0u;")?;
+            add_line!(out, "    let base = 0u;");
         }
-        writeln!(out, "    for (var k = 0u; k < constants.depth; k += {}u) {{", self.depth)?;
+        add_line!(out, "    for (var k = 0u; k < constants.depth; k += {}u) {{", self.depth);
         if !self.prefetch {
-            self.write_fetch(out, "k")?;
+            self.write_fetch(out, "k");
         }
-        self.write_fill(out)?;
-        writeln!(out, "        workgroupBarrier();")?;
+        self.write_fill(out);
+        add_line!(out, "        workgroupBarrier();");
         if self.prefetch {
-            writeln!(out, "        if (k + {}u < constants.depth) {{", self.depth)?;
-            self.write_fetch(out, &format!("k + {}u", self.depth))?;
-            writeln!(out, "        }}")?;
+            add_line!(out, "        if (k + {}u < constants.depth) {{", self.depth);
+            self.write_fetch(out, &format!("k + {}u", self.depth));
+            add_line!(out, "        }}");
         }
         for k in 0..self.depth / FRAGMENT {
-            writeln!(out, "        {{")?;
+            add_line!(out, "        {{");
             for row in 0..high {
-                writeln!(
+                add_line!(
                     out,
                     "            let l{row} = coopLoadT<coop_mat16x16<f16, A>>(&memory[base + (down + {}u) * {stride}u + {}u], {stride}u);",
                     row * FRAGMENT,
                     k * FRAGMENT / 4,
                     stride = self.left_stride()
-                )?;
+                );
             }
             for column in 0..wide {
                 let base = self.rows * self.left_stride();
@@ -187,31 +176,31 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         format!("{}u + (along + {column_at}u) / 4u", base + k * FRAGMENT * stride),
                     ),
                 };
-                writeln!(
+                add_line!(
                     out,
                     "            let r{column} = {load}<coop_mat16x16<f16, B>>(&memory[base + {at}], {stride}u);"
-                )?;
+                );
                 for row in 0..high {
-                    writeln!(
+                    add_line!(
                         out,
                         "            c{row}_{column} = coopMultiplyAdd(l{row}, r{column}, c{row}_{column});"
-                    )?;
+                    );
                 }
             }
-            writeln!(out, "        }}")?;
+            add_line!(out, "        }}");
         }
         if self.stages == 2 {
             // The other pair of tiles was last read before the barrier just passed.
-            writeln!(out, "        base = {}u - base;", self.stage())?;
+            add_line!(out, "        base = {}u - base;", self.stage());
         } else {
-            writeln!(out, "        workgroupBarrier();")?;
+            add_line!(out, "        workgroupBarrier();");
         }
-        writeln!(out, "    }}")?;
+        add_line!(out, "    }}");
         for row in 0..high {
             for column in 0..wide {
                 // A loop, since within an `if` on the subgroup's number the store would be refused, though
                 // the number is the same for all that take part.
-                writeln!(
+                add_line!(
                     out,
                     "    for (var once = row0 + down + {r}u < constants.rows && column0 + along + {c}u < constants.columns; once; once = false) {{
         let stride = constants.columns;
@@ -220,10 +209,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }}",
                     r = row * FRAGMENT,
                     c = column * FRAGMENT
-                )?;
+                );
             }
         }
-        writeln!(out, "}}")
+        add_line!(out, "}}");
+        text
     }
 
     /// Loads of one thread for a tile of this many elements.
@@ -231,11 +221,11 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         elements / 4 / self.threads()
     }
 
-    fn write_fetch(&self, out: &mut String, k: &str) -> std::fmt::Result {
+    fn write_fetch(&self, out: &mut String, k: &str) {
         let a_run = self.depth / 4;
         for load in 0..self.loads(self.rows * self.depth) {
             let item = format!("(thread + {}u)", load * self.threads());
-            write!(
+            add_line!(
                 out,
                 "        {{
             let row = row0 + {item} / {a_run}u;
@@ -243,8 +233,8 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
             if (row < constants.rows && at < constants.depth) {{
                 a{load} = left[(row * constants.depth + at) / 4u];
             }} else {{ a{load} = vec4<f16>(); }}
-        }}\n"
-            )?;
+        }}"
+            );
         }
         for load in 0..self.loads(self.depth * self.columns) {
             let item = format!("(thread + {}u)", load * self.threads());
@@ -260,7 +250,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                     "at * constants.columns + column",
                 ),
             };
-            write!(
+            add_line!(
                 out,
                 "        {{
             let at = {k} + {at};
@@ -268,13 +258,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
             if (at < constants.depth && column < constants.columns) {{
                 b{load} = right[({index}) / 4u];
             }} else {{ b{load} = vec4<f16>(); }}
-        }}\n"
-            )?;
+        }}"
+            );
         }
-        Ok(())
     }
 
-    fn write_fill(&self, out: &mut String) -> std::fmt::Result {
+    fn write_fill(&self, out: &mut String) {
         let sides = [
             ('a', self.rows * self.depth, self.depth / 4, self.left_stride(), 0),
             (
@@ -288,13 +277,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         for (name, elements, run, stride, base) in sides {
             for load in 0..self.loads(elements) {
                 let item = format!("(thread + {}u)", load * self.threads());
-                writeln!(
+                add_line!(
                     out,
                     "        memory[base + {base}u + {item} / {run}u * {stride}u + {item} % {run}u] = {name}{load};"
-                )?;
+                );
             }
         }
-        Ok(())
     }
 }
 
@@ -308,7 +296,8 @@ mod tests {
         for (rows, right_transposed) in [(64, false), (64, true), (4096, false), (4096, true)] {
             let tile = Cooperative::suiting(rows, rows, right_transposed);
             assert!(tile.workgroup_bytes() <= 32768 && tile.threads() <= 256);
-            let kernel = crate::shader::Kernel::new("mixed", &tile.source());
+            let operands = [0; 3].map(|_| Operand::unbound());
+            let (kernel, _, _) = tile.shader(operands, [rows; 3]).finish().expect("a kernel");
             let module = naga::front::wgsl::parse_str(kernel.source())
                 .unwrap_or_else(|error| panic!("{}", error.emit_to_string(kernel.source())));
             let flags = naga::valid::ValidationFlags::all();

@@ -3,7 +3,7 @@
 use super::product::timed;
 use crate::dtype::Packing;
 use crate::gpu::Gpu;
-use crate::ops::product::{Operands, limits, record_cut};
+use crate::ops::product::{Operands, limits};
 use crate::ops::{Direction, Product};
 use crate::shader::product::{Cut, Finish, Limits, Matrix, Problem, Storage, Stream};
 use crate::shader::{Accelerator, GpuOperation, Operand, Recorder};
@@ -114,7 +114,7 @@ impl<'a> Rotation<'a> {
                 How::FewRows(parts) if rows <= crate::shader::product::MAX_ROWS => Cut::FewRows(parts),
                 How::FewRows(_) => return Err(refused()),
             };
-            record_cut(&mut recorder, &problem, cut, &operands)?;
+            problem.record(&mut recorder, cut, None, &operands)?;
         }
         let (result, seconds) = timed(self.gpu, recorder, output, times)?;
         Ok((result, seconds / self.weights.len() as f64))

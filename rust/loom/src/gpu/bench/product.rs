@@ -7,7 +7,7 @@ use crate::gpu::memory::new_table;
 use crate::gpu::steps::encode_step;
 use crate::gpu::{Gpu, Timing};
 use crate::ops::{Direction, Product, StepValues};
-use crate::shader::{Accelerator, Bind, GpuOperation, Kernel, Operand, Recorder};
+use crate::shader::{Accelerator, GpuOperation, Operand, Recorder};
 use crate::{Error, Result};
 
 /// `C = A B` of n x n matrices of f16 bits with f32 sums, `times` over; B is given as its
@@ -50,9 +50,7 @@ pub fn mixed_product(
     let (left, right) = (upload(left)?, upload(right)?);
     let output = Operand::allocate(gpu, "a mixed product", n * n)?;
     let mut recorder = Recorder::new(gpu, n, output.clone());
-    let kernel = Kernel::new("product.mixed", &tile.source());
-    let binds = [Bind::Read(left), Bind::Read(right), Bind::Write(output.clone())];
-    recorder.dispatch(&kernel, &binds, &[n as u32; 3], tile.groups(n, n))?;
+    tile.shader([left, right, output.clone()], [n; 3]).groups(&mut recorder, tile.groups(n, n))?;
     timed(gpu, recorder, output, times)
 }
 
@@ -111,12 +109,12 @@ pub(super) fn timed(
         }
         frame.finish(1)?;
         // Waits for the frame, whose time is then known.
-        Frame::download(gpu, &mut [(output.slice(0, 1)?, &mut [0; 4])])?;
+        gpu.download(&mut [(output.slice(0, 1)?, &mut [0; 4])])?;
         seconds = (gpu.statistics().device_seconds - started) / times.max(1) as f64;
     }
     gpu.set_timing(before)?;
     let mut result = vec![0f32; output.elements];
-    Frame::download(gpu, &mut [(output, bytemuck::cast_slice_mut(&mut result))])?;
+    gpu.download(&mut [(output, bytemuck::cast_slice_mut(&mut result))])?;
     Ok((result, seconds))
 }
 

@@ -1,26 +1,11 @@
 //! Packed parameters on a device.
 
-use super::Mirror;
-use crate::dtype::Packing;
+use super::{Mirror, PackedPart, VersionMirror};
 use crate::program::{ParameterRef, Place};
-use crate::shader::{Accelerator, Allocation, Operand, VersionOperands};
+use crate::shader::{Accelerator, Operand, VersionOperands};
 use crate::state::{Mirror as _, Registry};
 use crate::weights::WeightStore;
 use crate::{Error, Result};
-
-#[derive(Clone, Debug)]
-struct PackedPart {
-    bytes: Allocation,
-    scales: Option<(Allocation, usize)>,
-}
-
-/// A packed parameter.
-#[derive(Debug)]
-pub(super) struct VersionMirror {
-    packing: Packing,
-    part: PackedPart,
-    pub(super) epoch: u64,
-}
 
 impl Mirror {
     /// Whether a store's versions here are those of its newest master.

@@ -319,8 +319,7 @@ fn targets_teach(name: &str, sample: &Sample) -> Result<()> {
     for config in modes {
         let [weights, _] = learned(sample, Precision::Float32, "cpu", &config)?;
         assert!(weights.iter().all(|weight| weight.is_finite()), "{name}");
-        #[cfg(feature = "gpu")]
-        if crate::gpu::testing::gpu().is_some() {
+        if crate::device::testing::gpu().is_some() {
             let [found, figures] = learned(sample, Precision::Float32, "gpu:0", &config)?;
             let [expected, known] = learned(sample, Precision::Float32, "cpu", &config)?;
             let mode = config.tween.map(|tween| tween.mode.name()).unwrap_or_default();

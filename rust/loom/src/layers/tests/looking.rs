@@ -1,7 +1,6 @@
 //! Looking into every registered layer: what is shown is the newest pass's or nothing, a pass of inference shows
 //! what `predict` makes and moves nothing, and training passes draw anew.
 
-#[cfg(feature = "gpu")]
 use super::setup::for_every_kind;
 use super::setup::{Place, ROWS, assert_close, for_every_sample, place, places, shaped, single};
 use crate::layers::{BatchNorm, Dense, Dropout, LayerNorm, Sample};
@@ -17,8 +16,7 @@ use std::collections::BTreeSet;
 /// device with how far results there may be from the CPU's.
 fn on_each_device(proof: impl Fn(&str, &Sample, (&str, f64)) -> Result<()>) {
     for_every_sample(|name, sample| proof(name, sample, ("cpu", 0.0)));
-    #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
+    if crate::device::testing::gpu().is_some() {
         for_every_kind(|name, sample| {
             proof(&format!("{name} on a GPU"), sample, ("gpu:0", sample.tolerance))
         });
@@ -160,8 +158,7 @@ fn draws(sample: &Sample, seen: &mut BTreeSet<String>) -> Result<()> {
         return Ok(());
     }
     seen.insert(sample.layer.kind().to_string());
-    #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
+    if crate::device::testing::gpu().is_some() {
         for (found, expected) in passes(sample, "gpu:0")?.0.iter().zip(&expected) {
             assert_close(
                 &format!("{}: draws on a GPU", sample.layer.kind()),
@@ -301,8 +298,7 @@ fn only_forward_leaves_something_to_look_at() {
         Ok(())
     };
     check("cpu").unwrap();
-    #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
+    if crate::device::testing::gpu().is_some() {
         check("gpu:0").unwrap();
     }
 }

@@ -68,11 +68,7 @@ fn sessions_equal_whole_sequences(
 #[test]
 fn a_sequence_in_pieces_is_the_sequence() -> Result<()> {
     let learned = InitialState::Learned;
-    #[cfg(feature = "gpu")]
-    let gpu = crate::gpu::testing::gpu().map(|_| "gpu:0");
-    #[cfg(not(feature = "gpu"))]
-    let gpu = None;
-    for device in std::iter::once("cpu").chain(gpu) {
+    for device in devices() {
         sessions_equal_whole_sequences(Lstm::new(5).layers(2).return_sequences(), false, device)?;
         let layer = Lstm { initial_state: learned, ..Lstm::new(5).layers(2).return_sequences() };
         sessions_equal_whole_sequences(layer, false, device)?;
@@ -125,11 +121,7 @@ fn stateful() -> Result<Network> {
 }
 
 fn devices() -> impl Iterator<Item = &'static str> {
-    #[cfg(feature = "gpu")]
-    let gpu = crate::gpu::testing::gpu().map(|_| "gpu:0");
-    #[cfg(not(feature = "gpu"))]
-    let gpu = None;
-    std::iter::once("cpu").chain(gpu)
+    std::iter::once("cpu").chain(crate::device::testing::gpu())
 }
 
 /// The outputs of forward passes over the same two rows.

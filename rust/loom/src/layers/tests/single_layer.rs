@@ -3,7 +3,6 @@
 use crate::dtype::DType;
 use crate::layers::*;
 use crate::ops::StepValues;
-#[cfg(feature = "gpu")]
 use crate::ops::testing::assert_close;
 use crate::ops::testing::numbers;
 use crate::program::Access;
@@ -124,8 +123,7 @@ impl SingleLayer {
     /// The values on the CPU in f64, with which a GPU must agree.
     pub fn run(&self, lower: Lower<'_>) -> Vec<Vec<f64>> {
         let made = self.run_on::<f64>(&mut self.copy::<f64>(), lower).unwrap();
-        #[cfg(feature = "gpu")]
-        if crate::gpu::testing::gpu().is_some() {
+        if crate::device::testing::gpu().is_some() {
             let mut network = self.copy::<f32>();
             network.to("gpu:0").unwrap();
             let found = self.run_on::<f32>(&mut network, lower).unwrap();

@@ -10,7 +10,7 @@ mod tests;
 use super::{Convolution, Direction};
 use crate::Result;
 use crate::shader::product::{Edges, Tile, units};
-use crate::shader::{GpuOperation, Recorder, Template};
+use crate::shader::{GpuOperation, Recorder, Shader};
 
 /// Workgroups that keep all of a device busy.
 fn enough(recorder: &Recorder<'_>) -> usize {
@@ -18,8 +18,8 @@ fn enough(recorder: &Recorder<'_>) -> usize {
     if recorder.capabilities().software { 8 } else { 256 }
 }
 
-/// Threads of the kernels that compute without tiles.
-const THREADS: usize = 128;
+/// Threads of a workgroup that sweeps without tiles.
+const SWEEP_THREADS: usize = 128;
 
 impl GpuOperation for Convolution {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
@@ -44,7 +44,7 @@ impl GpuOperation for Convolution {
 
 /// Fills in what `window.wgsl` or a sibling of it has to know of the geometry: from inputs to outputs,
 /// or back.
-fn windows(op: &Convolution, forward: bool, template: Template) -> Template {
+fn windows(op: &Convolution, forward: bool, shader: Shader) -> Shader {
     let g = &op.geometry;
     let (source, destination) = if forward { (g.input, g.output) } else { (g.output, g.input) };
     let strided = !forward && g.stride != [1; 3];
@@ -60,8 +60,9 @@ fn windows(op: &Convolution, forward: bool, template: Template) -> Template {
         (false, false) => include_str!("gpu/volume_window.wgsl"),
     };
     let (sources, destinations) = if forward { (op.inputs, op.outputs) } else { (op.outputs, op.inputs) };
-    template
-        .section("WINDOW", [text, include_str!("gpu/found.wgsl")].concat())
+    shader
+        .append(text)
+        .append(include_str!("gpu/found.wgsl"))
         .constant("PIXELS", destination.iter().product::<usize>())
         .constant("PIXELS_HEIGHT", destination[1])
         .constant("PIXELS_WIDTH", destination[2])

@@ -34,7 +34,7 @@ impl GpuOperation for Custom {
         let operands: Vec<Bind> =
             reads.into_iter().map(Bind::Read).chain(writes.into_iter().map(Bind::Write)).collect();
         let text = Kernel::new(self.to_string(), &kernel.source).checked();
-        recorder.dispatch(&text, &operands, &kernel.constants, kernel.groups)
+        recorder.dispatch(text, operands, kernel.constants, kernel.groups)
     }
 }
 

@@ -1,5 +1,4 @@
 // What codes stand for: a thread an element.
-#{FUNCTIONS}
 
 fn main(at: u32) {
     if at >= constants.elements {

@@ -14,22 +14,19 @@ impl GpuOperation for Decode {
             ));
         };
         let storage = Storage::of(Some(packing));
-        let scales = packed.scales();
         let scale = if storage == Storage::Int8 {
             format!(" * scales[at % {}u]", packing.channels)
         } else {
             String::new()
         };
         let elements = result.elements;
-        let mut shader = Shader::new(format!("decode.{}", packing.dtype), include_str!("decode.wgsl"))
-            .section("FUNCTIONS", storage.functions("packed", "scales"))
+        let shader = Shader::new(format!("decode.{}", packing.dtype), include_str!("decode.wgsl"));
+        storage
+            .declare(shader, "packed", [1; 2], &packed)
+            .write("y", "f32", result)
+            .number("elements", elements)
             .section("VALUE", storage.element("packed", 1) + &scale)
-            .read("packed", if storage == Storage::Float32 { "f32" } else { "u32" }, packed)
-            .write("y", "f32", result);
-        if let (Some(word), Some(scales)) = (storage.scale(1), scales) {
-            shader = shader.read("scales", word, scales);
-        }
-        shader.number("elements", elements).elements(recorder, elements)
+            .elements(recorder, elements)
     }
 }
 

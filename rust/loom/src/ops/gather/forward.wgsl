@@ -1,5 +1,4 @@
 // Rows of a table by their numbers: a thread an element.
-#{FUNCTIONS}
 
 fn main(i: u32) {
     if i >= constants.elements {

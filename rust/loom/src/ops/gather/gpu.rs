@@ -16,22 +16,17 @@ impl GpuOperation for Gather {
         match self.direction {
             Direction::Forward => {
                 let storage = Storage::of(second.packing);
-                let plain = storage == Storage::Float32;
-                let scales = second.scales();
                 let scale = if storage == Storage::Int8 { " * scales[i % WIDTH]" } else { "" };
                 let elements = result.elements;
-                let mut shader = Shader::new(self.to_string(), include_str!("forward.wgsl"))
+                let shader = Shader::new(self.to_string(), include_str!("forward.wgsl")).read("x", "f32", x);
+                storage
+                    .declare(shader, "table", [1; 2], &second)
+                    .write("y", "f32", result)
+                    .number("elements", elements)
                     .constant("WIDTH", self.width)
                     .constant("VOCABULARY", self.vocabulary)
-                    .section("FUNCTIONS", storage.functions("table", "scales"))
                     .section("VALUE", storage.element("table", 1) + scale)
-                    .read("x", "f32", x)
-                    .read("table", if plain { "f32" } else { "u32" }, second)
-                    .write("y", "f32", result);
-                if let (Some(word), Some(scales)) = (storage.scale(1), scales) {
-                    shader = shader.read("scales", word, scales);
-                }
-                shader.number("elements", elements).elements(recorder, elements)
+                    .elements(recorder, elements)
             }
             Direction::WeightGradient => {
                 let across = self.width.div_ceil(COLUMNS);

@@ -1,8 +1,8 @@
 //! Formulas as WGSL text.
 
 use super::{Activation, Arithmetic, Function, FunctionVisitor};
+use crate::shader::add_line;
 use std::cell::RefCell;
-use std::fmt::Write;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// Functions that the rendered text calls and WGSL lacks, or whose built-in
@@ -172,8 +172,7 @@ impl Formula {
             let mut text = text_of(node, &texts);
             let leaf = matches!(node, Node::Argument(_) | Node::Constant(_));
             if uses[index] > 1 && !leaf {
-                // Writing to a string cannot fail.
-                let _ = writeln!(body, "    let v{named} = {};", unparenthesised(&text));
+                add_line!(body, "    let v{named} = {};", unparenthesised(&text));
                 text = format!("v{named}");
                 named += 1;
             }

@@ -1,26 +1,12 @@
 //! The dense layer's products on a GPU.
 
 use super::Product;
+use crate::Result;
 use crate::ops::Direction;
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::shader::product::{Cut, Finish, Limits, Matrix, Plan, Problem, Role, Storage};
-use crate::shader::{Bind, GpuOperation, Kernel, Operand, Recorder};
-use crate::{Error, Result};
+use crate::shader::product::{Finish, Limits, Matrix, Operands, Problem, Storage};
+use crate::shader::{GpuOperation, Operand, Recorder};
 use std::ops::Range;
-
-/// What a product reads and writes on the device.
-pub struct Operands<'a> {
-    /// A.
-    pub left: &'a Operand,
-    /// B, plain or packed.
-    pub right: &'a Operand,
-    /// One number for each column of C, where the problem has a bias.
-    pub bias: Option<&'a Operand>,
-    /// What the derivative is taken from, where the problem has one; of C's extents.
-    pub saved: Option<&'a Operand>,
-    /// C.
-    pub output: &'a Operand,
-}
 
 /// Records the dispatches of one product.
 pub(in crate::ops) fn record(
@@ -29,20 +15,7 @@ pub(in crate::ops) fn record(
     operands: &Operands<'_>,
 ) -> Result<()> {
     let limits = limits(recorder);
-    record_plan(recorder, &problem.plan(&limits), operands)
-}
-
-/// Records the dispatches of one product, cut like this.
-///
-/// # Errors
-/// As [`GpuOperation::record`].
-pub fn record_cut(
-    recorder: &mut Recorder<'_>,
-    problem: &Problem<'_>,
-    cut: Cut,
-    operands: &Operands<'_>,
-) -> Result<()> {
-    record_plan(recorder, &problem.plan_with(cut), operands)
+    problem.record(recorder, problem.choose(&limits), None, operands)
 }
 
 /// What the device of a recorder lets products do.
@@ -53,35 +26,6 @@ pub fn limits(recorder: &Recorder<'_>) -> Limits {
         threads: capabilities.workgroup_threads,
         units: capabilities.has_matrix_units(),
     }
-}
-
-fn record_plan(recorder: &mut Recorder<'_>, plan: &Plan, operands: &Operands<'_>) -> Result<()> {
-    let partials = match plan.partials {
-        0 => None,
-        elements => Some(recorder.scratch(elements)?),
-    };
-    let scales = operands.right.scales();
-    for stage in &plan.stages {
-        let mut binds = Vec::with_capacity(stage.operands.len());
-        for bound in &stage.operands {
-            let operand = match bound.role {
-                Role::Left => Some(operands.left),
-                Role::Right => Some(operands.right),
-                Role::Scales => scales.as_ref(),
-                Role::Bias => operands.bias,
-                Role::Partials => partials.as_ref(),
-                Role::Output => Some(operands.output),
-                Role::Saved => operands.saved,
-            };
-            let operand = operand
-                .ok_or_else(|| Error::Internal(format!("{} without {:?}", stage.label, bound.role)))?
-                .clone();
-            binds.push(if bound.written { Bind::Write(operand) } else { Bind::Read(operand) });
-        }
-        let kernel = Kernel::new(stage.label, &stage.source);
-        recorder.dispatch(&kernel, &binds, &stage.constants, stage.groups)?;
-    }
-    Ok(())
 }
 
 /// The runs of a weight's rows that fit one binding: first row and number, all of them at once
@@ -158,12 +102,12 @@ impl Product {
         }
         let rows = recorder.rows() * self.multiplier;
         let problem = self.weight_gradient(rows, 0..self.inputs, both.weight, accumulate);
-        let Some(plan) = problem.plan_with_column_sums(both.bias, &limits(recorder)) else {
+        let Some((cut, sums)) = problem.choose_with_column_sums(both.bias, &limits(recorder)) else {
             return Ok(false);
         };
         let Some(both) = recorder.take_bias_gradient() else { return Ok(false) };
         let operands = Operands { left: x, right: dy, bias: None, saved: None, output: &both.gradient };
-        record_plan(recorder, &plan, &operands)?;
+        problem.record(recorder, cut, Some(sums), &operands)?;
         Ok(true)
     }
 

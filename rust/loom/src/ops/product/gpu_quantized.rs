@@ -13,9 +13,10 @@ use stream::Stream;
 
 /// The most threads of a workgroup that quantises a row.
 const QUANTIZE_THREADS: usize = 512;
-/// Threads of a workgroup of the product, each with a column ...
-const THREADS: usize = 64;
-/// ... of so many rows.
+/// Threads of a workgroup that multiplies codes: each with a column of [`ROWS`] rows, or with a pixel of a
+/// convolution.
+pub(in crate::ops) const CODE_THREADS: usize = 64;
+/// Rows of a thread.
 const ROWS: usize = 8;
 
 /// Text for each row of a thread, `#` its number.
@@ -124,10 +125,8 @@ fn record(
             .section("SCALE", scale.clone())
             .read("codes", "u32", codes.clone())
             .read("row_scales", "f32", row_scales.clone())
-            .read("packed", "u32", weight.clone());
-        if let Some(scales) = weight.scales() {
-            shader = shader.read("scales", "f32", scales);
-        }
+            .read("packed", "u32", weight.clone())
+            .when(weight.scales().is_some(), |shader| shader.scales("f32", weight));
         if let Some(bias) = finish.bias {
             shader = shader.read("bias", "f32", bias.clone());
         }
@@ -145,6 +144,7 @@ fn record(
         let groups = rows.div_ceil(stream.rows) * columns.div_ceil(stream.columns());
         let label = format!("product int8 {} stream", packing.dtype);
         return shader(label, include_str!("gpu_quantized/stream.wgsl"))
+            .threads(stream.threads)
             .section("ACTIVATE", finish.activate.as_deref().unwrap_or(""))
             .section("SUM", stream.result().0)
             .section("FINISH", finish.store(stream.result().1))
@@ -195,7 +195,7 @@ fn record(
         format!("let scale = scale_at(number, column);\n{each}")
     };
     shader(format!("product int8 {}", packing.dtype), include_str!("quantized.wgsl"))
-        .threads(THREADS)
+        .threads(CODE_THREADS)
         .constant("ROWS", ROWS)
         .constant("BLOCK", block)
         .section("CODE", code)
@@ -205,7 +205,7 @@ fn record(
         .section("SUM", sum)
         .section("SCALED", scaled)
         .section("STORE", each_row(&store))
-        .groups(recorder, rows.div_ceil(ROWS) * columns.div_ceil(THREADS))
+        .groups(recorder, rows.div_ceil(ROWS) * columns.div_ceil(CODE_THREADS))
 }
 
 impl Product {

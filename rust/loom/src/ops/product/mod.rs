@@ -4,9 +4,10 @@ mod cpu;
 mod gpu;
 pub(super) mod gpu_quantized;
 
+pub use crate::shader::product::Operands;
 pub(super) use cpu::{with_decoded, with_right};
+pub use gpu::limits;
 pub(super) use gpu::record;
-pub use gpu::{Operands, limits, record_cut};
 
 use super::{Direction, pointwise::Activation};
 use std::fmt;

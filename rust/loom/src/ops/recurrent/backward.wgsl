@@ -1,15 +1,4 @@
 // All steps of one direction for a few rows, from the last to the first; see forward.wgsl.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-}
-var<immediate> constants: Constants;
-
-#{LANES}
-#{HELD}
-#{ACCESS}
 
 // Element `at` of the state before the first step.
 fn initial_state(first: u32, at: u32) -> Lanes {
@@ -29,13 +18,7 @@ fn from_output(first: u32, step: u32, unit: u32) -> Lanes {
     return Lanes();
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let index = group_index(group, groups);
+fn main(index: u32, thread: u32) {
     let first = index * ROWS;
     if first >= constants.rows {
         return;

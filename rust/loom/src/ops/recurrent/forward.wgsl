@@ -1,29 +1,13 @@
 // All steps of one direction for a few rows: the threads of a workgroup share out the units, and the
 // rows lie side by side in each `Lanes`, so that a weight is read once for all of them.
-#{BINDINGS}
-
-struct Constants {
-    step: u32,
-    rows: u32,
-}
-var<immediate> constants: Constants;
-
-#{LANES}
-#{HELD}
-#{ACCESS}
 
 // Element `at` of the state before the first step.
 fn initial_state(first: u32, at: u32) -> Lanes {
+    #{RESUMED}
     #{INITIAL}
 }
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let index = group_index(group, groups);
+fn main(index: u32, thread: u32) {
     let first = index * ROWS;
     if first >= constants.rows {
         return;

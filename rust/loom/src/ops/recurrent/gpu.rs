@@ -1,15 +1,13 @@
 //! The loop on a GPU: one dispatch for each direction goes through all steps.
 
-use super::gpu_bindings::Bindings;
+use super::gpu_kernel::RowKernel;
 use super::gpu_quantized::Quantized;
 use super::{Cell, InitialState, Recurrent};
 use crate::ops::Direction;
 use crate::shader::product::Storage;
-use crate::shader::{Bind, GpuOperation, Operand, Recorder, Template};
+use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS, add_line};
 use crate::{Error, Result};
 
-/// The most threads of a workgroup.
-pub(super) const THREADS: usize = 256;
 /// Rows that share a workgroup, where there are so many and their states fit.
 pub(super) const ROWS: usize = 4;
 /// How many terms of a sum stand in one round of its loop.
@@ -68,54 +66,40 @@ impl Recurrent {
             return Ok(weight);
         }
         let gates = self.cell.gates() * self.units;
-        let element = if storage == Storage::Float32 { "f32" } else { "u32" };
-        let mut bindings = Bindings::default();
-        bindings.bind("packed", Bind::Read(weight.clone()), element);
-        let mut value = storage.element("packed", 1);
-        if let Some(scales) = weight.scales() {
-            bindings.bind("scales", Bind::Read(scales), storage.scale(1).unwrap_or("f32"));
-        }
-        if storage == Storage::Int8 {
-            value += " * scales[at % GATES]";
-        }
         let plain = recorder.scratch(self.units * gates)?;
-        bindings.bind("plain", Bind::Write(plain.clone()), "f32");
-        let kernel = Template::new(include_str!("weights.wgsl"))
-            .constant("THREADS", THREADS)
+        let scale = if storage == Storage::Int8 { " * scales[at % GATES]" } else { "" };
+        storage
+            .declare(Shader::new("recurrent weight", include_str!("weights.wgsl")), "packed", [1; 2], &weight)
+            .write("plain", "f32", plain.clone())
             .constant("UNITS", self.units)
             .constant("GATES", gates)
             .flag("TURNED", turned)
-            .section("BINDINGS", bindings.bindings + &storage.functions("packed", "scales"))
-            .section("ELEMENT", value)
-            .kernel("recurrent weight");
-        recorder.dispatch(&kernel, &bindings.operands, &[], (self.units * gates).div_ceil(THREADS))?;
+            .section("ELEMENT", storage.element("packed", 1) + scale)
+            .elements(recorder, self.units * gates)?;
         Ok(plain)
     }
 
-    /// The template of a direction's kernel with what both ways have in common, and its memory.
-    fn template(
+    /// Runs a direction's kernel, with what both ways have in common, and its memory.
+    fn run(
         &self,
         recorder: &mut Recorder<'_>,
-        text: &str,
+        RowKernel { shader, rows }: RowKernel,
         direction: usize,
-        bindings: &mut Bindings,
-        (held, fits): (usize, bool),
-    ) -> Result<Template> {
+        held: usize,
+    ) -> Result<()> {
         // The last state has nothing around it, unlike the initial one's gradient.
         let (row, at) = match self.direction {
             Direction::Forward => (self.state_len(), direction * self.cell.states() * self.units),
             _ => self.state_place(direction),
         };
-        let groups = recorder.rows().div_ceil(bindings.rows);
-        let memory = if fits {
-            format!("var<workgroup> hold: array<Lanes, {held}>;")
-        } else {
-            let scratch = recorder.scratch(groups * held * bindings.rows)?;
-            bindings.bind("hold", Bind::Write(scratch), "Lanes");
-            String::new()
+        let groups = recorder.rows().div_ceil(rows);
+        let fits = self.sharing(recorder, held).1;
+        let shader = match fits {
+            true => shader.append(&format!("var<workgroup> hold: array<Lanes, {held}>;\n")),
+            false => shader.write("hold", "Lanes", recorder.scratch(groups * held * rows)?),
         };
-        Ok(Template::new(text)
-            .constant("THREADS", self.units.next_power_of_two().clamp(32, THREADS))
+        shader
+            .threads(self.units.next_power_of_two().clamp(32, THREADS))
             .constant("UNITS", self.units)
             .constant("TIME", self.time)
             .constant("DIRECTIONS", self.directions)
@@ -131,8 +115,8 @@ impl Recurrent {
             .flag("KEEPS", self.keeps)
             .flag("STATE", self.state)
             .flag("CELLS", self.cell == Cell::Lstm)
-            .section("HELD", memory)
-            .section("BARRIER", barrier(fits)))
+            .section("BARRIER", barrier(fits))
+            .groups(recorder, groups)
     }
 
     fn record_forward(&self, recorder: &mut Recorder<'_>, direction: usize) -> Result<()> {
@@ -149,15 +133,22 @@ impl Recurrent {
         let held = states + if quantized.is_some() { units } else { 0 };
         let (rows, fits) = self.sharing(recorder, held);
 
-        let mut bindings = Bindings { rows, ..Bindings::default() };
-        bindings.load("input", recorder.read(direction)?, self.time * gates);
-        bindings.bind("weight", Bind::Read(plain), "f32");
+        let quantize = quantized
+            .as_ref()
+            .map_or(String::new(), |_| super::gpu_quantized::quantize(states, barrier(fits)));
+        let shader = Shader::new(self.to_string(), include_str!("forward.wgsl"))
+            .section("QUANTIZE", quantize)
+            .section("STEP", self.forward_step(quantized.as_ref()));
+        let mut kernel = RowKernel::new(shader, rows, recorder.rows())
+            .load("input", recorder.read(direction)?, self.time * gates)
+            .with(|shader| shader.read("weight", "f32", plain));
         if let Some(quantized) = &quantized {
-            quantized.bind(&mut bindings);
+            kernel = quantized.declare(kernel);
         }
         let mut next = 2 * directions;
         if self.bias {
-            bindings.bind("bias", Bind::Read(recorder.read(next + direction)?), "f32");
+            let bias = recorder.read(next + direction)?;
+            kernel = kernel.with(|shader| shader.read("bias", "f32", bias));
             next += directions;
         }
         let mut initial = None;
@@ -165,36 +156,29 @@ impl Recurrent {
             initial = Some(recorder.read(next)?);
             next += 1;
         }
-        let mut initial = bindings.initial(self, initial, direction);
         let mask = if self.mask { Some(recorder.read(next)?) } else { None };
-        bindings.mask(mask, self.time);
+        kernel = kernel.initial(self, initial, direction).mask(mask, self.time);
+        let mut resumed = String::new();
         if self.resumes {
             next += usize::from(self.mask);
-            bindings.load("left", recorder.read(next)?, self.state_len());
+            kernel = kernel.load("left", recorder.read(next)?, self.state_len());
             let at = direction * cell.states() * units;
-            initial = format!(
-                "if steps[constants.step].position > 0u {{\n        return load_left(first, {at}u + at);\n    }}\n    \
-                 {initial}"
+            resumed = format!(
+                "if steps[constants.step].position > 0u {{\n        return load_left(first, {at}u + at);\n    }}"
             );
         }
+        kernel = kernel.with(|shader| shader.section("RESUMED", resumed));
 
-        bindings.store("y", Some(recorder.write(0)?), self.output_len());
+        kernel = kernel.store("y", Some(recorder.write(0)?), self.output_len());
         let kept = |number: usize| if self.keeps { recorder.write(number).map(Some) } else { Ok(None) };
-        bindings.store("before", kept(1 + direction)?, self.time * units);
-        bindings.store("saved", kept(1 + directions + direction)?, self.time * cell.saved() * units);
+        kernel = kernel.store("before", kept(1 + direction)?, self.time * units).store(
+            "saved",
+            kept(1 + directions + direction)?,
+            self.time * cell.saved() * units,
+        );
         let number = if self.keeps { 1 + 2 * directions } else { 1 };
         let state = if self.state { Some(recorder.write(number)?) } else { None };
-        bindings.store("state", state, self.state_len());
-
-        let text = include_str!("forward.wgsl");
-        let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
-        let (template, operands) = bindings.finish(template.section("INITIAL", initial));
-        let quantize = quantized
-            .as_ref()
-            .map_or(String::new(), |_| super::gpu_quantized::quantize(states, barrier(fits)));
-        let step = self.forward_step(quantized.as_ref());
-        let kernel = template.section("QUANTIZE", quantize).section("STEP", step).kernel(self.to_string());
-        recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
+        self.run(recorder, kernel.store("state", state, self.state_len()), direction, held)
     }
 
     /// WGSL of one unit's step: from `old` to `h`, with what is kept.
@@ -202,7 +186,7 @@ impl Recurrent {
         let (cell, units) = (self.cell, self.units);
         let gates = cell.gates();
         let mut text = String::new();
-        let mut line = |part: std::fmt::Arguments<'_>| Bindings::line(&mut text, part);
+        let out = &mut text;
         for gate in 0..gates {
             let column = gate * units;
             let input = format!("load_input(first, time * {}u + {column}u + unit)", gates * units);
@@ -214,51 +198,48 @@ impl Recurrent {
                 (true, true) => bias,
                 (true, false) => "Lanes()".into(),
             };
-            line(format_args!("var z{gate} = {start};"));
+            add_line!(out, "var z{gate} = {start};");
             if cell == Cell::Gru && gate == 2 {
-                line(format_args!("let x = {input};"));
+                add_line!(out, "let x = {input};");
             }
         }
         let term = |k: &str| {
             let mut term = format!("    {{\n    let other = hold[before + {k}];\n");
             for gate in 0..gates {
                 let at = format!("({k}) * {}u + {}u + unit", gates * units, gate * units);
-                Bindings::line(
-                    &mut term,
-                    format_args!("    z{gate} = fma(other, Lanes(weight[{at}]), z{gate});"),
-                );
+                add_line!(term, "    z{gate} = fma(other, Lanes(weight[{at}]), z{gate});");
             }
             term + "    }"
         };
         match quantized {
-            Some(quantized) => line(format_args!("{}", quantized.sums(gates, units))),
-            None => line(format_args!("{}", sum_over("UNITS", term))),
+            Some(quantized) => add_line!(out, "{}", quantized.sums(gates, units)),
+            None => add_line!(out, "{}", sum_over("UNITS", term)),
         }
         let saved: &[&str] = match cell {
             Cell::Tanh => {
-                line(format_args!("let h = tanh_of(z0);"));
+                add_line!(out, "let h = tanh_of(z0);");
                 &["h"]
             }
             Cell::Relu => {
-                line(format_args!("let h = relu_of(z0);"));
+                add_line!(out, "let h = relu_of(z0);");
                 &["h"]
             }
             Cell::Lstm => {
-                line(format_args!("let i = sigmoid_of(z0);"));
-                line(format_args!("let f = sigmoid_of(z1);"));
-                line(format_args!("let g = tanh_of(z2);"));
-                line(format_args!("let o = sigmoid_of(z3);"));
-                line(format_args!("let last = hold[cells + unit];"));
-                line(format_args!("let c = select(last, fma(f, last, i * g), real);"));
-                line(format_args!("hold[cells + unit] = c;"));
-                line(format_args!("let h = o * tanh_of(c);"));
+                add_line!(out, "let i = sigmoid_of(z0);");
+                add_line!(out, "let f = sigmoid_of(z1);");
+                add_line!(out, "let g = tanh_of(z2);");
+                add_line!(out, "let o = sigmoid_of(z3);");
+                add_line!(out, "let last = hold[cells + unit];");
+                add_line!(out, "let c = select(last, fma(f, last, i * g), real);");
+                add_line!(out, "hold[cells + unit] = c;");
+                add_line!(out, "let h = o * tanh_of(c);");
                 &["i", "f", "g", "o", "c"]
             }
             Cell::Gru => {
-                line(format_args!("let r = sigmoid_of(z0);"));
-                line(format_args!("let z = sigmoid_of(z1);"));
-                line(format_args!("let n = tanh_of(fma(r, z2, x));"));
-                line(format_args!("let h = fma(z, old - n, n);"));
+                add_line!(out, "let r = sigmoid_of(z0);");
+                add_line!(out, "let z = sigmoid_of(z1);");
+                add_line!(out, "let n = tanh_of(fma(r, z2, x));");
+                add_line!(out, "let h = fma(z, old - n, n);");
                 &["r", "z", "n", "z2"]
             }
         };
@@ -267,7 +248,7 @@ impl Recurrent {
                 let at = format!("(time * {}u + {number}u) * UNITS + unit", saved.len());
                 // Of a padded step only c counts, which is what it was.
                 let value = if *name == "c" { "c".into() } else { format!("select(Lanes(), {name}, real)") };
-                line(format_args!("store_saved(first, {at}, {value});"));
+                add_line!(out, "store_saved(first, {at}, {value});");
             }
         }
         text
@@ -280,54 +261,53 @@ impl Recurrent {
         let weight = self.plain_weight(recorder, weight)?;
         self.check_rounds(recorder, gates)?;
         let held = (cell.gates() + cell.states()) * units;
-        let (rows, fits) = self.sharing(recorder, held);
+        let (rows, _) = self.sharing(recorder, held);
 
-        let mut bindings = Bindings { rows, ..Bindings::default() };
-        bindings.load("dy", recorder.read(0)?, self.output_len());
-        bindings.bind("weight", Bind::Read(weight), "f32");
+        let term =
+            |k: &str| format!("    sum = fma(hold[shares + {k}], Lanes(weight[({k}) * UNITS + unit]), sum);");
+        let shader = Shader::new(self.to_string(), include_str!("backward.wgsl"))
+            .constant("GATES", cell.gates())
+            .section("SUM", sum_over("GATES * UNITS", term))
+            .section("STEP", self.backward_step());
+        let mut kernel = RowKernel::new(shader, rows, recorder.rows())
+            .load("dy", recorder.read(0)?, self.output_len())
+            .with(|shader| shader.read("weight", "f32", weight));
         let mut next = 1 + directions;
         if cell == Cell::Gru {
-            bindings.load("before", recorder.read(next + direction)?, self.time * units);
+            kernel = kernel.load("before", recorder.read(next + direction)?, self.time * units);
             next += directions;
         }
-        bindings.load("saved", recorder.read(next + direction)?, self.time * cell.saved() * units);
+        kernel = kernel.load("saved", recorder.read(next + direction)?, self.time * cell.saved() * units);
         next += directions;
         let mut initial = None;
         if cell == Cell::Lstm && self.initial != InitialState::Zeros {
             initial = Some(recorder.read(next)?);
             next += 1;
         }
-        let initial = bindings.initial(self, initial, direction);
         let mask = if self.mask { Some(recorder.read(next)?) } else { None };
-        bindings.mask(mask, self.time);
+        kernel = kernel.initial(self, initial, direction).mask(mask, self.time);
 
-        bindings.store("dx", Some(recorder.write(direction)?), self.time * gates);
         let splits = cell.splits_gradient();
         let shares = if splits { Some(recorder.write(directions + direction)?) } else { None };
-        bindings.store("share", shares, self.time * gates);
+        kernel = kernel.store("dx", Some(recorder.write(direction)?), self.time * gates);
+        kernel = kernel.store("share", shares, self.time * gates);
         let number = if splits { 2 * directions } else { directions };
         let state = if self.state { Some(recorder.write(number)?) } else { None };
-        bindings.store("state", state, self.initial_extents().0);
         let number = number + usize::from(self.state);
         let cells = if self.cell_gradients { Some(recorder.write(number)?) } else { None };
-        bindings.store("cell_gradient", cells, self.steps_len());
-
-        let text = include_str!("backward.wgsl");
-        let template = self.template(recorder, text, direction, &mut bindings, (held, fits))?;
-        let template = template.constant("GATES", cell.gates()).section("INITIAL", initial);
-        let (template, operands) = bindings.finish(template);
-        let term =
-            |k: &str| format!("    sum = fma(hold[shares + {k}], Lanes(weight[({k}) * UNITS + unit]), sum);");
-        let template = template.section("SUM", sum_over("GATES * UNITS", term));
-        let kernel = template.section("STEP", self.backward_step()).kernel(self.to_string());
-        recorder.dispatch(&kernel, &operands, &[recorder.rows() as u32], recorder.rows().div_ceil(rows))
+        kernel = kernel.store("state", state, self.initial_extents().0).store(
+            "cell_gradient",
+            cells,
+            self.steps_len(),
+        );
+        self.run(recorder, kernel, direction, held)
     }
 
     /// WGSL of one unit's step backward: from `dh` to `direct`, what of it does not pass through the product.
     fn backward_step(&self) -> String {
         let cell = self.cell;
         let mut text = String::new();
-        let mut line = |part: std::fmt::Arguments<'_>| Bindings::line(&mut text, part);
+        let out = &mut text;
         let names: &[&str] = match cell {
             Cell::Tanh | Cell::Relu => &["h"],
             Cell::Lstm => &["i", "f", "g", "o", "c"],
@@ -335,23 +315,23 @@ impl Recurrent {
         };
         for (number, name) in names.iter().enumerate() {
             let at = format!("(time * {}u + {number}u) * UNITS + unit", names.len());
-            line(format_args!("let {name} = load_saved(first, {at});"));
+            add_line!(out, "let {name} = load_saved(first, {at});");
         }
-        line(format_args!("let one = Lanes(1.0);"));
+        add_line!(out, "let one = Lanes(1.0);");
         // A gate's gradient, and where they differ that of the state's share.
         let gates: &[[&str; 2]] = match cell {
             Cell::Tanh => &[["dh * (one - h * h)"; 2]],
             Cell::Relu => &[["select(Lanes(), dh, h > Lanes())"; 2]],
             Cell::Lstm => {
-                line(format_args!("let t = tanh_of(c);"));
-                line(format_args!("let after = hold[cells + unit];"));
-                line(format_args!("let dc = after + dh * o * (one - t * t);"));
-                line(format_args!("var last: Lanes;"));
-                line(format_args!("if step > 0u {{"));
-                line(format_args!("    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);"));
-                line(format_args!("}} else {{"));
-                line(format_args!("    last = initial_state(first, UNITS + unit);\n}}"));
-                line(format_args!("hold[cells + unit] = select(after, dc * f, real);"));
+                add_line!(out, "let t = tanh_of(c);");
+                add_line!(out, "let after = hold[cells + unit];");
+                add_line!(out, "let dc = after + dh * o * (one - t * t);");
+                add_line!(out, "var last: Lanes;");
+                add_line!(out, "if step > 0u {{");
+                add_line!(out, "    last = load_saved(first, (earlier * 5u + 4u) * UNITS + unit);");
+                add_line!(out, "}} else {{");
+                add_line!(out, "    last = initial_state(first, UNITS + unit);\n}}");
+                add_line!(out, "hold[cells + unit] = select(after, dc * f, real);");
                 &[
                     ["dc * g * (i * (one - i))"; 2],
                     ["dc * last * (f * (one - f))"; 2],
@@ -360,28 +340,28 @@ impl Recurrent {
                 ]
             }
             Cell::Gru => {
-                line(format_args!("let old = load_before(first, time * UNITS + unit);"));
-                line(format_args!("let dn = dh * (one - z) * (one - n * n);"));
+                add_line!(out, "let old = load_before(first, time * UNITS + unit);");
+                add_line!(out, "let dn = dh * (one - z) * (one - n * n);");
                 &[["dn * q * (r * (one - r))"; 2], ["dh * (old - n) * (z * (one - z))"; 2], ["dn", "dn * r"]]
             }
         };
         if self.cell_gradients {
             let state = if cell == Cell::Lstm { "dc" } else { "dh" };
             let at = "(time * DIRECTIONS + DIRECTION) * UNITS + unit";
-            line(format_args!("store_cell_gradient(first, {at}, select(Lanes(), {state}, real));"));
+            add_line!(out, "store_cell_gradient(first, {at}, select(Lanes(), {state}, real));");
         }
         for (number, [input, share]) in gates.iter().enumerate() {
             let at = format!("(time * GATES + {number}u) * UNITS + unit");
-            line(format_args!("let d{number} = select(Lanes(), {share}, real);"));
-            line(format_args!("hold[shares + {number}u * UNITS + unit] = d{number};"));
+            add_line!(out, "let d{number} = select(Lanes(), {share}, real);");
+            add_line!(out, "hold[shares + {number}u * UNITS + unit] = d{number};");
             if cell.splits_gradient() {
-                line(format_args!("store_share(first, {at}, d{number});"));
-                line(format_args!("store_dx(first, {at}, select(Lanes(), {input}, real));"));
+                add_line!(out, "store_share(first, {at}, d{number});");
+                add_line!(out, "store_dx(first, {at}, select(Lanes(), {input}, real));");
             } else {
-                line(format_args!("store_dx(first, {at}, d{number});"));
+                add_line!(out, "store_dx(first, {at}, d{number});");
             }
         }
-        line(format_args!("let direct = {};", if cell == Cell::Gru { "dh * z" } else { "Lanes()" }));
+        add_line!(out, "let direct = {};", if cell == Cell::Gru { "dh * z" } else { "Lanes()" });
         text
     }
 }

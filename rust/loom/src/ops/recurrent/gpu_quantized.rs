@@ -2,12 +2,12 @@
 //! products of codes.
 
 use super::Recurrent;
-use super::gpu::{THREADS, sum_over};
-use super::gpu_bindings::Bindings;
+use super::gpu::sum_over;
+use super::gpu_kernel::RowKernel;
 use crate::dtype::Packing;
 use crate::matrix::IntegerWeight;
 use crate::ops::product::gpu_quantized::block_of;
-use crate::shader::{Bind, Operand, Recorder, Template};
+use crate::shader::{Operand, Recorder, Shader};
 use crate::{Error, Result};
 
 /// A hidden-to-hidden weight whose codes are multiplied.
@@ -36,45 +36,36 @@ impl Recurrent {
         IntegerWeight::check_type(packing.dtype)?;
         IntegerWeight::check_depth(packing.rows)?;
         let gates = self.cell.gates() * self.units;
-        let mut bindings = Bindings::default();
-        bindings.bind("packed", Bind::Read(weight.clone()), "u32");
         let codes = recorder.scratch(self.units * gates)?;
-        bindings.bind("plain", Bind::Write(codes.clone()), "f32");
         let [code, scale] = packing.wgsl_integers()?;
-        let code = format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {code}\n}}\n");
-        let kernel = Template::new(include_str!("weights.wgsl"))
-            .constant("THREADS", THREADS)
+        Shader::new("recurrent codes", include_str!("weights.wgsl"))
+            .read("packed", "u32", weight.clone())
+            .write("plain", "f32", codes.clone())
             .constant("UNITS", self.units)
             .constant("GATES", gates)
             .flag("TURNED", false)
-            .section("BINDINGS", bindings.bindings + &code)
+            .append(&format!("fn code_at(k: u32, column: u32) -> i32 {{\n    {code}\n}}\n"))
             .section("ELEMENT", "f32(code_at(at / GATES, at % GATES))")
-            .kernel("recurrent codes");
-        recorder.dispatch(&kernel, &bindings.operands, &[], (self.units * gates).div_ceil(THREADS))?;
+            .elements(recorder, self.units * gates)?;
         Ok(Some(Quantized { codes, packed: weight.clone(), packing, scale }))
     }
 }
 
 impl Quantized {
-    /// Binds the scales, with the functions that quantise.
-    pub(super) fn bind(&self, bindings: &mut Bindings) {
-        match self.packed.scales() {
-            Some(scales) => bindings.bind("scales", Bind::Read(scales), "f32"),
-            None => bindings.bind("packed", Bind::Read(self.packed.clone()), "u32"),
-        }
-        let (whole, bits) = match bindings.rows {
+    /// Declares the scales, with the functions that quantise.
+    pub(super) fn declare(&self, kernel: RowKernel) -> RowKernel {
+        let (whole, bits) = match kernel.rows {
             1 => ("i32", "u32"),
             _ => ("vec4<i32>", "vec4<u32>"),
         };
-        let each = |function: &str| match bindings.rows {
+        let each = |function: &str| match kernel.rows {
             1 => format!("{function}(x, scale)"),
             _ => {
                 let parts = ["x", "y", "z", "w"].map(|part| format!("{function}(x.{part}, scale.{part})"));
                 format!("Lanes({})", parts.join(", "))
             }
         };
-        bindings.access += include_str!("../encode/division.wgsl");
-        bindings.access += &format!(
+        let functions = format!(
             "
 alias Ints = {whole};
 alias Bits = {bits};
@@ -110,6 +101,13 @@ fn codes_of(x: Lanes, scale: Lanes) -> Lanes {{
             scales = each("one_scale"),
             codes = each("one_code"),
         );
+        kernel.with(|shader| {
+            let shader = match self.packed.scales() {
+                Some(scales) => shader.read("scales", "f32", scales),
+                None => shader.read("packed", "u32", self.packed.clone()),
+            };
+            shader.append(include_str!("../encode/division.wgsl")).append(&functions)
+        })
     }
 
     /// WGSL that adds the products to the gates' sums.

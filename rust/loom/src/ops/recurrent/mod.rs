@@ -3,7 +3,7 @@
 mod cells;
 mod cpu;
 mod gpu;
-mod gpu_bindings;
+mod gpu_kernel;
 mod gpu_quantized;
 #[cfg(test)]
 mod quantized_tests;

@@ -3,8 +3,9 @@
 //! The figures were measured on an NVIDIA H200 (132 multiprocessors). Another device gets
 //! results just as right, and in the same order of sums; only speed was tuned there.
 
+use super::cut::{Cut, Limits};
 use super::few_columns::{group_rows, lanes, threads};
-use super::plan::{Cut, Limits, few_rows_will_do};
+use super::few_rows::MAX_ROWS;
 use super::tile::Tile;
 use super::units;
 
@@ -75,16 +76,21 @@ const PARTS: [usize; 5] = [1, 2, 4, 8, 16];
 /// The fewest products worth a part of their own.
 const LEAST_PART: usize = 64;
 
-/// The cut for these extents; `single` says that not all elements can be loaded and stored in
-/// fours, `few_columns` that the kernel for few columns can make the product. It depends on these and the device's limits alone.
-pub(super) fn choose(
-    [rows, columns, depth]: [usize; 3],
-    [left_transposed, right_transposed]: [bool; 2],
-    single: bool,
-    few_columns: bool,
-    limits: &Limits,
-) -> Cut {
-    if few_rows_will_do(rows, left_transposed) {
+/// What of a product's layout counts beside its extents.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Layout {
+    pub(super) left_transposed: bool,
+    pub(super) right_transposed: bool,
+    /// Not all elements can be loaded and stored in fours.
+    pub(super) single: bool,
+    /// The kernel for few columns can make the product.
+    pub(super) few_columns: bool,
+}
+
+/// The cut for these extents, which depends on them, the layout and the device's limits alone.
+pub(super) fn choose([rows, columns, depth]: [usize; 3], layout: Layout, limits: &Limits) -> Cut {
+    let Layout { left_transposed, right_transposed, single, few_columns } = layout;
+    if rows <= MAX_ROWS && !left_transposed {
         // One workgroup for 8 or 32 columns; parts where those are few and long.
         let groups = columns.div_ceil(if right_transposed { 8 } else { 32 });
         return Cut::FewRows((512 / groups.max(1)).min(depth / 1024).clamp(1, 16));
@@ -188,27 +194,34 @@ mod tests {
     const ROOMY: Limits = Limits { workgroup_bytes: 49152, threads: 1024, units: true };
     const SPARE: Limits = Limits { workgroup_bytes: 16384, threads: 256, units: false };
 
+    const PLAIN: Layout =
+        Layout { left_transposed: false, right_transposed: false, single: false, few_columns: false };
+    const LEFT_TRANSPOSED: Layout = Layout { left_transposed: true, ..PLAIN };
+    const RIGHT_TRANSPOSED: Layout = Layout { right_transposed: true, ..PLAIN };
+    const SINGLE: Layout = Layout { single: true, ..PLAIN };
+    const FEW_COLUMNS: Layout = Layout { few_columns: true, ..PLAIN };
+    const FEW_SINGLE_COLUMNS: Layout = Layout { single: true, ..FEW_COLUMNS };
+
     #[test]
     fn the_cut_suits_the_extents() {
-        let plain = [false, false];
-        assert_eq!(choose([4096; 3], plain, false, false, &ROOMY), Cut::Tiles(HUGE, 1));
-        assert_eq!(choose([4096; 3], [false, true], false, false, &ROOMY), Cut::Tiles(TALL, 1));
-        assert_eq!(choose([1024; 3], plain, false, false, &ROOMY), Cut::Tiles(LARGE, 1));
-        assert_eq!(choose([64, 3136, 128], [false, true], false, false, &ROOMY), Cut::Tiles(SMALL, 1));
-        assert_eq!(choose([512, 512, 64], [true, false], false, false, &ROOMY), Cut::Tiles(SMALL, 1));
-        assert_eq!(choose([1024; 3], [true, false], false, false, &ROOMY), Cut::Tiles(DEEP, 1));
-        assert_eq!(choose([1024, 512, 784], plain, false, false, &ROOMY), Cut::Tiles(MEDIUM, 1));
-        assert_eq!(choose([64, 512, 512], plain, false, false, &ROOMY), Cut::Tiles(TINY, 1));
-        assert!(matches!(choose([64, 512, 784], plain, false, false, &ROOMY), Cut::Tiles(SMALL, 4..)));
-        assert_eq!(choose([64, 10, 512], plain, true, true, &ROOMY), Cut::FewColumns(1));
-        assert_eq!(choose([1024, 10, 512], plain, true, true, &ROOMY), Cut::FewColumns(4));
-        assert_eq!(choose([64, 8, 512], plain, false, true, &ROOMY), Cut::FewColumns(1));
-        assert_eq!(choose([64, 10, 64], plain, true, true, &ROOMY), Cut::Tiles(TINY, 1));
-        assert!(matches!(choose([64, 10, 1 << 14], plain, true, true, &ROOMY), Cut::Tiles(_, 16)));
-        assert!(matches!(choose([64, 10, 512], plain, true, false, &ROOMY), Cut::Tiles(TINY, 2..)));
-        assert_eq!(choose([1001; 3], plain, true, false, &ROOMY), Cut::Tiles(EVEN, 1));
-        assert_eq!(choose([1, 512, 784], plain, false, false, &ROOMY), Cut::FewRows(1));
-        assert_eq!(choose([1, 4096, 4096], plain, false, false, &ROOMY), Cut::FewRows(4));
+        assert_eq!(choose([4096; 3], PLAIN, &ROOMY), Cut::Tiles(HUGE, 1));
+        assert_eq!(choose([4096; 3], RIGHT_TRANSPOSED, &ROOMY), Cut::Tiles(TALL, 1));
+        assert_eq!(choose([1024; 3], PLAIN, &ROOMY), Cut::Tiles(LARGE, 1));
+        assert_eq!(choose([64, 3136, 128], RIGHT_TRANSPOSED, &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([512, 512, 64], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(SMALL, 1));
+        assert_eq!(choose([1024; 3], LEFT_TRANSPOSED, &ROOMY), Cut::Tiles(DEEP, 1));
+        assert_eq!(choose([1024, 512, 784], PLAIN, &ROOMY), Cut::Tiles(MEDIUM, 1));
+        assert_eq!(choose([64, 512, 512], PLAIN, &ROOMY), Cut::Tiles(TINY, 1));
+        assert!(matches!(choose([64, 512, 784], PLAIN, &ROOMY), Cut::Tiles(SMALL, 4..)));
+        assert_eq!(choose([64, 10, 512], FEW_SINGLE_COLUMNS, &ROOMY), Cut::FewColumns(1));
+        assert_eq!(choose([1024, 10, 512], FEW_SINGLE_COLUMNS, &ROOMY), Cut::FewColumns(4));
+        assert_eq!(choose([64, 8, 512], FEW_COLUMNS, &ROOMY), Cut::FewColumns(1));
+        assert_eq!(choose([64, 10, 64], FEW_SINGLE_COLUMNS, &ROOMY), Cut::Tiles(TINY, 1));
+        assert!(matches!(choose([64, 10, 1 << 14], FEW_SINGLE_COLUMNS, &ROOMY), Cut::Tiles(_, 16)));
+        assert!(matches!(choose([64, 10, 512], SINGLE, &ROOMY), Cut::Tiles(TINY, 2..)));
+        assert_eq!(choose([1001; 3], SINGLE, &ROOMY), Cut::Tiles(EVEN, 1));
+        assert_eq!(choose([1, 512, 784], PLAIN, &ROOMY), Cut::FewRows(1));
+        assert_eq!(choose([1, 4096, 4096], PLAIN, &ROOMY), Cut::FewRows(4));
     }
 
     #[test]
@@ -224,8 +237,8 @@ mod tests {
     fn limits_are_kept() {
         for extents in [[1, 1, 1], [64, 512, 784], [1024; 3], [4096; 3], [8192, 8, 1 << 20]] {
             for right_transposed in [false, true] {
-                let Cut::Tiles(tile, parts) = choose(extents, [true, right_transposed], false, false, &SPARE)
-                else {
+                let layout = Layout { right_transposed, ..LEFT_TRANSPOSED };
+                let Cut::Tiles(tile, parts) = choose(extents, layout, &SPARE) else {
                     panic!("a transposed left operand needs tiles");
                 };
                 assert!(tile.threads() <= 256 && tile.workgroup_bytes(true) <= 16384, "{tile:?}");

@@ -2,6 +2,7 @@
 //! the product is the weight gradient.
 
 use super::matrix::element;
+use crate::shader::Shader;
 
 /// Additions of one thread that more threads for a column would not make faster.
 const ADDITIONS: usize = 4;
@@ -10,7 +11,7 @@ const PATIENCE: usize = 8;
 
 /// How workgroups share the columns out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ColumnSums {
+pub struct ColumnSums {
     /// Elements loaded and stored together.
     width: u32,
     /// Threads side by side, each with `width` columns.
@@ -19,6 +20,8 @@ pub(super) struct ColumnSums {
     pub(super) threads: usize,
     /// Workgroups.
     pub(super) groups: usize,
+    /// Where they go in C's buffer.
+    pub(super) at: usize,
 }
 
 impl ColumnSums {
@@ -30,7 +33,7 @@ impl ColumnSums {
         while across > 1 && depth * across > ADDITIONS * threads {
             across /= 2;
         }
-        Self { width, across, threads, groups: units.div_ceil(across) }
+        Self { width, across, threads, groups: units.div_ceil(across), at: 0 }
     }
 
     /// Whether they are done when a product of so many steps between barriers is, or soon enough.
@@ -39,17 +42,17 @@ impl ColumnSums {
         depth.div_ceil(lanes * ADDITIONS) <= steps.max(PATIENCE)
     }
 
-    /// `fn column_sums(group: u32, thread: u32)`, to be called by all threads of a workgroup.
+    /// Adds `fn column_sums(group: u32, thread: u32)`, to be called by all threads of a workgroup.
     ///
     /// It needs `load_b`, the matrix `output`, and as many vec4s of `memory` as there are threads.
-    pub(super) fn source(&self, accumulate: bool) -> String {
+    pub(super) fn add_to(&self, shader: Shader, accumulate: bool) -> Shader {
         let Self { width, across, threads, .. } = *self;
         let lanes = threads / across;
         let ty = element(width);
         let cell = |at: &str| format!("memory[{at}]{}", if width == 4 { "" } else { ".x" });
         let (own, other) = (cell("thread"), cell(&format!("thread + half * {across}u")));
         let before = if accumulate { "output[at] + " } else { "" };
-        format!(
+        shader.number("sums_offset", self.at).append(&format!(
             "
 // Sums of B's columns: the rows are shared out among {lanes} threads a column, whose sums are
 // joined by one fixed tree.
@@ -91,7 +94,7 @@ fn column_sums(group: u32, thread: u32) {{
             three = 3 * lanes,
             four = 4 * lanes,
             half = lanes / 2,
-        )
+        ))
     }
 }
 

@@ -6,32 +6,29 @@
 //! that each of a thread's four elements stays in one column from step to step.
 
 use super::half::Rounding;
+use crate::shader::{Shader, THREADS};
 
 /// The most columns it is generated for.
 pub const MAX_COLUMNS: usize = 16;
-/// The most threads of a workgroup.
-const MOST_THREADS: u32 = 256;
 
 /// A product with few columns as WGSL text.
 ///
-/// `declarations` holds `load_a(row, k) -> f32`, `store(row, column, value: f32)`, and
+/// It calls `load_a(row, k) -> f32`, `store(row, column, value: f32)`, and
 /// `load_four(at, column_of_each) -> vec4<f32>`: elements `at`, a multiple of 4, to `at + 3` of B,
 /// whose rows follow each other without a gap.
 #[derive(Clone, Debug)]
-pub struct FewColumns<'a> {
+pub struct FewColumns {
     /// Columns of C, at most [`MAX_COLUMNS`].
     pub columns: u32,
     /// Rows of C made by one workgroup: 1, 2 or 4.
     pub rows: u32,
     /// How operands are rounded.
     pub rounding: Rounding,
-    /// Bindings, constants and hooks.
-    pub declarations: &'a str,
 }
 
 /// Rows of B that the threads of a workgroup read in one step: a power of two, at least 64.
 pub(super) const fn lanes(columns: u32) -> u32 {
-    let most = MOST_THREADS * 4 / columns;
+    let most = THREADS as u32 * 4 / columns;
     1 << most.ilog2()
 }
 
@@ -50,11 +47,15 @@ pub(super) fn group_rows(rows: usize) -> u32 {
     }
 }
 
-impl FewColumns<'_> {
-    /// The module's text.
-    pub fn source(&self) -> String {
-        let Self { columns, rows, rounding, declarations } = *self;
-        let half = rounding.functions();
+impl FewColumns {
+    /// Adds `main` to a kernel that has the hooks.
+    pub fn add_to(&self, shader: Shader) -> Shader {
+        let threads = threads(self.columns) as usize;
+        shader.threads(threads).append(self.rounding.functions()).append(&self.main())
+    }
+
+    fn main(&self) -> String {
+        let Self { columns, rows, rounding } = *self;
         let (lanes, threads) = (lanes(columns), threads(columns));
         let each = |text: &dyn Fn(u32) -> String| (0..rows).map(text).collect::<String>();
         let sums = each(&|r| format!("    var sum{r} = vec4<f32>();\n"));
@@ -110,8 +111,7 @@ impl FewColumns<'_> {
             tree += &format!("    workgroupBarrier();\n    if (thread < {next}u) {{\n{join}{done}    }}\n");
         }
         format!(
-            "{half}{declarations}
-var<workgroup> sums: array<vec4<f32>, {memory}>;
+            "var<workgroup> sums: array<vec4<f32>, {memory}>;
 
 fn cell(at: u32) -> f32 {{
     return sums[at / 4u][at % 4u];
@@ -132,10 +132,8 @@ fn left_some(row: u32, k: u32, lane: vec4<u32>) -> vec4<f32> {{
     return left_four(row, k, min(lane, last));
 }}
 
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {{
-    let row = group_index(id, count) * {rows}u;
+fn main(group: u32, thread: u32) {{
+    let row = group * {rows}u;
     if (row >= constants.rows) {{ return; }}
 {places}    let element = vec4<u32>(thread * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
     let lane = element / vec4<u32>({columns}u);

@@ -3,19 +3,18 @@
 
 use super::half::Rounding;
 use super::tile::Along;
+use crate::shader::{Shader, THREADS};
 
 /// The most rows it is generated for.
 pub const MAX_ROWS: usize = 4;
-/// Threads of a workgroup.
-const THREADS: u32 = 256;
 
 /// A product of few rows as WGSL text.
 ///
-/// `declarations` holds the hooks of [`Tiled`](super::Tiled). B has to lie along the depth (the
+/// It calls the hooks of [`Tiled`](super::Tiled). B has to lie along the depth (the
 /// transpose is stored: one warp reads a stored row, `load_a` and `load_b` give `width` elements
 /// of it) or across (`load_a` gives one element, `load_b` and `store` have `width` columns).
 #[derive(Clone, Debug)]
-pub struct FewRows<'a> {
+pub struct FewRows {
     /// Rows of C, at most [`MAX_ROWS`].
     pub rows: u32,
     /// Along what B is contiguous.
@@ -26,11 +25,9 @@ pub struct FewRows<'a> {
     pub parts: bool,
     /// How operands are rounded.
     pub rounding: Rounding,
-    /// Bindings, constants and hooks.
-    pub declarations: &'a str,
 }
 
-impl FewRows<'_> {
+impl FewRows {
     /// Threads side by side along the depth.
     fn lanes(&self) -> u32 {
         match self.along {
@@ -41,15 +38,20 @@ impl FewRows<'_> {
 
     /// Columns of C made by one workgroup.
     pub fn columns(&self) -> usize {
-        let columns = THREADS / self.lanes();
+        let columns = THREADS as u32 / self.lanes();
         (if self.along == Along::Across { columns * self.width } else { columns }) as usize
     }
 
-    /// The module's text.
-    pub fn source(&self) -> String {
+    /// Adds `main` to a kernel that has the hooks.
+    pub fn add_to(&self, shader: Shader) -> Shader {
+        shader.threads(THREADS).append(self.rounding.functions()).append(&self.main())
+    }
+
+    fn main(&self) -> String {
         let (lanes, width) = (self.lanes(), self.width);
         let across = self.along == Along::Across;
-        let columns = THREADS / lanes;
+        let threads = THREADS as u32;
+        let columns = threads / lanes;
         // What a thread sums, and how far it goes along the depth in one step.
         let ty = if across && width == 4 { "vec4<f32>" } else { "f32" };
         let (step, columns_of_thread) = if across { (1, width) } else { (width, 1) };
@@ -67,15 +69,15 @@ impl FewRows<'_> {
             _ => format!("            sum{r} = fma({}, b, sum{r});\n", a(r, 1)),
         });
         let b = self.rounding.operand(width, "load_b(k, first_column)");
-        let put = each(&|r| format!("    sums[{}u + lane * {columns}u + column] = sum{r};\n", r * THREADS));
+        let put = each(&|r| format!("    sums[{}u + lane * {columns}u + column] = sum{r};\n", r * threads));
         let halve = each(&|r| {
-            let at = format!("{}u + lane * {columns}u + column", r * THREADS);
+            let at = format!("{}u + lane * {columns}u + column", r * threads);
             format!("            sums[{at}] += sums[{at} + half * {columns}u];\n")
         });
         let store = each(&|r| {
             format!(
                 "        store({r}u, first_column, sums[{}u + lane * {columns}u + column]);\n",
-                r * THREADS
+                r * threads
             )
         });
         let (parts, range) = match self.parts {
@@ -86,15 +88,11 @@ impl FewRows<'_> {
             false => ("1u", "let first = 0u;\n    let last = constants.depth;"),
         };
         format!(
-            "{rounding}{declarations}
-var<workgroup> sums: array<{ty}, {memory}>;
+            "var<workgroup> sums: array<{ty}, {memory}>;
 var<private> part: u32;
 
-@compute @workgroup_size({THREADS})
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {{
+fn main(group: u32, thread: u32) {{
     let groups = (constants.columns + {last_column}u) / {all_columns}u;
-    let group = group_index(id, count);
     part = group / groups;
     if (part >= {parts}) {{ return; }}
     {range}
@@ -117,9 +115,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
 {store}    }}
 }}
 ",
-            rounding = self.rounding.functions(),
-            declarations = self.declarations,
-            memory = self.rows * THREADS,
+            memory = self.rows * threads,
             last_column = self.columns() - 1,
             all_columns = self.columns(),
             stride = lanes * step,

@@ -1,27 +1,8 @@
-//! Matrices in storage buffers as operands of the product kernels: their bindings and hooks.
+//! Matrices in storage buffers as operands of the product kernels: their declarations and hooks.
 
 use super::tile::{Along, Loader};
 use crate::dtype::{BlockWords, DType, Granularity, Packing};
-use std::fmt::Write;
-
-/// What a kernel's operand is to the product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// A.
-    Left,
-    /// B, plain or packed.
-    Right,
-    /// One scale for each column of a packed weight.
-    Scales,
-    /// One number for each column of C.
-    Bias,
-    /// What the derivative is computed from, laid out as C.
-    Saved,
-    /// Sums over parts of the summed extent, (parts, rows, columns).
-    Partials,
-    /// C.
-    Output,
-}
+use crate::shader::{Operand, Shader};
 
 /// How a matrix lies in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +62,7 @@ impl Storage {
 
     /// The WGSL type of an element of the array of scales, where there are such; of four side by side
     /// where kernels read four columns at once.
-    pub fn scale(self, width: u32) -> Option<&'static str> {
+    fn scale(self, width: u32) -> Option<&'static str> {
         match self {
             Self::Float32 | Self::Float16 | Self::BFloat16 => None,
             Self::Int8 => Some(element(width)),
@@ -97,11 +78,18 @@ impl Storage {
         }
     }
 
-    /// The WGSL functions that [`element`](Storage::element) calls, for arrays of these names.
-    pub fn functions(self, buffer: &str, scales: &str) -> String {
+    /// Declares a weight as an array of this name, of words or of so many elements together where they are
+    /// plain, with its `scales`, so many together, and what [`element`](Storage::element) calls.
+    pub fn declare(self, shader: Shader, name: &str, [width, scales]: [u32; 2], weight: &Operand) -> Shader {
+        let word = if self == Self::Float32 { element(width) } else { "u32" };
+        let shader = shader.read(name, word, weight.clone());
+        let shader = match self.scale(scales) {
+            Some(element) => shader.scales(element, weight),
+            None => shader,
+        };
         match self {
-            Self::Packed(packing) => packing.wgsl("loom_weight", buffer, scales),
-            _ => String::new(),
+            Self::Packed(packing) => shader.append(&packing.wgsl("loom_weight", name, "scales")),
+            _ => shader,
         }
     }
 
@@ -142,187 +130,88 @@ pub enum Finish<'a> {
     Derivative(&'a str),
 }
 
-/// The extents and strides that every product kernel is given, in this order.
-pub(super) const CONSTANTS: &str = "struct Constants {
-    step: u32,
-    rows: u32,
-    columns: u32,
-    depth: u32,
-    // The summed extent is cut into so many parts of so many products.
-    parts: u32,
-    chunk: u32,
-    left_stride: u32,
-    left_offset: u32,
-    right_stride: u32,
-    right_offset: u32,
-    output_stride: u32,
-    output_offset: u32,
-    // Where the sums of B's columns go.
-    sums_offset: u32,
-}
-var<immediate> constants: Constants;
-";
-
-/// Collects bindings and hooks, and the operands in the order of their bindings.
-#[derive(Default)]
-pub(super) struct Declarations {
-    pub(super) text: String,
-    pub(super) roles: Vec<Role>,
+/// `left`, a matrix of f32, so many elements together.
+pub(super) fn declare_left(shader: Shader, matrix: Matrix, width: u32, operand: &Operand) -> Shader {
+    shader
+        .read("left", element(width), operand.clone())
+        .number("left_stride", matrix.stride)
+        .number("left_offset", matrix.offset)
 }
 
-impl Declarations {
-    pub(super) fn new() -> Self {
-        Self { text: CONSTANTS.to_string(), roles: Vec::new() }
-    }
+/// `load_a` from a matrix of f32.
+pub(super) fn left(shader: Shader, matrix: Matrix, width: u32, operand: &Operand) -> Shader {
+    let at = match matrix.transposed {
+        false => "constants.left_offset + row * constants.left_stride + k",
+        true => "constants.left_offset + k * constants.left_stride + row",
+    };
+    let ty = element(width);
+    declare_left(shader, matrix, width, operand)
+        .append(&format!("fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}\n"))
+}
 
-    pub(super) fn bind(&mut self, role: Role, name: &str, access: &str, element: &str) {
-        let binding = self.roles.len();
-        self.line(&format!("@group(0) @binding({binding}) var<storage, {access}> {name}: array<{element}>;"));
-        self.roles.push(role);
-    }
-
-    pub(super) fn line(&mut self, text: &str) {
-        self.text.push_str(text);
-        self.text.push('\n');
-    }
-
-    /// `load_a` from a matrix of f32.
-    pub(super) fn left(&mut self, matrix: Matrix, width: u32) {
-        self.bind(Role::Left, "left", "read", element(width));
-        let at = match matrix.transposed {
-            false => "constants.left_offset + row * constants.left_stride + k",
-            true => "constants.left_offset + k * constants.left_stride + row",
-        };
-        let ty = element(width);
-        self.line(&format!(
-            "fn load_a(row: u32, k: u32) -> {ty} {{\n    return left[({at}) / {width}u];\n}}"
-        ));
-    }
-
-    /// `load_b` from a matrix stored as `storage`, decoded as it is loaded.
-    pub(super) fn right(&mut self, matrix: Matrix, storage: Storage, width: u32) {
-        let at = match matrix.transposed {
-            false => "constants.right_offset + k * constants.right_stride + column",
-            true => "constants.right_offset + column * constants.right_stride + k",
-        };
-        let ty = element(width);
-        if storage == Storage::Float32 {
-            self.bind(Role::Right, "right", "read", ty);
-            self.line(&format!(
-                "fn load_b(k: u32, column: u32) -> {ty} {{\n    return right[({at}) / {width}u];\n}}"
+/// `load_b` from a matrix stored as `storage`, decoded as it is loaded.
+pub(super) fn right(
+    shader: Shader,
+    matrix: Matrix,
+    storage: Storage,
+    width: u32,
+    operand: &Operand,
+) -> Shader {
+    if let (Some((packing, block)), 4) = (storage.blocks("loom_block"), width) {
+        // Fours of a block.
+        let [row, column] = if matrix.transposed { ["column", "k"] } else { ["k", "column"] };
+        return shader
+            .read("right", "u32", operand.clone())
+            .append(&block.inputs("loom_block", (packing.rows, packing.channels), "right"))
+            .append(&format!(
+                "fn load_b(k: u32, column: u32) -> vec4<f32> {{\n    return loom_block_inputs({row}, {column});\n}}\n"
             ));
-            return;
-        }
-        self.bind(Role::Right, "right", "read", "u32");
-        if let (Some((packing, block)), 4) = (storage.blocks("loom_block"), width) {
-            // Fours of a block.
-            let [row, column] = if matrix.transposed { ["column", "k"] } else { ["k", "column"] };
-            self.text += &block.inputs("loom_block", (packing.rows, packing.channels), "right");
-            self.line(&format!(
-                "fn load_b(k: u32, column: u32) -> vec4<f32> {{\n    return loom_block_inputs({row}, {column});\n}}"
-            ));
-            return;
-        }
-        let value = storage.element("right", width);
-        if let Some(scale) = storage.scale(width) {
-            self.bind(Role::Scales, "scales", "read", scale);
-        }
-        self.text.push_str(&storage.functions("right", "scales"));
-        let scale = if storage == Storage::Int8 {
-            // Scales belong to stored columns: columns of B, or the summed extent of its transpose.
-            let channel = if matrix.transposed { "k" } else { "column" };
-            format!(" * scales[{channel} / {width}u]")
-        } else {
-            String::new()
-        };
-        self.line(&format!(
-            "fn load_b(k: u32, column: u32) -> {ty} {{\n    let at = {at};\n    return {value}{scale};\n}}"
-        ));
     }
-
-    /// `load_four` from a matrix whose rows follow each other without a gap.
-    pub(super) fn right_in_fours(&mut self, storage: Storage) {
-        let plain = storage == Storage::Float32;
-        self.bind(Role::Right, "right", "read", if plain { "vec4<f32>" } else { "u32" });
-        let value = storage.element("right", 4);
-        if let Some(scale) = storage.scale(1) {
-            self.bind(Role::Scales, "scales", "read", scale);
+    let at = match matrix.transposed {
+        false => "constants.right_offset + k * constants.right_stride + column",
+        true => "constants.right_offset + column * constants.right_stride + k",
+    };
+    // Scales belong to stored columns: columns of B, or the summed extent of its transpose.
+    let channel = if matrix.transposed { "k" } else { "column" };
+    let load = match storage {
+        Storage::Float32 => format!("return right[({at}) / {width}u];"),
+        Storage::Int8 => {
+            let value = storage.element("right", width);
+            format!("let at = {at};\n    return {value} * scales[{channel} / {width}u];")
         }
-        self.text.push_str(&storage.functions("right", "scales"));
-        let scale = if storage == Storage::Int8 {
-            let scales = ["x", "y", "z", "w"].map(|c| format!("scales[column.{c}]"));
-            format!(" * vec4<f32>({})", scales.join(", "))
-        } else {
-            String::new()
-        };
-        self.line(&format!(
-            "fn load_four(element: u32, column: vec4<u32>) -> vec4<f32> {{
+        _ => format!("let at = {at};\n    return {};", storage.element("right", width)),
+    };
+    storage
+        .declare(shader, "right", [width; 2], operand)
+        .number("right_stride", matrix.stride)
+        .number("right_offset", matrix.offset)
+        .append(&format!("fn load_b(k: u32, column: u32) -> {} {{\n    {load}\n}}\n", element(width)))
+}
+
+/// `load_four` from a matrix whose rows follow each other without a gap.
+pub(super) fn right_in_fours(shader: Shader, matrix: Matrix, storage: Storage, operand: &Operand) -> Shader {
+    let value = storage.element("right", 4);
+    let scale = if storage == Storage::Int8 {
+        let scales = ["x", "y", "z", "w"].map(|c| format!("scales[column.{c}]"));
+        format!(" * vec4<f32>({})", scales.join(", "))
+    } else {
+        String::new()
+    };
+    storage.declare(shader, "right", [4, 1], operand).number("right_offset", matrix.offset).append(&format!(
+        "fn load_four(element: u32, column: vec4<u32>) -> vec4<f32> {{
     let at = constants.right_offset + element;
-    return {value}{scale};\n}}"
-        ));
-    }
+    return {value}{scale};\n}}\n"
+    ))
+}
 
-    /// `store` to the sums of the parts.
-    pub(super) fn store_partials(&mut self, width: u32) {
-        let ty = element(width);
-        self.bind(Role::Partials, "partials", "read_write", ty);
-        self.line(&format!(
-            "fn store(row: u32, column: u32, value: {ty}) {{
+/// `store` to the sums of the parts, (parts, rows, columns).
+pub(super) fn store_partials(shader: Shader, width: u32, partials: &Operand) -> Shader {
+    let ty = element(width);
+    shader.write("partials", ty, partials.clone()).append(&format!(
+        "fn store(row: u32, column: u32, value: {ty}) {{
     partials[((part * constants.rows + row) * constants.columns + column) / {width}u] = value;
-}}"
-        ));
-    }
-
-    /// The sums of the parts, to be read back.
-    pub(super) fn partials(&mut self, width: u32) {
-        self.bind(Role::Partials, "partials", "read", element(width));
-    }
-
-    /// `store` to C, with what comes before.
-    pub(super) fn store(&mut self, width: u32, accumulate: bool, bias: bool, finish: Finish<'_>) {
-        let ty = element(width);
-        if bias {
-            self.bind(Role::Bias, "bias", "read", ty);
-        }
-        if matches!(finish, Finish::Derivative(_)) {
-            self.bind(Role::Saved, "saved", "read", ty);
-        }
-        self.bind(Role::Output, "output", "read_write", ty);
-        let each = |call: &dyn Fn(&str) -> String| match width {
-            4 => format!("vec4<f32>({})", ["x", "y", "z", "w"].map(|c| call(&format!(".{c}"))).join(", ")),
-            _ => call(""),
-        };
-        let mut body = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            body,
-            "    let at = (constants.output_offset + row * constants.output_stride + column) / {width}u;"
-        );
-        if accumulate {
-            body.push_str("    let sum = value + output[at];\n");
-        } else {
-            body.push_str("    let sum = value;\n");
-        }
-        if bias {
-            let _ = writeln!(body, "    let biased = sum + bias[column / {width}u];");
-        } else {
-            body.push_str("    let biased = sum;\n");
-        }
-        match finish {
-            Finish::None => body.push_str("    output[at] = biased;\n"),
-            Finish::Activate(text) => {
-                self.line(text);
-                let value = each(&|c| format!("activate(biased{c})"));
-                let _ = writeln!(body, "    output[at] = {value};");
-            }
-            Finish::Derivative(text) => {
-                self.line(text);
-                let factor = each(&|c| format!("derivative(before{c})"));
-                let _ = writeln!(body, "    let before = saved[at];\n    output[at] = biased * {factor};");
-            }
-        }
-        self.line(&format!("fn store(row: u32, column: u32, value: {ty}) {{\n{body}}}"));
-    }
+}}\n"
+    ))
 }
 
 /// How a matrix is best loaded, where a run of `depth` or `across` elements lies side by side.

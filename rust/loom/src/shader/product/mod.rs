@@ -1,32 +1,40 @@
 //! Matrix products in WGSL: generators of text, and the choice among them.
 //!
 //! [`Tiled`] is the general kernel; it takes its operands through three hooks, so that a
-//! convolution can hand it windows of an image. [`Problem::plan`] goes from extents and layouts
-//! of plain matrices to a list of dispatches.
+//! convolution can hand it windows of an image. [`Problem::record`] goes from extents and layouts
+//! of plain matrices to dispatches.
 //!
 //! The order of every sum depends on the extents and the device's limits alone.
 
 mod choose;
 mod column_sums;
+mod cut;
 mod few_columns;
 mod few_rows;
 mod half;
+mod loads;
 mod matrix;
 mod plan;
+mod record;
 pub mod reduce;
+mod stores;
 mod stream;
 mod streamed;
+mod streamed_depth;
 mod sums;
 mod tile;
 mod tiled;
 pub mod units;
 
 pub use choose::{BROAD, DEEP, EVEN, HUGE, LARGE, MEDIUM, SMALL, TALL, TINY, UNITS_LARGE, UNITS_SMALL};
+pub use column_sums::ColumnSums;
+pub use cut::{Cut, Limits};
 pub use few_columns::{FewColumns, MAX_COLUMNS};
 pub use few_rows::{FewRows, MAX_ROWS};
 pub use half::Rounding;
-pub use matrix::{Finish, Matrix, Role, Storage};
-pub use plan::{Bound, Cut, Limits, Plan, Problem, Stage};
+pub use matrix::{Finish, Matrix, Storage};
+pub use plan::Problem;
+pub use record::Operands;
 pub use stream::{Stream, Weight};
 pub use tile::{Along, Edges, Loader, Tile};
 pub use tiled::{Hooks, Tiled};

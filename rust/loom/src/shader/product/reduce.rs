@@ -4,18 +4,14 @@
 /// Threads of a workgroup: few, since there are few elements where it pays to cut.
 pub const THREADS: usize = 64;
 
-/// The module's text: for each group of `width` elements of C the sum over `constants.parts`
-/// parts in `partials`, handed to `store(row, column, value)` of the declarations. Workgroups
+/// `main`: for each group of `width` elements of C the sum over `constants.parts`
+/// parts in `partials`, handed to `store(row, column, value)`. Workgroups
 /// past those that this needs run the statements `beyond`, with their number beyond it in `extra`.
-pub fn source(declarations: &str, width: u32, threads: usize, beyond: &str) -> String {
+pub fn main(width: u32, threads: usize, beyond: &str) -> String {
     format!(
-        "{declarations}
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {{
+        "fn main(group: u32, thread: u32) {{
     let run = constants.columns / {width}u;
     let total = constants.rows * run;
-    let group = group_index(id, count);
     let groups = (total + {last}u) / {threads}u;
     if (group >= groups) {{
         let extra = group - groups;

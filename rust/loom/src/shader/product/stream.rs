@@ -4,6 +4,7 @@ use super::matrix::{Matrix, Storage};
 use super::tile::Along;
 pub(super) use crate::dtype::BLOCK;
 use crate::dtype::{DType, Granularity, Packing};
+use crate::shader::THREADS;
 
 /// The most rows it is generated for.
 pub const MAX_ROWS: usize = 8;
@@ -155,7 +156,7 @@ impl Weight {
         };
         let most_lanes = if self.packing.dtype.is_block_format() { 128 } else { 32 };
         let lanes = depth.div_ceil(codes).next_power_of_two().clamp(1, most_lanes);
-        let threads = 256.min(most);
+        let threads = THREADS.min(most);
         Stream {
             along: Along::Depth,
             threads: threads as u32,

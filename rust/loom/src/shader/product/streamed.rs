@@ -4,11 +4,10 @@
 //! Every weight is needed once, so that there are to be as many loads under way as the memory needs, and one
 //! dispatch: threads of a workgroup share the summed extent out, and add up in workgroup memory.
 
-use super::matrix::{Declarations, Matrix, Role, element};
+use super::matrix::{Matrix, declare_left};
 use super::stream::{BLOCK, Groups, Stream, Weight};
 use super::tile::Along;
-use crate::dtype::BlockWords;
-use std::fmt::Write;
+use crate::shader::{Operand, Shader, add_line};
 
 /// Bytes of workgroup memory that sums may take, on every device.
 const MEMORY: usize = 16384;
@@ -32,19 +31,15 @@ fn list(count: u32, each: impl Fn(u32) -> String) -> String {
 }
 
 impl Streamed {
-    /// Declares A and B; C's `store` comes after them.
-    pub(super) fn declare(&self, declarations: &mut Declarations) {
+    /// Declares A and B, with the functions that reach them.
+    pub(super) fn declare(&self, shader: Shader, left: &Operand, right: &Operand) -> Shader {
         let fours = self.left.in_fours(self.depth);
-        let width = if fours { 4 } else { 1 };
-        declarations.bind(Role::Left, "left", "read", element(width));
         let one = if fours { "left[at / 4u][at % 4u]" } else { "left[at]" };
         let four = match fours {
             true => "left[at / 4u]",
             false => "vec4<f32>(left[at], left[at + 1u], left[at + 2u], left[at + 3u])",
         };
         let at = "let at = constants.left_offset + row * constants.left_stride + k;";
-        declarations
-            .line(&format!("fn left_one(row: u32, k: u32) -> f32 {{\n    {at}\n    return {one};\n}}"));
         // The last block may be longer than the depth.
         let guard = match self.blocks() && !self.depth.is_multiple_of(BLOCK) {
             false => "",
@@ -56,22 +51,19 @@ impl Streamed {
     }\n"
             }
         };
-        declarations.line(&format!(
-            "fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {four};\n}}"
-        ));
         let kind = if self.blocks() { "u32" } else { self.words().1 };
-        declarations.bind(Role::Right, "right", "read", if kind == "Wide" { "vec4<u32>" } else { kind });
         let packing = &self.weight.packing;
-        if packing.group_words() > 0 {
-            declarations.bind(Role::Scales, "scales", "read", "u32");
-        }
+        let shader = declare_left(shader, self.left, if fours { 4 } else { 1 }, left)
+            .append(&format!(
+                "fn left_one(row: u32, k: u32) -> f32 {{\n    {at}\n    return {one};\n}}
+fn left_four(row: u32, k: u32) -> vec4<f32> {{\n{guard}    {at}\n    return {four};\n}}\n"
+            ))
+            .read("right", if kind == "Wide" { "vec4<u32>" } else { kind }, right.clone())
+            .when(packing.group_words() > 0, |shader| shader.scales("u32", right));
         if let Some(block) = packing.wgsl_block("loom_block") {
-            declarations.line(&block.text);
-            return;
+            return shader.append(&block.text);
         }
-        if let Some((text, _)) = packing.wgsl_vec4("loom_four") {
-            declarations.text += &text;
-        }
+        let mut functions = packing.wgsl_vec4("loom_four").map_or(String::new(), |(text, _)| text);
         let codes = self.shape.codes;
         let per = (32 / self.weight.bits().min(32)) as u32;
         let value = match kind {
@@ -82,16 +74,20 @@ impl Streamed {
             _ => format!("right[at / {codes}u]"),
         };
         if kind == "Wide" {
-            declarations.line("struct Wide { a: vec4<u32>, b: vec4<u32> }");
+            functions += "struct Wide { a: vec4<u32>, b: vec4<u32> }\n";
         }
         let at = match self.weight.matrix.transposed {
             false => "k * constants.right_stride + column",
             true => "column * constants.right_stride + k",
         };
-        declarations.line(&format!(
+        functions += &format!(
             "fn codes_at(k: u32, column: u32) -> {kind} {{
-    let at = constants.right_offset + {at};\n    return {value};\n}}"
-        ));
+    let at = constants.right_offset + {at};\n    return {value};\n}}\n"
+        );
+        shader
+            .number("right_stride", self.weight.matrix.stride)
+            .number("right_offset", self.weight.matrix.offset)
+            .append(&functions)
     }
 
     fn blocks(&self) -> bool {
@@ -109,7 +105,7 @@ impl Streamed {
     }
 
     /// Four numbers of a load.
-    fn four(&self, load: &str, number: u32, zeros: &str) -> String {
+    pub(super) fn four(&self, load: &str, number: u32, zeros: &str) -> String {
         let bits = self.weight.bits() as u32;
         let (words, _) = self.words();
         let first = number * 4 * bits;
@@ -130,12 +126,16 @@ impl Streamed {
     }
 
     /// Whether numbers have zero points.
-    fn zeros(&self) -> bool {
+    pub(super) fn zeros(&self) -> bool {
         self.weight.packing.group_words() > 1
     }
 
-    /// The module's text.
-    pub(super) fn source(&self, declarations: &str) -> String {
+    /// Adds `main` to a kernel that has `store`, too.
+    pub(super) fn add_to(&self, shader: Shader) -> Shader {
+        shader.threads(self.shape.threads as usize).append(&self.main())
+    }
+
+    fn main(&self) -> String {
         let Stream { along, threads, lanes, codes, columns, .. } = self.shape;
         let across = along == Along::Across;
         let groups = threads / lanes;
@@ -156,27 +156,26 @@ impl Streamed {
             false => (format!("thread % {lanes}u"), format!("thread / {lanes}u")),
         };
         let mut body = String::new();
-        // Writing to a string cannot fail.
-        let _ = if across { self.write_across(&mut body) } else { self.write_depth(&mut body) };
+        if across {
+            self.write_across(&mut body);
+        } else {
+            self.write_depth(&mut body);
+        }
         let together = ((MEMORY / (bytes * threads as usize)).max(1) as u32).min(slots);
         let mut tree = String::new();
         for first in (0..slots).step_by(together as usize) {
             let last = slots.min(first + together);
-            let _ = self.write_tree(&mut tree, first..last);
+            self.write_tree(&mut tree, first..last);
             if last < slots {
                 tree += "    workgroupBarrier();\n";
             }
         }
         format!(
-            "{declarations}
-var<workgroup> sums: array<{kind}, {memory}>;
+            "var<workgroup> sums: array<{kind}, {memory}>;
 var<private> part: u32;
 
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {{
+fn main(group: u32, thread: u32) {{
     let groups = (constants.columns + {last_column}u) / {wide}u;
-    let group = group_index(id, count);
     part = group / groups;
     if (part >= {parts}) {{ return; }}
     {range}
@@ -194,7 +193,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
 
     /// Sums over rows of B of a thread's columns.
-    fn write_across(&self, out: &mut String) -> std::fmt::Result {
+    fn write_across(&self, out: &mut String) {
         let Stream { lanes, codes, unroll, .. } = self.shape;
         let fours = codes / 4;
         let groups = self.weight.groups();
@@ -204,18 +203,18 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         if self.zeros() && !matches!(groups, Groups::Blocks(_)) {
             for c in 0..fours {
                 let group = if groups == Groups::One { "vec4<u32>()".into() } else { columns(c) };
-                writeln!(out, "        let zeros{c} = loom_four_zeros({group});")?;
+                add_line!(out, "        let zeros{c} = loom_four_zeros({group});");
             }
         }
         // Products of `steps` rows of B from k on, whose codes are in `codesU_J`, added up.
-        let products = |out: &mut String, u: u32, k: &str, steps: u32| -> std::fmt::Result {
+        let products = |out: &mut String, u: u32, k: &str, steps: u32| {
             if let Groups::Blocks(rows) = groups {
-                writeln!(out, "            let row{u} = ({k}) / {rows}u * constants.right_stride;")?;
+                add_line!(out, "            let row{u} = ({k}) / {rows}u * constants.right_stride;");
                 for c in 0..fours {
-                    writeln!(out, "            let group{u}_{c} = vec4<u32>(row{u}) + {};", columns(c))?;
-                    writeln!(out, "            let scales{u}_{c} = loom_four_scales(group{u}_{c});")?;
+                    add_line!(out, "            let group{u}_{c} = vec4<u32>(row{u}) + {};", columns(c));
+                    add_line!(out, "            let scales{u}_{c} = loom_four_scales(group{u}_{c});");
                     if self.zeros() {
-                        writeln!(out, "            let zeros{u}_{c} = loom_four_zeros(group{u}_{c});")?;
+                        add_line!(out, "            let zeros{u}_{c} = loom_four_zeros(group{u}_{c});");
                     }
                 }
             }
@@ -226,12 +225,12 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         _ => zeros(c),
                     };
                     let four = self.four(&format!("codes{u}_{j}"), c, &zeros);
-                    writeln!(out, "            let b{u}_{j}_{c} = {four};")?;
+                    add_line!(out, "            let b{u}_{j}_{c} = {four};");
                 }
             }
             for r in 0..self.rows {
                 let load = if steps == 4 { "left_four" } else { "left_one" };
-                writeln!(out, "            let a{u}_{r} = {load}({r}u, {k});")?;
+                add_line!(out, "            let a{u}_{r} = {load}({r}u, {k});");
                 let a = |j: u32| match steps {
                     4 => format!("vec4<f32>(a{u}_{r}.{})", ["x", "y", "z", "w"][j as usize]),
                     _ => format!("vec4<f32>(a{u}_{r})"),
@@ -242,214 +241,46 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         let first = format!("{} * b{u}_0_{c}", a(0));
                         let all =
                             (1..steps).fold(first, |sum, j| format!("fma({}, b{u}_{j}_{c}, {sum})", a(j)));
-                        writeln!(out, "            {sum} = fma({all}, scales{u}_{c}, {sum});")?;
+                        add_line!(out, "            {sum} = fma({all}, scales{u}_{c}, {sum});");
                         continue;
                     }
                     for j in 0..steps {
-                        writeln!(out, "            {sum} = fma({}, b{u}_{j}_{c}, {sum});", a(j))?;
+                        add_line!(out, "            {sum} = fma({}, b{u}_{j}_{c}, {sum});", a(j));
                     }
                 }
             }
-            Ok(())
         };
         let stride = 4 * lanes;
-        writeln!(out, "        var k = first + lane * 4u;")?;
+        add_line!(out, "        var k = first + lane * 4u;");
         let mut counts = vec![unroll];
         if unroll > 1 {
             counts.push(1);
         }
         for count in counts {
             let reach = (count - 1) * stride + 4;
-            writeln!(out, "        for (; k + {reach}u <= last; k += {}u) {{", count * stride)?;
+            add_line!(out, "        for (; k + {reach}u <= last; k += {}u) {{", count * stride);
             for u in 0..count {
                 for j in 0..4 {
                     let at = u * stride + j;
-                    writeln!(out, "            let codes{u}_{j} = codes_at(k + {at}u, first_column);")?;
+                    add_line!(out, "            let codes{u}_{j} = codes_at(k + {at}u, first_column);");
                 }
             }
             for u in 0..count {
-                products(out, u, &format!("k + {}u", u * stride), 4)?;
+                products(out, u, &format!("k + {}u", u * stride), 4);
             }
-            writeln!(out, "        }}")?;
+            add_line!(out, "        }}");
         }
         if !self.depth.is_multiple_of(4) {
             // At most one thread's last rows.
-            writeln!(out, "        for (; k < last; k++) {{")?;
-            writeln!(out, "            let codes0_0 = codes_at(k, first_column);")?;
-            products(out, 0, "k", 1)?;
-            writeln!(out, "        }}")?;
+            add_line!(out, "        for (; k < last; k++) {{");
+            add_line!(out, "            let codes0_0 = codes_at(k, first_column);");
+            products(out, 0, "k", 1);
+            add_line!(out, "        }}");
         }
-        Ok(())
-    }
-
-    /// Sums over stretches of a thread's columns.
-    fn write_depth(&self, out: &mut String) -> std::fmt::Result {
-        let Stream { lanes, codes, columns, unroll, .. } = self.shape;
-        let block = self.weight.packing.wgsl_block("loom_block");
-        for c in 0..columns {
-            writeln!(out, "        let column{c} = min(first_column + {c}u, constants.columns - 1u);")?;
-        }
-        let pieces = BLOCK as u32 / codes;
-        let (first, last) = match block {
-            Some(_) => (
-                format!("first / {BLOCK}u * {pieces}u"),
-                format!("(last + {}u) / {BLOCK}u * {pieces}u", BLOCK - 1),
-            ),
-            None => (format!("first / {codes}u"), format!("last / {codes}u")),
-        };
-        writeln!(out, "        let end = {last};\n        var piece = {first} + lane;")?;
-        let mut counts = vec![unroll];
-        if unroll > 1 {
-            counts.push(1);
-        }
-        for count in counts {
-            let reach = (count - 1) * lanes;
-            writeln!(out, "        for (; piece + {reach}u < end; piece += {}u) {{", count * lanes)?;
-            for u in 0..count {
-                writeln!(out, "            let piece{u} = piece + {}u;", u * lanes)?;
-                match &block {
-                    Some(block) => self.write_block_loads(out, u, block)?,
-                    None => {
-                        for c in 0..columns {
-                            writeln!(
-                                out,
-                                "            let codes{u}_{c} = codes_at(piece{u} * {codes}u, column{c});"
-                            )?;
-                        }
-                    }
-                }
-            }
-            for u in 0..count {
-                match &block {
-                    Some(block) => self.write_block_products(out, u, block)?,
-                    None => self.write_row_products(out, u)?,
-                }
-            }
-            writeln!(out, "        }}")?;
-        }
-        Ok(())
-    }
-
-    /// Loads the words of a piece of a block, and of its scale.
-    fn write_block_loads(&self, out: &mut String, u: u32, block: &BlockWords) -> std::fmt::Result {
-        let Stream { codes, columns, .. } = self.shape;
-        let (pieces, words) = (BLOCK as u32 / codes, self.block_words());
-        let blocks = self.weight.packing.rows.div_ceil(BLOCK);
-        for c in 0..columns {
-            let id = format!("{u}_{c}");
-            writeln!(
-                out,
-                "            let start{id} = (column{c} * {blocks}u + piece{u} / {pieces}u) * {}u;",
-                block.bytes
-            )?;
-            writeln!(out, "            let head{id} = right[start{id} / 4u] >> (start{id} % 4u * 8u);")?;
-            writeln!(
-                out,
-                "            let at{id} = start{id} + {}u + piece{u} % {pieces}u * {}u;",
-                block.head,
-                words * 4
-            )?;
-            for w in 0..words {
-                writeln!(out, "            let word{id}_{w} = right[at{id} / 4u + {w}u];")?;
-            }
-            // Words that start at whole ones need no more.
-            writeln!(
-                out,
-                "            let word{id}_{words} = right[at{id} / 4u + {words}u - select(0u, 1u, at{id} % 4u == 0u)];"
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Words of a piece of a block.
-    fn block_words(&self) -> u32 {
-        self.shape.codes * self.weight.bits() as u32 / 32
-    }
-
-    fn write_block_products(&self, out: &mut String, u: u32, block: &BlockWords) -> std::fmt::Result {
-        let Stream { codes, columns, .. } = self.shape;
-        let (pieces, words) = (BLOCK as u32 / codes, self.block_words());
-        for c in 0..columns {
-            let id = format!("{u}_{c}");
-            writeln!(out, "            let scale{id} = loom_block_scale(head{id});")?;
-            writeln!(out, "            let shift{id} = at{id} % 4u * 8u;")?;
-            for w in 0..words {
-                writeln!(
-                    out,
-                    "            let codes{id}_{w} = word{id}_{w} >> shift{id} | (word{id}_{} << 1u) << (31u - shift{id});",
-                    w + 1
-                )?;
-                for run in 0..block.runs.len() {
-                    writeln!(out, "            let b{id}_{w}_{run} = loom_block_{run}(codes{id}_{w});")?;
-                }
-            }
-        }
-        writeln!(out, "            let k{u} = piece{u} / {pieces}u * {BLOCK}u;")?;
-        writeln!(out, "            let byte{u} = piece{u} % {pieces}u * {}u;", words * 4)?;
-        for r in 0..self.rows {
-            for w in 0..words {
-                for (run, (times, from)) in block.runs.iter().enumerate() {
-                    writeln!(
-                        out,
-                        "            let a{u}_{r}_{w}_{run} = left_four({r}u, k{u} + (byte{u} + {}u) * {times}u + {from}u);",
-                        w * 4
-                    )?;
-                }
-            }
-            for c in 0..columns {
-                let dots: Vec<String> = (0..words)
-                    .flat_map(|w| (0..block.runs.len()).map(move |run| (w, run)))
-                    .map(|(w, run)| format!("dot(a{u}_{r}_{w}_{run}, b{u}_{c}_{w}_{run})"))
-                    .collect();
-                let sum = r * columns + c;
-                writeln!(out, "            sum{sum} = fma({}, scale{u}_{c}, sum{sum});", dots.join(" + "))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Products of a stretch of stored rows.
-    fn write_row_products(&self, out: &mut String, u: u32) -> std::fmt::Result {
-        let Stream { codes, columns, .. } = self.shape;
-        let groups = self.weight.groups();
-        writeln!(out, "            let k{u} = piece{u} * {codes}u;")?;
-        for f in 0..codes / 4 {
-            let group = match groups {
-                Groups::One => "vec4<u32>()".to_string(),
-                _ => format!("vec4<u32>(k{u} + {}u) + vec4<u32>(0u, 1u, 2u, 3u)", f * 4),
-            };
-            if groups == Groups::Columns {
-                writeln!(out, "            let scales{u}_{f} = loom_four_scales({group});")?;
-            }
-            let zeros = if self.zeros() { format!(", zeros{u}_{f}") } else { String::new() };
-            if self.zeros() {
-                writeln!(out, "            let zeros{u}_{f} = loom_four_zeros({group});")?;
-            }
-            for c in 0..columns {
-                let four = self.four(&format!("codes{u}_{c}"), f, &zeros);
-                writeln!(out, "            let b{u}_{c}_{f} = {four};")?;
-            }
-        }
-        for r in 0..self.rows {
-            for f in 0..codes / 4 {
-                let scales = match groups {
-                    Groups::Columns => format!(" * scales{u}_{f}"),
-                    _ => String::new(),
-                };
-                writeln!(out, "            let a{u}_{r}_{f} = left_four({r}u, k{u} + {}u){scales};", f * 4)?;
-            }
-            for c in 0..columns {
-                let dots: Vec<String> =
-                    (0..codes / 4).map(|f| format!("dot(a{u}_{r}_{f}, b{u}_{c}_{f})")).collect();
-                let sum = r * columns + c;
-                writeln!(out, "            sum{sum} += {};", dots.join(" + "))?;
-            }
-        }
-        Ok(())
     }
 
     /// Adds these sums up over the lanes and stores them.
-    fn write_tree(&self, out: &mut String, slots: std::ops::Range<u32>) -> std::fmt::Result {
+    fn write_tree(&self, out: &mut String, slots: std::ops::Range<u32>) {
         let Stream { along, threads, lanes, codes, columns, .. } = self.shape;
         let groups = threads / lanes;
         let start = slots.start;
@@ -457,24 +288,24 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
             format!("sums[{}u + (lane + {lane}u) * {groups}u + place]", (slot - start) * threads)
         };
         for slot in slots.clone() {
-            writeln!(out, "    {} = sum{slot};", cell(slot, 0))?;
+            add_line!(out, "    {} = sum{slot};", cell(slot, 0));
         }
         let mut left = lanes;
         while left > 1 {
             let joined = if left.is_multiple_of(4) { 4 } else { 2 };
             left /= joined;
-            writeln!(out, "    workgroupBarrier();\n    if (lane < {left}u) {{")?;
+            add_line!(out, "    workgroupBarrier();\n    if (lane < {left}u) {{");
             for slot in slots.clone() {
                 let all: Vec<String> = (0..joined).map(|i| cell(slot, i * left)).collect();
                 let sum = match joined {
                     4 => format!("({} + {}) + ({} + {})", all[0], all[1], all[2], all[3]),
                     _ => all.join(" + "),
                 };
-                writeln!(out, "        {} = {sum};", all[0])?;
+                add_line!(out, "        {} = {sum};", all[0]);
             }
-            writeln!(out, "    }}")?;
+            add_line!(out, "    }}");
         }
-        writeln!(out, "    if (lane == 0u && first_column < constants.columns) {{")?;
+        add_line!(out, "    if (lane == 0u && first_column < constants.columns) {{");
         let groups = self.weight.groups();
         let packing = &self.weight.packing;
         let factor = match packing.wgsl_block("") {
@@ -495,7 +326,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         _ => None,
                     };
                     let scaled = group.map_or(value.clone(), |g| format!("{value} * loom_four_scales({g})"));
-                    writeln!(out, "        store({r}u, first_column + {}u, {scaled}{factor});", c * 4)?;
+                    add_line!(out, "        store({r}u, first_column + {}u, {scaled}{factor});", c * 4);
                 }
                 Along::Depth => {
                     let (r, c) = (slot / columns, slot % columns);
@@ -503,13 +334,13 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         Groups::One => format!("{value} * loom_four_scales(vec4<u32>()).x"),
                         _ => value,
                     };
-                    writeln!(
+                    add_line!(
                         out,
                         "        if (first_column + {c}u < constants.columns) {{ store({r}u, first_column + {c}u, {scaled}{factor}); }}"
-                    )?;
+                    );
                 }
             }
         }
-        writeln!(out, "    }}")
+        add_line!(out, "    }}");
     }
 }

@@ -6,8 +6,8 @@
 //! convolution.
 
 use super::half::Rounding;
-use super::tile::{Along, Edges, Loader, Tile};
-use std::fmt::Write;
+use super::tile::{Edges, Loader, Tile};
+use crate::shader::{Shader, add_line};
 
 /// What a product asks of its hooks beyond elements.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,7 @@ pub struct Hooks<'a> {
 
 /// A tiled product as WGSL text.
 ///
-/// `declarations` holds the bindings, constants and these functions:
+/// The kernel that it is added to declares operands and numbers, and has these functions:
 ///
 /// ```wgsl
 /// fn load_a(row: u32, k: u32) -> f32            // vec4<f32> where left.width is 4
@@ -59,8 +59,6 @@ pub struct Hooks<'a> {
 /// hooks are called for, and `store` has to keep the parts apart. Workgroups number
 /// `ceil(rows / tile.rows) * ceil(columns / tile.columns) * parts * batches`; more do no harm,
 /// and run [`Hooks::beyond`].
-///
-/// The module has to declare `fn group_index(vec3<u32>, vec3<u32>) -> u32`.
 #[derive(Clone, Debug)]
 pub struct Tiled<'a> {
     /// The tile's shape.
@@ -84,216 +82,116 @@ pub struct Tiled<'a> {
     /// Whether a mixed product is made on matrix units, by cooperative matrices of f16; see
     /// [`has_fragments`](super::units::has_fragments).
     pub units: bool,
-    /// Bindings, constants and hooks.
-    pub declarations: &'a str,
 }
 
 impl Tiled<'_> {
-    /// The module's text.
-    pub fn source(&self) -> String {
-        let functions = match self.units {
-            true => "enable f16;\nenable wgpu_cooperative_matrix;\n",
-            false => self.rounding.functions(),
+    /// Adds `main` to a kernel that has the hooks.
+    pub fn add_to(&self, shader: Shader) -> Shader {
+        let mut text = match self.units {
+            true => "enable f16;\nenable wgpu_cooperative_matrix;\n".to_string(),
+            false => self.rounding.functions().to_string(),
         };
-        let mut text = format!("{functions}{}", self.declarations);
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text);
-        text
+        self.write(&mut text);
+        shader.threads(self.tile.threads() as usize).append(&text)
     }
 
-    fn write(&self, out: &mut String) -> std::fmt::Result {
+    fn write(&self, out: &mut String) {
         let tile = &self.tile;
         let [rows, columns, depth] = self.extents;
         if self.units {
-            self.write_unit_memory(out)?;
+            self.write_unit_memory(out);
         } else {
             let memory = tile.memory(self.padding());
-            writeln!(out, "\n// Tiles of A and B, k-major; the sums of the slices at the end.")?;
-            writeln!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;")?;
+            add_line!(out, "\n// Tiles of A and B, k-major; the sums of the slices at the end.");
+            add_line!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;");
         }
-        writeln!(out, "// Which part of the summed extent this workgroup adds up.")?;
-        writeln!(out, "var<private> part: u32;")?;
-        writeln!(out, "// Which of the products made side by side.\nvar<private> batch: u32;\n")?;
-        writeln!(out, "@compute @workgroup_size({})", tile.threads())?;
-        writeln!(
-            out,
-            "fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,"
-        )?;
-        let subgroup = if self.units { ", @builtin(subgroup_id) subgroup: u32" } else { "" };
-        writeln!(out, "        @builtin(local_invocation_index) thread: u32{subgroup}) {{")?;
-        writeln!(out, "    let rows = {rows};\n    let columns = {columns};\n    let depth = {depth};")?;
-        writeln!(out, "    let tile_rows = (rows + {}u) / {}u;", tile.rows - 1, tile.rows)?;
-        writeln!(out, "    let tile_columns = (columns + {}u) / {}u;", tile.columns - 1, tile.columns)?;
-        writeln!(out, "    let tiles = tile_rows * tile_columns;")?;
-        // The prelude's function would count as different from thread to thread, and so would what is
-        // read from private variables: matrix units want control flow that is the same for all.
-        let group = if self.units { "id.x + id.y * count.x" } else { "group_index(id, count)" };
-        writeln!(out, "    let group = {group};")?;
+        add_line!(out, "// Which part of the summed extent this workgroup adds up.");
+        add_line!(out, "var<private> part: u32;");
+        add_line!(out, "// Which of the products made side by side.\nvar<private> batch: u32;\n");
+        let subgroup = if self.units { ", subgroup: u32" } else { "" };
+        add_line!(out, "fn main(group: u32, thread: u32{subgroup}) {{");
+        add_line!(out, "    let rows = {rows};\n    let columns = {columns};\n    let depth = {depth};");
+        add_line!(out, "    let tile_rows = (rows + {}u) / {}u;", tile.rows - 1, tile.rows);
+        add_line!(out, "    let tile_columns = (columns + {}u) / {}u;", tile.columns - 1, tile.columns);
+        add_line!(out, "    let tiles = tile_rows * tile_columns;");
+        // What is read from private variables would count as different from thread to thread: matrix units
+        // want control flow that is the same for all.
         let parts = self.parts.map_or("1u", |[parts, _]| parts);
         match self.hooks.batches {
             Some(batches) => {
-                writeln!(out, "    let own_part = group / tiles % {parts};")?;
-                writeln!(out, "    let own_batch = group / tiles / {parts};")?;
-                writeln!(out, "    part = own_part;\n    batch = own_batch;")?;
-                self.write_return(out, &format!("own_batch >= {batches}"), &format!("{parts} * {batches}"))?;
+                add_line!(out, "    let own_part = group / tiles % {parts};");
+                add_line!(out, "    let own_batch = group / tiles / {parts};");
+                add_line!(out, "    part = own_part;\n    batch = own_batch;");
+                self.write_return(out, &format!("own_batch >= {batches}"), &format!("{parts} * {batches}"));
             }
             None => {
-                writeln!(out, "    let own_part = group / tiles;\n    part = own_part;")?;
-                self.write_return(out, &format!("own_part >= {parts}"), parts)?;
+                add_line!(out, "    let own_part = group / tiles;\n    part = own_part;");
+                self.write_return(out, &format!("own_part >= {parts}"), parts);
             }
         }
         match self.parts {
             Some([_, chunk]) => {
-                writeln!(out, "    let first = own_part * {chunk};")?;
-                writeln!(out, "    let last = min(depth, first + {chunk});")?;
+                add_line!(out, "    let first = own_part * {chunk};");
+                add_line!(out, "    let last = min(depth, first + {chunk});");
             }
-            None => writeln!(out, "    let first = 0u;\n    let last = depth;")?,
+            None => add_line!(out, "    let first = 0u;\n    let last = depth;"),
         }
         // Workgroups that run at the same time should share their tiles in the cache: they go
         // down bands of 8 tiles, one column of the band after the other.
-        writeln!(out, "    let index = group % tiles;")?;
-        writeln!(out, "    let band = index / (8u * tile_columns);")?;
-        writeln!(out, "    let height = min(8u, tile_rows - band * 8u);")?;
-        writeln!(out, "    let inside = index - band * 8u * tile_columns;")?;
-        writeln!(out, "    let row0 = (band * 8u + inside % height) * {}u;", tile.rows)?;
-        writeln!(out, "    let column0 = (inside / height) * {}u;", tile.columns)?;
-        self.write_positions(out)?;
-        self.write_sums(out)?;
-        self.write_column_starts(out)?;
+        add_line!(out, "    let index = group % tiles;");
+        add_line!(out, "    let band = index / (8u * tile_columns);");
+        add_line!(out, "    let height = min(8u, tile_rows - band * 8u);");
+        add_line!(out, "    let inside = index - band * 8u * tile_columns;");
+        add_line!(out, "    let row0 = (band * 8u + inside % height) * {}u;", tile.rows);
+        add_line!(out, "    let column0 = (inside / height) * {}u;", tile.columns);
+        self.write_positions(out);
+        self.write_sums(out);
+        self.write_column_starts(out);
         if tile.prefetch {
-            self.write_fetch(out, "    ", "first", true)?;
+            self.write_fetch(out, "    ", "first", true);
         }
-        writeln!(out, "    for (var k = first; k < last; k += {}u) {{", tile.step())?;
+        add_line!(out, "    for (var k = first; k < last; k += {}u) {{", tile.step());
         if !tile.prefetch {
-            self.write_fetch(out, "        ", "k", true)?;
+            self.write_fetch(out, "        ", "k", true);
         }
-        self.write_fill(out)?;
-        self.write_column_additions(out)?;
-        writeln!(out, "        workgroupBarrier();")?;
+        self.write_fill(out);
+        self.write_column_additions(out);
+        add_line!(out, "        workgroupBarrier();");
         if tile.prefetch {
-            writeln!(out, "        let next = k + {}u;", tile.step())?;
-            writeln!(out, "        if (next < last) {{")?;
-            self.write_fetch(out, "            ", "next", false)?;
-            writeln!(out, "        }}")?;
+            add_line!(out, "        let next = k + {}u;", tile.step());
+            add_line!(out, "        if (next < last) {{");
+            self.write_fetch(out, "            ", "next", false);
+            add_line!(out, "        }}");
         }
-        self.write_products(out)?;
-        writeln!(out, "        workgroupBarrier();")?;
-        writeln!(out, "    }}")?;
-        self.write_column_stores(out)?;
+        self.write_products(out);
+        add_line!(out, "        workgroupBarrier();");
+        add_line!(out, "    }}");
+        self.write_column_stores(out);
         if self.units {
-            self.write_unit_stores(out)?;
+            self.write_unit_stores(out);
         } else if tile.slices == 1 {
-            self.write_stores(out)?
+            self.write_stores(out);
         } else {
-            self.write_sliced_stores(out)?
+            self.write_sliced_stores(out);
         }
-        writeln!(out, "}}")
+        add_line!(out, "}}");
     }
 
     /// What workgroups past the last do: past `products` times the tiles.
-    fn write_return(&self, out: &mut String, condition: &str, products: &str) -> std::fmt::Result {
+    fn write_return(&self, out: &mut String, condition: &str, products: &str) {
         match self.hooks.beyond {
-            "" => writeln!(out, "    if ({condition}) {{ return; }}"),
-            beyond => writeln!(
+            "" => add_line!(out, "    if ({condition}) {{ return; }}"),
+            beyond => add_line!(
                 out,
                 "    if ({condition}) {{\n        let extra = group - tiles * {products};\n        {beyond}\n        return;\n    }}"
             ),
         }
     }
 
-    /// vec4s added to each row of a tile, so that the scattered stores of an operand that is
-    /// contiguous along the depth do not all meet in one bank.
-    fn padding(&self) -> u32 {
-        u32::from(self.left.along == Along::Depth || self.right.along == Along::Depth)
-    }
-
-    fn left_stride(&self) -> u32 {
-        self.tile.rows / 4 + self.padding()
-    }
-
-    fn right_stride(&self) -> u32 {
-        self.tile.columns / 4 + self.padding()
-    }
-
-    fn right_base(&self) -> u32 {
-        self.tile.step() * self.left_stride()
-    }
-
-    /// Loads of one thread for a tile of this many elements.
-    pub(super) fn loads(&self, elements: u32, width: u32) -> u32 {
-        (elements / width).div_ceil(self.tile.threads())
-    }
-
-    fn sides(&self) -> [Placed; 2] {
-        let tile = &self.tile;
-        [
-            Placed {
-                name: 'a',
-                extent: tile.rows,
-                loader: self.left,
-                stride: self.left_stride(),
-                base: 0,
-                placed: self.hooks.place_a || self.hooks.start_a,
-                started: self.hooks.start_a,
-            },
-            Placed {
-                name: 'b',
-                extent: tile.columns,
-                loader: self.right,
-                stride: self.right_stride(),
-                base: self.right_base(),
-                placed: self.hooks.place_b || self.hooks.start_b,
-                started: self.hooks.start_b,
-            },
-        ]
-    }
-
-    /// Where a thread's load lies in its tile, across and along the depth, as expressions. Loads
-    /// that share either have the same text, and what is the same for all threads is a number.
-    fn position(&self, side: &Placed, load: u32) -> (String, String) {
-        let (threads, width) = (self.tile.threads(), side.loader.width);
-        let run = match side.loader.along {
-            Along::Depth => self.tile.step() / width,
-            Along::Across => side.extent / width,
-        };
-        let (runs, inside) = if run.is_multiple_of(threads) {
-            let pieces = run / threads;
-            let inside = format!("(thread + {}u) * {width}u", load % pieces * threads);
-            (format!("{}u", load / pieces), inside)
-        } else if threads.is_multiple_of(run) {
-            let runs = format!("thread / {run}u + {}u", load * (threads / run));
-            (runs, format!("thread % {run}u * {width}u"))
-        } else {
-            let item = format!("(thread + {}u)", load * threads);
-            (format!("{item} / {run}u"), format!("{item} % {run}u * {width}u"))
-        };
-        match side.loader.along {
-            Along::Depth => (runs, inside),
-            Along::Across => (inside, runs),
-        }
-    }
-
     /// Where the thread's loads lie in the tiles, and where its block does.
-    fn write_positions(&self, out: &mut String) -> std::fmt::Result {
+    fn write_positions(&self, out: &mut String) {
+        self.write_load_positions(out);
         let tile = &self.tile;
-        for side in self.sides() {
-            let Placed { name, extent, loader, .. } = side;
-            let width = loader.width;
-            for load in 0..self.loads(extent * tile.step(), width) {
-                let (across, k) = self.position(&side, load);
-                writeln!(out, "    let {name}_across{load} = {across};")?;
-                writeln!(out, "    let {name}_k{load} = {k};")?;
-                let zero = if width == 4 { "vec4<f32>()" } else { "0.0" };
-                writeln!(out, "    var {name}_next{load} = {zero};")?;
-                if side.placed {
-                    let start = if name == 'a' { "row0" } else { "column0" };
-                    writeln!(
-                        out,
-                        "    let {name}_place{load} = place_{name}({start} + {name}_across{load});"
-                    )?;
-                }
-            }
-        }
         if self.units {
             return self.write_unit_positions(out);
         }
@@ -302,278 +200,57 @@ impl Tiled<'_> {
         let wide = along.min(8);
         let high = down.min((32 / wide).max(1));
         let block = wide * high;
-        writeln!(out, "    let slice = thread / {}u;", tile.slice_threads())?;
-        writeln!(out, "    let lane = thread % {}u;", tile.slice_threads())?;
-        writeln!(out, "    let tx = lane / {block}u % {}u * {wide}u + lane % {wide}u;", along / wide)?;
-        writeln!(
+        add_line!(out, "    let slice = thread / {}u;", tile.slice_threads());
+        add_line!(out, "    let lane = thread % {}u;", tile.slice_threads());
+        add_line!(out, "    let tx = lane / {block}u % {}u * {wide}u + lane % {wide}u;", along / wide);
+        add_line!(
             out,
             "    let ty = lane / {}u * {high}u + lane % {block}u / {wide}u;",
             block * (along / wide)
-        )
+        );
     }
 
-    fn write_sums(&self, out: &mut String) -> std::fmt::Result {
+    fn write_sums(&self, out: &mut String) {
         if self.units {
             return self.write_unit_sums(out);
         }
         for row in 0..self.tile.thread_rows {
             for column in 0..self.tile.thread_columns / 4 {
-                writeln!(out, "    var c{row}_{column} = vec4<f32>();")?;
+                add_line!(out, "    var c{row}_{column} = vec4<f32>();");
             }
         }
-        Ok(())
-    }
-
-    /// Fetches the tiles at `k` into registers.
-    fn write_fetch(&self, out: &mut String, indent: &str, k: &str, fresh: bool) -> std::fmt::Result {
-        let tile = &self.tile;
-        for side in self.sides() {
-            let Placed { name, extent, loader, .. } = side;
-            let total = extent * tile.step() / loader.width;
-            // What loads share, with the number of the first of them.
-            let mut shared: Vec<(String, u32)> = Vec::new();
-            for load in 0..self.loads(extent * tile.step(), loader.width) {
-                if side.started {
-                    let (across, inside) = self.position(&side, load);
-                    let depth = loader.along == Along::Depth;
-                    let key = if depth { inside } else { across };
-                    let first = shared.iter().find(|(known, _)| *known == key).map(|(_, first)| *first);
-                    let first = match first {
-                        Some(first) => first,
-                        None => {
-                            let arguments = match depth {
-                                true => format!("{k} + {name}_k{load}, last, {name}_place{load}"),
-                                false => format!("{k}, {name}_place{load}"),
-                            };
-                            writeln!(out, "{indent}let {name}_start{load} = start_{name}({arguments});")?;
-                            shared.push((key, load));
-                            load
-                        }
-                    };
-                    let of = if depth { "place" } else { "k" };
-                    let call = format!("load_{name}({name}_start{first}, {name}_{of}{load})");
-                    if (load + 1) * tile.threads() > total {
-                        let guard = format!("thread + {}u < {total}u", load * tile.threads());
-                        writeln!(out, "{indent}if ({guard}) {{ {name}_next{load} = {call}; }}")?;
-                    } else {
-                        writeln!(out, "{indent}{name}_next{load} = {call};")?;
-                    }
-                    continue;
-                }
-                let place = if side.placed { format!(", {name}_place{load}") } else { String::new() };
-                let (start, edge, limit, call) = match name {
-                    'a' => {
-                        let call = format!("load_a(row0 + a_across{load}, {k} + a_k{load}{place})");
-                        ("row0", self.edges.rows, "rows", call)
-                    }
-                    _ => {
-                        let call = format!("load_b({k} + b_k{load}, column0 + b_across{load}{place})");
-                        ("column0", self.edges.columns, "columns", call)
-                    }
-                };
-                let mut guards = Vec::new();
-                if (load + 1) * tile.threads() > total {
-                    guards.push(format!("thread + {}u < {total}u", load * tile.threads()));
-                }
-                if edge {
-                    guards.push(format!("{start} + {name}_across{load} < {limit}"));
-                }
-                if self.edges.depth {
-                    guards.push(format!("{k} + {name}_k{load} < last"));
-                }
-                if guards.is_empty() {
-                    writeln!(out, "{indent}{name}_next{load} = {call};")?;
-                    continue;
-                }
-                let guard = guards.join(" && ");
-                let zero = if loader.width == 4 { "vec4<f32>()" } else { "0.0" };
-                // What lay beyond an edge at the first k may have been inside it since.
-                let otherwise = if tile.prefetch && (fresh || !self.edges.depth) {
-                    String::new()
-                } else {
-                    format!(" else {{ {name}_next{load} = {zero}; }}")
-                };
-                writeln!(out, "{indent}if ({guard}) {{ {name}_next{load} = {call}; }}{otherwise}")?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves what was fetched into workgroup memory, k-major.
-    fn write_fill(&self, out: &mut String) -> std::fmt::Result {
-        if self.units {
-            return self.write_unit_fill(out);
-        }
-        let tile = &self.tile;
-        for side in self.sides() {
-            let Placed { name, extent, loader, stride, base, .. } = side;
-            let total = extent * tile.step() / loader.width;
-            for load in 0..self.loads(extent * tile.step(), loader.width) {
-                let partial = (load + 1) * tile.threads() > total;
-                if partial {
-                    writeln!(out, "        if (thread + {}u < {total}u) {{", load * tile.threads())?;
-                }
-                let (across, k) = (format!("{name}_across{load}"), format!("{name}_k{load}"));
-                let value = self.rounding.operand(loader.width, &format!("{name}_next{load}"));
-                match (loader.along, loader.width) {
-                    (Along::Across, 4) => {
-                        writeln!(
-                            out,
-                            "        memory[{base}u + {k} * {stride}u + {across} / 4u] = {value};"
-                        )?;
-                    }
-                    (Along::Depth, 4) => {
-                        writeln!(out, "        let {name}_put{load} = {value};")?;
-                        for i in 0..4 {
-                            writeln!(
-                                out,
-                                "        memory[{base}u + ({k} + {i}u) * {stride}u + {across} / 4u][{across} % 4u] = {name}_put{load}[{i}];"
-                            )?;
-                        }
-                    }
-                    _ => writeln!(
-                        out,
-                        "        memory[{base}u + {k} * {stride}u + {across} / 4u][{across} % 4u] = {value};"
-                    )?,
-                }
-                if partial {
-                    writeln!(out, "        }}")?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// One step of sums for each k of the thread's slice, written out: accumulators in an array,
     /// or a loop around them, would not stay in registers.
-    fn write_products(&self, out: &mut String) -> std::fmt::Result {
+    fn write_products(&self, out: &mut String) {
         if self.units {
             return self.write_unit_products(out);
         }
         let tile = &self.tile;
         let (down, along) = (tile.rows / tile.thread_rows, tile.columns / tile.thread_columns);
         let (left, right) = (self.left_stride(), self.right_stride());
-        writeln!(out, "        let a_at = slice * {}u + ty;", tile.depth * left)?;
-        writeln!(out, "        let b_at = {}u + slice * {}u + tx;", self.right_base(), tile.depth * right)?;
+        add_line!(out, "        let a_at = slice * {}u + ty;", tile.depth * left);
+        add_line!(out, "        let b_at = {}u + slice * {}u + tx;", self.right_base(), tile.depth * right);
         for k in 0..tile.depth {
-            writeln!(out, "        {{")?;
+            add_line!(out, "        {{");
             for i in 0..tile.thread_rows / 4 {
-                writeln!(out, "            let a{i} = memory[a_at + {}u];", k * left + i * down)?;
+                add_line!(out, "            let a{i} = memory[a_at + {}u];", k * left + i * down);
             }
             for j in 0..tile.thread_columns / 4 {
-                writeln!(out, "            let b{j} = memory[b_at + {}u];", k * right + j * along)?;
+                add_line!(out, "            let b{j} = memory[b_at + {}u];", k * right + j * along);
             }
             for row in 0..tile.thread_rows {
                 for j in 0..tile.thread_columns / 4 {
-                    writeln!(
+                    add_line!(
                         out,
                         "            c{row}_{j} = fma(vec4<f32>(a{}[{}]), b{j}, c{row}_{j});",
                         row / 4,
                         row % 4
-                    )?;
+                    );
                 }
             }
-            writeln!(out, "        }}")?;
+            add_line!(out, "        }}");
         }
-        Ok(())
     }
-
-    /// Stores four values, or as many of them as are inside.
-    pub(super) fn write_store(
-        &self,
-        out: &mut String,
-        row: &str,
-        column: &str,
-        value: &str,
-    ) -> std::fmt::Result {
-        writeln!(out, "    {{")?;
-        writeln!(
-            out,
-            "        let row = {row};\n        let column = {column};\n        let value = {value};"
-        )?;
-        let mut guards = Vec::new();
-        if self.edges.rows {
-            guards.push("row < rows");
-        }
-        if self.store_width == 4 {
-            if self.edges.columns {
-                guards.push("column < columns");
-            }
-            match guards.is_empty() {
-                true => writeln!(out, "        store(row, column, value);")?,
-                false => {
-                    writeln!(out, "        if ({}) {{ store(row, column, value); }}", guards.join(" && "))?
-                }
-            }
-        } else {
-            for i in 0..4 {
-                let inside = format!("column + {i}u < columns");
-                let mut guards = guards.clone();
-                if self.edges.columns {
-                    guards.push(&inside);
-                }
-                let call = format!("store(row, column + {i}u, value[{i}]);");
-                match guards.is_empty() {
-                    true => writeln!(out, "        {call}")?,
-                    false => writeln!(out, "        if ({}) {{ {call} }}", guards.join(" && "))?,
-                }
-            }
-        }
-        writeln!(out, "    }}")
-    }
-
-    fn write_stores(&self, out: &mut String) -> std::fmt::Result {
-        let tile = &self.tile;
-        let (down, along) = (tile.rows / tile.thread_rows, tile.columns / tile.thread_columns);
-        for row in 0..tile.thread_rows {
-            for j in 0..tile.thread_columns / 4 {
-                let at_row = format!("row0 + ty * 4u + {}u", row / 4 * down * 4 + row % 4);
-                let at_column = format!("column0 + tx * 4u + {}u", j * along * 4);
-                self.write_store(out, &at_row, &at_column, &format!("c{row}_{j}"))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the slices' sums in order, each thread for some of the tile's elements.
-    fn write_sliced_stores(&self, out: &mut String) -> std::fmt::Result {
-        let tile = &self.tile;
-        let (down, along) = (tile.rows / tile.thread_rows, tile.columns / tile.thread_columns);
-        let (run, total) = (tile.columns / 4, tile.rows * tile.columns / 4);
-        for row in 0..tile.thread_rows {
-            for j in 0..tile.thread_columns / 4 {
-                let at = row / 4 * down * 4 + row % 4;
-                writeln!(
-                    out,
-                    "    memory[slice * {total}u + (ty * 4u + {at}u) * {run}u + tx + {}u] = c{row}_{j};",
-                    j * along
-                )?;
-            }
-        }
-        writeln!(out, "    workgroupBarrier();")?;
-        writeln!(out, "    for (var item = thread; item < {total}u; item += {}u) {{", tile.threads())?;
-        writeln!(out, "    var sum = memory[item];")?;
-        for slice in 1..tile.slices {
-            writeln!(out, "    sum += memory[item + {}u];", slice * total)?;
-        }
-        let (row, column) = (format!("row0 + item / {run}u"), format!("column0 + item % {run}u * 4u"));
-        self.write_store(out, &row, &column, "sum")?;
-        writeln!(out, "    }}")
-    }
-}
-
-/// An operand with its place in workgroup memory.
-struct Placed {
-    name: char,
-    /// Rows or columns of its tile.
-    extent: u32,
-    loader: Loader,
-    /// vec4s from one k to the next.
-    stride: u32,
-    /// Where it starts.
-    base: u32,
-    /// Whether its hook is given what depends on the row or column alone.
-    placed: bool,
-    /// Whether it is loaded with what loads share.
-    started: bool,
 }

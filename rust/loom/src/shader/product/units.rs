@@ -6,7 +6,7 @@
 
 use super::tile::{Along, Loader, Tile};
 use super::tiled::Tiled;
-use std::fmt::Write;
+use crate::shader::add_line;
 
 /// Rows and columns of one cooperative matrix.
 const FRAGMENT: u32 = 16;
@@ -54,13 +54,13 @@ impl Tiled<'_> {
     }
 
     /// The tiles as they are stored: rows along what is loaded side by side.
-    pub(super) fn write_unit_memory(&self, out: &mut String) -> std::fmt::Result {
+    pub(super) fn write_unit_memory(&self, out: &mut String) {
         let tile = &self.tile;
         for (name, loader, extent) in [('a', self.left, tile.rows), ('b', self.right, tile.columns)] {
             let [stride, rows] = stored(loader, extent, tile.depth);
             let ty = if loader.width == 4 { "vec4<f16>" } else { "f16" };
             let elements = stride * rows / loader.width;
-            writeln!(out, "var<workgroup> memory_{name}: array<{ty}, {elements}>;")?;
+            add_line!(out, "var<workgroup> memory_{name}: array<{ty}, {elements}>;");
         }
         // The sums of the columns, or of what lies beyond; then a fragment of each subgroup.
         let mut memory = tile.threads() / SUBGROUP * 64;
@@ -70,29 +70,28 @@ impl Tiled<'_> {
         if !self.hooks.beyond.is_empty() {
             memory = memory.max(tile.threads());
         }
-        writeln!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;")
+        add_line!(out, "var<workgroup> memory: array<vec4<f32>, {memory}>;");
     }
 
     /// Where the subgroup's fragments start in the tile.
-    pub(super) fn write_unit_positions(&self, out: &mut String) -> std::fmt::Result {
+    pub(super) fn write_unit_positions(&self, out: &mut String) {
         let along = subgroups(&self.tile)[1];
         let [high, wide] = self.fragments().map(|count| count * FRAGMENT);
-        writeln!(out, "    let unit_row = subgroup / {along}u * {high}u;")?;
-        writeln!(out, "    let unit_column = subgroup % {along}u * {wide}u;")
+        add_line!(out, "    let unit_row = subgroup / {along}u * {high}u;");
+        add_line!(out, "    let unit_column = subgroup % {along}u * {wide}u;");
     }
 
-    pub(super) fn write_unit_sums(&self, out: &mut String) -> std::fmt::Result {
+    pub(super) fn write_unit_sums(&self, out: &mut String) {
         let [high, wide] = self.fragments();
         for row in 0..high {
             for column in 0..wide {
-                writeln!(out, "    var c{row}_{column} = coop_mat16x16<f32, C>();")?;
+                add_line!(out, "    var c{row}_{column} = coop_mat16x16<f32, C>();");
             }
         }
-        Ok(())
     }
 
     /// Moves what was fetched into workgroup memory, as f16.
-    pub(super) fn write_unit_fill(&self, out: &mut String) -> std::fmt::Result {
+    pub(super) fn write_unit_fill(&self, out: &mut String) {
         let tile = &self.tile;
         for (name, loader, extent) in [('a', self.left, tile.rows), ('b', self.right, tile.columns)] {
             let [stride, _] = stored(loader, extent, tile.depth);
@@ -108,13 +107,12 @@ impl Tiled<'_> {
                     Along::Depth => format!("({across} * {stride}u + {k}) / {}u", loader.width),
                     Along::Across => format!("({k} * {stride}u + {across}) / {}u", loader.width),
                 };
-                writeln!(out, "        {guard}{{ memory_{name}[{at}] = {ty}({name}_next{load}); }}")?;
+                add_line!(out, "        {guard}{{ memory_{name}[{at}] = {ty}({name}_next{load}); }}");
             }
         }
-        Ok(())
     }
 
-    pub(super) fn write_unit_products(&self, out: &mut String) -> std::fmt::Result {
+    pub(super) fn write_unit_products(&self, out: &mut String) {
         let tile = &self.tile;
         let [high, wide] = self.fragments();
         // The load named T is the one of row-major memory: of A along the depth, of B across.
@@ -133,43 +131,42 @@ impl Tiled<'_> {
             )
         };
         for k in (0..tile.depth).step_by(FRAGMENT as usize) {
-            writeln!(out, "        {{")?;
+            add_line!(out, "        {{");
             for row in 0..high {
                 let at = format!("unit_row + {}u", row * FRAGMENT);
                 let load = fragment('a', self.left, tile.rows, at, k);
-                writeln!(out, "            let l{row} = {load};")?;
+                add_line!(out, "            let l{row} = {load};");
             }
             for column in 0..wide {
                 let at = format!("unit_column + {}u", column * FRAGMENT);
                 let load = fragment('b', self.right, tile.columns, at, k);
-                writeln!(out, "            let r{column} = {load};")?;
+                add_line!(out, "            let r{column} = {load};");
                 for row in 0..high {
                     let sum = format!("c{row}_{column}");
-                    writeln!(out, "            {sum} = coopMultiplyAdd(l{row}, r{column}, {sum});")?;
+                    add_line!(out, "            {sum} = coopMultiplyAdd(l{row}, r{column}, {sum});");
                 }
             }
-            writeln!(out, "        }}")?;
+            add_line!(out, "        }}");
         }
-        Ok(())
     }
 
     /// Stores the fragments by way of workgroup memory, where each thread finds what it finishes.
-    pub(super) fn write_unit_stores(&self, out: &mut String) -> std::fmt::Result {
+    pub(super) fn write_unit_stores(&self, out: &mut String) {
         let along = subgroups(&self.tile)[1];
         let [high, wide] = self.fragments();
-        writeln!(out, "    let held = thread / {SUBGROUP}u * 64u + thread % {SUBGROUP}u;")?;
-        writeln!(out, "    let held_row = row0 + thread / {}u * {}u", SUBGROUP * along, high * FRAGMENT)?;
-        writeln!(out, "        + thread % {SUBGROUP}u / 4u;")?;
-        writeln!(
+        add_line!(out, "    let held = thread / {SUBGROUP}u * 64u + thread % {SUBGROUP}u;");
+        add_line!(out, "    let held_row = row0 + thread / {}u * {}u", SUBGROUP * along, high * FRAGMENT);
+        add_line!(out, "        + thread % {SUBGROUP}u / 4u;");
+        add_line!(
             out,
             "    let held_column = column0 + thread / {SUBGROUP}u % {along}u * {}u + thread % 4u * 4u;",
             wide * FRAGMENT
-        )?;
+        );
         for row in 0..high {
             for column in 0..wide {
-                writeln!(out, "    workgroupBarrier();")?;
-                writeln!(out, "    coopStoreT(c{row}_{column}, &memory[subgroup * 64u], 4u);")?;
-                writeln!(out, "    workgroupBarrier();")?;
+                add_line!(out, "    workgroupBarrier();");
+                add_line!(out, "    coopStoreT(c{row}_{column}, &memory[subgroup * 64u], 4u);");
+                add_line!(out, "    workgroupBarrier();");
                 // Each thread has four neighbouring elements of two rows, 8 apart.
                 for half in 0..2 {
                     let at_row = format!("held_row + {}u", row * FRAGMENT + half * 8);
@@ -179,11 +176,10 @@ impl Tiled<'_> {
                         &at_row,
                         &at_column,
                         &format!("memory[held + {}u]", half * SUBGROUP),
-                    )?;
+                    );
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -191,10 +187,11 @@ impl Tiled<'_> {
 mod tests {
     use super::*;
     use crate::shader::product::{Edges, Hooks, UNITS_LARGE, UNITS_SMALL};
+    use crate::shader::{Operand, Shader};
 
     #[track_caller]
-    fn validate(text: &str) {
-        let kernel = crate::shader::Kernel::new("units", text);
+    fn validate(shader: Shader) {
+        let (kernel, _, _) = shader.finish().expect("a kernel");
         let module = naga::front::wgsl::parse_str(kernel.source())
             .unwrap_or_else(|error| panic!("{}\n{}", error.emit_to_string(kernel.source()), kernel.source()));
         let flags = naga::valid::ValidationFlags::all();
@@ -215,20 +212,25 @@ mod tests {
                 for width in [1, 4] {
                     for parts in [None, Some(["constants.parts", "constants.chunk"])] {
                         let ty = if width == 4 { "vec4<f32>" } else { "f32" };
-                        let declarations = format!(
-                            "struct Constants {{ step: u32, rows: u32, columns: u32, depth: u32, parts: u32, chunk: u32 }}
-var<immediate> constants: Constants;
-@group(0) @binding(0) var<storage, read> left: array<{ty}>;
-@group(0) @binding(1) var<storage, read> right: array<{ty}>;
-@group(0) @binding(2) var<storage, read_write> output: array<{ty}>;
-fn load_a(row: u32, k: u32) -> {ty} {{ return left[row * constants.depth + k]; }}
+                        let hooks = format!(
+                            "fn load_a(row: u32, k: u32) -> {ty} {{ return left[row * constants.depth + k]; }}
 fn load_b(k: u32, column: u32) -> {ty} {{ return right[k * constants.columns + column]; }}
 fn store(row: u32, column: u32, value: {ty}) {{ output[row * constants.columns + column + part] = value; }}
 fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
 "
                         );
+                        let shader = Shader::new("units", &hooks)
+                            .read("left", ty, Operand::unbound())
+                            .read("right", ty, Operand::unbound())
+                            .write("output", ty, Operand::unbound())
+                            .number("rows", 1u32)
+                            .number("columns", 1u32)
+                            .number("depth", 1u32)
+                            .number("parts", 1u32)
+                            .number("chunk", 1u32)
+                            .unchecked();
                         validate(
-                            &Tiled {
+                            Tiled {
                                 tile,
                                 left: Loader { along: left, width },
                                 right: Loader { along: right, width },
@@ -243,9 +245,8 @@ fn store_sum(column: u32, value: f32) {{ output[column] = {ty}(value); }}
                                 },
                                 rounding: crate::shader::product::Rounding::Bits,
                                 units: true,
-                                declarations: &declarations,
                             }
-                            .source(),
+                            .add_to(shader),
                         );
                     }
                 }

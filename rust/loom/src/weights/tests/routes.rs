@@ -367,8 +367,7 @@ fn local_steps_read_what_the_one_before_left() -> Result<()> {
     network.morph(DType::Q4_0)?;
     trained(&mut network, &data, &config(3))?;
     check("local steps", &mut network, &data)?;
-    #[cfg(feature = "gpu")]
-    if crate::gpu::testing::gpu().is_some() {
+    if crate::device::testing::gpu().is_some() {
         // The host cannot pack in the middle of a step, and says so before anything is read.
         network.to("gpu:0")?;
         let refused = trained(&mut network, &data, &config(3)).unwrap_err().to_string();

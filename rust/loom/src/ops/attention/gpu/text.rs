@@ -1,7 +1,6 @@
 //! The parts of the kernels' text that depend on the head's extent and on who sees whom.
 
 use super::Attention;
-use std::fmt::Write;
 
 /// Vectors of one head, in units of four elements.
 #[derive(Clone, Copy)]
@@ -70,7 +69,6 @@ pub(super) fn each(units: usize, line: impl Fn(usize) -> String) -> String {
 
 /// Functions that say which keys are there and which of them a query sees.
 pub(super) fn sight(op: &Attention) -> String {
-    let mut text = String::new();
     let position = if op.cached { "steps[constants.step].position" } else { "0u" };
     let present =
         if op.cached { "min(constants.keys, position() + constants.queries)" } else { "constants.keys" };
@@ -81,8 +79,7 @@ pub(super) fn sight(op: &Attention) -> String {
         (false, Some(_)) => "min(present_keys(), place + WINDOW)",
         (false, None) => "present_keys()",
     };
-    let _ = write!(
-        text,
+    let mut text = format!(
         "// The place of the first query.\n\
          fn position() -> u32 {{ return {position}; }}\n\
          fn present_keys() -> u32 {{ return {present}; }}\n\
@@ -97,8 +94,7 @@ pub(super) fn sight(op: &Attention) -> String {
         (false, None) => "0u",
     };
     let to = if op.window.is_some() { "min(constants.queries, key + WINDOW)" } else { "constants.queries" };
-    let _ = write!(
-        text,
+    text += &format!(
         "fn first_query(key: u32) -> u32 {{ return min({from}, constants.queries); }}\n\
          fn last_query(key: u32) -> u32 {{ return {to}; }}\n"
     );
@@ -110,8 +106,7 @@ pub(super) fn sight(op: &Attention) -> String {
     }
     if let Some(mask) = &op.fixed {
         let (queries, keys) = mask.extents();
-        let _ = write!(
-            text,
+        text += &format!(
             "    if place >= {queries}u || key >= {keys}u {{ return false; }}\n    \
              if (allowed[place * MASK_WORDS + key / 32u] >> (key % 32u) & 1u) == 0u {{ return false; }}\n"
         );

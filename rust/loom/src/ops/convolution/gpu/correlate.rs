@@ -3,7 +3,7 @@
 use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::Result;
 use crate::shader::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
-use crate::shader::{Bind, BothGradients, Operand, Recorder, Shader, THREADS, Template};
+use crate::shader::{BothGradients, Operand, Recorder, Shader, THREADS};
 
 /// Threads that share the parts of one element.
 const SLICES: usize = 8;
@@ -131,20 +131,10 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     let chunk = pixels.div_ceil(wanted).next_multiple_of(step).max(step);
     let parts = pixels.div_ceil(chunk).max(1);
     let both = results.biases > 0;
-    let (text, groups, widths) = match cut {
-        Cut::Tiles(tile, _) => {
-            let widths = [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 });
-            (
-                tiled(tile, &extents, widths, both, rounding, units.is_some()),
-                tiles(&tile, inputs * taps, outputs),
-                widths,
-            )
-        }
-        Cut::Direct(block, _) => {
-            (direct(block, &extents, both, rounding), inputs * (outputs / block), [1, 1])
-        }
+    let [store_width, gradient_width] = match cut {
+        Cut::Tiles(..) => [outputs, plane].map(|extent| if extent.is_multiple_of(4) { 4 } else { 1 }),
+        Cut::Direct(..) => [1, 1],
     };
-    let [store_width, gradient_width] = widths;
     // One part is the result; several are side by side, the weight's elements first.
     let (destination, places) = match parts {
         1 => (results.destination.clone(), [results.weight, results.bias, 0]),
@@ -153,19 +143,34 @@ pub(super) fn record(op: &Convolution, recorder: &mut Recorder<'_>, cut: Cut) ->
     let place = if store_width == 4 { "destination[at / 4u][at % 4u]" } else { "destination[at]" };
     let adds = parts == 1 && recorder.accumulate();
     let before = |place: &str| if adds { format!("{place} + ") } else { String::new() };
-    let template = Template::new(&text)
-        .section("GRADIENT", element(gradient_width))
+    let [weight, bias, stride] = places;
+    let shader = Shader::new(op.to_string(), include_str!("correlate.wgsl"))
+        .read("source", "f32", source)
+        .read("gradient", element(gradient_width), gradient)
+        .write("destination", element(store_width), destination.clone())
+        // Output pixels of all images, summed over in so many parts of so many.
+        .number("pixels", pixels)
+        .number("parts", parts)
+        .number("chunk", chunk)
+        // Where the weight's elements start, and the bias's, and how many there are of a part.
+        .number("weight", weight)
+        .number("bias", bias)
+        .number("stride", stride)
         .section("STORED", element(store_width))
         .section("PLACE", place)
         .section("BEFORE", before("destination[at]"))
         .section("BEFORE_SUM", before(place))
-        .constant("STORE_WIDTH", store_width)
-        .constant("GRADIENT_WIDTH", gradient_width);
-    let kernel = windows(op, true, template).kernel(op.to_string());
-    let operands = [Bind::Read(source), Bind::Read(gradient), Bind::Write(destination.clone())];
-    let [weight, bias, stride] = places;
-    let constants = [pixels, parts, chunk, weight, bias, stride].map(|extent| extent as u32);
-    recorder.dispatch(&kernel, &operands, &constants, groups * op.groups * parts)?;
+        .constant("STORE_WIDTH", store_width);
+    let shader = windows(op, true, shader);
+    let (shader, groups) = match cut {
+        Cut::Tiles(tile, _) => {
+            let widths = [store_width, gradient_width];
+            let shader = tiled(shader, tile, &extents, widths, both, rounding, units.is_some());
+            (shader, tiles(&tile, inputs * taps, outputs))
+        }
+        Cut::Direct(block, _) => (direct(shader, block, taps, both, rounding), inputs * (outputs / block)),
+    };
+    shader.groups(recorder, groups * op.groups * parts)?;
     if parts > 1 {
         reduce(recorder, destination, &results, parts)?;
     }
@@ -190,18 +195,19 @@ fn reduce(recorder: &mut Recorder<'_>, partials: Operand, results: &Results, par
 }
 
 fn tiled(
+    shader: Shader,
     tile: Tile,
     extents: &Extents,
     [store_width, gradient_width]: [u32; 2],
     both: bool,
     rounding: Rounding,
     units: bool,
-) -> String {
+) -> Shader {
     let rows = match extents.inputs.is_multiple_of(tile.rows as usize) {
         true => include_str!("correlate_channels.wgsl"),
         false => include_str!("correlate_rows.wgsl"),
     };
-    Tiled {
+    let kernel = Tiled {
         tile,
         left: Loader { along: Along::Depth, width: 1 },
         right: Loader { along: Along::Depth, width: gradient_width },
@@ -219,13 +225,13 @@ fn tiled(
         },
         rounding,
         units,
-        declarations: &[include_str!("correlate.wgsl"), include_str!("correlate_tiles.wgsl"), rows].concat(),
-    }
-    .source()
+    };
+    let shader =
+        shader.constant("GRADIENT_WIDTH", gradient_width).section("GRADIENT", element(gradient_width));
+    kernel.add_to(shader.append(include_str!("correlate_tiles.wgsl")).append(rows))
 }
 
-fn direct(block: usize, extents: &Extents, both: bool, rounding: Rounding) -> String {
-    let taps = extents.taps;
+fn direct(shader: Shader, block: usize, taps: usize, both: bool, rounding: Rounding) -> Shader {
     let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
     // Sum number i is that of tap i / block and output i % block; after the taps' come the gradients' own.
     let count = (taps + usize::from(both)) * block;
@@ -252,14 +258,13 @@ fn direct(block: usize, extents: &Extents, both: bool, rounding: Rounding) -> St
              put({first}u + thread, channel, column, total{round});\n    }}\n"
         )
     });
-    let text = include_str!("correlate_direct.wgsl")
-        .replace("#{SUMS}", sums.trim_end())
-        .replace("#{GRADIENTS}", gradients.trim_end())
-        .replace("#{PRODUCTS}", (own + &factors + &products).trim_end())
-        .replace("#{ROUNDS}", rounds.trim_end());
-    format!(
-        "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\nconst ROUND: u32 = {ROUND}u;\n{}{}{text}",
-        rounding.functions(),
-        include_str!("correlate.wgsl")
-    )
+    shader
+        .constant("BLOCK", block)
+        .constant("ROUND", ROUND)
+        .section("SUMS", sums.trim_end())
+        .section("GRADIENTS", gradients.trim_end())
+        .section("PRODUCTS", (own + &factors + &products).trim_end())
+        .section("ROUNDS", rounds.trim_end())
+        .append(rounding.functions())
+        .append(include_str!("correlate_direct.wgsl"))
 }

@@ -7,13 +7,7 @@ var<private> part: u32;
 var<workgroup> sums: array<f32, ROUND * THREADS>;
 var<workgroup> lanes: array<f32, THREADS>;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) count: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let group = group_index(id, count);
+fn main(group: u32, thread: u32) {
     let blocks = GROUP_OUTPUTS / BLOCK;
     let column = group % blocks * BLOCK;
     let channel = group / blocks % GROUP_SOURCES;

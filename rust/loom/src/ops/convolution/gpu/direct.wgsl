@@ -2,14 +2,8 @@
 // weights are the same for all threads of a workgroup, and neighbours share what their windows cover.
 var<private> batch: u32;
 
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) count: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
+fn main(group: u32, thread: u32) {
     // Workgroups with the same pixels are next to each other, for the cache's sake.
-    let group = group_index(id, count);
     let blocks = GROUP_DESTINATIONS / BLOCK;
     let block = group % (blocks * GROUPS);
     batch = block / blocks;

@@ -4,13 +4,11 @@
 use super::Convolution;
 use crate::matrix::IntegerWeight;
 use crate::ops::pointwise::WGSL_PRELUDE;
-use crate::ops::product::gpu_quantized::{block_of, check_binding, quantize};
+use crate::ops::product::gpu_quantized::{CODE_THREADS, block_of, check_binding, quantize};
 use crate::shader::{Recorder, Shader};
 use crate::{Error, Result};
 
-/// Threads of a workgroup, each with a pixel ...
-const THREADS: usize = 64;
-/// ... of so many channels.
+/// Channels of a thread, which has one pixel.
 const COLUMNS: usize = 8;
 /// Words of codes of each of them that a workgroup holds at once.
 const WORDS: usize = 32;
@@ -55,7 +53,7 @@ impl Convolution {
         let outputs = self.outputs / self.groups;
         let mut shader =
             Shader::new(format!("convolution int8 {}", packing.dtype), include_str!("quantized.wgsl"))
-                .threads(THREADS)
+                .threads(CODE_THREADS)
                 .constant("COLUMNS", COLUMNS)
                 .constant("WORDS", WORDS)
                 .constant("BLOCK", block_of(&packing))
@@ -94,14 +92,12 @@ impl Convolution {
                 .section("STORE", each_column(&store))
                 .read("codes", "u32", codes)
                 .read("image_scales", "f32", image_scales)
-                .read("packed", "u32", weight.clone());
-        if let Some(scales) = weight.scales() {
-            shader = shader.read("scales", "f32", scales);
-        }
+                .read("packed", "u32", weight.clone())
+                .when(weight.scales().is_some(), |shader| shader.scales("f32", &weight));
         if self.bias {
             shader = shader.read("bias", "f32", recorder.read(2)?);
         }
-        let groups = (rows * pixels).div_ceil(THREADS) * self.groups * outputs.div_ceil(COLUMNS);
+        let groups = (rows * pixels).div_ceil(CODE_THREADS) * self.groups * outputs.div_ceil(COLUMNS);
         shader.write("y", "f32", y).number("pixels", rows * pixels).unchecked().groups(recorder, groups)
     }
 }

@@ -1,10 +1,10 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, THREADS, divisor, edges, element, enough, on_units, tiles, windows};
+use super::{Convolution, SWEEP_THREADS, divisor, edges, element, enough, on_units, tiles, windows};
+use crate::Result;
 use crate::ops::{Direction, pointwise};
 use crate::shader::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
-use crate::shader::{Bind, Recorder, Template};
-use crate::{Error, Result};
+use crate::shader::{Recorder, Shader};
 
 /// Channels that a thread makes without tiles, at most.
 const BLOCK: usize = 8;
@@ -98,54 +98,43 @@ impl<'a> Sweep<'a> {
         let weight_width = if wide { 4 } else { 1 };
         let store_width = if self.plane.is_multiple_of(4) { 4 } else { 1 };
         let rounding = Rounding::of(op.mixed);
-        let (declarations, groups) = match cut {
-            Cut::Tiles(tile) => {
-                let units = on_units(op, recorder, tile);
-                let tile = units.unwrap_or(tile);
-                let text = self.tiled(tile, units.is_some(), rounding, [weight_width, store_width]);
-                (text, tiles(&tile, self.destinations, pixels))
-            }
-            Cut::Direct(block) => (
-                self.direct(block, rounding, weight_width, store_width),
-                pixels.div_ceil(THREADS * store_width as usize) * (self.destinations / block),
-            ),
-        };
-        let mut operands = vec![Bind::Read(source), Bind::Read(weights.clone()), Bind::Write(destination)];
-        let mut optional = String::new();
-        let mut bind = |name: &str, ty: &str, operand| {
-            let binding = operands.len();
-            optional += &format!("@group(0) @binding({binding}) var<storage, read> {name}: array<{ty}>;\n");
-            operands.push(Bind::Read(operand));
-        };
         let mut decoded = storage.element("weights", weight_width);
-        if let Some(scale) = storage.scale(weight_width) {
-            let scales = weights.scales();
-            let scales =
-                scales.ok_or_else(|| Error::Internal(format!("{op}: weights without their scales")))?;
-            bind("scales", scale, scales);
-        }
         if storage == Storage::Int8 {
             decoded += &format!(" * scales[(batch * GROUP_OUTPUTS + output) / {weight_width}u]");
         }
-        let mut bias = "";
-        if op.bias {
-            bind("bias", "f32", recorder.read(2)?);
-            bias = " + bias[channel]";
-        }
         let (activation, activated) = self.activation(store_width);
-        let word = if storage == Storage::Float32 { element(weight_width) } else { "u32" };
-        let template = Template::new(&declarations)
-            .section("OPTIONAL", optional + &storage.functions("weights", "scales"))
-            .section("WORD", word)
+        let shader = Shader::new(op.to_string(), include_str!("sweep.wgsl")).read("source", "f32", source);
+        let mut shader = storage
+            .declare(shader, "weights", [weight_width; 2], &weights)
+            .write("destination", element(store_width), destination)
+            // Destination pixels of all images.
+            .number("pixels", pixels)
             .section("WEIGHT", element(weight_width))
             .section("DECODED", decoded)
             .section("STORED", element(store_width))
-            .section("BIAS", bias)
+            .section("BIAS", if op.bias { " + bias[channel]" } else { "" })
             .section("ACTIVATION", activation)
             .section("ACTIVATED", activated)
             .constant("STORE_WIDTH", store_width);
-        let kernel = windows(op, self.forward, template).kernel(op.to_string());
-        recorder.dispatch(&kernel, &operands, &[pixels as u32], groups * op.groups)
+        if op.bias {
+            shader = shader.read("bias", "f32", recorder.read(2)?);
+        }
+        let shader = windows(op, self.forward, shader);
+        let widths = [weight_width, store_width];
+        let (shader, groups) = match cut {
+            Cut::Tiles(tile) => {
+                let units = on_units(op, recorder, tile);
+                let tile = units.unwrap_or(tile);
+                let shader = self.tiled(shader, tile, units.is_some(), rounding, widths);
+                (shader, tiles(&tile, self.destinations, pixels))
+            }
+            Cut::Direct(block) => {
+                let groups =
+                    pixels.div_ceil(SWEEP_THREADS * store_width as usize) * (self.destinations / block);
+                (self.direct(shader, block, rounding, widths), groups)
+            }
+        };
+        shader.groups(recorder, groups * op.groups)
     }
 
     /// What is called on sums before they are stored, and the call.
@@ -162,11 +151,12 @@ impl<'a> Sweep<'a> {
 
     fn tiled(
         &self,
+        shader: Shader,
         tile: Tile,
         units: bool,
         rounding: Rounding,
         [weight_width, store_width]: [u32; 2],
-    ) -> String {
+    ) -> Shader {
         // Of the weight (inputs, taps, outputs), terms are the outputs on the way back.
         let (along, term) = match self.forward {
             true => (Along::Across, "k % GROUP_SOURCES, k / GROUP_SOURCES, row"),
@@ -175,7 +165,7 @@ impl<'a> Sweep<'a> {
         let channels = self.sources.is_multiple_of(tile.step() as usize);
         let load =
             if channels { include_str!("sweep_channels.wgsl") } else { include_str!("sweep_terms.wgsl") };
-        let hooks = include_str!("sweep_tiles.wgsl").replace("#{TERM}", term).replace("#{LOAD}", load);
+        let shader = shader.section("TERM", term).append(include_str!("sweep_tiles.wgsl")).append(load);
         Tiled {
             tile,
             left: Loader { along, width: weight_width },
@@ -187,9 +177,8 @@ impl<'a> Sweep<'a> {
             hooks: Hooks { place_b: true, start_b: channels, batches: Some("GROUPS"), ..Hooks::default() },
             rounding,
             units,
-            declarations: &format!("{}{hooks}", include_str!("sweep.wgsl")),
         }
-        .source()
+        .add_to(shader)
     }
 
     /// Whether four neighbouring pixels are in one row, and their windows mostly share what they cover:
@@ -231,7 +220,13 @@ impl<'a> Sweep<'a> {
         )
     }
 
-    fn direct(&self, block: usize, rounding: Rounding, weight_width: u32, store_width: u32) -> String {
+    fn direct(
+        &self,
+        shader: Shader,
+        block: usize,
+        rounding: Rounding,
+        [weight_width, store_width]: [u32; 2],
+    ) -> Shader {
         let each = |count: usize, text: &dyn Fn(usize) -> String| (0..count).map(text).collect::<String>();
         let wide = store_width == 4;
         let pixels = store_width as usize;
@@ -273,15 +268,14 @@ impl<'a> Sweep<'a> {
             )
         };
         let stores = each(block, &|i| format!("    store(first + {i}u, pixel, sum{i});\n"));
-        let text = include_str!("direct.wgsl")
-            .replace("#{WINDOWS}", windows.trim_end())
-            .replace("#{SUMS}", sums.trim_end())
-            .replace("#{TERMS}", &terms)
-            .replace("#{STORES}", stores.trim_end());
-        format!(
-            "const BLOCK: u32 = {block}u;\nconst THREADS: u32 = {THREADS}u;\n{}{}{text}",
-            rounding.functions(),
-            include_str!("sweep.wgsl")
-        )
+        shader
+            .threads(SWEEP_THREADS)
+            .constant("BLOCK", block)
+            .section("WINDOWS", windows.trim_end())
+            .section("SUMS", sums.trim_end())
+            .section("TERMS", terms)
+            .section("STORES", stores.trim_end())
+            .append(rounding.functions())
+            .append(include_str!("direct.wgsl"))
     }
 }

@@ -1,17 +1,4 @@
-// A gathering pass, forward or to the input: what its kernels read and write.
-@group(0) @binding(0) var<storage, read> source: array<f32>;
-@group(0) @binding(1) var<storage, read> weights: array<#{WORD}>;
-@group(0) @binding(2) var<storage, read_write> destination: array<#{STORED}>;
-#{OPTIONAL}
-
-struct Constants {
-    step: u32,
-    // Destination pixels of all images.
-    pixels: u32,
-}
-var<immediate> constants: Constants;
-
-#{WINDOW}
+// A gathering pass, forward or to the input: how its kernels reach what they read and write.
 
 // The weight, or four side by side along the outputs, of the group.
 fn weight(input: u32, tap: u32, output: u32) -> #{WEIGHT} {

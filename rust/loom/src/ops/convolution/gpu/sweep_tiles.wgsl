@@ -7,5 +7,3 @@ fn load_a(row: u32, k: u32) -> #{WEIGHT} {
 fn place_b(pixel: u32) -> Window {
     return window_of(min(pixel, constants.pixels - 1u));
 }
-
-#{LOAD}

@@ -5,7 +5,7 @@
 //! the columns, as they are needed. Threads of a workgroup share the inputs out and add up in workgroup memory.
 
 use crate::dtype::{BLOCK, BlockLayout, CodeOrder, Granularity, Packing};
-use std::fmt::Write;
+use crate::shader::{THREADS, add_line};
 
 /// Bytes of workgroup memory that sums may take.
 const MEMORY: usize = 16384;
@@ -47,7 +47,7 @@ impl<'a> Stream<'a> {
             _ => 8,
         };
         let shared = rows.min(most_rows);
-        let most = 1 << most_threads.clamp(32, if shared > 2 { 256 } else { 512 }).ilog2();
+        let most = 1 << most_threads.clamp(32, if shared > 2 { THREADS } else { 2 * THREADS }).ilog2();
         let groups = rows.div_ceil(shared);
         // Batches have workgroups enough without sharing sums out.
         let steps = if own.blocks() { depth.div_ceil(BLOCK) * own.pieces() } else { depth.div_ceil(4) };
@@ -130,13 +130,16 @@ impl<'a> Stream<'a> {
         let together = (MEMORY / (bytes * threads)).clamp(1, self.slots());
         let (mut body, mut tree) = (String::new(), String::new());
         for slot in 0..self.slots() {
-            let _ = writeln!(body, "    var all{slot} = {kind}();");
+            add_line!(body, "    var all{slot} = {kind}();");
         }
-        // Writing to a string cannot fail.
-        let _ = if self.blocks() { self.write_blocks(&mut body) } else { self.write_quads(&mut body) };
+        if self.blocks() {
+            self.write_blocks(&mut body);
+        } else {
+            self.write_quads(&mut body);
+        }
         for first in (0..self.slots()).step_by(together) {
             let last = self.slots().min(first + together);
-            let _ = self.write_tree(&mut tree, first..last);
+            self.write_tree(&mut tree, first..last);
             if last < self.slots() {
                 tree += "    workgroupBarrier();\n";
             }
@@ -144,10 +147,7 @@ impl<'a> Stream<'a> {
         format!(
             "var<workgroup> sums: array<{kind}, {memory}>;
 
-@compute @workgroup_size({threads})
-fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {{
-    let number = group_index(id, count);
+fn main(number: u32, thread: u32) {{
     let across = (constants.columns + {last_column}u) / {columns}u;
     let first_row = number / across * {rows}u;
     if (first_row >= constants.rows) {{ return; }}
@@ -164,24 +164,23 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
     }
 
     /// Loads four rows' words.
-    fn write_quad_loads(&self, out: &mut String, u: usize) -> std::fmt::Result {
+    fn write_quad_loads(&self, out: &mut String, u: usize) {
         let whole = self.packing.rows.is_multiple_of(4);
         for j in 0..4 {
             let k = format!("k + {}u", u * self.lanes * 4 + j);
             // Codes of activations past the last are zeros.
             let k = if whole { k } else { format!("min({k}, constants.depth - 1u)") };
-            writeln!(
+            add_line!(
                 out,
                 "            let word{u}_{j} = packed[(({k}) * {}u + first_column) / {}u];",
                 self.packing.channels,
                 self.codes()
-            )?;
+            );
         }
-        Ok(())
     }
 
     /// Turns them round and multiplies.
-    fn write_quad_products(&self, out: &mut String, u: usize) -> std::fmt::Result {
+    fn write_quad_products(&self, out: &mut String, u: usize) {
         let (bits, excess) = (self.bits(), self.excess());
         let byte = |value: usize| value * 0x0101_0101;
         for plane in 0..self.planes() {
@@ -198,17 +197,17 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                         byte(excess)
                     ),
                 };
-                writeln!(out, "            let row{id}_{j} = {codes};")?;
+                add_line!(out, "            let row{id}_{j} = {codes};");
             }
             for (pair, [one, other]) in [[0, 1], [2, 3]].into_iter().enumerate() {
-                writeln!(
+                add_line!(
                     out,
                     "            let even{id}_{pair} = row{id}_{one} & 0xff00ffu | (row{id}_{other} & 0xff00ffu) << 8u;"
-                )?;
-                writeln!(
+                );
+                add_line!(
                     out,
                     "            let odd{id}_{pair} = row{id}_{one} >> 8u & 0xff00ffu | row{id}_{other} & 0xff00ff00u;"
-                )?;
+                );
             }
             for (column, (pair, half)) in
                 [("even", 0), ("odd", 0), ("even", 1), ("odd", 1)].into_iter().enumerate()
@@ -217,41 +216,39 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                     0 => format!("{pair}{id}_0 & 0xffffu | {pair}{id}_1 << 16u"),
                     _ => format!("{pair}{id}_0 >> 16u | {pair}{id}_1 & 0xffff0000u"),
                 };
-                writeln!(out, "            let four{id}_{column} = {text};")?;
+                add_line!(out, "            let four{id}_{column} = {text};");
             }
         }
         for row in 0..self.rows {
-            writeln!(
+            add_line!(
                 out,
                 "            let x{u}_{row} = codes[min(first_row + {row}u, last_row) * constants.words + k / 4u + {}u];",
                 u * self.lanes
-            )?;
+            );
             if excess > 0 {
-                writeln!(out, "            x_sum{row} += dot4I8Packed(x{u}_{row}, 0x01010101u);")?;
+                add_line!(out, "            x_sum{row} += dot4I8Packed(x{u}_{row}, 0x01010101u);");
             }
             for plane in 0..self.planes() {
                 let dots: Vec<String> = (0..4)
                     .map(|column| format!("dot4I8Packed(x{u}_{row}, four{u}_{plane}_{column})"))
                     .collect();
-                writeln!(
+                add_line!(
                     out,
                     "            sum{} += vec4<i32>({});",
                     row * self.planes() + plane,
                     dots.join(", ")
-                )?;
+                );
             }
         }
-        Ok(())
     }
 
-    fn write_sums(&self, out: &mut String) -> std::fmt::Result {
+    fn write_sums(&self, out: &mut String) {
         for slot in 0..self.slots() {
-            writeln!(out, "        var sum{slot} = {}();", self.kinds()[0])?;
+            add_line!(out, "        var sum{slot} = {}();", self.kinds()[0]);
         }
         for row in 0..if self.excess() > 0 { self.rows } else { 0 } {
-            writeln!(out, "        var x_sum{row} = 0;")?;
+            add_line!(out, "        var x_sum{row} = 0;");
         }
-        Ok(())
     }
 
     /// What a sum of codes that are `excess` too large comes to.
@@ -264,27 +261,27 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
         }
     }
 
-    fn write_quads(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "    if (first_column < constants.columns) {{")?;
-        let quads = |out: &mut String, end: &str, stride: usize, count: usize| -> std::fmt::Result {
+    fn write_quads(&self, out: &mut String) {
+        add_line!(out, "    if (first_column < constants.columns) {{");
+        let quads = |out: &mut String, end: &str, stride: usize, count: usize| {
             let reach = (count - 1) * stride;
-            writeln!(out, "        for (; k + {reach}u < {end}; k += {}u) {{", count * stride)?;
-            (0..count).try_for_each(|u| self.write_quad_loads(out, u))?;
-            (0..count).try_for_each(|u| self.write_quad_products(out, u))?;
-            writeln!(out, "        }}")
+            add_line!(out, "        for (; k + {reach}u < {end}; k += {}u) {{", count * stride);
+            (0..count).for_each(|u| self.write_quad_loads(out, u));
+            (0..count).for_each(|u| self.write_quad_products(out, u));
+            add_line!(out, "        }}");
         };
         match self.scaled() {
             Some(block) => {
                 let channels = self.packing.channels;
-                writeln!(
+                add_line!(
                     out,
                     "    for (var group = lane; group * {block}u < constants.depth; group += {}u) {{",
                     self.lanes
-                )?;
-                self.write_sums(out)?;
-                writeln!(out, "        var k = group * {block}u;")?;
-                writeln!(out, "        let end = min(k + {block}u, constants.depth);")?;
-                quads(out, "end", 4, 1)?;
+                );
+                self.write_sums(out);
+                add_line!(out, "        var k = group * {block}u;");
+                add_line!(out, "        let end = min(k + {block}u, constants.depth);");
+                quads(out, "end", 4, 1);
                 for plane in 0..self.planes() {
                     let scales: Vec<String> = (0..4)
                         .map(|c| {
@@ -292,69 +289,69 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                             format!("scales[group * {channels}u + first_column + {column}u]")
                         })
                         .collect();
-                    writeln!(out, "        let scales{plane} = vec4<f32>({});", scales.join(", "))?;
+                    add_line!(out, "        let scales{plane} = vec4<f32>({});", scales.join(", "));
                     for row in 0..self.rows {
                         let slot = row * self.planes() + plane;
                         let sum = self.sum(slot);
-                        writeln!(
+                        add_line!(
                             out,
                             "        all{slot} = fma(vec4<f32>({sum}), scales{plane}, all{slot});"
-                        )?;
+                        );
                     }
                 }
-                writeln!(out, "    }}")?;
+                add_line!(out, "    }}");
             }
             None => {
-                self.write_sums(out)?;
-                writeln!(out, "        var k = lane * 4u;")?;
+                self.write_sums(out);
+                add_line!(out, "        var k = lane * 4u;");
                 if self.unroll > 1 {
-                    quads(out, "constants.depth", self.lanes * 4, self.unroll)?;
+                    quads(out, "constants.depth", self.lanes * 4, self.unroll);
                 }
-                quads(out, "constants.depth", self.lanes * 4, 1)?;
+                quads(out, "constants.depth", self.lanes * 4, 1);
                 for slot in 0..self.slots() {
-                    writeln!(out, "        all{slot} = {};", self.sum(slot))?;
+                    add_line!(out, "        all{slot} = {};", self.sum(slot));
                 }
             }
         }
-        writeln!(out, "    }}")
+        add_line!(out, "    }}");
     }
 
-    fn write_blocks(&self, out: &mut String) -> std::fmt::Result {
+    fn write_blocks(&self, out: &mut String) {
         let Some(BlockLayout { bytes, head, order, scale }) = self.packing.block_layout() else {
-            return Ok(());
+            return;
         };
         let (pieces, blocks) = (self.pieces(), self.packing.rows.div_ceil(BLOCK));
         for c in 0..COLUMNS {
-            writeln!(out, "    let column{c} = min(first_column + {c}u, constants.columns - 1u);")?;
+            add_line!(out, "    let column{c} = min(first_column + {c}u, constants.columns - 1u);");
         }
-        writeln!(
+        add_line!(
             out,
             "    for (var piece = lane; piece < {}u; piece += {}u) {{",
             blocks * pieces,
             self.lanes
-        )?;
-        self.write_sums(out)?;
+        );
+        self.write_sums(out);
         for c in 0..COLUMNS {
-            writeln!(out, "        let start{c} = (column{c} * {blocks}u + piece / {pieces}u) * {bytes}u;")?;
-            writeln!(out, "        let head{c} = packed[start{c} / 4u] >> (start{c} % 4u * 8u);")?;
-            writeln!(out, "        let at{c} = start{c} + {head}u + piece % {pieces}u * {}u;", WORDS * 4)?;
+            add_line!(out, "        let start{c} = (column{c} * {blocks}u + piece / {pieces}u) * {bytes}u;");
+            add_line!(out, "        let head{c} = packed[start{c} / 4u] >> (start{c} % 4u * 8u);");
+            add_line!(out, "        let at{c} = start{c} + {head}u + piece % {pieces}u * {}u;", WORDS * 4);
             for w in 0..WORDS {
-                writeln!(out, "        let word{c}_{w} = packed[at{c} / 4u + {w}u];")?;
+                add_line!(out, "        let word{c}_{w} = packed[at{c} / 4u + {w}u];");
             }
             // Words that start at whole ones need no more.
-            writeln!(
+            add_line!(
                 out,
                 "        let word{c}_{WORDS} = packed[at{c} / 4u + {WORDS}u - select(0u, 1u, at{c} % 4u == 0u)];"
-            )?;
+            );
         }
         for c in 0..COLUMNS {
-            writeln!(out, "        let shift{c} = at{c} % 4u * 8u;")?;
+            add_line!(out, "        let shift{c} = at{c} % 4u * 8u;");
             for w in 0..WORDS {
-                writeln!(
+                add_line!(
                     out,
                     "        let codes{c}_{w} = word{c}_{w} >> shift{c} | (word{c}_{} << 1u) << (31u - shift{c});",
                     w + 1
-                )?;
+                );
             }
         }
         for row in 0..self.rows {
@@ -380,49 +377,49 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                     _ => vec![(x(0), " & 0x0f0f0f0fu"), (x(BLOCK / 8), " >> 4u & 0x0f0f0f0fu")],
                 };
                 for (half, (x, mask)) in parts.into_iter().enumerate() {
-                    writeln!(out, "        let x{row}_{w}_{half} = {x};")?;
+                    add_line!(out, "        let x{row}_{w}_{half} = {x};");
                     if self.excess() > 0 {
-                        writeln!(out, "        x_sum{row} += dot4I8Packed(x{row}_{w}_{half}, 0x01010101u);")?;
+                        add_line!(out, "        x_sum{row} += dot4I8Packed(x{row}_{w}_{half}, 0x01010101u);");
                     }
                     for c in 0..COLUMNS {
-                        writeln!(
+                        add_line!(
                             out,
                             "        sum{} += dot4I8Packed(x{row}_{w}_{half}, codes{c}_{w}{mask});",
                             row * COLUMNS + c
-                        )?;
+                        );
                     }
                 }
             }
         }
         for slot in 0..self.slots() {
             let (sum, scale) = (self.sum(slot), scale.replace("head", &format!("head{}", slot % COLUMNS)));
-            writeln!(out, "        all{slot} = fma(f32({sum}), {scale}, all{slot});")?;
+            add_line!(out, "        all{slot} = fma(f32({sum}), {scale}, all{slot});");
         }
-        writeln!(out, "    }}")
+        add_line!(out, "    }}");
     }
 
     /// Adds these sums up over the lanes and stores them.
-    fn write_tree(&self, out: &mut String, slots: std::ops::Range<usize>) -> std::fmt::Result {
+    fn write_tree(&self, out: &mut String, slots: std::ops::Range<usize>) {
         let (threads, lanes) = (self.threads, self.lanes);
         let (wide, start) = (threads / lanes, slots.start);
         let cell = |slot: usize, lane: usize| {
             format!("sums[{}u + (lane + {lane}u) * {wide}u + place]", (slot - start) * threads)
         };
         for slot in slots.clone() {
-            writeln!(out, "    {} = all{slot};", cell(slot, 0))?;
+            add_line!(out, "    {} = all{slot};", cell(slot, 0));
         }
         let mut left = lanes;
         while left > 1 {
             let joined = if left.is_multiple_of(4) { 4 } else { 2 };
             left /= joined;
-            writeln!(out, "    workgroupBarrier();\n    if (lane < {left}u) {{")?;
+            add_line!(out, "    workgroupBarrier();\n    if (lane < {left}u) {{");
             for slot in slots.clone() {
                 let all: Vec<String> = (0..joined).map(|i| cell(slot, i * left)).collect();
-                writeln!(out, "        {} = {};", all[0], all.join(" + "))?;
+                add_line!(out, "        {} = {};", all[0], all.join(" + "));
             }
-            writeln!(out, "    }}")?;
+            add_line!(out, "    }}");
         }
-        writeln!(out, "    if (lane == 0u && first_column < constants.columns) {{")?;
+        add_line!(out, "    if (lane == 0u && first_column < constants.columns) {{");
         for slot in slots {
             let per_row = self.slots() / self.rows;
             let (row, inner) = (slot / per_row, slot % per_row);
@@ -432,15 +429,16 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) count: ve
                     true => format!("{row} <= last_row && {column} < constants.columns"),
                     false => format!("{row} <= last_row"),
                 };
-                writeln!(out, "        if ({guard}) {{ finish({row}, {column}, {value}); }}")
+                add_line!(out, "        if ({guard}) {{ finish({row}, {column}, {value}); }}");
             };
             match self.blocks() {
-                true => store(inner, cell(slot, 0))?,
-                false => (0..4)
-                    .try_for_each(|c| store(c * self.planes() + inner, format!("{}[{c}]", cell(slot, 0))))?,
+                true => store(inner, cell(slot, 0)),
+                false => {
+                    (0..4).for_each(|c| store(c * self.planes() + inner, format!("{}[{c}]", cell(slot, 0))))
+                }
             }
         }
-        writeln!(out, "    }}")
+        add_line!(out, "    }}");
     }
 
     /// WGSL of the type of `finish`'s third argument, and whether it is still to be scaled.
