@@ -10,14 +10,14 @@ mod kernel;
 #[cfg(test)]
 mod tests;
 
-use super::panels::PanelSource;
 use super::tile::Left;
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
 use crate::dtype::decoders::{Decoder, WithDecoder};
 use crate::dtype::{DType, Granularity, Packing};
-use crate::simd::{Isa, Pool};
+use crate::simd::{Isa, Pool, Real};
 use kernel::Strip;
+use std::any::TypeId;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -375,21 +375,22 @@ impl<D: Decoder> Order<D> {
     }
 }
 
-/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not, or has too
-/// many.
-pub(super) fn product(
+/// Computes C = A B, or C += A B, where A has a few rows; false where it has too many, or elements are not `f32`.
+///
+/// The extents have been found to fit each other.
+pub(super) fn product<T: Real>(
     isa: Isa,
     pool: Option<&Pool>,
-    a: &dyn PanelSource<f32>,
+    left: Left<T>,
     b: Streamed<'_>,
     start_from: Start,
-    epilogue: &dyn Epilogue<f32>,
-    c: &Output<'_, f32>,
+    epilogue: &dyn Epilogue<T>,
+    c: &Output<'_, T>,
 ) -> bool {
-    let (depth, n) = b.extents();
-    let Some(left) = a.in_place() else { return false };
-    let (m, k) = (PanelSource::lanes(&left), PanelSource::depth(&left));
-    assert_eq!((m, k, n), (c.rows, depth, c.columns), "A[m, k], B[k, n] and C[m, n] do not fit each other");
+    if TypeId::of::<T>() != TypeId::of::<f32>() {
+        return false;
+    }
+    let (_, n) = b.extents();
     if c.rows == 0 || c.rows > b.most_rows() {
         return c.rows == 0;
     }
@@ -402,12 +403,12 @@ pub(super) fn product(
         let piece = Piece {
             rows: rows.len(),
             columns: columns.clone(),
-            left: Left { a: left.at(0, rows.start), row: left.lane_stride(), depth: left.depth_stride() },
-            c: at(rows.start),
+            left: left.skip_rows(rows.start).cast(),
+            c: at(rows.start).cast(),
             c_row: c.row_stride,
             accumulate: start_from == Start::Continue,
         };
-        // SAFETY: within the operands' and C's extents, as asserted, and tasks' parts do not overlap.
+        // SAFETY: within the operands' and C's extents, and of their type; tasks' parts do not overlap.
         unsafe { b.run(isa, &piece) };
         if !epilogue.is_none() {
             for row in rows {
