@@ -1,49 +1,13 @@
 //! The micro-kernels: exact sums of products of codes.
 
-use super::COLUMNS;
+use super::limits::COLUMNS;
+use super::route::Route;
 use super::rows::QuantizedRows;
-use crate::simd::{Decode, Isa, Kernel, Level, Real, Vector, Words, dispatch_quads, has_quads};
+use crate::simd::{Decode, Kernel, Level, Real, Vector, Words, dispatch_quads};
 use std::ops::Range;
 
 /// The most rows of a tile.
 pub(super) const MOST_ROWS: usize = 6;
-
-/// The instructions that products of codes are summed with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
-    isa: Isa,
-    /// Whether four products an instruction are there: AVX-512 VNNI. Private, as an `Isa`'s level is.
-    quads: bool,
-}
-
-impl Route {
-    /// The fastest of an instruction set on this machine.
-    pub fn best(isa: Isa) -> Self {
-        Self { isa, quads: has_quads(isa) }
-    }
-
-    /// Every route of this machine.
-    pub fn available() -> Vec<Self> {
-        let plain = Isa::available().into_iter().map(|isa| Self { isa, quads: false });
-        let quads = Isa::available().into_iter().filter(|isa| has_quads(*isa));
-        plain.chain(quads.map(|isa| Self { isa, quads: true })).collect()
-    }
-
-    /// The instruction set it is of.
-    pub fn isa(self) -> Isa {
-        self.isa
-    }
-
-    /// Codes along k in a word of 32 bits.
-    pub(super) fn per(self) -> usize {
-        if self.quads { 4 } else { 2 }
-    }
-
-    /// Bytes of a row's code.
-    pub fn code_bytes(self) -> usize {
-        4 / self.per()
-    }
-}
 
 /// Words of codes of 64 columns, row after row of k.
 #[derive(Clone, Copy)]
@@ -215,9 +179,9 @@ pub(super) fn add(
         sums: sums.as_mut_ptr(),
         rows: rows.len(),
     };
-    if route.quads {
-        dispatch_quads(route.isa, Add::<true>(tiles));
+    if route.per() == 4 {
+        dispatch_quads(route.isa(), Add::<true>(tiles));
     } else {
-        f32::dispatch(route.isa, Add::<false>(tiles));
+        f32::dispatch(route.isa(), Add::<false>(tiles));
     }
 }

@@ -2,7 +2,7 @@
 //! to rows of bytes with a scale for each column, on which the kernels of types with such rows then work.
 
 use super::kernel::Strip;
-use super::{Order, Piece, room};
+use super::piece::{Order, Piece, room};
 use crate::Buffer;
 use crate::dtype::decoders::{Float32, Whole};
 use crate::dtype::{BLOCK, BlockCoding, CodeOrder, Packing, Scale, WithBlocks};
@@ -124,7 +124,8 @@ impl<B: BlockCoding> Kernel<f32> for Step<'_, B> {
     }
 }
 
-/// A piece of a product with a block format, to be computed.
+/// A piece of a product with a block format, to be computed: it is within the operand and C, the left operand
+/// has its rows, and nobody else uses that part of C.
 pub(super) struct BlockPiece<'a> {
     pub isa: Isa,
     pub packing: &'a Packing,
@@ -137,7 +138,7 @@ impl WithBlocks for BlockPiece<'_> {
     type Output = ();
 
     fn with<B: BlockCoding>(self) {
-        // SAFETY: [`Streamed::run`](super::Streamed::run)'s caller's promise; nothing else makes one of these.
+        // SAFETY: the promise of who made one of these.
         unsafe { run::<B>(self) }
     }
 }
@@ -145,7 +146,7 @@ impl WithBlocks for BlockPiece<'_> {
 /// Computes a piece.
 ///
 /// # Safety
-/// As [`Streamed::run`](super::Streamed::run).
+/// The piece is within the operand and C, the left operand has its rows, and nobody else uses that part of C.
 unsafe fn run<B: BlockCoding>(BlockPiece { isa, packing, bytes, piece, scratch }: BlockPiece<'_>) {
     let stride = packing.rows.div_ceil(BLOCK) * B::BYTES;
     let lanes = piece.columns.len().next_multiple_of(COLUMNS);

@@ -7,6 +7,7 @@
 mod blocks;
 mod decoded;
 mod kernel;
+mod piece;
 #[cfg(test)]
 mod tests;
 
@@ -17,10 +18,9 @@ use crate::dtype::decoders::{Decoder, WithDecoder};
 use crate::dtype::{DType, Granularity, Packing};
 use crate::simd::{Isa, Pool, Real};
 use kernel::Strip;
+use piece::{Order, Piece, room};
 use std::any::TypeId;
 use std::cell::Cell;
-use std::marker::PhantomData;
-use std::ops::Range;
 
 /// The most rows that are served so: of plain numbers, ...
 const PLAIN_ROWS: usize = 8;
@@ -62,16 +62,6 @@ enum Decoding {
     Blocks,
     /// Ahead of the sums, run by run: types of more bits than memory is worth, and rows that begin within a byte.
     Ahead,
-}
-
-/// A few rows of C, some columns wide, and the left operand's rows.
-struct Piece {
-    rows: usize,
-    columns: Range<usize>,
-    left: Left<f32>,
-    c: *mut f32,
-    c_row: usize,
-    accumulate: bool,
 }
 
 impl<'a> Streamed<'a> {
@@ -154,7 +144,9 @@ impl<'a> Streamed<'a> {
                         scratch,
                     });
                 }
-                Decoding::Ahead => decoded::run(isa, self, piece, &mut scratch),
+                Decoding::Ahead => {
+                    decoded::run(isa, &self.packing, (self.bytes, self.scales), piece, &mut scratch)
+                }
             }
         }
         SCRATCH.set(scratch);
@@ -295,83 +287,6 @@ impl WithDecoder for Rows<'_> {
     fn with<D: Decoder>(self) {
         // SAFETY: `Streamed::run`'s caller's promise; nothing else makes one of these.
         unsafe { self.of.rows::<D>(self.isa, self.piece, self.scratch) }
-    }
-}
-
-/// So many floats of a buffer that only grows.
-fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
-    if buffer.len_bytes() < floats * size_of::<f32>() {
-        *buffer = Buffer::working::<f32>(floats);
-    }
-    &mut buffer.as_mut_slice::<f32>()[..floats]
-}
-
-/// Which column each lane of the sums stands for.
-struct Order<D> {
-    columns: Range<usize>,
-    _decoder: PhantomData<D>,
-}
-
-impl<D: Decoder> Order<D> {
-    fn of(columns: Range<usize>) -> Self {
-        Self { columns, _decoder: PhantomData }
-    }
-
-    /// Calls with each lane's number and its column, where it has one, counted from the piece's first.
-    #[inline(always)]
-    fn each(&self, mut with: impl FnMut(usize, Option<usize>)) {
-        let group = D::VECTORS * 16;
-        for first in (0..self.columns.len()).step_by(group) {
-            for place in 0..group {
-                let column = first + D::column(place / 16, place % 16);
-                with(first + place, (column < self.columns.len()).then_some(column));
-            }
-        }
-    }
-
-    /// Scales in the lanes' order; zeros where there is no column.
-    fn fill(&self, scales: &mut [f32], scale: impl Fn(usize) -> f32) {
-        self.each(|lane, column| {
-            scales[lane] = column.map_or(0.0, |column| scale(self.columns.start + column))
-        });
-    }
-
-    /// What the sums start from.
-    ///
-    /// # Safety
-    /// As [`Streamed::run`].
-    unsafe fn read(&self, piece: &Piece, sums: &mut [f32]) {
-        if !piece.accumulate {
-            sums.fill(0.0);
-            return;
-        }
-        let lanes = sums.len() / piece.rows;
-        for (row, sums) in sums.chunks_exact_mut(lanes).enumerate() {
-            // SAFETY: the caller's promise.
-            let c = unsafe { piece.c.add(row * piece.c_row) };
-            self.each(|lane, column| {
-                // SAFETY: a column of the piece.
-                sums[lane] = column.map_or(0.0, |column| unsafe { *c.add(column) });
-            });
-        }
-    }
-
-    /// The sums, to where they belong.
-    ///
-    /// # Safety
-    /// As [`Streamed::run`].
-    unsafe fn write(&self, piece: &Piece, sums: &[f32]) {
-        let lanes = sums.len() / piece.rows;
-        for (row, sums) in sums.chunks_exact(lanes).enumerate() {
-            // SAFETY: the caller's promise.
-            let c = unsafe { piece.c.add(row * piece.c_row) };
-            self.each(|lane, column| {
-                if let Some(column) = column {
-                    // SAFETY: a column of the piece.
-                    unsafe { *c.add(column) = sums[lane] };
-                }
-            });
-        }
     }
 }
 
