@@ -7,7 +7,7 @@ use super::codec::{Coding, Fit, Statistic};
 use super::decoders::{self, WithDecoder};
 use super::vec4::Vec4Decoder;
 use crate::simd::Real;
-pub use crate::simd::float16_to_f32;
+pub use crate::simd::{bfloat16_to_f32, float16_to_f32};
 use crate::tensor::Precision;
 
 /// The nearest bfloat16 of a number that is not NaN, as bits.
@@ -16,12 +16,6 @@ pub fn f32_to_bfloat16(value: f32) -> u16 {
     let bits = value.to_bits();
     // Adding just under half a unit carries into the kept half; ties carry where its last bit is odd.
     (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16
-}
-
-/// The number that bfloat16 bits stand for.
-#[inline(always)]
-pub fn bfloat16_to_f32(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
 }
 
 /// The nearest binary16 of a number that is not NaN, as bits.

@@ -1,11 +1,11 @@
 //! One rectangle of C: blocks of k, panels of rows, and what is packed on the way.
 
-use super::panels::{FewRows, PanelSource, Strided};
-use super::tile::{FEW, InMemory, Left, Right, RowPanel};
+use super::few_rows::{FEW, FewRows};
+use super::panels::{PanelSource, Strided};
+use super::tile::{Left, Right, RowPanel, tile};
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
-use crate::simd::Isa;
-use crate::simd::wide::{Element, LANES};
+use crate::simd::{Isa, LANES, Real};
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ pub(super) struct Block<'a, T> {
 #[derive(Clone, Copy)]
 enum Columns<'a, T> {
     /// In memory or packed.
-    Panels(Right<InMemory<T>>),
+    Panels(Right<T>),
     /// In the form the operand has, which it reads itself.
     OwnForm(&'a dyn FewRows<T>),
 }
@@ -84,7 +84,7 @@ fn collides<T>(stride: usize) -> bool {
     (stride * size_of::<T>()).is_multiple_of(SAME_LINES)
 }
 
-impl<'a, T: Element> Block<'a, T> {
+impl<'a, T: Real> Block<'a, T> {
     pub fn new(
         isa: Isa,
         a: &'a dyn PanelSource<T>,
@@ -108,7 +108,7 @@ impl<'a, T: Element> Block<'a, T> {
     /// The extents of the pieces of C that are to be computed one by one.
     pub fn cut(&self, threads: usize) -> (usize, usize) {
         let (m, n, k) = (self.c.rows.max(1), self.c.columns.max(1), self.depth.max(1));
-        let width = T::tile(self.isa, m).1 * LANES;
+        let width = tile::<T>(self.isa, m).1;
         let (mut rows, mut columns) = (m.min(PIECE), n.min(PIECE));
         if threads == 1 {
             return (rows, columns);
@@ -150,12 +150,12 @@ impl<'a, T: Element> Block<'a, T> {
             if b_in_place.is_none() && a_in_place.is_some() && some { self.b_own_form } else { None };
         let most = match own_form {
             _ if self.depth <= SHALLOW => 1,
-            Some(_) => FEW.min(T::tile(self.isa, FEW).0),
-            None => T::tile(self.isa, rows.len()).0,
+            Some(_) => FEW.min(tile::<T>(self.isa, FEW).0),
+            None => tile::<T>(self.isa, rows.len()).0,
         };
         let panels = rows.len().div_ceil(most);
         // Of fewer columns than a tile has, no more are packed.
-        let width = T::tile(self.isa, rows.len().div_ceil(panels)).1 * LANES;
+        let width = tile::<T>(self.isa, rows.len().div_ceil(panels)).1;
         let width = width.min(columns.len().next_multiple_of(LANES));
         let packed = b_in_place.is_none() && own_form.is_none();
         // What is decoded in little time meets all rows at once, while it is in the second-level cache.
@@ -185,15 +185,11 @@ impl<'a, T: Element> Block<'a, T> {
                     let columns = column..columns.end.min(column + decoded_columns);
                     let right = &mut right[..depth.len() * decoded_columns];
                     self.b.pack(self.isa, depth.clone(), columns.clone(), decoded_columns, right);
-                    let vectors = InMemory { b: right.as_ptr(), depth: decoded_columns };
-                    let right = Columns::Panels(Right { vectors, panel: width });
+                    let right = Right { b: right.as_ptr(), depth: decoded_columns, panel: width };
+                    let right = Columns::Panels(right);
                     for panel in 0..panels {
                         let rows = rows_of(panel);
-                        let left = Left {
-                            a: a.at(depth.start, rows.start),
-                            row: a.lane_stride(),
-                            depth: a.depth_stride(),
-                        };
+                        let left = a.left_at(depth.start, rows.start);
                         // SAFETY: the left operand's elements of these ranges lie in its matrix, the right
                         // one's were packed just now; this part of C is ours.
                         unsafe { self.panel(left, right, depth.clone(), rows, columns.clone()) };
@@ -202,10 +198,11 @@ impl<'a, T: Element> Block<'a, T> {
                 continue;
             }
             let right = match (b_in_place, own_form) {
-                (Some(b), _) => {
-                    let vectors = InMemory { b: b.at(depth.start, columns.start), depth: b.depth_stride() };
-                    Columns::Panels(Right { vectors, panel: width })
-                }
+                (Some(b), _) => Columns::Panels(Right {
+                    b: b.at(depth.start, columns.start),
+                    depth: b.depth_stride(),
+                    panel: width,
+                }),
                 (None, Some(own)) => Columns::OwnForm(own),
                 (None, None) => {
                     Columns::Panels(self.right_packed(depth.clone(), columns.clone(), width, right))
@@ -225,11 +222,7 @@ impl<'a, T: Element> Block<'a, T> {
                     for panel in group.clone() {
                         let rows = rows_of(panel);
                         let left = match a_in_place {
-                            Some(a) => Left {
-                                a: a.at(depth.start, rows.start),
-                                row: a.lane_stride(),
-                                depth: a.depth_stride(),
-                            },
+                            Some(a) => a.left_at(depth.start, rows.start),
                             None => Left {
                                 a: left[(panel - first) * depth.len() * LANES..].as_ptr(),
                                 row: 1,
@@ -265,14 +258,13 @@ impl<'a, T: Element> Block<'a, T> {
             columns: columns.len(),
             depth: depth.len(),
             left,
-            right: (),
             c: c(rows.start),
             c_row: self.c.row_stride,
             accumulate: depth.start > 0 || self.start == Start::Continue,
         };
         match right {
             // SAFETY: the caller's promise; there are no more rows than a tile has.
-            Columns::Panels(right) => unsafe { tiles.with(right).run(self.isa) },
+            Columns::Panels(right) => unsafe { tiles.run(self.isa, right) },
             // SAFETY: the caller's promise; there are only a few rows.
             Columns::OwnForm(own) => unsafe { own.run(self.isa, tiles, depth.start, columns.start) },
         }
@@ -292,13 +284,13 @@ impl<'a, T: Element> Block<'a, T> {
         columns: Range<usize>,
         width: usize,
         scratch: &mut [T],
-    ) -> Right<InMemory<T>> {
+    ) -> Right<T> {
         let panel_len = depth.len() * width;
         for (panel, start) in columns.clone().step_by(width).enumerate() {
             let lanes = start..columns.end.min(start + width);
             let out = &mut scratch[panel * panel_len..(panel + 1) * panel_len];
             self.b.pack(self.isa, depth.clone(), lanes, width, out);
         }
-        Right { vectors: InMemory { b: scratch.as_ptr(), depth: width }, panel: panel_len }
+        Right { b: scratch.as_ptr(), depth: width, panel: panel_len }
     }
 }

@@ -1,13 +1,11 @@
 //! Right operands in packed numeric types, decoded while the product packs them.
 
-use super::panels::{FewRows, PanelSource, STREAMED};
+use super::few_rows::{FewRows, Form};
+use super::panels::PanelSource;
 use super::stream::Streamed;
-use super::tile::{Right, RowPanel, Vectors};
 use crate::dtype::{DType, Packing};
-use crate::simd::wide::{Element, Kernel, LANES, Wide, padded};
-use crate::simd::{Isa, Real};
+use crate::simd::{Decode, Isa, Kernel, LANES, Real, Vector, Words};
 use half::bf16;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Right operand B[k, n] of bfloat16 elements, row after row.
@@ -55,114 +53,106 @@ impl<'a, T> Int8Panels<'a, T> {
     }
 }
 
-/// Sixteen (or the last few) elements of a row of B, decoded.
-trait Decode<T>: Copy {
-    /// # Safety
-    /// `index..index + 16` is within B and `column..column + 16` within its columns.
-    unsafe fn wide<W: Wide<T>>(&self, index: usize, column: usize) -> W;
-
-    /// The same for `count` elements; anything may follow them.
-    ///
-    /// # Safety
-    /// As [`Decode::wide`] with `count` for 16.
-    unsafe fn few<W: Wide<T>>(&self, index: usize, column: usize, count: usize) -> W;
-}
-
-/// `count` elements from `index` on, then whatever comes next.
+/// Sixteen elements from `index` on, or the `count` that there are.
 ///
 /// # Safety
-/// `data` holds `count` elements, at most 16, from `index` on.
+/// `data` holds `count` elements from `index` on.
 #[inline(always)]
-unsafe fn beyond<Q: Copy + Default>(data: &[Q], index: usize, count: usize) -> [Q; LANES] {
+unsafe fn sixteen<Q: Copy + Default>(data: &[Q], index: usize, count: usize) -> [Q; LANES] {
     let from = data.as_ptr().wrapping_add(index);
-    if index + LANES <= data.len() {
-        // SAFETY: as just tested.
-        unsafe { *from.cast() }
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { padded(from, count) }
+    if count == LANES || index + LANES <= data.len() {
+        // SAFETY: the caller's promise, or as just tested.
+        return unsafe { *from.cast() };
     }
+    let mut copy = [Q::default(); LANES];
+    // SAFETY: the caller's promise.
+    unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(from, count) };
+    copy
 }
 
-impl<T> Decode<T> for Bfloat16Panels<'_> {
-    #[inline(always)]
-    unsafe fn wide<W: Wide<T>>(&self, index: usize, _: usize) -> W {
-        // SAFETY: the caller's promise.
-        unsafe { W::load_bfloat16(self.data.as_ptr().add(index)) }
+impl<T: Real> Form<T> for Bfloat16Panels<'_> {
+    fn extents(&self) -> (usize, usize) {
+        (self.depth, self.lanes)
     }
 
     #[inline(always)]
-    unsafe fn few<W: Wide<T>>(&self, index: usize, _: usize, count: usize) -> W {
-        // SAFETY: the caller's promise.
-        unsafe { W::load_bfloat16(beyond(self.data, index, count).as_ptr()) }
-    }
-}
-
-impl<T: Copy + Default> Decode<T> for Int8Panels<'_, T> {
-    #[inline(always)]
-    unsafe fn wide<W: Wide<T>>(&self, index: usize, column: usize) -> W {
+    unsafe fn vector<V: Vector<Element = T>>(&self, k: usize, column: usize, count: usize) -> V {
         // SAFETY: the caller's promise.
         unsafe {
-            let q = W::load_int8(self.data.as_ptr().add(index));
-            q.multiply(W::load(self.scale.as_ptr().add(column)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn few<W: Wide<T>>(&self, index: usize, column: usize, count: usize) -> W {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let q = W::load_int8(beyond(self.data, index, count).as_ptr());
-            q.multiply(W::load_few(self.scale.as_ptr().add(column), count))
+            let codes = sixteen(self.data, k * self.lanes + column, count);
+            V::from_f32(V::Float32::bfloat16(codes.as_ptr().cast()))
         }
     }
 }
 
-struct PackDecoded<'a, T, D> {
-    decoder: D,
-    columns: usize,
+impl<T: Real> Form<T> for Int8Panels<'_, T> {
+    fn extents(&self) -> (usize, usize) {
+        (self.depth, self.scale.len())
+    }
+
+    #[inline(always)]
+    unsafe fn vector<V: Vector<Element = T>>(&self, k: usize, column: usize, count: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let codes = sixteen(self.data, k * self.scale.len() + column, count);
+            let words = <V::Float32 as Decode>::Words::signed_bytes(codes.as_ptr().cast());
+            let scale = match count {
+                LANES => V::load_unchecked(self.scale.as_ptr().add(column)),
+                _ => V::load_partial(self.scale.get_unchecked(column..column + count)),
+            };
+            V::from_f32(V::Float32::from_integers(words)) * scale
+        }
+    }
+}
+
+struct Pack<'a, T, F> {
+    form: F,
     depth: Range<usize>,
     lanes: Range<usize>,
     width: usize,
     out: &'a mut [T],
-    _element: PhantomData<T>,
 }
 
-impl<T, D: Decode<T>> Kernel<T> for PackDecoded<'_, T, D> {
+impl<T: Real, F: Form<T>> Kernel<T> for Pack<'_, T, F> {
+    type Output = ();
+
     #[inline(always)]
-    unsafe fn run<W: Wide<T>>(self) {
-        let Self { decoder, columns, depth, lanes, width, out, .. } = self;
-        // SAFETY: decodes elements of the given ranges only, which lie within B;
-        // writes within depth x width.
-        unsafe {
-            for (row, k) in depth.enumerate() {
-                let to = out.as_mut_ptr().add(row * width);
-                let mut lane = 0;
-                while lane + LANES <= lanes.len() {
-                    let column = lanes.start + lane;
-                    decoder.wide::<W>(k * columns + column, column).store(to.add(lane));
-                    lane += LANES;
-                }
-                if lane < lanes.len() {
-                    let column = lanes.start + lane;
-                    decoder.few::<W>(k * columns + column, column, lanes.len() - lane).store(to.add(lane));
-                    lane += LANES;
-                }
-                while lane < width {
-                    W::zero().store(to.add(lane));
-                    lane += LANES;
+    fn run<V: Vector<Element = T>>(self) {
+        let Self { form, depth, lanes, width, out } = self;
+        for (row, k) in depth.enumerate() {
+            for column in lanes.clone().step_by(LANES) {
+                let to = row * width + column - lanes.start;
+                // SAFETY: decodes elements of the given ranges only, which `pack` found to be within B; writes
+                // within depth x width, of which width is a multiple of 16.
+                unsafe {
+                    let vector: V = match lanes.end - column {
+                        LANES.. => form.vector(k, column, LANES),
+                        few => form.vector(k, column, few),
+                    };
+                    vector.store_unchecked(out.as_mut_ptr().add(to));
                 }
             }
         }
     }
 }
 
-impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
+fn pack<T: Real>(
+    form: impl Form<T>,
+    isa: Isa,
+    depth: Range<usize>,
+    lanes: Range<usize>,
+    width: usize,
+    out: &mut [T],
+) {
+    let (k, n) = form.extents();
+    assert!(depth.end <= k && lanes.end <= n && lanes.len() <= width);
+    assert!(width.is_multiple_of(LANES) && out.len() == depth.len() * width);
+    T::dispatch(isa, Pack { form, depth, lanes, width, out });
+}
+
+impl<T: Real> PanelSource<T> for Bfloat16Panels<'_> {
     #[allow(private_interfaces)]
     fn streamed(&self) -> Option<Streamed<'_>> {
-        if self.data.len() < STREAMED {
-            return None;
-        }
         let packing = Packing::new(DType::BFloat16, self.depth, self.lanes);
         Streamed::new(packing, bytemuck::cast_slice(self.data), &[])
     }
@@ -180,7 +170,7 @@ impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
-        pack(*self, (self.depth, self.lanes), isa, depth, lanes, width, out);
+        pack(*self, isa, depth, lanes, width, out);
     }
 
     fn few_rows(&self) -> Option<&dyn FewRows<T>> {
@@ -188,7 +178,7 @@ impl<T: Element + Sync> PanelSource<T> for Bfloat16Panels<'_> {
     }
 }
 
-impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
+impl<T: Real> PanelSource<T> for Int8Panels<'_, T> {
     #[allow(private_interfaces)]
     fn streamed(&self) -> Option<Streamed<'_>> {
         let packing = Packing::new(DType::Int8, self.depth, self.scale.len());
@@ -208,7 +198,7 @@ impl<T: Element + Copy + Default + Sync> PanelSource<T> for Int8Panels<'_, T> {
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
-        pack(*self, (self.depth, self.scale.len()), isa, depth, lanes, width, out);
+        pack(*self, isa, depth, lanes, width, out);
     }
 
     fn few_rows(&self) -> Option<&dyn FewRows<T>> {
@@ -266,78 +256,4 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
     fn streamed(&self) -> Option<Streamed<'_>> {
         Streamed::new(self.packing, self.bytes, self.scales)
     }
-}
-
-fn pack<T: Element>(
-    decoder: impl Decode<T>,
-    (k, n): (usize, usize),
-    isa: Isa,
-    depth: Range<usize>,
-    lanes: Range<usize>,
-    width: usize,
-    out: &mut [T],
-) {
-    assert!(depth.end <= k && lanes.end <= n && lanes.len() <= width);
-    assert!(width.is_multiple_of(LANES) && out.len() == depth.len() * width);
-    let pack = PackDecoded { decoder, columns: n, depth, lanes, width, out, _element: PhantomData };
-    // SAFETY: the ranges are within B and the panel, as asserted.
-    unsafe { T::enter(isa, pack) }
-}
-
-/// A row of B from some column on, decoded vector by vector.
-#[derive(Clone, Copy)]
-struct Decoded<D> {
-    decoder: D,
-    columns: usize,
-    index: usize,
-    column: usize,
-}
-
-impl<T, D: Decode<T>> Vectors<T> for Decoded<D> {
-    #[inline(always)]
-    unsafe fn load<W: Wide<T>>(self, j: usize) -> W {
-        // SAFETY: the caller's promise.
-        unsafe { self.decoder.wide(self.index + j * LANES, self.column + j * LANES) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_few<W: Wide<T>>(self, count: usize) -> W {
-        // SAFETY: the caller's promise.
-        unsafe { self.decoder.few(self.index, self.column, count) }
-    }
-
-    #[inline(always)]
-    fn deeper(self) -> Self {
-        Self { index: self.index + self.columns, ..self }
-    }
-
-    #[inline(always)]
-    fn skip(self, elements: usize) -> Self {
-        Self { index: self.index + elements, column: self.column + elements, ..self }
-    }
-}
-
-macro_rules! few_rows {
-    () => {
-        fn extents(&self) -> (usize, usize) {
-            (PanelSource::<T>::depth(self), PanelSource::<T>::lanes(self))
-        }
-
-        #[allow(private_interfaces)]
-        unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize) {
-            let columns = PanelSource::<T>::lanes(self);
-            let decoded = Decoded { decoder: *self, columns, index: k * columns + column, column };
-            let right = Right { vectors: decoded, panel: T::tile(isa, panel.rows).1 * LANES };
-            // SAFETY: the caller's promise.
-            unsafe { panel.with(right).run_few(isa) }
-        }
-    };
-}
-
-impl<T: Element> FewRows<T> for Bfloat16Panels<'_> {
-    few_rows!();
-}
-
-impl<T: Element + Default> FewRows<T> for Int8Panels<'_, T> {
-    few_rows!();
 }

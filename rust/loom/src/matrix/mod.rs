@@ -19,6 +19,7 @@
 mod block;
 mod decoders;
 mod epilogue;
+mod few_rows;
 mod integer;
 mod output;
 mod packed;
@@ -40,28 +41,11 @@ pub use packed::PackedRight;
 pub use panels::{PanelSource, Strided};
 pub use reference::product_reference;
 
-use crate::simd::wide::Holding;
-use crate::simd::{Cpu, Element, Isa, Pool};
+use crate::simd::{Cpu, Isa, Pool, Real};
 use block::Block;
-use std::marker::PhantomData;
-
-/// A product's operands, for kernels of single precision alone.
-struct Operands<'a, 'c, T> {
-    a: &'a dyn PanelSource<T>,
-    b: &'a dyn PanelSource<T>,
-    epilogue: &'a dyn Epilogue<T>,
-    c: &'a Output<'c, T>,
-}
-
-/// Operands of every element type.
-struct OperandsOf<'a, 'c>(PhantomData<(&'a (), &'c ())>);
-
-impl<'a, 'c: 'a> Holding for OperandsOf<'a, 'c> {
-    type Of<T: Element> = Operands<'a, 'c, T>;
-}
 
 /// Computes the product by the kernels for a few rows, if there is one for the right operand.
-fn streamed<T: Element>(
+fn streamed<T: Real>(
     isa: Isa,
     pool: Option<&Pool>,
     a: &dyn PanelSource<T>,
@@ -70,11 +54,13 @@ fn streamed<T: Element>(
     epilogue: &dyn Epilogue<T>,
     c: &Output<'_, T>,
 ) -> bool {
-    T::single::<OperandsOf<'_, '_>>(Operands { a, b, epilogue, c }).is_some_and(
-        |Operands { a, b, epilogue, c }| {
-            b.streamed().is_some_and(|b| stream::product(isa, pool, a, b, start, epilogue, c))
-        },
-    )
+    if c.rows > stream::ROWS {
+        return false;
+    }
+    let (Some(a), Some(b)) = (a.in_place(), b.streamed()) else { return false };
+    let (m, k, (depth, n)) = (a.lanes(), a.depth(), b.extents());
+    assert_eq!((m, k, n), (c.rows, depth, c.columns), "A[m, k], B[k, n] and C[m, n] do not fit each other");
+    stream::product(isa, pool, a.left_at(0, 0), b, start, epilogue, c)
 }
 
 /// Computes C = A B, or C += A B, then applies `epilogue`, spread over the pool.
@@ -83,7 +69,7 @@ fn streamed<T: Element>(
 ///
 /// # Panics
 /// If the extents do not fit each other.
-pub fn product<T: Element>(
+pub fn product<T: Real>(
     cpu: &Cpu,
     a: &dyn PanelSource<T>,
     b: &dyn PanelSource<T>,
@@ -91,7 +77,7 @@ pub fn product<T: Element>(
     epilogue: &dyn Epilogue<T>,
     c: Output<'_, T>,
 ) {
-    if c.rows <= stream::ROWS && streamed(cpu.isa(), Some(cpu.pool()), a, b, start, epilogue, &c) {
+    if streamed(cpu.isa(), Some(cpu.pool()), a, b, start, epilogue, &c) {
         return;
     }
     let block = Block::new(cpu.isa(), a, b, start, epilogue, &c);
@@ -110,7 +96,7 @@ pub fn product<T: Element>(
 ///
 /// # Panics
 /// If the extents do not fit each other.
-pub fn product_serial<T: Element>(
+pub fn product_serial<T: Real>(
     isa: Isa,
     a: &dyn PanelSource<T>,
     b: &dyn PanelSource<T>,
@@ -118,7 +104,7 @@ pub fn product_serial<T: Element>(
     epilogue: &dyn Epilogue<T>,
     c: Output<'_, T>,
 ) {
-    if c.rows <= stream::ROWS && streamed(isa, None, a, b, start, epilogue, &c) {
+    if streamed(isa, None, a, b, start, epilogue, &c) {
         return;
     }
     let block = Block::new(isa, a, b, start, epilogue, &c);

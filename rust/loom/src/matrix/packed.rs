@@ -2,9 +2,8 @@
 
 use super::Start;
 use super::panels::PanelSource;
-use super::tile::{InMemory, Left, Right, RowPanel};
-use crate::simd::Cpu;
-use crate::simd::wide::{Element, LANES};
+use super::tile::{Left, Right, RowPanel, tile};
+use crate::simd::{Cpu, Real};
 
 /// B[k, n] in panels as the kernels like it, for products of a few rows that follow one another:
 /// the steps of a recurrence.
@@ -18,12 +17,12 @@ pub struct PackedRight<'a, T> {
     width: usize,
 }
 
-impl<'a, T: Element> PackedRight<'a, T> {
+impl<'a, T: Real> PackedRight<'a, T> {
     /// The columns of a panel, for left operands of so many rows.
     fn width(cpu: &Cpu, rows: usize) -> usize {
-        let most = T::tile(cpu.isa(), rows).0;
+        let most = tile::<T>(cpu.isa(), rows).0;
         let panels = rows.div_ceil(most).max(1);
-        T::tile(cpu.isa(), rows.div_ceil(panels)).1 * LANES
+        tile::<T>(cpu.isa(), rows.div_ceil(panels)).1
     }
 
     /// The memory that packing B[k, n] needs, for left operands of so many rows.
@@ -66,7 +65,7 @@ impl<'a, T: Element> PackedRight<'a, T> {
         assert!((rows - 1) * c_stride + self.columns <= c.len(), "C does not hold {rows} rows");
         assert!(c_stride >= self.columns || rows == 1, "rows of C overlap");
         let isa = cpu.isa();
-        let panels = rows.div_ceil(T::tile(isa, rows).0);
+        let panels = rows.div_ceil(tile::<T>(isa, rows).0);
         let c = c.as_mut_ptr();
         for (number, panel) in self.panels.chunks_exact((self.depth * self.width).max(1)).enumerate() {
             let column = number * self.width;
@@ -77,18 +76,16 @@ impl<'a, T: Element> PackedRight<'a, T> {
                     columns: self.width.min(self.columns - column),
                     depth: self.depth,
                     left: Left { a: a.as_ptr().wrapping_add(first * a_stride), row: a_stride, depth: 1 },
-                    right: Right {
-                        vectors: InMemory { b: panel.as_ptr(), depth: self.width },
-                        // Narrower tiles follow each other within the panel.
-                        panel: T::tile(isa, end - first).1 * LANES,
-                    },
                     c: c.wrapping_add(first * c_stride + column),
                     c_row: c_stride,
                     accumulate: start == Start::Continue,
                 };
+                // Narrower tiles follow each other within the panel.
+                let narrower = tile::<T>(isa, end - first).1;
+                let right = Right { b: panel.as_ptr(), depth: self.width, panel: narrower };
                 // SAFETY: A and C hold these rows, as asserted, and C is borrowed exclusively; the
                 // panel has `depth` rows of `width` elements; there are no more rows than a tile has.
-                unsafe { tiles.run(isa) };
+                unsafe { tiles.run(isa, right) };
             }
         }
     }

@@ -5,10 +5,10 @@
 //! [`PanelSource`] packs such panels from whatever it holds: a matrix with any
 //! strides, packed low-bit weights that it decodes, an image that it unfolds.
 
+use super::few_rows::{FewRows, Form};
 use super::stream::Streamed;
-use super::tile::{RowPanel, Transposed};
-use crate::simd::Isa;
-use crate::simd::wide::{Element, Kernel, LANES, Wide};
+use super::tile::Left;
+use crate::simd::{Isa, Kernel, LANES, Real, Vector, prefetch};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -56,22 +56,9 @@ pub trait PanelSource<T>: Sync {
     }
 }
 
-/// Computes up to [`FEW`](super::tile::FEW) rows straight from an operand's own form.
-pub trait FewRows<T>: Sync {
-    /// The operand's depth and lanes.
-    fn extents(&self) -> (usize, usize);
-
-    /// Runs the panel against the operand from `k` and `column` on.
-    ///
-    /// # Safety
-    /// As [`RowPanel::run`]; the panel's depth and columns are within the operand.
-    #[allow(private_interfaces)] // for the product itself
-    unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize);
-}
-
 /// The fewest elements of a plain matrix that are streamed: fewer stay in the caches, where reading in place
 /// is as fast.
-pub(super) const STREAMED: usize = 1 << 20;
+const STREAMED: usize = 1 << 20;
 /// How many rows ahead packing fetches: they lie too far apart for the machine to foresee.
 const AHEAD: usize = 16;
 /// How many elements ahead along each lane transposing fetches.
@@ -139,6 +126,11 @@ impl<'a, T> Strided<'a, T> {
         self.data.wrapping_add(k * self.depth_stride + lane * self.lane_stride)
     }
 
+    /// A left operand's rows from `row` on, from `k` on.
+    pub(super) fn left_at(&self, k: usize, row: usize) -> Left<T> {
+        Left { a: self.at(k, row), row: self.lane_stride, depth: self.depth_stride }
+    }
+
     /// How far the elements of neighbouring k lie apart.
     pub(super) fn depth_stride(&self) -> usize {
         self.depth_stride
@@ -150,7 +142,7 @@ impl<'a, T> Strided<'a, T> {
     }
 }
 
-impl<T: Element + Copy + Sync> PanelSource<T> for Strided<'_, T> {
+impl<T: Real> PanelSource<T> for Strided<'_, T> {
     fn depth(&self) -> usize {
         self.depth
     }
@@ -166,8 +158,7 @@ impl<T: Element + Copy + Sync> PanelSource<T> for Strided<'_, T> {
             return;
         }
         let pack = PackStrided { source: self, depth, lanes, width, out };
-        // SAFETY: the ranges are within the matrix and the panel, as asserted.
-        unsafe { T::enter(isa, pack) }
+        T::dispatch(isa, pack);
     }
 
     fn in_place(&self) -> Option<Strided<'_, T>> {
@@ -190,15 +181,71 @@ impl<T: Element + Copy + Sync> PanelSource<T> for Strided<'_, T> {
     }
 }
 
-impl<T: Element> FewRows<T> for Strided<'_, T> {
+impl<T: Real> Strided<'_, T> {
+    /// Sixteen lanes, or the `present`, of sixteen k, where lanes are contiguous along k.
+    ///
+    /// # Safety
+    /// They are within the matrix.
+    #[inline(always)]
+    unsafe fn transposed<V: Vector<Element = T>>(&self, k: usize, lane: usize, present: usize) -> [V; LANES] {
+        let mut block = [V::splat(T::ZERO); LANES];
+        for (i, vector) in block.iter_mut().enumerate().take(present) {
+            let from = self.at(k, lane + i);
+            prefetch(from.wrapping_add(AHEAD_BLOCK));
+            // SAFETY: the caller's promise.
+            *vector = unsafe { V::load_unchecked(from) };
+        }
+        V::transpose(&mut block);
+        block
+    }
+
+    /// Lanes at one k, wherever they lie, to where they are side by side.
+    ///
+    /// # Safety
+    /// They are within the matrix, and so many elements can be written.
+    #[inline(always)]
+    unsafe fn gather(&self, k: usize, lanes: Range<usize>, to: *mut T) {
+        for (i, lane) in lanes.enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(i) = *self.at(k, lane) };
+        }
+    }
+}
+
+impl<T: Real> Form<T> for Strided<'_, T> {
     fn extents(&self) -> (usize, usize) {
         (self.depth, self.lanes)
     }
 
-    #[allow(private_interfaces)]
-    unsafe fn run(&self, isa: Isa, panel: RowPanel<T, ()>, k: usize, column: usize) {
+    #[inline(always)]
+    unsafe fn vector<V: Vector<Element = T>>(&self, k: usize, column: usize, count: usize) -> V {
+        let mut lanes = [T::ZERO; LANES];
         // SAFETY: the caller's promise.
-        unsafe { Transposed { panel, b: self.at(k, column), lane_stride: self.lane_stride }.run(isa) }
+        unsafe { self.gather(k, column..column + count, lanes.as_mut_ptr()) };
+        V::load(&lanes)
+    }
+
+    #[inline(always)]
+    unsafe fn add<V: Vector<Element = T>, const R: usize>(
+        &self,
+        (k, depth): (usize, usize),
+        (column, count): (usize, usize),
+        left: Left<T>,
+        sums: &mut [V; R],
+    ) {
+        let whole = depth / LANES * LANES;
+        // SAFETY: the caller's promise; blocks stay within `depth`.
+        unsafe {
+            for row in (0..whole).step_by(LANES) {
+                let block = self.transposed::<V>(k + row, column, count);
+                for (i, right) in block.into_iter().enumerate() {
+                    left.add(row + i, right, sums);
+                }
+            }
+            for row in whole..depth {
+                left.add(row, self.vector(k + row, column, count), sums);
+            }
+        }
     }
 }
 
@@ -210,72 +257,63 @@ struct PackStrided<'a, T> {
     out: &'a mut [T],
 }
 
-impl<T: Copy> Kernel<T> for PackStrided<'_, T> {
+impl<T: Real> Kernel<T> for PackStrided<'_, T> {
+    type Output = ();
+
     #[inline(always)]
-    unsafe fn run<W: Wide<T>>(self) {
+    fn run<V: Vector<Element = T>>(self) {
+        // SAFETY: the ranges lie within the matrix and the panel, as `pack` asserts, the only maker.
+        unsafe { if self.source.lane_stride == 1 { self.rows::<V>() } else { self.blocks::<V>() } }
+    }
+}
+
+impl<T: Real> PackStrided<'_, T> {
+    /// Packs lanes that are contiguous.
+    ///
+    /// # Safety
+    /// The ranges lie within the matrix and the panel.
+    #[inline(always)]
+    unsafe fn rows<V: Vector<Element = T>>(self) {
         let Self { source, depth, lanes, width, out } = self;
-        let (count, start) = (lanes.len(), lanes.start);
-        let out = out.as_mut_ptr();
-        // SAFETY: reads elements of the given ranges only, which lie within the
-        // matrix; writes within depth x width.
-        unsafe {
-            if source.lane_stride == 1 {
-                for (row, k) in depth.clone().enumerate() {
-                    let to = out.add(row * width);
-                    for group in (0..count).step_by(LANES) {
-                        W::prefetch(source.at(k + AHEAD, start + group));
-                        // Beyond the panel but within the row there is no harm.
-                        if start + group + LANES <= source.lanes {
-                            W::load(source.at(k, start + group)).store(to.add(group));
-                        } else {
-                            for lane in group..count {
-                                *to.add(lane) = *source.at(k, start + lane);
-                            }
-                        }
+        for (to, k) in out.chunks_exact_mut(width).zip(depth) {
+            let to = to.as_mut_ptr();
+            for lane in lanes.clone().step_by(LANES) {
+                prefetch(source.at(k + AHEAD, lane));
+                // SAFETY: the caller's promise. Beyond the panel but within the row there is no harm.
+                unsafe {
+                    let to = to.add(lane - lanes.start);
+                    if lane + LANES <= source.lanes {
+                        V::load_unchecked(source.at(k, lane)).store_unchecked(to);
+                    } else {
+                        source.gather(k, lane..lanes.end, to);
                     }
-                }
-            } else {
-                for group in (0..count).step_by(LANES) {
-                    let (first, present) = (start + group, LANES.min(count - group));
-                    transpose::<T, W>(source, depth.clone(), first, present, width, out.add(group));
                 }
             }
         }
     }
-}
 
-/// Packs up to 16 lanes that are not contiguous, by transposing blocks where
-/// they are contiguous along k.
-///
-/// # Safety
-/// As [`PackStrided`].
-#[inline(always)]
-unsafe fn transpose<T: Copy, W: Wide<T>>(
-    source: &Strided<'_, T>,
-    depth: Range<usize>,
-    first: usize,
-    present: usize,
-    width: usize,
-    out: *mut T,
-) {
-    let whole = if source.depth_stride == 1 { depth.len() / LANES * LANES } else { 0 };
-    // SAFETY: the caller's promise; whole blocks lie within the range of k.
-    unsafe {
-        for row in (0..whole).step_by(LANES) {
-            let mut block = [W::zero(); LANES];
-            for (lane, wide) in block.iter_mut().enumerate().take(present) {
-                let from = source.at(depth.start + row, first + lane);
-                W::prefetch(from.wrapping_add(AHEAD_BLOCK));
-                *wide = W::load(from);
-            }
-            W::transpose(&mut block);
-            for (i, wide) in block.into_iter().enumerate() {
-                wide.store(out.add((row + i) * width));
-            }
-        }
-        for row in whole..depth.len() {
-            for lane in 0..present {
-                *out.add(row * width + lane) = *source.at(depth.start + row, first + lane);
+    /// Packs lanes that are not, 16 at a time, by transposing blocks where they are contiguous along k.
+    ///
+    /// # Safety
+    /// As [`rows`](Self::rows).
+    #[inline(always)]
+    unsafe fn blocks<V: Vector<Element = T>>(self) {
+        let Self { source, depth, lanes, width, out } = self;
+        let whole = if source.depth_stride == 1 { depth.len() / LANES * LANES } else { 0 };
+        for lane in lanes.clone().step_by(LANES) {
+            let some = lane..lanes.end.min(lane + LANES);
+            // SAFETY: the caller's promise; whole blocks lie within the range of k.
+            unsafe {
+                let to = out.as_mut_ptr().add(lane - lanes.start);
+                for row in (0..whole).step_by(LANES) {
+                    let block = source.transposed::<V>(depth.start + row, lane, some.len());
+                    for (i, vector) in block.into_iter().enumerate() {
+                        vector.store_unchecked(to.add((row + i) * width));
+                    }
+                }
+                for row in whole..depth.len() {
+                    source.gather(depth.start + row, some.clone(), to.add(row * width));
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// 16 lanes of `f32`: lanes 0 to 7, then 8 to 15.
 #[derive(Clone, Copy)]
-pub struct F32x16(__m256, __m256);
+pub struct F32x16(pub(super) __m256, pub(super) __m256);
 
 /// Set lanes are all ones.
 #[derive(Clone, Copy)]
@@ -28,6 +28,8 @@ macro_rules! avx2 {
         unsafe { $body }
     }};
 }
+
+pub(super) use avx2;
 
 macro_rules! operator {
     ($trait:ident, $method:ident, $intrinsic:ident) => {
@@ -265,6 +267,13 @@ float32_math!(F32x16);
 
 impl Vector for F32x16 {
     const LEVEL: Level = Level::Avx2;
+
+    type Float32 = Self;
+
+    #[inline(always)]
+    fn from_f32(numbers: Self) -> Self {
+        numbers
+    }
 
     #[inline(always)]
     fn load(from: &[f32]) -> Self {

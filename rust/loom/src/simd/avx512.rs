@@ -15,7 +15,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// 16 lanes of `f32`.
 #[derive(Clone, Copy)]
-pub struct F32x16(__m512);
+pub struct F32x16(pub(super) __m512);
 
 /// Calls intrinsics that the module's safety argument covers.
 macro_rules! avx512 {
@@ -24,6 +24,8 @@ macro_rules! avx512 {
         unsafe { $body }
     }};
 }
+
+pub(super) use avx512;
 
 macro_rules! operator {
     ($trait:ident, $method:ident, $intrinsic:ident) => {
@@ -205,6 +207,13 @@ float32_math!(F32x16);
 
 impl Vector for F32x16 {
     const LEVEL: Level = Level::Avx512;
+
+    type Float32 = Self;
+
+    #[inline(always)]
+    fn from_f32(numbers: Self) -> Self {
+        numbers
+    }
 
     #[inline(always)]
     fn load(from: &[f32]) -> Self {

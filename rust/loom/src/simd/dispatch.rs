@@ -1,8 +1,8 @@
-//! Where kernels written for any vectors enter code for an instruction set.
+//! Where code for an instruction set is entered.
 
 use super::{Isa, Kernel, Level, Portable, Real, Vector};
 #[cfg(target_arch = "x86_64")]
-use super::{avx2, avx512};
+use super::{avx2, avx512, double};
 use crate::precision::Precision;
 
 /// Runs a kernel with AVX2 and FMA instructions.
@@ -19,43 +19,36 @@ fn enter_avx512<T: Real, V: Vector<Element = T>, K: Kernel<T>>(kernel: K) -> K::
     kernel.run::<V>()
 }
 
-/// [`Real::dispatch`] of `f32`: vectors written for each instruction set.
-#[inline(always)]
-fn dispatch_f32<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
-    match isa.level() {
-        Level::Portable => kernel.run::<Portable<f32>>(),
-        // SAFETY: an `Isa` of this level exists only on a machine where `Level::is_supported` found
-        // every feature that the entry function enables.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { enter_avx2::<f32, avx2::F32x16, K>(kernel) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { enter_avx512::<f32, avx512::F32x16, K>(kernel) },
-        #[cfg(not(target_arch = "x86_64"))]
-        Level::Avx2 | Level::Avx512 => kernel.run::<Portable<f32>>(),
-    }
+/// Runs a kernel with AVX-512 instructions and those of VNNI.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
+fn enter_quads<K: Kernel<f32>>(kernel: K) -> K::Output {
+    kernel.run::<avx512::F32x16>()
 }
 
-/// [`Real::dispatch`] of `f64`: portable vectors, which
-/// the compiler turns into the instruction set's own.
-#[inline(always)]
-fn dispatch_f64<K: Kernel<f64>>(isa: Isa, kernel: K) -> K::Output {
-    match isa.level() {
-        Level::Portable => kernel.run::<Portable<f64>>(),
-        // SAFETY: an `Isa` of this level exists only on a machine where `Level::is_supported` found
-        // every feature that the entry function enables.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { enter_avx2::<f64, Portable<f64>, K>(kernel) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { enter_avx512::<f64, Portable<f64>, K>(kernel) },
-        #[cfg(not(target_arch = "x86_64"))]
-        Level::Avx2 | Level::Avx512 => kernel.run::<Portable<f64>>(),
-    }
+/// Whether [`dispatch_quads`] has instructions for four products a word on machines where `isa` is used.
+pub(crate) fn has_quads(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return isa.level() == Level::Avx512 && is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    return isa.level() > Level::Avx512;
+}
+
+/// [`Real::dispatch`] of `f32`, for kernels that use [`Words::add_quads`](super::Words::add_quads).
+///
+/// # Panics
+/// Where there are no such instructions.
+pub(crate) fn dispatch_quads<K: Kernel<f32>>(isa: Isa, kernel: K) -> K::Output {
+    assert!(has_quads(isa), "no products of four bytes with {}", isa.level());
+    // SAFETY: the machine has AVX-512, as an `Isa` of this level proves, and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    return unsafe { enter_quads(kernel) };
+    #[cfg(not(target_arch = "x86_64"))]
+    kernel.run::<Portable<f32>>()
 }
 
 macro_rules! real {
-    ($type:ty, $precision:ident, $dispatch:path) => {
+    ($type:ty, $precision:ident, $avx2:ident :: $vector2:ident, $avx512:ident :: $vector512:ident) => {
         impl Real for $type {
             const PRECISION: Precision = Precision::$precision;
             const ZERO: Self = 0.0;
@@ -104,11 +97,20 @@ macro_rules! real {
 
             #[inline(always)]
             fn dispatch<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output {
-                $dispatch(isa, kernel)
+                match isa.level() {
+                    // SAFETY: an `Isa` of this level exists only on a machine where `Level::is_supported` found
+                    // every feature that the entry function enables.
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => unsafe { enter_avx2::<$type, $avx2::$vector2, K>(kernel) },
+                    // SAFETY: as above.
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx512 => unsafe { enter_avx512::<$type, $avx512::$vector512, K>(kernel) },
+                    _ => kernel.run::<Portable<$type>>(),
+                }
             }
         }
     };
 }
 
-real!(f32, Float32, dispatch_f32);
-real!(f64, Float64, dispatch_f64);
+real!(f32, Float32, avx2::F32x16, avx512::F32x16);
+real!(f64, Float64, double::Avx2F64x16, double::Avx512F64x16);

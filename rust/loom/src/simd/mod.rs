@@ -8,11 +8,11 @@
 //! float_control  the register that says how numbers are rounded
 //! elementwise    arithmetic of a number, or of every lane
 //! math           exp, ln, tanh and their kin
-//! real           f32 and f64, vectors of 16 lanes, kernels over them
-//! portable, avx2, avx512   the vectors
+//! real           f32 and f64, vectors of 16 lanes, words of 32 bits beside them, kernels over both
+//! portable, avx2, avx512   the vectors; double: those of f64; words: the words
 //! dispatch       enters the code for an instruction set
-//! lanes          sixteen `f32` and what decodes codes into them, for products of few rows
-//! wide           sixteen elements in registers, for matrix products
+//! float16        the floats of 16 bits
+//! prefetch       says what will be read
 //! ```
 //!
 //! A kernel is written once, generically over [`Vector`], and handed to
@@ -33,25 +33,32 @@ mod avx2;
 mod avx512;
 mod context;
 mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod double;
 mod elementwise;
+mod float16;
 mod float_control;
 mod isa;
-pub(crate) mod lanes;
 pub mod math;
 mod pool;
 mod portable;
+mod prefetch;
 mod real;
 #[cfg(test)]
 mod tests;
-pub(crate) mod wide;
+mod words;
 
 pub use context::Cpu;
+pub(crate) use dispatch::{dispatch_quads, has_quads};
 pub use elementwise::Elementwise;
 pub use float_control::FloatControl;
+pub use float16::{bfloat16_to_f32, float16_to_f32};
 pub use isa::{Isa, Level};
-pub use lanes::float16_to_f32;
 pub use math::Math;
 pub use pool::{MAX_THREADS, Pool, THREADS_VARIABLE};
 pub use portable::Portable;
-pub use real::{Kernel, LANES, Real, Vector};
-pub use wide::Element;
+pub(crate) use prefetch::{prefetch, prefetch_second_level};
+pub use real::{Decode, Kernel, LANES, Real, Vector, Words};
+// What products ask of their elements, under the name it had.
+#[doc(hidden)]
+pub use real::Real as Element;

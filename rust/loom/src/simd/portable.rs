@@ -7,7 +7,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 /// 16 numbers, operated on one after the other as far as the source says; the
 /// compiler uses what instructions the surrounding function may.
 #[derive(Clone, Copy, Debug)]
-pub struct Portable<T>([T; LANES]);
+#[repr(transparent)]
+pub struct Portable<T>(pub(super) [T; LANES]);
 
 impl<T: Real> Portable<T> {
     /// One result a lane.
@@ -264,6 +265,13 @@ impl<T: Real> Math for Portable<T> {
 
 impl<T: Real> Vector for Portable<T> {
     const LEVEL: Level = Level::Portable;
+
+    type Float32 = Portable<f32>;
+
+    #[inline(always)]
+    fn from_f32(numbers: Portable<f32>) -> Self {
+        Self(numbers.0.map(|number| T::from_f64(f64::from(number))))
+    }
 
     #[inline(always)]
     fn load(from: &[T]) -> Self {

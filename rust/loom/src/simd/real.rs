@@ -2,7 +2,6 @@
 
 use super::isa::{Isa, Level};
 use super::math::Math;
-use super::wide::Element;
 use crate::precision::Precision;
 use std::fmt::{Debug, Display};
 use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
@@ -15,7 +14,6 @@ use std::ops::{AddAssign, DivAssign, MulAssign, SubAssign};
 pub trait Real:
     bytemuck::Pod
     + Math<Element = Self, Mask = bool>
-    + Element
     + PartialOrd
     + Display
     + Debug
@@ -62,10 +60,9 @@ pub trait Real:
     /// The bits, zero-extended, to compare or to print.
     fn to_bits_u64(self) -> u64;
 
-    /// Runs `kernel` compiled for `isa`.
+    /// Runs `kernel` compiled for `isa`, with the vectors written for it.
     ///
-    /// Kernels that are written for vectors of any width enter code for an instruction set here alone; the
-    /// products that choose instructions themselves have a dispatch of their own.
+    /// Code for an instruction set is entered here alone, but for kernels that use [`Words::add_quads`].
     fn dispatch<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output;
 }
 
@@ -81,6 +78,12 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
     /// The instruction set it is written for, so that a kernel can choose its
     /// tile's size; the order of sums must not depend on it.
     const LEVEL: Level;
+
+    /// The vectors of `f32` of the same instruction set.
+    type Float32: Decode;
+
+    /// Each number as an element, exactly.
+    fn from_f32(numbers: Self::Float32) -> Self;
 
     /// The first 16 elements; panics where there are fewer.
     fn load(from: &[Self::Element]) -> Self;
@@ -140,6 +143,158 @@ pub trait Vector: Math<Element: Real> + Send + Sync + 'static {
 
     /// Turns rows into columns: vector `j` then holds lane `j` of each of the 16 vectors.
     fn transpose(block: &mut [Self; LANES]);
+}
+
+/// Sixteen words of 32 bits, and what sums of products of integers and decoders of packed numbers do with them.
+///
+/// Addresses need no alignment.
+pub trait Words: Copy + Send + Sync + 'static {
+    /// `word` sixteen times.
+    fn splat(word: i32) -> Self;
+
+    /// Words of four bytes each, the first in the lowest bits.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading 64 bytes.
+    unsafe fn load(from: *const u8) -> Self;
+
+    /// Writes the words.
+    ///
+    /// # Safety
+    /// `to` must be valid for writing 16 words.
+    unsafe fn store(self, to: *mut i32);
+
+    /// Words of a byte each.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading 16 bytes.
+    unsafe fn bytes(from: *const u8) -> Self;
+
+    /// Words of a byte each, with its sign.
+    ///
+    /// # Safety
+    /// As [`bytes`](Words::bytes).
+    unsafe fn signed_bytes(from: *const u8) -> Self;
+
+    /// Words of two bytes each, the first in the lowest bits.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading 32 bytes.
+    unsafe fn halves(from: *const u8) -> Self;
+
+    /// Words of two bytes each, with their sign.
+    ///
+    /// # Safety
+    /// As [`halves`](Words::halves).
+    unsafe fn signed_halves(from: *const u8) -> Self;
+
+    /// The bits moved up by fewer than 32 places; zeros come in.
+    fn shift_left(self, bits: u32) -> Self;
+
+    /// The bits moved down by fewer than 32 places; zeros come in.
+    fn shift_right(self, bits: u32) -> Self;
+
+    /// The bits moved down by fewer than 32 places; copies of the sign come in.
+    fn shift_right_signed(self, bits: u32) -> Self;
+
+    /// The bits that are set in both.
+    fn and(self, other: Self) -> Self;
+
+    /// The bits that are set in either.
+    fn or(self, other: Self) -> Self;
+
+    /// The difference, which wraps around.
+    fn sub(self, other: Self) -> Self;
+
+    /// Adds the products of the halves of each word of `a` and `b`, as signed integers of 16 bits.
+    fn add_pairs(self, a: Self, b: Self) -> Self;
+
+    /// Adds the products of the bytes of each word: of `a` without a sign, of `b` with one.
+    ///
+    /// # Safety
+    /// The code must have been entered by [`dispatch_quads`](super::dispatch_quads).
+    #[inline(always)]
+    unsafe fn add_quads(self, a: Self, b: Self) -> Self {
+        let (mut sums, mut left, mut right) = ([0; LANES], [0i32; LANES], [0i32; LANES]);
+        // SAFETY: arrays of 16 words.
+        unsafe {
+            self.store(sums.as_mut_ptr());
+            a.store(left.as_mut_ptr());
+            b.store(right.as_mut_ptr());
+        }
+        for (sum, (a, b)) in sums.iter_mut().zip(left.into_iter().zip(right)) {
+            for (a, b) in a.to_le_bytes().into_iter().zip(b.to_le_bytes()) {
+                *sum = sum.wrapping_add(i32::from(a) * i32::from(b as i8));
+            }
+        }
+        // SAFETY: as above.
+        unsafe { Self::load(sums.as_ptr().cast()) }
+    }
+}
+
+/// What vectors of `f32` do beside arithmetic, to decode packed numbers.
+pub trait Decode: Vector<Element = f32, Float32 = Self> {
+    /// The words of the same instruction set.
+    type Words: Words;
+
+    /// Each word as the bits of a number.
+    fn from_bits(words: Self::Words) -> Self;
+
+    /// Each word as a signed integer, to the nearest number.
+    fn from_integers(words: Self::Words) -> Self;
+
+    /// The element of this table of 16 that the four lowest bits of each word name.
+    fn look_up(self, words: Self::Words) -> Self;
+
+    /// The lanes whose bits are set, the lowest the first lane's, with the other sign.
+    fn negate_where(self, bits: u16) -> Self;
+
+    /// Byte `byte` of each word, its highest bit the sign, the others below it from bit 31 - `down` on, as
+    /// the bits of a number: a small float but for a power of two.
+    #[inline(always)]
+    fn small_float(words: Self::Words, byte: u32, down: u32) -> Self {
+        let mask = Self::Words::splat((0x8000_0000 | 0x7F00_0000_u32 >> down) as i32);
+        Self::from_bits(words.shift_left(24 - 8 * byte).shift_right_signed(down).and(mask))
+    }
+
+    /// Sixteen numbers of bfloat16.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading 32 bytes.
+    #[inline(always)]
+    unsafe fn bfloat16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self::from_bits(unsafe { Self::Words::halves(from) }.shift_left(16))
+    }
+
+    /// Sixteen numbers of binary16, as [`float16_to_f32`](super::float16_to_f32) does it.
+    ///
+    /// # Safety
+    /// `from` must be valid for reading 32 bytes.
+    #[inline(always)]
+    unsafe fn float16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let halves = unsafe { Self::Words::halves(from) };
+        let magnitude = halves.and(Self::Words::splat(0x7FFF)).shift_left(13);
+        let scaled = Self::from_bits(magnitude) * Self::splat(f32::from_bits((127 + 112) << 23));
+        let special = Self::from_bits(magnitude.or(Self::Words::splat(0x7F80_0000)));
+        let finite = Self::from_bits(magnitude).lt(Self::splat(f32::from_bits(0x0F80_0000)));
+        Self::select(finite, scaled, special).copysign(Self::from_bits(halves.shift_left(16)))
+    }
+
+    /// 32 rows of 16 bytes, `offset` bytes after these addresses, as columns, written `stride` bytes apart.
+    ///
+    /// # Safety
+    /// The bytes must be valid for reading, those from `to` on for writing.
+    #[inline(always)]
+    unsafe fn transpose_bytes(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        for (row, from) in rows.iter().enumerate() {
+            for column in 0..16 {
+                // SAFETY: the caller's promise.
+                unsafe { *to.add(column * stride + row) = *from.add(offset + column) };
+            }
+        }
+    }
 }
 
 /// Work written once over vectors, for [`Real::dispatch`].

@@ -301,3 +301,98 @@ fn a_transposed_block_has_its_rows_as_columns() {
         f64::dispatch(isa, Transposed);
     }
 }
+
+/// What every operation on words makes of random bytes, as bits; NaN is like NaN.
+struct Decoded<const QUADS: bool>;
+
+impl<const QUADS: bool> Kernel<f32> for Decoded<QUADS> {
+    type Output = Vec<i32>;
+
+    fn run<V: Vector<Element = f32>>(self) -> Vec<i32> {
+        decoded::<V::Float32, QUADS>()
+    }
+}
+
+fn decoded<V: Decode, const QUADS: bool>() -> Vec<i32> {
+    let mut numbers = Numbers(11);
+    let mut found = Vec::new();
+    let mut words = |words: V::Words| {
+        let mut lanes = [0; LANES];
+        // SAFETY: an array of 16 words.
+        unsafe { words.store(lanes.as_mut_ptr()) };
+        found.extend(lanes);
+    };
+    let bits = |vector: V| {
+        let bits = vector.to_array().map(|x| if x.is_nan() { -1 } else { x.to_bits() as i32 });
+        // SAFETY: an array of 16 words.
+        unsafe { V::Words::load(bits.as_ptr().cast()) }
+    };
+    for _ in 0..200 {
+        let bytes: [u64; 16] = std::array::from_fn(|_| numbers.bits());
+        let at = bytes.as_ptr().cast::<u8>();
+        let table = V::load(&numbers.lanes());
+        // SAFETY: 128 bytes, of which not more than 65 are read at once; quads are entered as they ask for.
+        unsafe {
+            let (a, b, c) = (V::Words::load(at), V::Words::load(at.add(1)), V::Words::load(at.add(64)));
+            for result in [
+                a.and(b),
+                a.or(b),
+                a.sub(b),
+                a.shift_left(5),
+                a.shift_right(5),
+                a.shift_right_signed(5),
+                a.add_pairs(b, c),
+                if QUADS { a.add_quads(b, c) } else { a },
+                V::Words::splat(numbers.bits() as i32),
+                V::Words::bytes(at.add(3)),
+                V::Words::signed_bytes(at.add(3)),
+                V::Words::halves(at.add(3)),
+                V::Words::signed_halves(at.add(3)),
+                bits(V::from_bits(a)),
+                bits(V::from_integers(a)),
+                bits(table.look_up(a)),
+                bits(table.negate_where(numbers.bits() as u16)),
+                bits(V::small_float(a, 0, 4)),
+                bits(V::small_float(a, 3, 3)),
+                bits(V::bfloat16(at.add(5))),
+                bits(V::float16(at.add(5))),
+            ] {
+                words(result);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn words_and_what_they_decode_to_are_the_same_everywhere() {
+    for isa in Isa::available() {
+        assert!(f32::dispatch(isa, Decoded::<false>) == decoded::<Portable<f32>, false>(), "{isa}");
+        if has_quads(isa) {
+            assert!(dispatch_quads(isa, Decoded::<true>) == decoded::<Portable<f32>, true>(), "{isa}");
+        }
+    }
+}
+
+/// Rows of bytes become columns, between bytes that stay as they are.
+struct Turned;
+
+impl Kernel<f32> for Turned {
+    type Output = ();
+
+    fn run<V: Vector<Element = f32>>(self) {
+        let from: [[u8; 20]; 32] = std::array::from_fn(|row| std::array::from_fn(|i| (row * 7 + i) as u8));
+        let mut to = [[255; 40]; 16];
+        let rows = std::array::from_fn(|row| from[row].as_ptr());
+        // SAFETY: 20 bytes a row of which 16 are read from the third on, and 16 columns of 40.
+        unsafe { V::Float32::transpose_bytes(&rows, 3, to.as_mut_ptr().cast(), 40) };
+        for (column, to) in to.iter().enumerate() {
+            assert!((0..32).all(|row| to[row] == from[row][column + 3]) && to[32..] == [255; 8]);
+        }
+    }
+}
+
+#[test]
+fn transposed_bytes_have_their_rows_as_columns() {
+    Isa::available().into_iter().for_each(|isa| f32::dispatch(isa, Turned));
+}

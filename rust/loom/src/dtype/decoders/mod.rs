@@ -9,7 +9,7 @@ mod whole;
 pub(super) use whole::{BFloat16, E4M3, E5M2, Float16, Int8, Int16, Uint8, Uint16};
 pub(crate) use whole::{Float32, Whole};
 
-use crate::simd::lanes::Lanes;
+use crate::simd::{Decode, Words};
 
 /// What is done with the decoder of a type.
 pub(crate) trait WithDecoder {
@@ -48,35 +48,30 @@ pub(crate) trait Decoder: Copy {
     /// Adds to `sums[i][j]` the product of `a[i]` and the weights of vector `first + j`.
     ///
     /// # Safety
-    /// As [`Lanes`]; `codes` has a group's bytes and those beyond, `first + N` is at most `VECTORS` and
+    /// `codes` has a group's bytes and those beyond, `first + N` is at most `VECTORS` and
     /// `first` a multiple of `N`, which is 4 or 8.
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     );
 }
 
 /// The scales of some vectors of columns, and their zero points.
-pub(crate) struct Fits<L, const N: usize> {
-    pub scales: [L; N],
+pub(crate) struct Fits<V, const N: usize> {
+    pub scales: [V; N],
     /// Anything where the decoder takes none.
-    pub zeros: [L; N],
+    pub zeros: [V; N],
 }
 
 /// Adds decoded weights.
 #[inline(always)]
-unsafe fn add<L: Lanes, const R: usize, const N: usize>(
-    a: [f32; R],
-    weights: [L; N],
-    sums: &mut [[L; N]; R],
-) {
+fn add<V: Decode, const R: usize, const N: usize>(a: [f32; R], weights: [V; N], sums: &mut [[V; N]; R]) {
     for (sums, a) in sums.iter_mut().zip(a) {
         for (sum, weight) in sums.iter_mut().zip(weights) {
-            // SAFETY: the caller's promise.
-            *sum = unsafe { sum.multiply_add(L::splat(a), weight) };
+            *sum = V::splat(a).mul_add(weight, *sum);
         }
     }
 }
@@ -107,25 +102,19 @@ impl<const DOWN: u32> Decoder for SmallFloat<DOWN> {
     }
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
             let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
-                let words = L::words(codes.add((first + j) / 4 * 64));
-                let number = match j % 4 {
-                    0 => L::small_float::<0, DOWN>(words),
-                    1 => L::small_float::<1, DOWN>(words),
-                    2 => L::small_float::<2, DOWN>(words),
-                    _ => L::small_float::<3, DOWN>(words),
-                };
-                *weight = number.multiply(*weight);
+                let words = V::Words::load(codes.add((first + j) / 4 * 64));
+                *weight = V::small_float(words, j as u32 % 4, DOWN) * *weight;
             }
             add(a, weights, sums);
         }
@@ -193,25 +182,25 @@ impl<T: Table> Decoder for FourBits<T> {
     }
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let table = L::load(T::NUMBERS.as_ptr());
+            let table = V::load(&T::NUMBERS);
             let codes = codes.add(first / 2);
             let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
                 // What is a whole byte further is loaded, which costs less than to be shifted.
-                let words = L::words(codes.add(j / 2));
-                let words = if j % 2 == 0 { words } else { L::shift_right::<4>(words) };
+                let words = V::Words::load(codes.add(j / 2));
+                let words = if j % 2 == 0 { words } else { words.shift_right(4) };
                 let number = table.look_up(words);
-                let number = if T::ZEROS { number.subtract(fits.zeros[j]) } else { number };
-                *weight = number.multiply(*weight);
+                let number = if T::ZEROS { number - fits.zeros[j] } else { number };
+                *weight = number * *weight;
             }
             add(a, weights, sums);
         }
@@ -227,21 +216,21 @@ impl<T: Table, const UPPER: bool> Decoder for Nibbles<T, UPPER> {
     const BITS: usize = 8;
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            let table = L::load(T::NUMBERS.as_ptr());
+            let table = V::load(&T::NUMBERS);
             let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
-                let words = L::bytes(codes.add((first + j) * 16));
-                let words = if UPPER { L::shift_right::<4>(words) } else { words };
-                *weight = table.look_up(words).multiply(*weight);
+                let words = V::Words::bytes(codes.add((first + j) * 16));
+                let words = if UPPER { words.shift_right(4) } else { words };
+                *weight = table.look_up(words) * *weight;
             }
             add(a, weights, sums);
         }
@@ -266,12 +255,12 @@ impl Decoder for TwoBits {
     }
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         const LOW: [f32; 16] =
             [0.0, 1.0, -2.0, -1.0, 0.0, 1.0, -2.0, -1.0, 0.0, 1.0, -2.0, -1.0, 0.0, 1.0, -2.0, -1.0];
@@ -279,21 +268,21 @@ impl Decoder for TwoBits {
             [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, -2.0, -2.0, -2.0, -2.0, -1.0, -1.0, -1.0, -1.0];
         // SAFETY: the caller's promise.
         unsafe {
-            let (low, high) = (L::load(LOW.as_ptr()), L::load(HIGH.as_ptr()));
+            let (low, high) = (V::load(&LOW), V::load(&HIGH));
             let codes = codes.add(first / 4);
             let mut weights = fits.scales;
-            let (low_a, high_a) = (low.multiply(L::splat(a[0])), high.multiply(L::splat(a[0])));
+            let (low_a, high_a) = (low * V::splat(a[0]), high * V::splat(a[0]));
             for j in 0..N / 2 {
                 // Two codes are looked up with the same bits, by either half of them.
-                let words = L::words(codes.add(j / 2));
-                let words = if j % 2 == 0 { words } else { L::shift_right::<4>(words) };
+                let words = V::Words::load(codes.add(j / 2));
+                let words = if j % 2 == 0 { words } else { words.shift_right(4) };
                 let (even, odd) = (2 * j, 2 * j + 1);
                 if R == 1 {
-                    sums[0][even] = sums[0][even].multiply_add(low_a.look_up(words), fits.scales[even]);
-                    sums[0][odd] = sums[0][odd].multiply_add(high_a.look_up(words), fits.scales[odd]);
+                    sums[0][even] = low_a.look_up(words).mul_add(fits.scales[even], sums[0][even]);
+                    sums[0][odd] = high_a.look_up(words).mul_add(fits.scales[odd], sums[0][odd]);
                 } else {
-                    weights[even] = low.look_up(words).multiply(fits.scales[even]);
-                    weights[odd] = high.look_up(words).multiply(fits.scales[odd]);
+                    weights[even] = low.look_up(words) * fits.scales[even];
+                    weights[odd] = high.look_up(words) * fits.scales[odd];
                 }
             }
             if R > 1 {
@@ -319,12 +308,12 @@ impl Decoder for Uint2 {
     }
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         const LOW: [f32; 16] =
             [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0];
@@ -332,13 +321,13 @@ impl Decoder for Uint2 {
             [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0];
         // SAFETY: the caller's promise.
         unsafe {
-            let tables = [L::load(LOW.as_ptr()), L::load(HIGH.as_ptr())];
+            let tables = [V::load(&LOW), V::load(&HIGH)];
             let codes = codes.add(first / 4);
             let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
-                let words = L::words(codes.add(j / 4));
-                let words = if j / 2 % 2 == 0 { words } else { L::shift_right::<4>(words) };
-                *weight = tables[j % 2].look_up(words).subtract(fits.zeros[j]).multiply(*weight);
+                let words = V::Words::load(codes.add(j / 4));
+                let words = if j / 2 % 2 == 0 { words } else { words.shift_right(4) };
+                *weight = (tables[j % 2].look_up(words) - fits.zeros[j]) * *weight;
             }
             add(a, weights, sums);
         }
@@ -359,18 +348,19 @@ impl Decoder for OneBit {
     }
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
             let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
-                *weight = weight.turned_by(codes.add((first + j) * 2));
+                let bits = codes.add((first + j) * 2).cast::<u16>().read_unaligned();
+                *weight = weight.negate_where(u16::from_le(bits));
             }
             add(a, weights, sums);
         }

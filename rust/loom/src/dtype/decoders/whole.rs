@@ -1,7 +1,7 @@
 //! Types whose codes are whole bytes, sixteen of which are a vector's lanes as they lie in memory.
 
 use super::{Decoder, Fits, add};
-use crate::simd::lanes::Lanes;
+use crate::simd::{Decode, Words};
 use std::marker::PhantomData;
 
 /// A type with whole bytes to a code.
@@ -16,8 +16,8 @@ pub(crate) trait Codes: Copy {
     /// The numbers of sixteen codes.
     ///
     /// # Safety
-    /// As [`Lanes`].
-    unsafe fn numbers<L: Lanes>(from: *const u8) -> L;
+    /// `from` is good for reading so many.
+    unsafe fn numbers<V: Decode>(from: *const u8) -> V;
 }
 
 /// How such a type is decoded.
@@ -30,20 +30,20 @@ impl<C: Codes> Decoder for Whole<C> {
     const ZEROS: bool = C::ZEROS;
 
     #[inline(always)]
-    unsafe fn step<L: Lanes, const R: usize, const N: usize>(
+    unsafe fn step<V: Decode, const R: usize, const N: usize>(
         codes: *const u8,
         first: usize,
-        fits: &Fits<L, N>,
+        fits: &Fits<V, N>,
         a: [f32; R],
-        sums: &mut [[L; N]; R],
+        sums: &mut [[V; N]; R],
     ) {
         // SAFETY: the caller's promise.
         unsafe {
             let mut weights = fits.scales;
             for (j, weight) in weights.iter_mut().enumerate() {
-                let number: L = C::numbers(codes.add((first + j) * 2 * C::BITS));
-                let number = if C::ZEROS { number.subtract(fits.zeros[j]) } else { number };
-                *weight = if C::SCALED { number.multiply(*weight) } else { number };
+                let number: V = C::numbers(codes.add((first + j) * 2 * C::BITS));
+                let number = if C::ZEROS { number - fits.zeros[j] } else { number };
+                *weight = if C::SCALED { number * *weight } else { number };
             }
             add(a, weights, sums);
         }
@@ -51,7 +51,7 @@ impl<C: Codes> Decoder for Whole<C> {
 }
 
 macro_rules! codes {
-    ($name:ident, $bits:literal, $scaled:literal, $zeros:literal, $lanes:ident, $from:ident => $numbers:expr,
+    ($name:ident, $bits:literal, $scaled:literal, $zeros:literal, $vector:ident, $from:ident => $numbers:expr,
      $doc:literal) => {
         #[doc = $doc]
         #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ macro_rules! codes {
             const ZEROS: bool = $zeros;
 
             #[inline(always)]
-            unsafe fn numbers<$lanes: Lanes>($from: *const u8) -> $lanes {
+            unsafe fn numbers<$vector: Decode>($from: *const u8) -> $vector {
                 // SAFETY: the caller's promise.
                 unsafe { $numbers }
             }
@@ -71,25 +71,24 @@ macro_rules! codes {
     };
 }
 
-codes!(Float32, 32, false, false, L, from => L::load(from.cast()), "Full precision.");
-codes!(Float16, 16, false, false, L, from => L::float16(from), "binary16.");
-codes!(BFloat16, 16, false, false, L, from => L::bfloat16(from), "The upper half of a number's bits.");
-codes!(Int16, 16, true, false, L, from => L::integers16(from), "Signed integers of 16 bits.");
-codes!(Int8, 8, true, false, L, from => L::integers(from.cast()), "Signed bytes.");
-codes!(Uint16, 16, true, true, L, from => L::numbers(L::halves(from)), "Integers of 16 bits.");
-codes!(Uint8, 8, true, true, L, from => L::numbers(L::bytes(from)), "Bytes.");
-codes!(E4M3, 8, true, false, L, from => small_float::<L, 4>(from), "Floats of 4 bits of exponent.");
-codes!(E5M2, 8, true, false, L, from => small_float::<L, 3>(from), "Floats of 5 bits of exponent.");
+codes!(Float32, 32, false, false, V, from => V::load_unchecked(from.cast()), "Full precision.");
+codes!(Float16, 16, false, false, V, from => V::float16(from), "binary16.");
+codes!(BFloat16, 16, false, false, V, from => V::bfloat16(from), "The upper half of a number's bits.");
+codes!(Int16, 16, true, false, V, from => V::from_integers(V::Words::signed_halves(from)), "Signed integers of 16 bits.");
+codes!(Int8, 8, true, false, V, from => V::from_integers(V::Words::signed_bytes(from)), "Signed bytes.");
+codes!(Uint16, 16, true, true, V, from => V::from_integers(V::Words::halves(from)), "Integers of 16 bits.");
+codes!(Uint8, 8, true, true, V, from => V::from_integers(V::Words::bytes(from)), "Bytes.");
+codes!(E4M3, 8, true, false, V, from => small_float::<V, 4>(from), "Floats of 4 bits of exponent.");
+codes!(E5M2, 8, true, false, V, from => small_float::<V, 3>(from), "Floats of 5 bits of exponent.");
 
 /// Small floats whose sign and exponent are `DOWN` bits (but for the sign), exactly.
 ///
 /// # Safety
-/// As [`Lanes`].
+/// As [`Codes::numbers`].
 #[inline(always)]
-unsafe fn small_float<L: Lanes, const DOWN: u32>(from: *const u8) -> L {
+unsafe fn small_float<V: Decode, const DOWN: u32>(from: *const u8) -> V {
     let power: u32 = if DOWN == 4 { 120 } else { 112 };
     // SAFETY: the caller's promise.
-    unsafe {
-        L::small_float::<0, DOWN>(L::bytes(from)).multiply(L::splat(f32::from_bits((power + 127) << 23)))
-    }
+    let words = unsafe { V::Words::bytes(from) };
+    V::small_float(words, 0, DOWN) * V::splat(f32::from_bits((power + 127) << 23))
 }

@@ -1,6 +1,6 @@
 //! Weights of symmetric integers as bytes, and as the panels that the kernels read.
 
-use super::dots::Route;
+use super::route::Route;
 use super::{COLUMNS, DEPTH_LIMIT};
 use crate::dtype::{self, DType, Granularity, Packing};
 use crate::simd::{Isa, Kernel, Real, Vector};

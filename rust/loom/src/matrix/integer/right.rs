@@ -1,7 +1,11 @@
 //! A weight whose codes are put into panels once and then met by many small left operands.
 
+use super::codes::{Codes, IntegerWeight};
 use super::dots::{self, Panel};
-use super::{COLUMNS, Codes, DEPTH, IntegerWeight, QuantizedRows, Route, Scale, Scratch};
+use super::limits::{COLUMNS, DEPTH};
+use super::route::Route;
+use super::rows::QuantizedRows;
+use super::scratch::{Scale, Scratch};
 use crate::simd::{Cpu, Real};
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Rows of activations as int8 codes with a scale each.
 
-use super::dots::Route;
+use super::route::Route;
 use crate::Buffer;
 use crate::simd::{Cpu, Kernel, Real, Vector};
 

@@ -2,12 +2,11 @@
 //! to rows of bytes with a scale for each column, on which the kernels of types with such rows then work.
 
 use super::kernel::Strip;
-use super::{Order, Piece, room};
+use super::piece::{Order, Piece, room};
 use crate::Buffer;
 use crate::dtype::decoders::{Float32, Whole};
 use crate::dtype::{BLOCK, BlockCoding, CodeOrder, Packing, Scale, WithBlocks};
-use crate::simd::Isa;
-use crate::simd::lanes::{self, Lanes, LanesKernel};
+use crate::simd::{Decode, Isa, Kernel, Real, Vector, prefetch_second_level};
 use std::marker::PhantomData;
 
 /// Columns that are turned round together: as many as a group of the kernel has.
@@ -39,9 +38,9 @@ struct Turned {
 
 impl<B: BlockCoding> Blocks<B> {
     /// # Safety
-    /// As [`Lanes`]; the blocks are there.
+    /// The blocks are there.
     #[inline(always)]
-    unsafe fn turn<L: Lanes>(&self, to: &mut Turned) {
+    unsafe fn turn<V: Decode>(&self, to: &mut Turned) {
         let of_scale = B::Scale::BYTES;
         for first in (0..self.present).step_by(SIDE) {
             let mut rows = [self.codes; SIDE];
@@ -60,14 +59,14 @@ impl<B: BlockCoding> Blocks<B> {
                             _ => u16::from_le_bytes(*row.add(offset).cast()),
                         };
                         // This column's part of the next run.
-                        L::prefetch(row.wrapping_add(offset + RUN * B::BYTES));
+                        prefetch_second_level(row.wrapping_add(offset + RUN * B::BYTES));
                     }
                     let codes = to.codes[block].as_mut_ptr().cast::<u8>().add(first);
                     // A byte of a pair is two rows.
                     let apart = if B::ORDER == CodeOrder::Pairs { 2 } else { 1 };
-                    L::turn(&rows, offset + of_scale, codes, apart * COLUMNS);
+                    V::transpose_bytes(&rows, offset + of_scale, codes, apart * COLUMNS);
                     if B::ORDER == CodeOrder::Bytes {
-                        L::turn(&rows, offset + of_scale + 16, codes.add(16 * COLUMNS), COLUMNS);
+                        V::transpose_bytes(&rows, offset + of_scale + 16, codes.add(16 * COLUMNS), COLUMNS);
                     }
                 }
                 // Apart, so that the compiler makes vector code of it.
@@ -92,30 +91,32 @@ struct Step<'a, B> {
     rows: usize,
 }
 
-impl<B: BlockCoding> LanesKernel for Step<'_, B> {
+impl<B: BlockCoding> Kernel<f32> for Step<'_, B> {
+    type Output = ();
+
     #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
+    fn run<V: Vector<Element = f32>>(self) {
         let Self { blocks, turned, mut strip, rows } = self;
         let depth = strip.depth;
-        // SAFETY: the caller's promise, which is [`Blocks::turn`]'s and [`Strip::run`]'s; the rows turned round
-        // have as many columns as a group.
+        // SAFETY: what `run`, which alone makes one of these, vouches for, is asked by [`Blocks::turn`] and
+        // [`Strip::run`]; the rows turned round have as many columns as a group.
         unsafe {
-            blocks.turn::<L>(turned);
+            blocks.turn::<V::Float32>(turned);
             for block in 0..blocks.count {
                 let there = BLOCK.min(depth - block * BLOCK);
                 strip.codes = turned.codes[block].as_ptr().cast();
                 strip.scales = turned.scales[block].as_ptr();
                 if B::ORDER == CodeOrder::Halves {
                     let lower = Strip { depth: there.min(BLOCK / 2), ..strip };
-                    lower.run::<L, B::Decoder>(rows);
+                    lower.run::<V::Float32, B::Decoder>(rows);
                     let upper = Strip {
                         depth: there - lower.depth,
                         a: strip.a.wrapping_add(BLOCK / 2 * strip.a_depth),
                         ..strip
                     };
-                    upper.run::<L, B::UpperDecoder>(rows);
+                    upper.run::<V::Float32, B::UpperDecoder>(rows);
                 } else {
-                    Strip { depth: there, ..strip }.run::<L, B::Decoder>(rows);
+                    Strip { depth: there, ..strip }.run::<V::Float32, B::Decoder>(rows);
                 }
                 strip.a = strip.a.wrapping_add(BLOCK * strip.a_depth);
             }
@@ -123,7 +124,8 @@ impl<B: BlockCoding> LanesKernel for Step<'_, B> {
     }
 }
 
-/// A piece of a product with a block format, to be computed.
+/// A piece of a product with a block format, to be computed: it is within the operand and C, the left operand
+/// has its rows, and nobody else uses that part of C.
 pub(super) struct BlockPiece<'a> {
     pub isa: Isa,
     pub packing: &'a Packing,
@@ -136,7 +138,7 @@ impl WithBlocks for BlockPiece<'_> {
     type Output = ();
 
     fn with<B: BlockCoding>(self) {
-        // SAFETY: [`Streamed::run`](super::Streamed::run)'s caller's promise; nothing else makes one of these.
+        // SAFETY: the promise of who made one of these.
         unsafe { run::<B>(self) }
     }
 }
@@ -144,7 +146,7 @@ impl WithBlocks for BlockPiece<'_> {
 /// Computes a piece.
 ///
 /// # Safety
-/// As [`Streamed::run`](super::Streamed::run).
+/// The piece is within the operand and C, the left operand has its rows, and nobody else uses that part of C.
 unsafe fn run<B: BlockCoding>(BlockPiece { isa, packing, bytes, piece, scratch }: BlockPiece<'_>) {
     let stride = packing.rows.div_ceil(BLOCK) * B::BYTES;
     let lanes = piece.columns.len().next_multiple_of(COLUMNS);
@@ -178,9 +180,9 @@ unsafe fn run<B: BlockCoding>(BlockPiece { isa, packing, bytes, piece, scratch }
                 sums_row: lanes,
                 ahead: 0,
             };
-            // SAFETY: the blocks of the columns present are there, as are the left operand's elements and the
-            // sums of all lanes.
-            unsafe { lanes::enter(isa, Step { blocks, turned: &mut *turned, strip, rows: piece.rows }) };
+            // The blocks of the columns present are there, as are the left operand's elements and the sums of
+            // all lanes.
+            f32::dispatch(isa, Step { blocks, turned: &mut *turned, strip, rows: piece.rows });
         }
     }
     // SAFETY: the caller's promise.

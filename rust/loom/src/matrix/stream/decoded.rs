@@ -2,8 +2,9 @@
 //! decodes them, then added as plain numbers.
 
 use super::kernel::Strip;
-use super::{Order, Piece, Streamed, room};
+use super::piece::{Order, Piece, room};
 use crate::Buffer;
+use crate::dtype::Packing;
 use crate::dtype::decoders::{Float32, Whole};
 use crate::simd::Isa;
 
@@ -17,8 +18,14 @@ const ROWS: usize = 8;
 /// Computes a piece.
 ///
 /// # Safety
-/// As [`Streamed::run`].
-pub(super) unsafe fn run(isa: Isa, b: &Streamed<'_>, piece: &Piece, scratch: &mut Buffer) {
+/// The piece is within the operand and C, the left operand has its rows, and nobody else uses that part of C.
+pub(super) unsafe fn run(
+    isa: Isa,
+    packing: &Packing,
+    codes: (&[u8], &[f32]),
+    piece: &Piece,
+    scratch: &mut Buffer,
+) {
     let lanes = piece.columns.len().next_multiple_of(GROUP);
     let (decoded, sums) = room(scratch, COLUMNS * ROWS + piece.rows * lanes).split_at_mut(COLUMNS * ROWS);
     let order = Order::<Whole<Float32>>::of(piece.columns.clone());
@@ -28,9 +35,9 @@ pub(super) unsafe fn run(isa: Isa, b: &Streamed<'_>, piece: &Piece, scratch: &mu
         let width = COLUMNS.min(lanes - first);
         let start = piece.columns.start + first;
         let columns = start..piece.columns.end.min(start + width);
-        for k in (0..b.packing.rows).step_by(ROWS) {
-            let depth = ROWS.min(b.packing.rows - k);
-            b.packing.decode_tile(isa, (b.bytes, b.scales), k..k + depth, columns.clone(), decoded, width);
+        for k in (0..packing.rows).step_by(ROWS) {
+            let depth = ROWS.min(packing.rows - k);
+            packing.decode_tile(isa, codes, k..k + depth, columns.clone(), decoded, width);
             let strip = Strip {
                 codes: decoded.as_ptr().cast(),
                 stride: width * size_of::<f32>(),

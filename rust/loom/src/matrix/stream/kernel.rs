@@ -1,8 +1,7 @@
 //! The loop over groups of columns and over k.
 
 use crate::dtype::decoders::{Decoder, Fits};
-use crate::simd::Isa;
-use crate::simd::lanes::{self, Lanes, LanesKernel};
+use crate::simd::{Decode, Isa, Kernel, Level, Real, Vector, prefetch_second_level};
 use std::marker::PhantomData;
 
 /// Some rows of k of some groups of columns.
@@ -41,39 +40,44 @@ struct Rows<D> {
     decoder: PhantomData<D>,
 }
 
-impl<D: Decoder> LanesKernel for Rows<D> {
+impl<D: Decoder> Kernel<f32> for Rows<D> {
+    type Output = ();
+
     #[inline(always)]
-    unsafe fn run<L: Lanes>(self) {
-        // SAFETY: the caller's promise.
-        unsafe { self.strip.run::<L, D>(self.rows) }
+    fn run<V: Vector<Element = f32>>(self) {
+        // SAFETY: `Strip::enter`'s caller's promise; nothing else makes one of these.
+        unsafe { self.strip.run::<V::Float32, D>(self.rows) }
     }
 }
 
 impl Strip {
-    /// [`run`](Strip::run) in the instruction set's own lanes.
+    /// [`run`](Strip::run) with an instruction set's vectors.
     ///
     /// # Safety
-    /// As `run`, but that the machine has `isa` needs no promise.
+    /// As `run`.
     pub unsafe fn enter<D: Decoder>(self, isa: Isa, rows: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { lanes::enter(isa, Rows::<D> { strip: self, rows, decoder: PhantomData }) }
+        f32::dispatch(isa, Rows::<D> { strip: self, rows, decoder: PhantomData });
     }
 
-    /// Adds the terms of `rows` rows, at most 8.
+    /// Adds the terms of `rows` rows.
     ///
     /// # Safety
-    /// As [`Lanes`]; what the strides reach is there.
+    /// What the strides reach is there.
     #[inline(always)]
-    pub unsafe fn run<L: Lanes, D: Decoder>(mut self, rows: usize) {
+    pub unsafe fn run<V: Decode, D: Decoder>(mut self, rows: usize) {
         let mut left = rows;
         // SAFETY: the caller's promise.
         unsafe {
             while left > 0 {
-                let some = match left {
-                    _ if L::PLAIN => self.rows::<L, D, 1, 4>(),
-                    1 => self.rows::<L, D, 1, 8>(),
-                    2 | 3 => self.rows::<L, D, 2, 8>(),
-                    _ => self.rows::<L, D, 4, 4>(),
+                // Without vector instructions there is nothing to gain from several rows at once.
+                let some = if const { matches!(V::LEVEL, Level::Portable) } {
+                    self.rows::<V, D, 1, 4>()
+                } else {
+                    match left {
+                        1 => self.rows::<V, D, 1, 8>(),
+                        2 | 3 => self.rows::<V, D, 2, 8>(),
+                        _ => self.rows::<V, D, 4, 4>(),
+                    }
                 };
                 self.a = self.a.wrapping_add(some * self.a_row);
                 self.sums = self.sums.wrapping_add(some * self.sums_row);
@@ -85,7 +89,7 @@ impl Strip {
     }
 
     #[inline(always)]
-    unsafe fn rows<L: Lanes, D: Decoder, const R: usize, const N: usize>(&self) -> usize {
+    unsafe fn rows<V: Decode, D: Decoder, const R: usize, const N: usize>(&self) -> usize {
         let bytes = D::VECTORS * 2 * D::BITS;
         // Row by row, though codes are read group by group: what is fetched in the order of addresses comes
         // faster, and there are as many groups' lines to fetch as are read.
@@ -97,20 +101,20 @@ impl Strip {
                 for first in (0..D::VECTORS).step_by(N) {
                     let place = (group * D::VECTORS + first) * 16;
                     let fits = Fits {
-                        scales: std::array::from_fn(|j| L::load(self.scales.add(place + j * 16))),
+                        scales: std::array::from_fn(|j| V::load_unchecked(self.scales.add(place + j * 16))),
                         zeros: std::array::from_fn(|j| match D::ZEROS {
-                            true => L::load(self.zeros.add(place + j * 16)),
-                            false => L::splat(0.0),
+                            true => V::load_unchecked(self.zeros.add(place + j * 16)),
+                            false => V::splat(0.0),
                         }),
                     };
                     let sums_at = |i: usize, j: usize| self.sums.add(i * self.sums_row + place + j * 16);
-                    let mut sums: [[L; N]; R] =
-                        std::array::from_fn(|i| std::array::from_fn(|j| L::load(sums_at(i, j))));
+                    let mut sums: [[V; N]; R] =
+                        std::array::from_fn(|i| std::array::from_fn(|j| V::load_unchecked(sums_at(i, j))));
                     let (mut a, mut codes) = (self.a, codes);
                     for _ in 0..self.depth {
                         if first == 0 && self.ahead > 0 {
                             for line in (0..bytes).step_by(64) {
-                                L::prefetch(next.wrapping_add(fetched * bytes + line));
+                                prefetch_second_level(next.wrapping_add(fetched * bytes + line));
                             }
                             fetched += 1;
                             if fetched == self.groups {
@@ -129,7 +133,7 @@ impl Strip {
                     }
                     for (i, sums) in sums.into_iter().enumerate() {
                         for (j, sum) in sums.into_iter().enumerate() {
-                            sum.store(sums_at(i, j));
+                            sum.store_unchecked(sums_at(i, j));
                         }
                     }
                 }

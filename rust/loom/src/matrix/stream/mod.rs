@@ -7,20 +7,20 @@
 mod blocks;
 mod decoded;
 mod kernel;
+mod piece;
 #[cfg(test)]
 mod tests;
 
-use super::panels::PanelSource;
 use super::tile::Left;
 use super::{Epilogue, Output, Start};
 use crate::Buffer;
 use crate::dtype::decoders::{Decoder, WithDecoder};
 use crate::dtype::{DType, Granularity, Packing};
-use crate::simd::{Isa, Pool};
+use crate::simd::{Isa, Pool, Real};
 use kernel::Strip;
+use piece::{Order, Piece, room};
+use std::any::TypeId;
 use std::cell::Cell;
-use std::marker::PhantomData;
-use std::ops::Range;
 
 /// The most rows that are served so: of plain numbers, ...
 const PLAIN_ROWS: usize = 8;
@@ -62,16 +62,6 @@ enum Decoding {
     Blocks,
     /// Ahead of the sums, run by run: types of more bits than memory is worth, and rows that begin within a byte.
     Ahead,
-}
-
-/// A few rows of C, some columns wide, and the left operand's rows.
-struct Piece {
-    rows: usize,
-    columns: Range<usize>,
-    left: Left<f32>,
-    c: *mut f32,
-    c_row: usize,
-    accumulate: bool,
 }
 
 impl<'a> Streamed<'a> {
@@ -154,7 +144,9 @@ impl<'a> Streamed<'a> {
                         scratch,
                     });
                 }
-                Decoding::Ahead => decoded::run(isa, self, piece, &mut scratch),
+                Decoding::Ahead => {
+                    decoded::run(isa, &self.packing, (self.bytes, self.scales), piece, &mut scratch)
+                }
             }
         }
         SCRATCH.set(scratch);
@@ -298,98 +290,22 @@ impl WithDecoder for Rows<'_> {
     }
 }
 
-/// So many floats of a buffer that only grows.
-fn room(buffer: &mut Buffer, floats: usize) -> &mut [f32] {
-    if buffer.len_bytes() < floats * size_of::<f32>() {
-        *buffer = Buffer::working::<f32>(floats);
-    }
-    &mut buffer.as_mut_slice::<f32>()[..floats]
-}
-
-/// Which column each lane of the sums stands for.
-struct Order<D> {
-    columns: Range<usize>,
-    _decoder: PhantomData<D>,
-}
-
-impl<D: Decoder> Order<D> {
-    fn of(columns: Range<usize>) -> Self {
-        Self { columns, _decoder: PhantomData }
-    }
-
-    /// Calls with each lane's number and its column, where it has one, counted from the piece's first.
-    #[inline(always)]
-    fn each(&self, mut with: impl FnMut(usize, Option<usize>)) {
-        let group = D::VECTORS * 16;
-        for first in (0..self.columns.len()).step_by(group) {
-            for place in 0..group {
-                let column = first + D::column(place / 16, place % 16);
-                with(first + place, (column < self.columns.len()).then_some(column));
-            }
-        }
-    }
-
-    /// Scales in the lanes' order; zeros where there is no column.
-    fn fill(&self, scales: &mut [f32], scale: impl Fn(usize) -> f32) {
-        self.each(|lane, column| {
-            scales[lane] = column.map_or(0.0, |column| scale(self.columns.start + column))
-        });
-    }
-
-    /// What the sums start from.
-    ///
-    /// # Safety
-    /// As [`Streamed::run`].
-    unsafe fn read(&self, piece: &Piece, sums: &mut [f32]) {
-        if !piece.accumulate {
-            sums.fill(0.0);
-            return;
-        }
-        let lanes = sums.len() / piece.rows;
-        for (row, sums) in sums.chunks_exact_mut(lanes).enumerate() {
-            // SAFETY: the caller's promise.
-            let c = unsafe { piece.c.add(row * piece.c_row) };
-            self.each(|lane, column| {
-                // SAFETY: a column of the piece.
-                sums[lane] = column.map_or(0.0, |column| unsafe { *c.add(column) });
-            });
-        }
-    }
-
-    /// The sums, to where they belong.
-    ///
-    /// # Safety
-    /// As [`Streamed::run`].
-    unsafe fn write(&self, piece: &Piece, sums: &[f32]) {
-        let lanes = sums.len() / piece.rows;
-        for (row, sums) in sums.chunks_exact(lanes).enumerate() {
-            // SAFETY: the caller's promise.
-            let c = unsafe { piece.c.add(row * piece.c_row) };
-            self.each(|lane, column| {
-                if let Some(column) = column {
-                    // SAFETY: a column of the piece.
-                    unsafe { *c.add(column) = sums[lane] };
-                }
-            });
-        }
-    }
-}
-
-/// Computes C = A B, or C += A B, where A has a few rows and lies in memory; false where it does not, or has too
-/// many.
-pub(super) fn product(
+/// Computes C = A B, or C += A B, where A has a few rows; false where it has too many, or elements are not `f32`.
+///
+/// The extents have been found to fit each other.
+pub(super) fn product<T: Real>(
     isa: Isa,
     pool: Option<&Pool>,
-    a: &dyn PanelSource<f32>,
+    left: Left<T>,
     b: Streamed<'_>,
     start_from: Start,
-    epilogue: &dyn Epilogue<f32>,
-    c: &Output<'_, f32>,
+    epilogue: &dyn Epilogue<T>,
+    c: &Output<'_, T>,
 ) -> bool {
-    let (depth, n) = b.extents();
-    let Some(left) = a.in_place() else { return false };
-    let (m, k) = (PanelSource::lanes(&left), PanelSource::depth(&left));
-    assert_eq!((m, k, n), (c.rows, depth, c.columns), "A[m, k], B[k, n] and C[m, n] do not fit each other");
+    if TypeId::of::<T>() != TypeId::of::<f32>() {
+        return false;
+    }
+    let (_, n) = b.extents();
     if c.rows == 0 || c.rows > b.most_rows() {
         return c.rows == 0;
     }
@@ -402,12 +318,12 @@ pub(super) fn product(
         let piece = Piece {
             rows: rows.len(),
             columns: columns.clone(),
-            left: Left { a: left.at(0, rows.start), row: left.lane_stride(), depth: left.depth_stride() },
-            c: at(rows.start),
+            left: left.skip_rows(rows.start).cast(),
+            c: at(rows.start).cast(),
             c_row: c.row_stride,
             accumulate: start_from == Start::Continue,
         };
-        // SAFETY: within the operands' and C's extents, as asserted, and tasks' parts do not overlap.
+        // SAFETY: within the operands' and C's extents, and of their type; tasks' parts do not overlap.
         unsafe { b.run(isa, &piece) };
         if !epilogue.is_none() {
             for row in rows {

@@ -1,0 +1,173 @@
+//! Sixteen words in two AVX2 registers; safe as the vectors of `f32` are.
+
+use crate::simd::avx2::{F32x16, avx2};
+use crate::simd::{Decode, Words};
+use std::arch::x86_64::*;
+
+/// Words 0 to 7, then 8 to 15.
+#[derive(Clone, Copy)]
+pub struct Avx2Words(__m256i, __m256i);
+
+impl Avx2Words {
+    /// One result for each register.
+    #[inline(always)]
+    fn map(self, f: impl Fn(__m256i) -> __m256i) -> Self {
+        Self(f(self.0), f(self.1))
+    }
+}
+
+impl Words for Avx2Words {
+    #[inline(always)]
+    fn splat(word: i32) -> Self {
+        avx2!(Self(_mm256_set1_epi32(word), _mm256_set1_epi32(word)))
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        avx2!(Self(_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut i32) {
+        avx2!({
+            _mm256_storeu_si256(to.cast(), self.0);
+            _mm256_storeu_si256(to.add(8).cast(), self.1);
+        });
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> Self {
+        let eight = |from: *const u8| avx2!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())));
+        Self(eight(from), eight(from.wrapping_add(8)))
+    }
+
+    #[inline(always)]
+    unsafe fn signed_bytes(from: *const u8) -> Self {
+        let eight = |from: *const u8| avx2!(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())));
+        Self(eight(from), eight(from.wrapping_add(8)))
+    }
+
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> Self {
+        let eight = |from: *const u8| avx2!(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())));
+        Self(eight(from), eight(from.wrapping_add(16)))
+    }
+
+    #[inline(always)]
+    unsafe fn signed_halves(from: *const u8) -> Self {
+        let eight = |from: *const u8| avx2!(_mm256_cvtepi16_epi32(_mm_loadu_si128(from.cast())));
+        Self(eight(from), eight(from.wrapping_add(16)))
+    }
+
+    #[inline(always)]
+    fn shift_left(self, bits: u32) -> Self {
+        self.map(|words| avx2!(_mm256_sll_epi32(words, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn shift_right(self, bits: u32) -> Self {
+        self.map(|words| avx2!(_mm256_srl_epi32(words, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn shift_right_signed(self, bits: u32) -> Self {
+        self.map(|words| avx2!(_mm256_sra_epi32(words, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        avx2!(Self(_mm256_and_si256(self.0, other.0), _mm256_and_si256(self.1, other.1)))
+    }
+
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        avx2!(Self(_mm256_or_si256(self.0, other.0), _mm256_or_si256(self.1, other.1)))
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        avx2!(Self(_mm256_sub_epi32(self.0, other.0), _mm256_sub_epi32(self.1, other.1)))
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, a: Self, b: Self) -> Self {
+        avx2!(Self(
+            _mm256_add_epi32(self.0, _mm256_madd_epi16(a.0, b.0)),
+            _mm256_add_epi32(self.1, _mm256_madd_epi16(a.1, b.1)),
+        ))
+    }
+}
+
+impl Decode for F32x16 {
+    type Words = Avx2Words;
+
+    #[inline(always)]
+    fn from_bits(words: Avx2Words) -> Self {
+        avx2!(Self(_mm256_castsi256_ps(words.0), _mm256_castsi256_ps(words.1)))
+    }
+
+    #[inline(always)]
+    fn from_integers(words: Avx2Words) -> Self {
+        avx2!(Self(_mm256_cvtepi32_ps(words.0), _mm256_cvtepi32_ps(words.1)))
+    }
+
+    #[inline(always)]
+    fn look_up(self, words: Avx2Words) -> Self {
+        let eight = |words: __m256i| {
+            avx2!({
+                // The fourth bit chooses between the table's halves.
+                let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(words));
+                let below = _mm256_permutevar8x32_ps(self.0, words);
+                let above = _mm256_permutevar8x32_ps(self.1, words);
+                _mm256_blendv_ps(below, above, upper)
+            })
+        };
+        Self(eight(words.0), eight(words.1))
+    }
+
+    #[inline(always)]
+    fn negate_where(self, bits: u16) -> Self {
+        avx2!({
+            let bits = _mm256_set1_epi32(i32::from(bits));
+            // Each lane's bit moved to the sign.
+            let place = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+            let sign = _mm256_set1_epi32(i32::MIN);
+            let [left, right] = [_mm256_setzero_si256(), _mm256_set1_epi32(8)].map(|less| {
+                let moved = _mm256_sllv_epi32(bits, _mm256_sub_epi32(place, less));
+                _mm256_castsi256_ps(_mm256_and_si256(moved, sign))
+            });
+            Self(_mm256_xor_ps(self.0, left), _mm256_xor_ps(self.1, right))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn transpose_bytes(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { transpose_bytes(rows, offset, to, stride) }
+    }
+}
+
+/// [`Decode::transpose_bytes`], 16 rows in either half of a register, in four rounds that interleave rows eight
+/// apart.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn transpose_bytes(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+    avx2!({
+        let mut block = [_mm256_setzero_si256(); 16];
+        for (row, both) in block.iter_mut().enumerate() {
+            *both = _mm256_loadu2_m128i(rows[row + 16].add(offset).cast(), rows[row].add(offset).cast());
+        }
+        for _ in 0..4 {
+            let before = block;
+            for pair in 0..8 {
+                block[2 * pair] = _mm256_unpacklo_epi8(before[pair], before[pair + 8]);
+                block[2 * pair + 1] = _mm256_unpackhi_epi8(before[pair], before[pair + 8]);
+            }
+        }
+        for (column, codes) in block.into_iter().enumerate() {
+            _mm256_storeu_si256(to.add(column * stride).cast(), codes);
+        }
+    });
+}

@@ -1,0 +1,123 @@
+//! Sixteen words in one AVX-512 register; safe as the vectors of `f32` are.
+
+use super::avx2::transpose_bytes;
+use crate::simd::avx512::{F32x16, avx512};
+use crate::simd::{Decode, Words};
+use std::arch::x86_64::*;
+
+/// Sixteen words.
+#[derive(Clone, Copy)]
+pub struct Avx512Words(__m512i);
+
+impl Words for Avx512Words {
+    #[inline(always)]
+    fn splat(word: i32) -> Self {
+        Self(avx512!(_mm512_set1_epi32(word)))
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self {
+        Self(avx512!(_mm512_loadu_si512(from.cast())))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut i32) {
+        avx512!(_mm512_storeu_si512(to.cast(), self.0));
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(from: *const u8) -> Self {
+        Self(avx512!(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn signed_bytes(from: *const u8) -> Self {
+        Self(avx512!(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn halves(from: *const u8) -> Self {
+        Self(avx512!(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn signed_halves(from: *const u8) -> Self {
+        Self(avx512!(_mm512_cvtepi16_epi32(_mm256_loadu_si256(from.cast()))))
+    }
+
+    #[inline(always)]
+    fn shift_left(self, bits: u32) -> Self {
+        Self(avx512!(_mm512_sll_epi32(self.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn shift_right(self, bits: u32) -> Self {
+        Self(avx512!(_mm512_srl_epi32(self.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn shift_right_signed(self, bits: u32) -> Self {
+        Self(avx512!(_mm512_sra_epi32(self.0, _mm_cvtsi32_si128(bits as i32))))
+    }
+
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        Self(avx512!(_mm512_and_si512(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        Self(avx512!(_mm512_or_si512(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Self(avx512!(_mm512_sub_epi32(self.0, other.0)))
+    }
+
+    #[inline(always)]
+    fn add_pairs(self, a: Self, b: Self) -> Self {
+        Self(avx512!(_mm512_add_epi32(self.0, _mm512_madd_epi16(a.0, b.0))))
+    }
+
+    #[inline(always)]
+    unsafe fn add_quads(self, a: Self, b: Self) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_dpbusd_epi32(self.0, a.0, b.0) })
+    }
+}
+
+impl Decode for F32x16 {
+    type Words = Avx512Words;
+
+    #[inline(always)]
+    fn from_bits(words: Avx512Words) -> Self {
+        Self(avx512!(_mm512_castsi512_ps(words.0)))
+    }
+
+    #[inline(always)]
+    fn from_integers(words: Avx512Words) -> Self {
+        Self(avx512!(_mm512_cvtepi32_ps(words.0)))
+    }
+
+    #[inline(always)]
+    fn look_up(self, words: Avx512Words) -> Self {
+        Self(avx512!(_mm512_permutexvar_ps(words.0, self.0)))
+    }
+
+    #[inline(always)]
+    fn negate_where(self, bits: u16) -> Self {
+        Self(avx512!(_mm512_mask_xor_ps(self.0, bits, self.0, _mm512_set1_ps(-0.0))))
+    }
+
+    #[inline(always)]
+    unsafe fn float16(from: *const u8) -> Self {
+        Self(avx512!(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))))
+    }
+
+    #[inline(always)]
+    unsafe fn transpose_bytes(rows: &[*const u8; 32], offset: usize, to: *mut u8, stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { transpose_bytes(rows, offset, to, stride) }
+    }
+}
