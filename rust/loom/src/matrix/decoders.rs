@@ -53,21 +53,19 @@ impl<'a, T> Int8Panels<'a, T> {
     }
 }
 
-/// Sixteen elements from `index` on, or the `count` that there are.
+/// Where `count` elements from `index` on can be read as sixteen: in place, or else from a copy.
 ///
 /// # Safety
 /// `data` holds `count` elements from `index` on.
 #[inline(always)]
-unsafe fn sixteen<Q: Copy + Default>(data: &[Q], index: usize, count: usize) -> [Q; LANES] {
+unsafe fn sixteen<Q: Copy>(data: &[Q], index: usize, count: usize, copy: &mut [Q; LANES]) -> *const u8 {
     let from = data.as_ptr().wrapping_add(index);
     if count == LANES || index + LANES <= data.len() {
-        // SAFETY: the caller's promise, or as just tested.
-        return unsafe { *from.cast() };
+        return from.cast();
     }
-    let mut copy = [Q::default(); LANES];
     // SAFETY: the caller's promise.
     unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(from, count) };
-    copy
+    copy.as_ptr().cast()
 }
 
 impl<T: Real> Form<T> for Bfloat16Panels<'_> {
@@ -79,8 +77,9 @@ impl<T: Real> Form<T> for Bfloat16Panels<'_> {
     unsafe fn vector<V: Vector<Element = T>>(&self, k: usize, column: usize, count: usize) -> V {
         // SAFETY: the caller's promise.
         unsafe {
-            let codes = sixteen(self.data, k * self.lanes + column, count);
-            V::from_f32(V::Float32::bfloat16(codes.as_ptr().cast()))
+            let mut copy = [bf16::ZERO; LANES];
+            let codes = sixteen(self.data, k * self.lanes + column, count, &mut copy);
+            V::from_f32(V::Float32::bfloat16(codes))
         }
     }
 }
@@ -94,8 +93,9 @@ impl<T: Real> Form<T> for Int8Panels<'_, T> {
     unsafe fn vector<V: Vector<Element = T>>(&self, k: usize, column: usize, count: usize) -> V {
         // SAFETY: the caller's promise.
         unsafe {
-            let codes = sixteen(self.data, k * self.scale.len() + column, count);
-            let words = <V::Float32 as Decode>::Words::signed_bytes(codes.as_ptr().cast());
+            let mut copy = [0; LANES];
+            let codes = sixteen(self.data, k * self.scale.len() + column, count, &mut copy);
+            let words = <V::Float32 as Decode>::Words::signed_bytes(codes);
             let scale = match count {
                 LANES => V::load_unchecked(self.scale.as_ptr().add(column)),
                 _ => V::load_partial(self.scale.get_unchecked(column..column + count)),

@@ -82,26 +82,44 @@ impl<T: Real, F: Form<T>, const R: usize> Kernel<T> for Rows<T, F, R> {
 
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
-        let RowPanel { columns, depth, left, c, c_row, accumulate, .. } = self.panel;
         if const { R > shape(V::LEVEL, T::PRECISION).0 } {
             return;
         }
-        for first in (0..columns).step_by(LANES) {
-            let count = LANES.min(columns - first);
-            // SAFETY: the promise of `FewRows::run`, the only maker: these columns are in the operand and in C,
-            // and C's part is ours.
-            unsafe {
-                let part = |row: usize| from_raw_parts_mut(c.add(row * c_row + first), count);
-                let mut sums = [V::splat(T::ZERO); R];
-                if accumulate {
-                    for (row, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load_partial(part(row));
-                    }
+        let columns = self.panel.columns;
+        let whole = columns / LANES * LANES;
+        // SAFETY: the promise of `FewRows::run`, the only maker: these columns are in the operand and in C, and
+        // C's part is ours. Whole vectors have code of their own, which keeps blocks in registers.
+        unsafe {
+            for first in (0..whole).step_by(LANES) {
+                self.columns::<V>(first, LANES);
+            }
+            if whole < columns {
+                self.columns::<V>(whole, columns - whole);
+            }
+        }
+    }
+}
+
+impl<T: Real, F: Form<T>, const R: usize> Rows<T, F, R> {
+    /// The sums of `count` columns, at most 16.
+    ///
+    /// # Safety
+    /// They are in the operand and in C, whose part nobody else uses.
+    #[inline(always)]
+    unsafe fn columns<V: Vector<Element = T>>(&self, first: usize, count: usize) {
+        let RowPanel { depth, left, c, c_row, accumulate, .. } = self.panel;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let part = |row: usize| from_raw_parts_mut(c.add(row * c_row + first), count);
+            let mut sums = [V::splat(T::ZERO); R];
+            if accumulate {
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    *sum = V::load_partial(part(row));
                 }
-                self.form.add((self.k, depth), (self.column + first, count), left, &mut sums);
-                for (row, sum) in sums.into_iter().enumerate() {
-                    sum.store_partial(part(row));
-                }
+            }
+            self.form.add((self.k, depth), (self.column + first, count), left, &mut sums);
+            for (row, sum) in sums.into_iter().enumerate() {
+                sum.store_partial(part(row));
             }
         }
     }

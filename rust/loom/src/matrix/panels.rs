@@ -182,21 +182,26 @@ impl<T: Real> PanelSource<T> for Strided<'_, T> {
 }
 
 impl<T: Real> Strided<'_, T> {
-    /// Sixteen lanes, or the `present`, of sixteen k, where lanes are contiguous along k.
+    /// Sixteen lanes, or the `present`, of sixteen k, where lanes are contiguous along k. Written in place: a block
+    /// that is returned is copied.
     ///
     /// # Safety
     /// They are within the matrix.
     #[inline(always)]
-    unsafe fn transposed<V: Vector<Element = T>>(&self, k: usize, lane: usize, present: usize) -> [V; LANES] {
-        let mut block = [V::splat(T::ZERO); LANES];
+    unsafe fn transposed<V: Vector<Element = T>>(
+        &self,
+        k: usize,
+        lane: usize,
+        present: usize,
+        block: &mut [V; LANES],
+    ) {
         for (i, vector) in block.iter_mut().enumerate().take(present) {
             let from = self.at(k, lane + i);
             prefetch(from.wrapping_add(AHEAD_BLOCK));
             // SAFETY: the caller's promise.
             *vector = unsafe { V::load_unchecked(from) };
         }
-        V::transpose(&mut block);
-        block
+        V::transpose(block);
     }
 
     /// Lanes at one k, wherever they lie, to where they are side by side.
@@ -237,7 +242,8 @@ impl<T: Real> Form<T> for Strided<'_, T> {
         // SAFETY: the caller's promise; blocks stay within `depth`.
         unsafe {
             for row in (0..whole).step_by(LANES) {
-                let block = self.transposed::<V>(k + row, column, count);
+                let mut block = [V::splat(T::ZERO); LANES];
+                self.transposed(k + row, column, count, &mut block);
                 for (i, right) in block.into_iter().enumerate() {
                     left.add(row + i, right, sums);
                 }
@@ -306,7 +312,8 @@ impl<T: Real> PackStrided<'_, T> {
             unsafe {
                 let to = out.as_mut_ptr().add(lane - lanes.start);
                 for row in (0..whole).step_by(LANES) {
-                    let block = source.transposed::<V>(depth.start + row, lane, some.len());
+                    let mut block = [V::splat(T::ZERO); LANES];
+                    source.transposed(depth.start + row, lane, some.len(), &mut block);
                     for (i, vector) in block.into_iter().enumerate() {
                         vector.store_unchecked(to.add((row + i) * width));
                     }
