@@ -39,7 +39,6 @@ _PLAIN = (
     LinkConfig,
     NetworkConfig,
     ParameterSettings,
-    Rotary,
     TrainingConfig,
     TweenConfig,
 )
@@ -273,7 +272,11 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
 
 
 def _layer(kind: str, settings: list[Setting]) -> Schema:
-    line, told = documented(FAMILY.kinds[kind])
+    return _tagged(kind, _settings(FAMILY.kinds[kind], settings))
+
+
+def _settings(cls: type, settings: list[Setting]) -> Schema:
+    line, told = documented(cls)
     properties = {}
     for setting in settings:
         default = setting.get("default", dataclasses.MISSING)
@@ -281,7 +284,7 @@ def _layer(kind: str, settings: list[Setting]) -> Schema:
     required = [
         setting["name"] for setting in settings if "default" not in setting and not setting["optional"]
     ]
-    return _tagged(kind, _object(properties, required, line))
+    return _object(properties, required, line)
 
 
 def _setting(setting: Setting) -> Schema:
@@ -308,14 +311,18 @@ def _value(setting: Setting) -> Schema:
         return {"anyOf": [_ref("layer"), {"type": "array", "items": _ref("layer"), **least}]}
     if sort == "flag":
         return {"type": "boolean"}
+    if sort == "settings":
+        return _settings(_NESTED[setting["name"]], setting["settings"])
     if sort == "other":
         return _OTHER[setting["name"]]
     return _ref(sort)
 
 
+_NESTED = {"rotary": Rotary}
+"""The classes of settings that have settings of their own."""
+
 _OTHER: dict[str, Schema] = {
     "leaves": {"anyOf": [_whole(1), _row(_whole(1), 1)]},
-    "rotary": _ref("Rotary"),
     "name": {"type": "string"},
     "settings": {"type": "object"},
 }
