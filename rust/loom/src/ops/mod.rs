@@ -138,7 +138,7 @@ macro_rules! operations {
             ///
             /// Sums in another order differ by about the root of the summed extent times 6e-8; functions
             /// by what drivers' exp, log and sqrt are off, a few units in the last place.
-            #[cfg(test)]
+            #[cfg(all(test, feature = "gpu"))]
             pub(crate) fn tolerance(&self) -> f64 {
                 match self {
                     $(Op::$name(_) => $tolerance,)*

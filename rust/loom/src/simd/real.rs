@@ -212,7 +212,7 @@ pub trait Words: Copy + Send + Sync + 'static {
     /// Adds the products of the bytes of each word: of `a` without a sign, of `b` with one.
     ///
     /// # Safety
-    /// The code must have been entered by [`dispatch_quads`](super::dispatch_quads).
+    /// The code must have been entered by `dispatch_quads`.
     #[inline(always)]
     unsafe fn add_quads(self, a: Self, b: Self) -> Self {
         let (mut sums, mut left, mut right) = ([0; LANES], [0i32; LANES], [0i32; LANES]);
