@@ -73,6 +73,9 @@ def wrong(setting: Setting) -> list[object]:
     kind = setting["type"]
     if kind == "other":
         return []
+    if kind == "settings":
+        nested = [{inner["name"]: value} for inner in setting["settings"] for value in wrong(inner)]
+        return ["xyzzy", 3.5, {"xyzzy": 1}, *nested]
     if kind == "layers":
         return [3, "dense", [3], *([[]] if "least" in setting else [])]
     if kind in {"flag", "activation", "initializer", "name"}:
@@ -111,6 +114,8 @@ def test_what_is_out_of_its_limits_is_refused_by_both(kind: str, setting: Settin
                 "unknown initializer",
                 "expected a layer",
                 "expected at least one layer",
+                # Settings of settings name their own class.
+                *([name.capitalize()] if setting["type"] == "settings" else []),
             )
             named_in = FAMILY.kinds[kind].__name__ in message and name.removesuffix("s") in message
             assert named_in or any(text in message for text in shared), message
