@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -60,6 +60,8 @@ class Callback:
     _network: TrainedNetwork | None = None
     params: Mapping[str, Any] = {}
     stop_training: bool = False
+    # Whether Ctrl-C is heard in the hooks of a callback of loom's, too; in those of users' it always is.
+    interruptible: ClassVar[bool] = False
 
     @property
     def network(self) -> Any:  # noqa: ANN401 - the network's own class would be a circular import

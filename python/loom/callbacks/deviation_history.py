@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loom._settings.checks import whole
 from loom.callbacks.base import Callback, Logs
@@ -41,6 +41,9 @@ class DeviationHistory(Callback):
         >>> watcher.course.epochs, len(watcher.scores), sorted(watcher.milestones)[:3]
         ((0, 1, 2), 3, [10, 20, 30])
     """
+
+    # Measuring takes as long as it takes, and goes through data of the user's.
+    interruptible: ClassVar[bool] = True
 
     data: Data | None = field(default=None, repr=False)
     frequency: int = 1

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from loom._interrupts import Interrupts
 from loom.callbacks.base import Callback, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
-from loom.callbacks.deviation_history import DeviationHistory
 from loom.callbacks.functions import LambdaCallback
 from loom.errors import ConfigError
 
@@ -97,10 +96,9 @@ class CallbackList:
         interrupted: KeyboardInterrupt | None = None
         for callback in callbacks:
             try:
-                if _is_ours(callback) and not isinstance(callback, DeviationHistory):
+                if _is_ours(callback) and not callback.interruptible:
                     getattr(callback, hook)(*arguments)
                 else:
-                    # Data of the user's is theirs, too.
                     with self._open:
                         getattr(callback, hook)(*arguments)
             except StopTraining as stop:

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from math import prod
 from typing import Any, cast
 
@@ -127,7 +126,7 @@ def _parameters(engine: Engine, at: tuple[int, int, int, int]) -> dict[str, Para
     trained = native.trainable(at) and not state["dropped"]
     found = {}
     for name in names:
-        shape = tuple(native.parameter(at, name, True).shape)
+        shape = tuple(native.parameter_shape(at, name))
         master = 0 if state["dropped"] and name in packed else prod(shape) * _BYTES[engine.precision]
         found[name] = ParameterBlueprint(
             name=name,
@@ -238,7 +237,8 @@ class _Maker:
         """Returns the entries of layers in a row, the first of which gets this shape."""
         made = []
         for number, layer in enumerate(layers):
-            after = _shape_after(layer, shape)
+            config = json.dumps(layer.to_config())
+            after = tuple(_native.layer_output_shape(config, shape, self.context))
             made.append(self.made(layer, f"{prefix}{number}.", shape, after))
             shape = after
         return made
@@ -269,34 +269,3 @@ def _activation(layer: nn.Layer) -> str | None:
         ((name, settings),) = given.items()
         return f"{name}({', '.join(f'{key}={value}' for key, value in cast(Any, settings).items())})"
     return cast("str | None", given)
-
-
-def _shape_after(layer: nn.Layer, shape: Shape) -> Shape:
-    return _probed(json.dumps(layer.to_config(), sort_keys=True), shape)
-
-
-@cache
-def _probed(config: str, shape: Shape) -> Shape:
-    """Asks the engine for the output shape of a layer by itself."""
-    described = NetworkConfig(input_shape=shape).to_config()
-    described["cells"] = [{"at": [0, 0, 0], "layers": [_alone(json.loads(config))]}]
-    return tuple(_native.Network(json.dumps(described)).output_shape())
-
-
-def _alone(config: Any) -> Any:  # noqa: ANN401
-    """Returns a layer's JSON without what it takes from elsewhere, on which no shape depends.
-
-    Weights start at zero, which costs least.
-    """
-    if isinstance(config, list):
-        return [_alone(entry) for entry in config]
-    if not isinstance(config, dict):
-        return config
-    elsewhere = {"cross": False, "tied_to": None}
-    made = {name: elsewhere.get(name, _alone(value)) for name, value in config.items()}
-    if made.get("initial_state") == "context":
-        made["initial_state"] = "zeros"
-    for name in made:
-        if name.endswith("_initializer"):
-            made[name] = "zeros"
-    return made

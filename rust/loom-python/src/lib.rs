@@ -75,6 +75,20 @@ mod _native {
         serde_json::json!(samples).to_string()
     }
 
+    /// The output extents of a layer for inputs of a shape, and of the context's where it reads one.
+    #[pyfunction]
+    fn layer_output_shape(
+        config: &str,
+        shape: Vec<usize>,
+        context: Option<Vec<usize>>,
+    ) -> PyResult<Vec<usize>> {
+        let layer = super::network::parse_layer(config)?;
+        let context = context.filter(|_| layer.takes_context());
+        let inputs: Vec<loom::Shape> =
+            [Some(shape), context].into_iter().flatten().map(loom::Shape::new).collect();
+        Ok(layer.output_shape(&inputs).map_err(super::error::exception)?.to_vec())
+    }
+
     /// The activations with the names of their parameters.
     #[pyfunction]
     fn activations() -> Vec<(&'static str, Vec<&'static str>)> {

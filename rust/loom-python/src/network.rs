@@ -26,7 +26,7 @@ fn chosen(places: Option<&[At]>, placed: &PlacedLayer) -> bool {
     places.is_none_or(|places| places.iter().any(|at| placed.path().indices() == at))
 }
 
-fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
+pub fn parse_layer(layer: &str) -> PyResult<Box<dyn loom::layers::Layer>> {
     let config = from_json(layer)?;
     loom::layers::from_config(&config).map_err(exception)
 }
@@ -186,6 +186,12 @@ impl Network {
     fn parameter_names(&self, py: Python<'_>, at: At) -> PyResult<Vec<String>> {
         let (cell, layer) = split(at);
         self.look_built(py, move |engine| engine.parameter_names(cell, layer))
+    }
+
+    /// A parameter's extents.
+    fn parameter_shape(&self, py: Python<'_>, at: At, name: &str) -> PyResult<Vec<usize>> {
+        let (cell, layer) = split(at);
+        self.look_built(py, move |engine| Ok(engine.parameter_shape(cell, layer, name)?.to_vec()))
     }
 
     /// A parameter's master; with `active`, as the forward pass reads it.

@@ -6,7 +6,7 @@ use crate::dtype::Packing;
 use crate::precision::in_precision;
 use crate::simd::Real;
 use crate::state::Registry;
-use crate::tensor::{Tensor, TensorView};
+use crate::tensor::{Shape, Tensor, TensorView};
 use crate::weights::WeightStore;
 use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
@@ -65,6 +65,15 @@ impl Network {
     pub fn parameter(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Tensor> {
         let (store, index) = self.find_parameter(cell, layer, name)?;
         self.registry.store(store)?.get(index)
+    }
+
+    /// Extents of a parameter in the outside layout, without a look at its numbers.
+    ///
+    /// # Errors
+    /// [`Error::Index`] and [`Error::Value`] for a layer or name that is not there.
+    pub fn parameter_shape(&self, cell: Coordinates, layer: usize, name: &str) -> Result<Shape> {
+        let (store, index) = self.find_parameter(cell, layer, name)?;
+        Ok(Shape::new(self.registry.stores[store].parameters()[index].layout.outside_shape()))
     }
 
     /// A parameter as the forward pass reads it, decoded where it is packed, in the outside layout.
