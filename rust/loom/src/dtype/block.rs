@@ -336,7 +336,10 @@ impl<B: BlockCoding> Storage for Blocks<B> {
         stride: usize,
     ) {
         let blocks = packing.rows.div_ceil(BLOCK);
-        T::dispatch(isa, Decode::<T, B> { blocks, bytes, rows, columns, out, stride, coding: PhantomData });
+        T::dispatch_single(
+            isa,
+            Decode::<T, B> { blocks, bytes, rows, columns, out, stride, coding: PhantomData },
+        );
     }
 
     fn blocks<W: WithBlocks>(to: W) -> Option<W::Output> {

@@ -8,12 +8,13 @@ use super::decoders::WithDecoder;
 #[cfg(test)]
 use super::encode::Encode;
 use super::encode::encode;
-use super::format::{Extents, Format, Granularity, Refusal, Storage, Target};
+use super::format::{Extents, Format, Refusal, Storage, Target};
 pub(super) use super::groups::Fit;
 #[cfg(test)]
 use super::groups::Grid;
 use super::rule::Rule;
-use super::vec4::{self, Vec4Decoder};
+use super::vec4::Vec4Decoder;
+use super::wgsl::{self, WgslRule};
 use crate::simd::{Cpu, Isa, Real};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -157,47 +158,6 @@ pub(super) fn pack<C: Coding>(codes: &[C::Code], bytes: &mut [u8]) {
     }
 }
 
-/// The WGSL expression of the group of the element with this number.
-fn wgsl_group(packing: &Extents, at: &str) -> String {
-    let channels = packing.channels.max(1);
-    match packing.granularity {
-        Granularity::Tensor => "0u".to_string(),
-        Granularity::Block(block) if block < packing.rows => {
-            format!("{at} / {}u * {channels}u + {at} % {channels}u", channels * block.max(1))
-        }
-        _ => format!("{at} % {channels}u"),
-    }
-}
-
-/// The WGSL statements that return the number of a `code` (and `high`) in its `group`.
-fn wgsl_number<C: Coding>() -> String {
-    let zero = match C::WORDS {
-        0 | 1 => "",
-        2 => "let zero = scales[2u * group + 1u];",
-        _ => "let zero = scales[3u * group + 1u];\n    let zero_high = scales[3u * group + 2u];",
-    };
-    let result = match C::WORDS {
-        0 => "number".to_string(),
-        words => format!("number * bitcast<f32>(scales[{words}u * group])"),
-    };
-    format!("    {zero}\n    {}\n    return {result};\n", C::wgsl())
-}
-
-/// [`Packing::wgsl_integers`](super::Packing::wgsl_integers) of codes that are packed row after row.
-fn wgsl_integers(packing: &Extents, bits: usize) -> [String; 2] {
-    let (channels, per) = (packing.channels, 32 / bits);
-    let code = match bits {
-        1 => "i32(packed[at / 32u] >> (at % 32u) & 1u) * 2 - 1".to_string(),
-        _ => format!("extractBits(bitcast<i32>(packed[at / {per}u]), at % {per}u * {bits}u, {bits}u)"),
-    };
-    let scale = match packing.granularity {
-        Granularity::Tensor => "return scales[0];".to_string(),
-        Granularity::Block(_) => format!("return scales[number * {channels}u + column];"),
-        _ => "return scales[column];".to_string(),
-    };
-    [format!("let at = k * {channels}u + column;\n    return {code};"), scale]
-}
-
 impl<C: Coding> Storage for Flat<C> {
     const BITS: usize = C::BITS;
     const BLOCK: Option<usize> = C::BLOCK;
@@ -259,54 +219,18 @@ impl<C: Coding> Format for Flat<C> {
     }
 
     fn wgsl(&self, packing: &Extents) -> String {
-        let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
-        let code = match bits {
-            64 => "let code = packed[2u * at];\n    let high = packed[2u * at + 1u];".to_string(),
-            32 => "let code = packed[at];".to_string(),
-            _ => format!("let code = extractBits(packed[at / {per}u], at % {per}u * {bits}u, {bits}u);"),
-        };
-        let group = match C::WORDS {
-            0 => String::new(),
-            _ => format!("let group = {};", wgsl_group(packing, "at")),
-        };
-        format!("    {code}\n    {group}\n{}", wgsl_number::<C>())
+        WgslRule::of::<C>().statements(packing)
     }
 
     fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
-        Some(vec4::wgsl::<C>(name))
+        Some(WgslRule::of::<C>().vec4(name))
     }
 
     fn wgsl_integers(&self, packing: &Extents) -> Option<[String; 2]> {
-        C::INTEGERS.then(|| wgsl_integers(packing, C::BITS))
+        C::INTEGERS.then(|| wgsl::integers(packing, C::BITS))
     }
 
     fn wgsl_vec4_at(&self, packing: &Extents, name: &str) -> Option<String> {
-        let (bits, per) = (C::BITS, 32 / C::BITS.min(32));
-        if bits > 8 {
-            return None;
-        }
-        // Where rows are whole fours, the groups of four elements lie side by side, too.
-        let beside = packing.channels.is_multiple_of(4);
-        let group = |element: usize| match packing.granularity {
-            Granularity::Tensor => "0u".to_string(),
-            _ if beside => format!("group + {element}u"),
-            _ => wgsl_group(packing, &format!("(at + {element}u)")),
-        };
-        let numbers: Vec<String> = (0..4)
-            .map(|element| {
-                let code = format!("extractBits(word, {}u, {bits}u)", element * bits);
-                format!("{name}_number({code}, {})", group(element))
-            })
-            .collect();
-        Some(format!(
-            "fn {name}_number(code: u32, group: u32) -> f32 {{\n{}}}\n\
-             fn {name}(at: u32) -> vec4<f32> {{\n    \
-             let word = packed[at / {per}u] >> (at % {per}u * {bits}u);\n    \
-             let group = {};\n    \
-             return vec4<f32>({});\n}}\n",
-            wgsl_number::<C>(),
-            wgsl_group(packing, "at"),
-            numbers.join(", ")
-        ))
+        WgslRule::of::<C>().vec4_at(packing, name)
     }
 }

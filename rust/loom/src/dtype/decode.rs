@@ -19,7 +19,7 @@ pub(super) fn decode<T: Real, C: Coding>(
     out: &mut [T],
     stride: usize,
 ) {
-    T::dispatch(
+    T::dispatch_single(
         isa,
         Decode::<T, C> { packing, bytes, scales, rows, columns, out, stride, coding: PhantomData },
     );

@@ -56,7 +56,7 @@ pub(super) fn encode<T: Real, C: Coding>(
             for_each_chunk(cpu, scales, COLUMNS * C::WORDS, &|task, scales| {
                 let columns = Columns { data, columns: grid.columns, first: task * COLUMNS };
                 let found = Find::<T, C> { at: columns, scales: &mut *scales, coding: PhantomData };
-                let fine = T::dispatch(isa, found);
+                let fine = T::dispatch_single(isa, found);
                 refuse(fine);
                 if !fine {
                     return;
@@ -66,7 +66,7 @@ pub(super) fn encode<T: Real, C: Coding>(
                     Calibration::Percentile(percentile) => {
                         Percentile::<T, C> { at: columns, percentile, coding: PhantomData }.replace(scales);
                     }
-                    Calibration::Mse => T::dispatch(
+                    Calibration::Mse => T::dispatch_single(
                         isa,
                         Search::<T, C> { at: columns, importance, scales, coding: PhantomData },
                     ),
@@ -80,7 +80,7 @@ pub(super) fn encode<T: Real, C: Coding>(
         let data = &data[first..data.len().min(first + CHUNK)];
         let draws = rule.draws;
         let coding = PhantomData;
-        refuse(T::dispatch(isa, Encode::<T, C> { grid, data, scales, first, draws, bytes, coding }));
+        refuse(T::dispatch_single(isa, Encode::<T, C> { grid, data, scales, first, draws, bytes, coding }));
     });
     if refused.load(Ordering::Relaxed) { Err(first_refusal::<T, C>(data)) } else { Ok(()) }
 }

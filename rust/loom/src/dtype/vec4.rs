@@ -2,7 +2,6 @@
 //! are left to be multiplied in as late as they can be.
 
 use super::block::{BLOCK, BlockLayout, CodeOrder};
-use super::codec::Coding;
 
 /// What adding a code of up to 16 bits to the bits of 2^23 makes of it: 2^23 + code, exactly.
 const MAGIC: u32 = 0x4b00_0000;
@@ -27,7 +26,7 @@ impl Vec4Decoder {
 }
 
 /// The codes of so many bits, apart, as a `vec4<u32>`.
-fn codes(bits: usize) -> String {
+pub(super) fn codes(bits: usize) -> String {
     match bits {
         16 => "vec4<u32>(word.x & 0xffffu, word.x >> 16u, word.y & 0xffffu, word.y >> 16u)".into(),
         _ => format!(
@@ -101,89 +100,6 @@ pub(super) fn floats(bits: usize, fraction: u32, bias: u32) -> Vec4Decoder {
         base << 23,
     );
     Vec4Decoder { factor: f32::from_bits((127 + 127 - bias - base) << 23), ..Vec4Decoder::new(body) }
-}
-
-/// The WGSL of `fn NAME(word: .., zeros: ..) -> vec4<f32>`, and of `fn NAME_scales(group: vec4<u32>)` and
-/// `fn NAME_zeros(group: vec4<u32>)` where there are such, from the array of words `scales`; and what numbers
-/// are to be multiplied by beside their scales.
-pub(super) fn wgsl<C: Coding>(name: &str) -> (String, f32) {
-    let factor = C::wgsl_vec4().map_or(1.0, |decoder| decoder.factor);
-    (text::<C>(name), factor)
-}
-
-fn text<C: Coding>(name: &str) -> String {
-    let decoder = C::wgsl_vec4();
-    let mut text = String::new();
-    let words = C::WORDS;
-    let each = |call: &dyn Fn(&str) -> String| ["x", "y", "z", "w"].map(call).join(", ");
-    if words > 0 {
-        let scale = |c: &str| format!("bitcast<f32>(scales[{words}u * group.{c}])");
-        text += &format!(
-            "fn {name}_scales(group: vec4<u32>) -> vec4<f32> {{\n    return vec4<f32>({});\n}}\n",
-            each(&scale)
-        );
-    }
-    let zero = |number: usize, c: &str| format!("scales[{words}u * group.{c} + {number}u]");
-    let word = match C::BITS {
-        ..=8 => "word: u32",
-        16 => "word: vec2<u32>",
-        32 => "word: vec4<u32>",
-        _ => "word: vec4<u32>, high: vec4<u32>",
-    };
-    if let Some(Vec4Decoder { body, zeros: [kind, component], .. }) = decoder {
-        let mut parameter = String::new();
-        if !kind.is_empty() {
-            let all = each(&|c| component.replace("zero", &zero(1, c)));
-            text +=
-                &format!("fn {name}_zeros(group: vec4<u32>) -> {kind} {{\n    return {kind}({all});\n}}\n");
-            parameter = format!(", zeros: {kind}");
-        }
-        return text + &format!("fn {name}({word}{parameter}) -> vec4<f32> {{\n{body}}}\n");
-    }
-    // One after the other, by the type's own rule.
-    let kind = match words {
-        0 | 1 => "",
-        2 => "array<vec4<u32>, 1>",
-        _ => "array<vec4<u32>, 2>",
-    };
-    let (mut parameter, mut arguments) = (String::new(), vec![("code", None)]);
-    if C::BITS > 32 {
-        arguments.push(("high", None));
-    }
-    if !kind.is_empty() {
-        let all: Vec<String> =
-            (1..words).map(|number| format!("vec4<u32>({})", each(&|c| zero(number, c)))).collect();
-        text += &format!(
-            "fn {name}_zeros(group: vec4<u32>) -> {kind} {{\n    return {kind}({});\n}}\n",
-            all.join(", ")
-        );
-        parameter = format!(", zeros: {kind}");
-        arguments.push(("zero", Some(0)));
-        if words > 2 {
-            arguments.push(("zero_high", Some(1)));
-        }
-    }
-    let parameters: Vec<String> = arguments.iter().map(|(name, _)| format!("{name}: u32")).collect();
-    text += &format!(
-        "fn {name}_number({}) -> f32 {{\n    {}\n    return number;\n}}\n",
-        parameters.join(", "),
-        C::wgsl()
-    );
-    let code = if C::BITS < 32 { codes(C::BITS) } else { "word".into() };
-    let numbers = each(&|c| {
-        let values: Vec<String> = arguments
-            .iter()
-            .map(|(argument, zero)| match zero {
-                Some(number) => format!("zeros[{number}].{c}"),
-                None if *argument == "high" => format!("high.{c}"),
-                None => format!("codes.{c}"),
-            })
-            .collect();
-        format!("{name}_number({})", values.join(", "))
-    });
-    text + &format!(
-        "fn {name}({word}{parameter}) -> vec4<f32> {{\n    let codes = {code};\n    return vec4<f32>({numbers});\n}}\n"
-    )
 }
 
 /// How a block format is decoded from words of its codes.

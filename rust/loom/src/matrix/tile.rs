@@ -1,7 +1,7 @@
 //! The micro-kernel: a few rows of C against a block of B, sums in registers.
 
 use crate::precision::Precision;
-use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector, prefetch};
+use crate::simd::{Isa, Kernel, LANES, Level, Real, Vector, array_of, prefetch};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 /// The most rows that a tile has on any instruction set.
@@ -229,10 +229,10 @@ impl<T: Real> Tile<T> {
             }
             // Rows in threes: the machine's addressing does one and two strides by
             // itself, so 12 rows need 4 pointers and everything stays in registers.
-            let mut a: [*const T; 4] = std::array::from_fn(|i| a.wrapping_add(3 * i * a_row));
+            let mut a: [*const T; 4] = array_of(|i| a.wrapping_add(3 * i * a_row));
             let mut b = self.right.b;
             for _ in 0..depth {
-                let right: [V; N] = std::array::from_fn(|j| load::<V, RAGGED>(b.add(j * LANES), count));
+                let right: [V; N] = array_of(|j| load::<V, RAGGED>(b.add(j * LANES), count));
                 for (i, row) in sums.iter_mut().enumerate() {
                     let left = V::splat(*a[i / 3].wrapping_add(i % 3 * a_row));
                     for (sum, right) in row.iter_mut().zip(right) {

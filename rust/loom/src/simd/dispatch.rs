@@ -108,6 +108,14 @@ macro_rules! real {
                     _ => kernel.run::<Portable<$type>>(),
                 }
             }
+
+            #[inline(always)]
+            fn dispatch_single<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output {
+                match const { matches!(Self::PRECISION, Precision::Float32) } {
+                    true => Self::dispatch(isa, kernel),
+                    false => kernel.run::<Portable<$type>>(),
+                }
+            }
         }
     };
 }

@@ -58,6 +58,7 @@ pub use math::Math;
 pub use pool::{MAX_THREADS, Pool, THREADS_VARIABLE};
 pub use portable::Portable;
 pub(crate) use prefetch::{prefetch, prefetch_second_level};
+pub(crate) use real::array_of;
 pub use real::{Decode, Kernel, LANES, Real, Vector, Words};
 // What products ask of their elements, under the name it had.
 #[doc(hidden)]

@@ -64,6 +64,23 @@ pub trait Real:
     ///
     /// Code for an instruction set is entered here alone, but for kernels that use [`Words::add_quads`].
     fn dispatch<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output;
+
+    /// [`dispatch`](Self::dispatch) in single precision, portable code in double: for what double precision
+    /// seldom does, and code for every instruction set would only take room.
+    fn dispatch_single<K: Kernel<Self>>(isa: Isa, kernel: K) -> K::Output;
+}
+
+/// As many as asked for, each made from its place: [`std::array::from_fn`] in a tenth of the code for the
+/// compiler, for what kernels do in every instance. The first is made twice.
+#[inline(always)]
+pub(crate) fn array_of<T: Copy, const N: usize>(each: impl Fn(usize) -> T) -> [T; N] {
+    let mut all = [each(0); N];
+    let mut place = 1;
+    while place < N {
+        all[place] = each(place);
+        place += 1;
+    }
+    all
 }
 
 /// The lanes of every [`Vector`], on every instruction set.

@@ -1,7 +1,7 @@
 //! The loop over groups of columns and over k.
 
 use crate::dtype::decoders::{Decoder, Fits};
-use crate::simd::{Decode, Isa, Kernel, Level, Real, Vector, prefetch_second_level};
+use crate::simd::{Decode, Isa, Kernel, Level, Real, Vector, array_of, prefetch_second_level};
 use std::marker::PhantomData;
 
 /// Some rows of k of some groups of columns.
@@ -101,15 +101,14 @@ impl Strip {
                 for first in (0..D::VECTORS).step_by(N) {
                     let place = (group * D::VECTORS + first) * 16;
                     let fits = Fits {
-                        scales: std::array::from_fn(|j| V::load_unchecked(self.scales.add(place + j * 16))),
-                        zeros: std::array::from_fn(|j| match D::ZEROS {
+                        scales: array_of(|j| V::load_unchecked(self.scales.add(place + j * 16))),
+                        zeros: array_of(|j| match D::ZEROS {
                             true => V::load_unchecked(self.zeros.add(place + j * 16)),
                             false => V::splat(0.0),
                         }),
                     };
                     let sums_at = |i: usize, j: usize| self.sums.add(i * self.sums_row + place + j * 16);
-                    let mut sums: [[V; N]; R] =
-                        std::array::from_fn(|i| std::array::from_fn(|j| V::load_unchecked(sums_at(i, j))));
+                    let mut sums: [[V; N]; R] = array_of(|i| array_of(|j| V::load_unchecked(sums_at(i, j))));
                     let (mut a, mut codes) = (self.a, codes);
                     for _ in 0..self.depth {
                         if first == 0 && self.ahead > 0 {
@@ -125,7 +124,7 @@ impl Strip {
                             codes,
                             first,
                             &fits,
-                            std::array::from_fn(|i| *a.wrapping_add(i * self.a_row)),
+                            array_of(|i| *a.wrapping_add(i * self.a_row)),
                             &mut sums,
                         );
                         a = a.wrapping_add(self.a_depth);

@@ -80,6 +80,9 @@ impl<V: Vector> RuleVisitor for Loop<'_, V> {
 impl<T: Real> Slice<'_, T> {
     #[inline(always)]
     fn update<V: Vector<Element = T>, R: Rule, const COUNT: usize>(self, rule: R) {
+        if const { !has_count(R::COUNTS, COUNT) } {
+            unreachable!("{COUNT} moments of a rule that never has as many");
+        }
         let Slice { scalars, w, g, mut moments, .. } = self;
         let vectors = scalars.map(V::splat);
         let whole = w.len() / LANES * LANES;
@@ -107,6 +110,18 @@ impl<T: Real> Slice<'_, T> {
             }
         }
     }
+}
+
+/// Whether a number is among these.
+const fn has_count(counts: &[usize], count: usize) -> bool {
+    let mut place = 0;
+    while place < counts.len() {
+        if counts[place] == count {
+            return true;
+        }
+        place += 1;
+    }
+    false
 }
 
 /// How many arrays of one length an update may change: master, three moments, and copies of those.

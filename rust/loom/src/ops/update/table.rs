@@ -21,6 +21,9 @@ pub(in crate::ops) struct Step<'a, A> {
 
 /// One row of the table, with its settings filled in.
 pub(in crate::ops) trait Rule: Copy + Send + Sync {
+    /// How many moments it has under some settings; code is made for these numbers alone.
+    const COUNTS: &[usize];
+
     /// Numbers of a step that the update is written in; they are rounded once.
     fn scalars<A: Arithmetic>(self, step: &Step<'_, A>) -> [A; SCALARS];
 
@@ -87,7 +90,7 @@ macro_rules! optimizers {
                 $setting:ident: $kind:ident = $default:literal $(omit $omitted:literal)?
             ),* $(,)?},
             $(refuses: $refused:expr => $message:literal,)?
-            slots: $slots:expr,
+            slots: $counts:expr => $slots:expr,
             scalars: |$step:ident| [$($scalar:expr),+],
             update: |$scalars:pat_param, $w:ident, $g:ident, $moments:pat_param| $update:expr $(,)?
         }
@@ -203,6 +206,8 @@ macro_rules! optimizers {
         $(
             #[allow(unused_variables, reason = "not every formula looks at every setting")]
             impl Rule for rows::$name {
+                const COUNTS: &[usize] = &$counts;
+
                 #[inline(always)]
                 fn scalars<A: Arithmetic>(self, $step: &Step<'_, A>) -> [A; SCALARS] {
                     let Self { $($setting),* } = self;
@@ -257,7 +262,7 @@ optimizers! {
             decay_exempt: flag = false,
         },
         refuses: nesterov && momentum == 0.0 => "nesterov needs a momentum above 0",
-        slots: if momentum == 0.0 { &[] } else { &["velocity"] },
+        slots: [0, 1] => if momentum == 0.0 { &[] } else { &["velocity"] },
         scalars: |step| [step.rate, step.decay],
         update: |[rate, decay, _], w, g, [velocity, b, c]| {
             let momentum = w.constant(momentum);
@@ -275,7 +280,7 @@ optimizers! {
             /// How much of the velocity stays.
             momentum: share = 0.0,
         },
-        slots: &["velocity"],
+        slots: [1] => &["velocity"],
         scalars: |step| [step.rate],
         update: |[rate, ..], w, g, [velocity, b, c]| {
             let velocity = (velocity.times(momentum) - rate * g).flush();
@@ -297,7 +302,7 @@ optimizers! {
             /// Whether biases and gains of norms are left out of weight decay.
             decay_exempt: flag = false,
         },
-        slots: &["mean", "square"],
+        slots: [2] => &["mean", "square"],
         scalars: |step| [step.rate / (step.seen)(beta1), root_scale(step, beta2), step.decay],
         update: |[step_size, root_scale, decay], w, g, [mean, square, c]| {
             let g = decay.mul_add(w, g);
@@ -320,7 +325,7 @@ optimizers! {
             /// Whether biases and gains of norms are left out of weight decay.
             decay_exempt: flag = false,
         },
-        slots: &["mean", "square"],
+        slots: [2] => &["mean", "square"],
         scalars: |step| [
             step.rate / (step.seen)(beta1),
             root_scale(step, beta2),
@@ -344,7 +349,7 @@ optimizers! {
             /// Whether biases and gains of norms are left out of weight decay.
             decay_exempt: flag = false,
         },
-        slots: &["mean"],
+        slots: [1] => &["mean"],
         scalars: |step| [step.rate, (step.rate * step.decay).one_minus()],
         update: |[rate, shrink, _], w, g, [mean, b, c]| {
             let sign = mean.toward(g, 1.0 - beta1).sign();
@@ -370,7 +375,7 @@ optimizers! {
             /// Whether biases and gains of norms are left out of weight decay.
             decay_exempt: flag = false,
         },
-        slots: match (centered, momentum != 0.0) {
+        slots: [1, 2, 3] => match (centered, momentum != 0.0) {
             (false, false) => &["square"],
             (true, false) => &["square", "mean"],
             (false, true) => &["square", "velocity"],
