@@ -17,17 +17,19 @@ impl LayerCopy {
     fn config(&self) -> String {
         self.0.layer().config().to_string()
     }
+
+    /// One sample's extents as they came in where it was; None where that was never found out.
+    fn input_shape(&self) -> Option<Vec<usize>> {
+        self.0.input_shape().map(|shape| shape.to_vec())
+    }
 }
 
 /// What a layer takes over of a copy: what is named so there, and what here.
 type PieceOf<'py> = (PyRef<'py, LayerCopy>, String, String);
 
 fn incoming(layer: &str, pieces: &[PieceOf<'_>]) -> PyResult<Incoming> {
-    let piece = |(copy, from, to): &PieceOf<'_>| Piece {
-        copy: copy.0.clone(),
-        from: from.clone(),
-        to: to.clone(),
-    };
+    let piece =
+        |(copy, from, to): &PieceOf<'_>| Piece { copy: copy.0.clone(), from: from.clone(), to: to.clone() };
     Ok(Incoming { layer: parse_layer(layer)?.into(), pieces: pieces.iter().map(piece).collect() })
 }
 

@@ -155,7 +155,8 @@ impl Network {
         let store_of = |placed: &PlacedLayer, shapes: &LayerShapes| {
             let Some(at) = placed.layer.tied_to() else { return Ok(None) };
             let source = LayerPath::new(at[0], at[1], at[2], at[3]);
-            let found = self.layers().zip(of_layers).zip(assigned).find(|((other, _), _)| other.path == source);
+            let found =
+                self.layers().zip(of_layers).zip(assigned).find(|((other, _), _)| other.path == source);
             let Some(((owner, owned), Some(store))) = found else {
                 return Err(Error::Value(format!(
                     "layer {source}, whose parameters it is to use, is not there or has none"

@@ -26,6 +26,8 @@ mod session;
 mod states;
 mod summary;
 mod surgery;
+#[cfg(test)]
+mod surgery_tests;
 mod values;
 mod watch;
 
@@ -413,6 +415,7 @@ impl Network {
     pub(crate) fn rearranged(&mut self) {
         self.built = false;
         self.measures = Measures::default();
+        self.registry.epochs_passed += 1;
         self.invalidate();
     }
 

@@ -74,6 +74,11 @@ impl LayerCopy {
     pub fn layer(&self) -> &Arc<dyn Layer> {
         &self.placed.layer
     }
+
+    /// Extents of its input where it was; `None` where that was never found out.
+    pub fn input_shape(&self) -> Option<&Shape> {
+        self.placed.input_shape.as_ref()
+    }
 }
 
 /// What a layer takes over of a copy: all whose name begins with `from`, under the same name with `to` in its

@@ -46,11 +46,13 @@ impl Incoming {
         }
         match &self.pieces[..] {
             [piece] if piece.is_whole() => {
-                placed = PlacedLayer { layer: placed.layer, path: placed.path, ..piece.copy.placed.clone() };
+                let PlacedLayer { layer, path, .. } = placed;
+                placed = PlacedLayer { layer, path, input_shape: None, ..piece.copy.placed.clone() };
             }
-            pieces => pieces.iter().enumerate().try_for_each(|(number, piece)| {
-                placed.take_settings(piece, (number > 0).then_some(&pieces[0]))
-            })?,
+            pieces => {
+                let with_weights = || pieces.iter().filter(|piece| piece.copy.store.is_some());
+                with_weights().try_for_each(|piece| placed.take_settings(piece, with_weights().next()))?;
+            }
         }
         placed.brought = self.pieces;
         Ok(placed)
@@ -61,20 +63,23 @@ impl PlacedLayer {
     /// Takes over how a piece's parameters are trained and stored.
     fn take_settings(&mut self, piece: &Piece, first: Option<&Piece>) -> Result<()> {
         let held = &piece.copy.placed;
-        if first.is_some_and(|first| first.copy.placed.rate_factor != held.rate_factor) {
+        if let Some(first) = first.map(|first| &first.copy.placed)
+            && first.rate_factor != held.rate_factor
+        {
             let error = format!(
-                "its rate factor of {} would be one with that of {}, which is {}; layers that become parts of \
-                 one have one rate factor, so set them alike",
+                "its rate factor is {}, that of {} is {}; what becomes one layer has one rate factor, so set \
+                 them alike",
                 held.rate_factor,
-                first.map(|first| describe_path(&first.copy.placed)).unwrap_or_default(),
-                self.rate_factor
+                describe_path(first),
+                first.rate_factor
             );
             return Err(at_layer(held, Error::Value(error)));
         }
         self.rate_factor = held.rate_factor;
         let Some(store) = &piece.copy.store else { return Ok(()) };
         if store.is_dropped() {
-            let error = "its full-precision master was dropped; call unpack() before it becomes part of another";
+            let error =
+                "its full-precision master was dropped; call unpack() before it becomes part of another";
             return Err(at_layer(held, Error::State(error.into())));
         }
         for info in store.parameters() {
@@ -105,7 +110,8 @@ impl PlacedLayer {
         let misfit = |piece: &Piece, name: &str, held: &Shape, needed: Option<Shape>| {
             let source = describe_path(&piece.copy.placed);
             let needed = needed.map_or("has no such".to_string(), |needed| format!("needs {needed}"));
-            let error = format!("the copy's \"{name}\", of {source}, has shape {held}, the layer here {needed}");
+            let error =
+                format!("the copy's \"{name}\", of {source}, has shape {held}, the layer here {needed}");
             Err(at_layer(self, Error::Shape(error)))
         };
         for piece in &self.brought {
@@ -146,7 +152,6 @@ impl Network {
         let alone = PlacedLayer {
             store: None,
             states: 0..0,
-            input_shape: None,
             context_shape: None,
             output_shape: None,
             brought: Vec::new(),
@@ -154,7 +159,11 @@ impl Network {
         };
         match (built, &placed.brought[..]) {
             (Ok(()), _) => {}
-            (_, [piece]) if piece.is_whole() => return Ok(LayerCopy { placed: alone, ..(*piece.copy).clone() }),
+            (_, [piece]) if piece.is_whole() => {
+                let input_shape = piece.copy.placed.input_shape.clone();
+                let placed = PlacedLayer { input_shape, ..alone };
+                return Ok(LayerCopy { placed, ..(*piece.copy).clone() });
+            }
             (Err(_), _) if placed.input_shape.is_some() => {}
             (Err(error), _) => return Err(error),
         }
@@ -175,6 +184,19 @@ impl Network {
     /// not fit any more are drawn anew when the network is built. Layers that use the parameters of one that
     /// moves go on using them; so does one that comes in, whose `tied_to` is of the places before. The optimizer
     /// starts anew.
+    ///
+    /// ```
+    /// use loom::{Network, layers::{Dense, LayerNorm}, network::Incoming};
+    ///
+    /// let mut network = Network::sequential([4])?;
+    /// network.add([0, 0, 0], Dense::new(8))?;
+    /// network.add([0, 0, 0], Dense::new(3))?;
+    /// network.insert([0, 0, 0], 1, Incoming::fresh(LayerNorm::default()))?;
+    /// let mut other = Network::sequential([4])?;
+    /// other.insert([0, 0, 0], 0, Incoming::copy(network.copy_layer([0, 0, 0], 0)?))?;
+    /// assert_eq!(other.parameter([0, 0, 0], 0, "weight")?, network.parameter([0, 0, 0], 0, "weight")?);
+    /// # Ok::<(), loom::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::Index`] for a place that is not there; [`Error::Value`] for a copy of another precision, or
@@ -237,8 +259,8 @@ impl Network {
                 let error = "the layer uses the parameters of the one that is to go; take it out first";
                 return Err(at_layer(placed, Error::Value(error.into())));
             };
-            placed.layer = tied(&*placed.layer, [depth, row, column, place])
-                .map_err(|error| at_layer(placed, error))?;
+            placed.layer =
+                tied(&*placed.layer, [depth, row, column, place]).map_err(|error| at_layer(placed, error))?;
         }
         for (place, placed) in cells[self.cell_index(cell)?].iter_mut().enumerate() {
             placed.path = path_in(cell, place);
@@ -320,9 +342,7 @@ impl Network {
         for placed in self.layers() {
             for piece in &placed.brought {
                 for (name, tensor) in &piece.copy.carried {
-                    found.extend(
-                        piece.renamed(name).map(|name| (placed.path.clone(), name, tensor.clone())),
-                    );
+                    found.extend(piece.renamed(name).map(|name| (placed.path.clone(), name, tensor.clone())));
                 }
             }
         }

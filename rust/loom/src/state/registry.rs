@@ -90,7 +90,7 @@ pub struct Registry {
     pub(crate) copies: StateCopies,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
-    /// What the epochs of stores that are no more count for.
+    /// What the epochs of stores that are no more count for; grows with every change of which layers there are.
     pub(crate) epochs_passed: u64,
     /// The copies on a device with memory of its own, where the network is on one.
     pub(crate) mirror: Option<Mutex<Box<dyn Mirror>>>,
