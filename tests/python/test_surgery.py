@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import loom
 from loom import nn
+from loom.handles import LayerHandle
 from networks import blobs, mlp, quiet, weights
 
 
@@ -43,7 +44,7 @@ def samples(rows: int = 7, width: int = 6, dtype: str = "float64") -> NDArray[An
     return np.random.default_rng(3).normal(size=(rows, width)).astype(dtype)
 
 
-def dense(x: NDArray[Any], layer: loom.LayerHandle) -> NDArray[Any]:
+def dense(x: NDArray[Any], layer: LayerHandle) -> NDArray[Any]:
     return x @ layer.weight.T + layer.bias
 
 

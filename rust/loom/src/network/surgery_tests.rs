@@ -83,7 +83,7 @@ fn pieces_become_parts_with_their_codes() -> Result<()> {
     pieces[4].copy = Arc::new(sources[1].copy_layer(CELL, 0)?);
     let layer = Arc::new(Parallel::new(vec![branch(), branch()], CombineMode::Concat));
     let refused = whole.replace(CELL, 0, Incoming { layer, pieces });
-    assert!(matches!(refused, Err(Error::Value(why)) if why.contains("rate factor is 1")));
+    assert!(matches!(refused, Err(Error::Value(why)) if why.contains("rate factor is 0.5")));
     assert!(whole.is_built());
     Ok(())
 }
