@@ -72,9 +72,9 @@ fn pieces_become_parts_with_their_codes() -> Result<()> {
     let rows = |tensor: &Tensor| tensor.to_f64();
     let (joined, parts) = (rows(&joined), [rows(&expected[0]), rows(&expected[1])]);
     for row in 0..2 {
-        for part in 0..2 {
-            let from = row * 6 + part * 3;
-            assert_eq!(joined[from..from + 3], parts[part][row * 3..row * 3 + 3]);
+        for (number, part) in parts.iter().enumerate() {
+            let from = row * 6 + number * 3;
+            assert_eq!(joined[from..from + 3], part[row * 3..row * 3 + 3]);
         }
     }
     assert_eq!(whole.layer(CELL, 0)?.frozen(), ["branches.1.3.weight", "branches.1.3.bias"]);
