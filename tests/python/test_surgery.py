@@ -263,6 +263,11 @@ def test_layers_that_never_fitted_can_be_taken_out() -> None:
         (lambda net: net.freeze(["dense", 3]), loom.errors.ConfigError, "got 3"),
         (lambda net: net.unfreeze(4), loom.errors.ConfigError, "got 4"),
         (lambda net: net.freeze(mlp().layers[0]), loom.errors.ConfigError, "another network"),
+        (
+            lambda net: net.freeze(["dense", LayerHandle(net, (0, 0, 0), 7)]),
+            loom.errors.CellIndexError,
+            "no layer 7",
+        ),
         (lambda net: net.scale_rates({"dense": 0.5, "0.0.0.1": -1}), loom.errors.ConfigError, "rate_scale"),
         (
             lambda net: net.scale_rates({"dense": 0.5, "*.bias": 1}),

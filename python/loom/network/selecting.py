@@ -35,6 +35,7 @@ def select(network: HasEngine, call: str, where: Where | None) -> Selection:
         What is meant.
 
     Raises:
+        CellIndexError: A layer is not there any more.
         ConfigError: It is none of these, a pattern matches nothing, or a layer is of another network.
     """
     layers = layers_of(network)
@@ -61,9 +62,7 @@ def select(network: HasEngine, call: str, where: Where | None) -> Selection:
 
 def _matching(network: HasEngine, call: str, entry: object, layers: list[LayerHandle]) -> Selection:
     if isinstance(entry, LayerHandle):
-        if engine_of(entry) is not engine_of(network):
-            raise ConfigError(f"{call}: layer {entry.path} ({entry.kind}) is of another network")
-        return [(entry, None)]
+        return [(layer_at(network, entry), None)]
     if not isinstance(entry, str):
         raise ConfigError(_expected(call, entry))
     whole = [layer for layer in layers if fnmatchcase(layer.path, entry) or fnmatchcase(layer.kind, entry)]

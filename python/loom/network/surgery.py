@@ -24,7 +24,7 @@ class _Growing(Restored, HasEngine, Protocol):
     """What is asked of a network that others are made of."""
 
 
-_GrowingT = TypeVar("_GrowingT", bound=_Growing)
+NetworkT = TypeVar("NetworkT", bound=_Growing)
 
 
 def put(network: HasEngine, at: tuple[int, int, int, int], layer: Insertable, *, replaces: bool) -> None:
@@ -70,7 +70,7 @@ def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
     return LayerHandle(around(cast("type[_Growing]", type(network)), native), (0, 0, 0), 0)
 
 
-def cut(self: _GrowingT, until: LayerHandle | str | Sequence[int]) -> _GrowingT:
+def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     """Returns a new network of the layers up to one, and including it: a feature extractor.
 
     Weights are copied, and all else that belongs to the layers: what they keep and carry, their numeric
