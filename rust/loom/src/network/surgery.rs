@@ -194,6 +194,7 @@ impl Network {
     /// network.insert([0, 0, 0], 1, Incoming::fresh(LayerNorm::default()))?;
     /// let mut other = Network::sequential([4])?;
     /// other.insert([0, 0, 0], 0, Incoming::copy(network.copy_layer([0, 0, 0], 0)?))?;
+    /// other.build()?;
     /// assert_eq!(other.parameter([0, 0, 0], 0, "weight")?, network.parameter([0, 0, 0], 0, "weight")?);
     /// # Ok::<(), loom::Error>(())
     /// ```
