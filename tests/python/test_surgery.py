@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,25 @@ def test_layers_that_read_a_context_are_popped_and_put_back() -> None:
     with pytest.raises(loom.LoomError, match=r"context|second input"):
         net.build()
     net[0, 1].insert(1, layer)
+    np.testing.assert_array_equal(net.predict(x), before)
+
+
+@dataclass(frozen=True)
+class Narrow(nn.Composed, name="narrow_for_surgery"):
+    width: int
+
+    def layers(self) -> list[nn.Layer]:
+        return [nn.Dense(self.width, activation="relu"), nn.Dense(4)]
+
+
+def test_layers_that_users_composed_stay_what_they_are() -> None:
+    net = loom.Sequential([Narrow(2), nn.Dense(3)], input_shape=4)
+    x = samples(width=4, dtype="float32")
+    before = net.predict(x)
+    layer = net[0, 0, 0].pop(0)
+    assert layer.config == Narrow(2)
+    net[0, 0, 0].insert(0, layer)
+    assert net.layers[0].config == net.cut(until=net.layers[0]).layers[0].config == Narrow(2)
     np.testing.assert_array_equal(net.predict(x), before)
 
 
