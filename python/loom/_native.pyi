@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Claim",
     "Evaluator",
+    "LayerCopy",
     "Mesh",
     "Network",
     "Report",
@@ -21,10 +22,12 @@ __all__ = [
     "activations",
     "adapters",
     "check_examples",
+    "copy_layer",
     "dtypes",
     "feedback_names",
     "feedback_parameter",
     "frame_statistics",
+    "insert_layer",
     "layer_kinds",
     "layer_output_shape",
     "layer_samples",
@@ -36,6 +39,8 @@ __all__ = [
     "moment",
     "open_gpu",
     "release_gpus",
+    "remove_layer",
+    "replace_layer",
     "reset_frame_statistics",
     "schedule_rate",
     "set_feedback_parameter",
@@ -49,6 +54,7 @@ _Cell: TypeAlias = Sequence[int]
 _At: TypeAlias = Sequence[int]
 _Examples: TypeAlias = tuple[_Array, _Array, _Array | None]
 _Figures: TypeAlias = dict[str, Any]
+_Pieces: TypeAlias = Sequence[tuple[LayerCopy, str, str]]
 
 def dtypes() -> list[tuple[str, float, tuple[float, float], str, str]]: ...
 def layer_kinds() -> list[str]: ...
@@ -80,6 +86,10 @@ def moment(network: Network, at: _At, name: str, slot: str) -> _Array: ...
 def feedback_names(network: Network, at: _At) -> list[str]: ...
 def feedback_parameter(network: Network, at: _At, name: str) -> _Array: ...
 def set_feedback_parameter(network: Network, at: _At, name: str, values: _Array) -> None: ...
+def copy_layer(network: Network, at: _At) -> LayerCopy: ...
+def insert_layer(network: Network, at: _At, layer: str, pieces: _Pieces) -> None: ...
+def replace_layer(network: Network, at: _At, layer: str, pieces: _Pieces) -> None: ...
+def remove_layer(network: Network, at: _At) -> None: ...
 
 @final
 class Network:
@@ -154,6 +164,11 @@ class Network:
     def notes(self) -> tuple[str, dict[str, _Array]]: ...
     def set_notes(self, text: str, arrays: dict[str, _Array]) -> None: ...
     def training_state(self) -> _Figures: ...
+
+@final
+class LayerCopy:
+    def config(self) -> str: ...
+    def input_shape(self) -> list[int] | None: ...
 
 @final
 class Claim:

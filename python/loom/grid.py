@@ -18,6 +18,7 @@ __all__ = [
     "coordinates",
     "locate",
     "locate_given",
+    "place_in_cell",
 ]
 
 Coordinate: TypeAlias = "tuple[int, int, int]"
@@ -121,3 +122,15 @@ def _numbers(index: object) -> list[int] | None:
         return [operator.index(cast(SupportsIndex, entry)) for entry in index]
     except TypeError:
         return None
+
+
+def place_in_cell(at: Coordinate, index: int, count: int) -> int:
+    """Returns a layer's place, counted from the start; a CellIndexError where there is no such layer."""
+    try:
+        index = operator.index(index)
+    except TypeError:
+        raise CellIndexError(f"a layer in a cell is addressed by a whole number, got {index!r}") from None
+    if not -count <= index < count:
+        held = "no layers" if count == 0 else f"{count} layer{'s' * (count > 1)}"
+        raise CellIndexError(f"cell {at} has {held}, so there is no layer {index}")
+    return index % count

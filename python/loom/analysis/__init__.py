@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from loom.analysis.ensemble import Ensemble
 from loom.analysis.evaluation import classification, deviation, regression
+from loom.analysis.grafting import graft
 from loom.analysis.matching import best_group, correctness, match
 from loom.analysis.similarities import similarity
 from loom.analysis.units import cluster_units, initialize_kmeans, unit_activations
@@ -78,6 +79,7 @@ __all__ = [
     "correctness",
     "correlation",
     "deviation",
+    "graft",
     "initialize_kmeans",
     "kmeans",
     "match",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock, get_ident
 from typing import Any, Protocol, TypeVar, cast
 
@@ -118,21 +118,25 @@ class Engine:
 
     def add(self, at: Coordinate, layers: Iterable[nn.Layer | Mapping[str, Any]]) -> None:
         """Adds layers at the end of a cell; all of them or, after an error, none."""
-        self.check_idle("adding layers")
         described = [json.dumps(as_layer(layer).to_config()) for layer in layers]
-        self.native.add(at, described)
-        self._rearranged()
+        self.rearrange("adding layers", lambda native: native.add(at, described))
 
     def link(self, link: LinkConfig) -> None:
         """Hands a cell's output to another cell."""
-        self.native.link(json.dumps(link.to_config()))
-        self._rearranged()
+        described = json.dumps(link.to_config())
+        self.rearrange("adding a link", lambda native: native.link(described))
 
-    def _rearranged(self) -> None:
-        self._built = False
-        self.direct = False
-        self._config = None
-        self.note_change()
+    def rearrange(self, what: str, change: Callable[[_native.Network], object]) -> None:
+        """Changes which layers and links there are; refused while training, with `what` in the message."""
+        self.check_idle(what)
+        try:
+            change(self.native)
+        finally:
+            # Ctrl-C may come between the two.
+            self._built = False
+            self.direct = False
+            self._config = None
+            self.note_change()
 
     def build(self) -> None:
         """Infers every shape and draws initial weights, unless that was done."""

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import IO, TYPE_CHECKING, Any, Literal, overload
+from typing import IO, TYPE_CHECKING, Any, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
@@ -19,12 +19,12 @@ from loom.architecture import LinkConfig, NetworkConfig
 from loom.device import check_device
 from loom.engine import Engine
 from loom.errors import ConfigError, SerializationError, ShapeError, StateError
-from loom.grid import Extents, coordinates, locate, locate_given
+from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
 from loom.network import blueprint as blueprints
-from loom.network import inference, manual_loop, morphing, state_dicts
-from loom.network.cells import Cell, place_in_cell
+from loom.network import inference, learning, manual_loop, morphing, state_dicts, surgery
+from loom.network.cells import Cell
 from loom.network.layers import LayerHandle, layers_of
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
 from loom.network.session import Session
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from loom.introspection import Description
     from loom.losses import LossLike
     from loom.metrics import MetricLike
+    from loom.training import evaluation
     from loom.training.config import TrainingConfig
     from loom.training.result import TrainingResult
 
@@ -374,6 +375,14 @@ class Network:
         self._engine.check_thread()
         self._engine.native.reset_states()
 
+    cut = surgery.cut
+
+    # What is learned, and how fast
+
+    freeze = learning.freeze
+    unfreeze = learning.unfreeze
+    scale_rates = learning.scale_rates
+
     # Weights by name
 
     state_dict = state_dicts.state_dict
@@ -406,44 +415,25 @@ class Network:
         """
         return Session(self, capacity, rows)
 
-    @overload
-    def evaluate(
-        self,
-        data: Data,
-        config: TrainingConfig | None = None,
-        *,
-        loss: LossLike | None = None,
-        metrics: Sequence[MetricLike] | None = None,
-        batch_size: int | None = None,
-        deviation: Literal[False] = False,
-    ) -> dict[str, float]: ...
-    @overload
-    def evaluate(
-        self,
-        data: Data,
-        config: TrainingConfig | None = None,
-        *,
-        loss: LossLike | None = None,
-        metrics: Sequence[MetricLike] | None = None,
-        batch_size: int | None = None,
-        deviation: bool,
-    ) -> dict[str, Any]: ...
-    def evaluate(
-        self,
-        data: Data,
-        config: TrainingConfig | None = None,
-        *,
-        loss: LossLike | None = None,
-        metrics: Sequence[MetricLike] | None = None,
-        batch_size: int | None = None,
-        deviation: bool = False,
-    ) -> dict[str, Any]:
-        """Measures loss and metrics; see `loom.evaluate`."""
-        from loom.training.evaluation import evaluate
+    if TYPE_CHECKING:
+        evaluate = evaluation.evaluate
+    else:
 
-        return evaluate(
-            self, data, config, loss=loss, metrics=metrics, batch_size=batch_size, deviation=deviation
-        )
+        def evaluate(
+            self,
+            data: Data,
+            config: TrainingConfig | None = None,
+            *,
+            loss: LossLike | None = None,
+            metrics: Sequence[MetricLike] | None = None,
+            batch_size: int | None = None,
+            deviation: bool = False,
+        ) -> dict[str, Any]:
+            """Measures loss and metrics; see `loom.evaluate`."""
+            from loom.training.evaluation import evaluate
+
+            options = {"loss": loss, "metrics": metrics, "batch_size": batch_size, "deviation": deviation}
+            return evaluate(self, data, config, **options)
 
     observe = inference.observe
     unobserve = inference.unobserve
@@ -458,11 +448,12 @@ class Network:
         callbacks: Iterable[Callback] = (),
         resume: bool = False,
         observe: bool | Observe = False,
+        rate_scale: Mapping[str, float] | None = None,
     ) -> TrainingResult:
         """Trains the network; see `loom.train`."""
         from loom.training.backpropagation import train
 
-        return train(self, data, config, validation, callbacks, resume, observe)
+        return train(self, data, config, validation, callbacks, resume, observe, rate_scale)
 
     # The manual loop
 

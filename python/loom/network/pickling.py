@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from loom.training.config import TrainingConfig
 
-__all__ = ["OWN_ATTRIBUTES", "reduced"]
+__all__ = ["OWN_ATTRIBUTES", "Restored", "around", "reduced"]
 
 OWN_ATTRIBUTES = frozenset({"_engine", "_record"})
 """What a network has that is made anew with it: all attributes but those that its users give it."""
@@ -46,14 +46,19 @@ def _slots_of(network: object) -> dict[str, Any]:
     return {name: getattr(network, name) for name in names if hasattr(network, name)}
 
 
-class _Restored(HasRecord, Protocol):
-    """What is asked of the class of a network that is made again."""
+class Restored(HasRecord, Protocol):
+    """What is asked of the class of a network that is made again, or of another one."""
 
     @classmethod
     def _wrap(cls, native: _native.Network) -> Self: ...
 
 
-RestoredT = TypeVar("RestoredT", bound=_Restored)
+RestoredT = TypeVar("RestoredT", bound=Restored)
+
+
+def around(kind: type[RestoredT], native: _native.Network) -> RestoredT:
+    """Returns a network of a class around a native one."""
+    return kind._wrap(native)
 
 
 def _begin(kind: type[RestoredT], config: NetworkConfig) -> RestoredT:

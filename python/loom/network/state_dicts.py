@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 from numpy.typing import NDArray
 
+from loom._settings.checks import flag, items
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, ShapeError
 
-__all__ = ["load_state_dict", "state_dict"]
+__all__ = ["IncompatibleKeys", "load_state_dict", "state_dict"]
 
 
 def state_dict(self: HasEngine) -> dict[str, NDArray[Any]]:
@@ -33,44 +35,153 @@ def state_dict(self: HasEngine) -> dict[str, NDArray[Any]]:
     return state
 
 
-def load_state_dict(self: NetworkT, state: Mapping[str, ArrayLike]) -> NetworkT:
-    """Sets all parameters; after an error none has changed.
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` has left out where it was not strict.
+
+    Args:
+        missing_keys: Names of the network that the state does not have: these are as they were.
+        unexpected_keys: Names of the state that the network does not have, after they were renamed.
+    """
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+Rename: TypeAlias = "Mapping[str, str] | Callable[[str], str | None] | Sequence[tuple[str, str]]"
+"""New names by old ones, a function that makes them, or regular expressions with what replaces them."""
+
+
+@overload
+def load_state_dict(
+    self: NetworkT,
+    state: Mapping[str, ArrayLike],
+    strict: Literal[True] = True,
+    rename: Rename | None = None,
+) -> NetworkT: ...
+@overload
+def load_state_dict(
+    self: HasEngine, state: Mapping[str, ArrayLike], strict: Literal[False], rename: Rename | None = None
+) -> IncompatibleKeys: ...
+@overload
+def load_state_dict(
+    self: NetworkT, state: Mapping[str, ArrayLike], strict: bool, rename: Rename | None = None
+) -> NetworkT | IncompatibleKeys: ...
+def load_state_dict(
+    self: NetworkT, state: Mapping[str, ArrayLike], strict: bool = True, rename: Rename | None = None
+) -> NetworkT | IncompatibleKeys:
+    """Sets parameters and states; after an error none has changed.
 
     What stateful layers carry may be left out: then they begin new sequences.
 
     Args:
         state: Arrays by name, as `state_dict` returns them.
+        strict: Whether every name of the network must be there, and no other. Otherwise names that are
+            on one side alone are left out, and returned.
+        rename: What names of the state are called here. A mapping, of whole names or of what they begin
+            with up to a dot: {"0.0.0.2": "0.0.1.0"} for all of a layer; the longest that fits holds.
+            A function, which returns the new name, or None to leave the array out. Or pairs of a regular
+            expression and what replaces it, all applied in turn, as by `re.sub`.
 
     Returns:
-        The network.
+        The network; where not strict, `missing_keys` and `unexpected_keys`, both sorted.
 
     Raises:
-        ConfigError: Names are missing or unknown.
-        ShapeError: An array has another shape than its parameter.
+        ConfigError: Names are missing or unknown; or renaming makes one name of two.
+        ShapeError: An array has another shape than its parameter, whether strict or not.
         NonFiniteError: An array holds NaN or infinity.
         StateError: What two stateful layers carry is of different numbers of rows.
+
+    Examples:
+        >>> old = loom.Sequential([nn.Dense(8), nn.Dense(2)], input_shape=3)
+        >>> new = loom.Sequential([nn.LayerNorm(), nn.Dense(8), nn.Dense(5)], input_shape=3)
+        >>> left = new.load_state_dict(
+        ...     old.state_dict(), strict=False, rename={"0.0.0.0": "0.0.0.1", "0.0.0.1": "old_head"}
+        ... )
+        >>> left.missing_keys
+        ['0.0.0.0.bias', '0.0.0.0.weight', '0.0.0.2.bias', '0.0.0.2.weight']
+        >>> left.unexpected_keys
+        ['old_head.bias', 'old_head.weight']
+        >>> bool((new.layers[1].weight == old.layers[0].weight).all())
+        True
     """
     engine = engine_of(self)
     engine.check_thread()
+    strict = flag("load_state_dict", "strict", strict)
     if not isinstance(state, Mapping):
         raise ConfigError(
             f"a state is arrays by name, as state_dict returns them, got {type(state).__name__}"
         )
+    state = state if rename is None else _renamed(state, rename)
     before = state_dict(self)
     carried = [f"{path}.{name}" for path, at in _places(engine) for name in engine.native.carried_names(at)]
     fixed = [name for name in before if name not in carried]
-    _check_names(fixed, [name for name in state if name not in carried])
-    names = [*fixed, *(name for name in carried if name in state)]
-    arrays = {name: as_real_array(state[name], engine.precision, what=name) for name in names}
+    left = IncompatibleKeys(
+        sorted(set(fixed) - set(state)), sorted(name for name in state if name not in {*fixed, *carried})
+    )
+    if strict:
+        _check_names(left)
+    arrays = {
+        name: as_real_array(state[name], engine.precision, what=name)
+        for name in (*fixed, *carried)
+        if name in state
+    }
     for name in fixed:
-        if arrays[name].shape != before[name].shape:
+        if name in arrays and arrays[name].shape != before[name].shape:
             raise ShapeError(f"{name}: expected shape {before[name].shape}, got {arrays[name].shape}")
     try:
         _set(engine, arrays, resets=bool(carried))
     except BaseException:
         _set(engine, before, resets=bool(carried))
         raise
-    return self
+    return self if strict else left
+
+
+def _renamed(state: Mapping[str, ArrayLike], rename: Rename) -> dict[str, ArrayLike]:
+    """Returns a state under new names, without what has none."""
+    new_name = _renaming(rename)
+    renamed: dict[str, ArrayLike] = {}
+    sources: dict[str, str] = {}
+    for name, array in state.items():
+        new = new_name(name)
+        if new is None:
+            continue
+        if not isinstance(new, str):
+            raise ConfigError(f'rename: a name or None was expected for "{name}", got {new!r}')
+        if new in renamed:
+            raise ConfigError(f'rename: "{sources[new]}" and "{name}" both become "{new}"')
+        renamed[new], sources[new] = array, name
+    return renamed
+
+
+def _renaming(rename: Rename) -> Callable[[str], str | None]:
+    if isinstance(rename, Mapping):
+        names = dict(rename)
+
+        def by_beginning(name: str) -> str:
+            held = [old for old in names if name == old or name.startswith(f"{old}.")]
+            longest = max(held, key=len, default="")
+            return names[longest] + name[len(longest) :] if held else name
+
+        return by_beginning
+    if callable(rename):
+        return rename
+    pairs = [items(pair) or () for pair in items(rename) or ((),)]
+    if any(len(pair) != 2 or not all(isinstance(text, str) for text in pair) for pair in pairs):
+        raise ConfigError(
+            "rename is new names by old ones, a function of a name, or a list of pairs of a regular "
+            f"expression and what replaces it, got {rename!r}"
+        )
+    try:
+        expressions = [(re.compile(str(pattern)), str(replacement)) for pattern, replacement in pairs]
+    except re.error as error:
+        raise ConfigError(f"rename: not a regular expression: {error}") from error
+
+    def by_expressions(name: str) -> str:
+        for expression, replacement in expressions:
+            name = expression.sub(replacement, name)
+        return name
+
+    return by_expressions
 
 
 def _places(engine: Engine) -> list[tuple[str, tuple[int, int, int, int]]]:
@@ -92,13 +203,8 @@ def _set(engine: Engine, arrays: Mapping[str, NDArray[Any]], *, resets: bool) ->
             native.set_state(at, name, array)
 
 
-def _check_names(expected: Iterable[str], given: Iterable[str]) -> None:
-    missing = sorted(set(expected) - set(given))
-    unexpected = sorted(set(given) - set(expected))
-    if missing or unexpected:
-        parts = [
-            f"{word} {', '.join(names)}"
-            for word, names in (("missing", missing), ("unknown", unexpected))
-            if names
-        ]
+def _check_names(left: IncompatibleKeys) -> None:
+    words = (("missing", left.missing_keys), ("unknown", left.unexpected_keys))
+    parts = [f"{word} {', '.join(names)}" for word, names in words if names]
+    if parts:
         raise ConfigError(f"the state does not fit the network: {'; '.join(parts)}")

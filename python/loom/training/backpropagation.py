@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from loom.callbacks import Callback
 from loom.data import Data
@@ -24,6 +24,7 @@ def train(
     callbacks: Iterable[Callback] = (),
     resume: bool = False,
     observe: bool | Observe = False,
+    rate_scale: Mapping[str, float] | None = None,
 ) -> TrainingResult:
     """Trains a network by backpropagation.
 
@@ -49,6 +50,8 @@ def train(
             trained begins; one from a file without training state is refused.
         observe: True, or a `loom.Observe`, measures every layer at every step, and can take
             explosions back; see `Network.measures`.
+        rate_scale: What the learning rate is multiplied by in some layers, {"0.0.0.*": 0.1}: set before
+            the run as `Network.scale_rates` does, and kept by the network.
 
     Returns:
         The course of the run.
@@ -76,4 +79,6 @@ def train(
         3
     """
     watch = resolve_observe(observe)
+    if rate_scale is not None:
+        network.scale_rates(rate_scale)
     return run_training(network, data, config, validation, callbacks, resume, observe=watch)

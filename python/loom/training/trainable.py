@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from loom.callbacks import TrainedNetwork
@@ -13,3 +14,6 @@ __all__ = ["TrainableNetwork"]
 
 class TrainableNetwork(TrainedNetwork, HasEngine, HasRecord, Protocol):
     """What training asks of a network; a `loom.Network` is one."""
+
+    def scale_rates(self, factors: Mapping[str, float]) -> object:
+        """Sets what the learning rate is multiplied by in some layers."""

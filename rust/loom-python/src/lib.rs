@@ -10,6 +10,7 @@ mod mesh;
 mod network;
 mod session;
 mod shared;
+mod surgery;
 mod training;
 mod tween;
 
@@ -31,6 +32,8 @@ mod _native {
     use super::session::Session;
     #[pymodule_export]
     use super::shared::{Claim, Network};
+    #[pymodule_export]
+    use super::surgery::{LayerCopy, copy_layer, insert_layer, remove_layer, replace_layer};
     #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient, schedule_rate};
     #[pymodule_export]

@@ -15,15 +15,15 @@ use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
 
 /// Extents of what a layer reads and makes.
-struct LayerShapes {
-    inputs: Vec<Shape>,
+pub(super) struct LayerShapes {
+    pub(super) inputs: Vec<Shape>,
     output: Shape,
 }
 
 /// Extents all over a network.
-struct NetworkShapes {
+pub(super) struct NetworkShapes {
     /// In the order data flows.
-    layers: Vec<LayerShapes>,
+    pub(super) layers: Vec<LayerShapes>,
     /// Of what each cell hands on.
     cells: Vec<Shape>,
 }
@@ -55,6 +55,8 @@ impl Network {
         self.check_contexts_are_read()?;
         self.check_indices_arrive()?;
         self.synchronize()?;
+        self.check_brought(shapes.iter().map(|shapes| &shapes.inputs[..]))?;
+        let epoch = self.registry.epoch();
         let mut stores = Vec::new();
         let mut kept = Vec::new();
         let mut assigned = Vec::new();
@@ -73,13 +75,15 @@ impl Network {
                 None => {
                     let made = match packed(placed, &specs) {
                         true => WeightStore::without_master(self.precision, &layouts_of(&specs)),
-                        false => self.initial_store(placed.path.hash32(), &specs),
+                        false => self.brought_store(placed, &specs),
                     };
                     Some(made.map_err(|error| at_layer(placed, error))?)
                 }
             });
         }
         let states = self.fresh_states(&shapes)?;
+        let ties = self.ties(&shapes, &assigned)?;
+        let brought = self.brought_carried();
         let mut old: Vec<Option<WeightStore>> = self.registry.stores.drain(..).map(Some).collect();
         self.registry.stores = stores
             .into_iter()
@@ -92,11 +96,13 @@ impl Network {
         self.registry.watch = None;
         self.registry.clear_gradients();
         self.registry.clear_moments();
+        // With the moments the optimizer starts anew.
+        self.optimizer_state.updates = 0;
+        self.registry.pass_epoch(epoch);
         let carried = self.registry.carried.take();
         // Stores may have changed places: copies on a device are of the old ones.
         self.registry.place_on(self.device.mirror());
         self.registry.states.clear();
-        let ties = self.ties(&shapes, &assigned)?;
         let layers = self.cells.iter_mut().flatten();
         for (number, (((placed, shapes), store), states)) in
             layers.zip(shapes).zip(assigned).zip(states).enumerate()
@@ -109,13 +115,19 @@ impl Network {
             placed.input_shape = inputs.next();
             placed.context_shape = inputs.next();
             placed.output_shape = Some(shapes.output);
+            placed.brought.clear();
         }
         let places = self.carried_in_training();
         self.carries = !places.is_empty();
-        self.registry.carried = carried.filter(|carried| carried.begun && carried.places() == places);
+        let device = self.device.accelerator();
+        self.registry.carried = match carried.filter(|carried| carried.begun) {
+            Some(carried) => carried.arranged(places, device.as_ref())?,
+            None => None,
+        };
         self.cell_shapes = cell_shapes;
         self.built = true;
         self.invalidate();
+        self.carry_brought(brought)?;
         self.refresh_versions()
     }
 
@@ -129,33 +141,40 @@ impl Network {
             if fits {
                 return Ok(held.to_vec());
             }
-            let fresh = specs.into_iter().map(|spec| State::new(spec, self.precision)).collect::<Result<_>>();
-            fresh.map_err(|error| at_layer(placed, error))
+            let fresh = specs.into_iter().map(|spec| match placed.brought_state(&spec.name) {
+                Some(content) => Ok(State { spec, content: content.clone() }),
+                None => State::new(spec, self.precision),
+            });
+            fresh.collect::<Result<_>>().map_err(|error| at_layer(placed, error))
         };
         self.layers().zip(shapes).map(of_layer).collect()
     }
 
     /// The stores of layers that use another one's parameters.
-    fn ties(&self, shapes: &[LayerShapes], assigned: &[Option<usize>]) -> Result<Vec<Option<usize>>> {
+    fn ties(&self, of_layers: &[LayerShapes], assigned: &[Option<usize>]) -> Result<Vec<Option<usize>>> {
         let store_of = |placed: &PlacedLayer, shapes: &LayerShapes| {
             let Some(at) = placed.layer.tied_to() else { return Ok(None) };
             let source = LayerPath::new(at[0], at[1], at[2], at[3]);
-            let store = self.layers().zip(assigned).find(|(other, _)| other.path == source);
-            let store = store.and_then(|(_, store)| *store).ok_or_else(|| {
-                Error::Value(format!(
+            let found =
+                self.layers().zip(of_layers).zip(assigned).find(|((other, _), _)| other.path == source);
+            let Some(((owner, owned), Some(store))) = found else {
+                return Err(Error::Value(format!(
                     "layer {source}, whose parameters it is to use, is not there or has none"
-                ))
-            })?;
-            let specs = placed.layer.parameters(&shapes.inputs);
-            if !fits(&self.registry.stores[store], &specs) {
+                )));
+            };
+            let names = |layer: &PlacedLayer, inputs: &[Shape]| {
+                let specs = layer.layer.parameters(inputs).into_iter();
+                specs.map(|spec| (spec.name, spec.layout)).collect::<Vec<_>>()
+            };
+            if names(placed, &shapes.inputs) != names(owner, &owned.inputs) {
                 return Err(Error::Shape(format!(
                     "the parameters of layer {source}, which it is to use, have other names or shapes"
                 )));
             }
-            Ok(Some(store))
+            Ok(Some(*store))
         };
         let place = |(placed, shapes)| store_of(placed, shapes).map_err(|error| at_layer(placed, error));
-        self.layers().zip(shapes).map(place).collect()
+        self.layers().zip(of_layers).map(place).collect()
     }
 
     /// Checks that the layers, as they are, fit sequences of another length, and returns the shape of what
@@ -199,7 +218,7 @@ impl Network {
     ///
     /// What a link that points back brings is known only once its source is: until then its target is
     /// looked at as if nothing came, again and again until nothing new becomes known.
-    fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
+    pub(super) fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
         let mut known: Vec<Option<Shape>> = vec![None; self.cells.len()];
         let mut points_back = false;
         for cell in 0..self.cells.len() {
@@ -391,7 +410,7 @@ fn layouts_of(specs: &[ParameterSpec]) -> Vec<(Cow<'static, str>, Layout, bool)>
 }
 
 /// Whether a store has just these parameters.
-fn fits(store: &WeightStore, specs: &[ParameterSpec]) -> bool {
+pub(super) fn fits(store: &WeightStore, specs: &[ParameterSpec]) -> bool {
     store.parameters().len() == specs.len()
         && store
             .parameters()

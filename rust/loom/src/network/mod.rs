@@ -25,6 +25,9 @@ mod programs;
 mod session;
 mod states;
 mod summary;
+mod surgery;
+#[cfg(test)]
+mod surgery_tests;
 mod values;
 mod watch;
 
@@ -42,7 +45,7 @@ pub use morph::Morph;
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
 pub use parameters::PackedParameter;
-pub use placed::{Coordinates, InputRange, PlacedLayer};
+pub use placed::{Coordinates, InputRange, LayerCopy, Piece, PlacedLayer};
 pub(crate) use placed::{at_layer, describe_path};
 pub(crate) use predict::check_rows;
 pub(crate) use programs::ProgramKey;
@@ -50,6 +53,7 @@ pub use programs::Programs;
 pub use session::Session;
 pub(crate) use states::unknown_state;
 pub use summary::{LinkRow, SummaryRow};
+pub use surgery::Incoming;
 pub use values::{LayerStatistics, LayerValue};
 pub use watch::Watch;
 
@@ -246,22 +250,8 @@ impl Network {
     pub fn add_arc(&mut self, cell: Coordinates, layer: Arc<dyn Layer>) -> Result<()> {
         let index = self.cell_index(cell)?;
         let path = LayerPath::new(cell[0], cell[1], cell[2], self.cells[index].len());
-        self.cells[index].push(PlacedLayer {
-            layer,
-            path,
-            trainable: true,
-            frozen: Vec::new(),
-            rate_factor: 1.0,
-            numerics: LayerNumerics::default(),
-            range: None,
-            store: None,
-            states: 0..0,
-            input_shape: None,
-            context_shape: None,
-            output_shape: None,
-        });
-        self.built = false;
-        self.invalidate();
+        self.cells[index].push(PlacedLayer::new(layer, path));
+        self.rearranged();
         Ok(())
     }
 
@@ -417,6 +407,15 @@ impl Network {
     /// Chooses which steps programs fuse; results are the same bits whatever is chosen.
     pub fn set_rewrites(&mut self, rewrites: Rewrites) {
         self.rewrites = rewrites;
+        self.invalidate();
+    }
+
+    /// Takes note that there are other layers, or in other places: shapes are inferred anew, and measures are of
+    /// layers that were.
+    pub(crate) fn rearranged(&mut self) {
+        self.built = false;
+        self.measures = Measures::default();
+        self.registry.epochs_passed += 1;
         self.invalidate();
     }
 

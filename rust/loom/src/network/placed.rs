@@ -3,7 +3,9 @@
 use super::numerics::LayerNumerics;
 use crate::layers::Layer;
 use crate::program::LayerPath;
-use crate::tensor::Shape;
+use crate::state::State;
+use crate::tensor::{Precision, Shape, Tensor};
+use crate::weights::WeightStore;
 use crate::{Error, Result, error};
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,9 +50,89 @@ pub struct PlacedLayer {
     /// Extents of its second input, where it takes one.
     pub(crate) context_shape: Option<Shape>,
     pub(crate) output_shape: Option<Shape>,
+    /// What it takes over of copies when it is built; none from then on.
+    pub(crate) brought: Vec<Piece>,
+}
+
+/// A copy of a layer with all that belongs to it, on its way into another place: weights and their packed
+/// versions, what it keeps and carries, how it is trained and stored.
+#[derive(Clone, Debug)]
+pub struct LayerCopy {
+    /// The layer and its settings, without a place in a registry.
+    pub(crate) placed: PlacedLayer,
+    /// The precision of the network that it was in.
+    pub(crate) precision: Precision,
+    /// Its own weights; those that it shares belong to another layer.
+    pub(crate) store: Option<WeightStore>,
+    pub(crate) states: Vec<State>,
+    /// What it carries from batch to batch of training, by name; nothing before it does.
+    pub(crate) carried: Vec<(String, Tensor)>,
+}
+
+impl LayerCopy {
+    /// The layer's description.
+    pub fn layer(&self) -> &Arc<dyn Layer> {
+        &self.placed.layer
+    }
+
+    /// Extents of its input where it was; `None` where that was never found out.
+    pub fn input_shape(&self) -> Option<&Shape> {
+        self.placed.input_shape.as_ref()
+    }
+}
+
+/// What a layer takes over of a copy: all whose name begins with `from`, under the same name with `to` in its
+/// stead; everything where both are empty.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The copy.
+    pub copy: Arc<LayerCopy>,
+    /// The layer's part of the copy, such as `branches.0`.
+    pub from: String,
+    /// What becomes of that, such as `branches.2`.
+    pub to: String,
+}
+
+impl Piece {
+    /// Everything of a copy.
+    pub fn whole(copy: Arc<LayerCopy>) -> Self {
+        Self { copy, from: String::new(), to: String::new() }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.from.is_empty() && self.to.is_empty()
+    }
+
+    /// What something of the copy is called where it goes; `None` for what does not belong to the piece.
+    pub(crate) fn renamed(&self, name: &str) -> Option<String> {
+        let rest = match self.from.is_empty() {
+            true => name,
+            false => name.strip_prefix(&self.from)?.strip_prefix('.')?,
+        };
+        Some(if self.to.is_empty() { rest.to_string() } else { format!("{}.{rest}", self.to) })
+    }
 }
 
 impl PlacedLayer {
+    /// A layer in a place where it has nothing yet.
+    pub(crate) fn new(layer: Arc<dyn Layer>, path: LayerPath) -> Self {
+        Self {
+            layer,
+            path,
+            trainable: true,
+            frozen: Vec::new(),
+            rate_factor: 1.0,
+            numerics: LayerNumerics::default(),
+            range: None,
+            store: None,
+            states: 0..0,
+            input_shape: None,
+            context_shape: None,
+            output_shape: None,
+            brought: Vec::new(),
+        }
+    }
+
     /// The layer's description.
     pub fn layer(&self) -> &dyn Layer {
         &*self.layer

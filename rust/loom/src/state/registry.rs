@@ -90,6 +90,8 @@ pub struct Registry {
     pub(crate) copies: StateCopies,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
+    /// What the epochs of stores that are no more count for; grows with every change of which layers there are.
+    pub(crate) epochs_passed: u64,
     /// The copies on a device with memory of its own, where the network is on one.
     pub(crate) mirror: Option<Mutex<Box<dyn Mirror>>>,
 }
@@ -129,7 +131,12 @@ impl Registry {
 
     /// A number that grows with every change of a master.
     pub(crate) fn epoch(&self) -> u64 {
-        self.stores.iter().map(WeightStore::epoch).sum()
+        self.epochs_passed + self.stores.iter().map(WeightStore::epoch).sum::<u64>()
+    }
+
+    /// Has [`epoch`](Self::epoch) go beyond what it was, after stores have come and gone.
+    pub(crate) fn pass_epoch(&mut self, before: u64) {
+        self.epochs_passed += (before + 1).saturating_sub(self.epoch());
     }
 
     /// Offset and length, in elements, of a parameter in its flat store.

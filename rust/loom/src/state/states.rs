@@ -210,6 +210,49 @@ impl Carried {
         Ok(moved)
     }
 
+    /// The same for layers that may be others, or elsewhere: what is theirs goes on, the rest begins. `None` where
+    /// nothing goes on.
+    ///
+    /// # Errors
+    /// As [`moved_to`](Self::moved_to).
+    pub(crate) fn arranged(
+        self,
+        places: Vec<CarriedPlace>,
+        device: Option<&Arc<dyn Accelerator>>,
+    ) -> Result<Option<Self>> {
+        if self.places == places {
+            return Ok(Some(self));
+        }
+        let held = self.contents()?;
+        let mut arranged = Self::new(places, self.rows, self.precision, device)?;
+        let mut contents = arranged.contents()?;
+        for (content, place) in contents.iter_mut().zip(&arranged.places) {
+            if let Some(number) = self.places.iter().position(|other| other == place) {
+                *content = held[number].clone();
+                arranged.begun = true;
+            }
+        }
+        arranged.restore(contents);
+        Ok(Some(arranged).filter(|arranged| arranged.begun))
+    }
+
+    /// Takes note of where layers are now; what belongs to layers that are nowhere is forgotten when this is
+    /// [arranged](Self::arranged).
+    pub(crate) fn relocate(&mut self, moved: impl Fn(&LayerPath) -> Option<LayerPath>) {
+        for place in &mut self.places {
+            place.path = moved(&place.path).unwrap_or_default();
+        }
+    }
+
+    /// What one layer carries, by name.
+    ///
+    /// # Errors
+    /// As [`contents`](Self::contents).
+    pub(crate) fn of_layer(&self, path: &LayerPath) -> Result<Vec<(String, Tensor)>> {
+        let own = self.places.iter().enumerate().filter(|(_, place)| place.path == *path);
+        own.map(|(number, place)| Ok((place.spec.name.to_string(), self.tensor(number)?))).collect()
+    }
+
     /// One of them: (rows, ...).
     ///
     /// # Errors

@@ -178,6 +178,32 @@ impl WeightStore {
         Ok(())
     }
 
+    /// Takes over parameters of other stores of the same layouts, as they are packed there: pairs of a parameter
+    /// here and one there.
+    ///
+    /// # Errors
+    /// [`Error::State`] where a master was dropped.
+    pub(crate) fn take_over(&mut self, parts: &[(usize, &WeightStore, usize)]) -> Result<()> {
+        let size = self.precision.size();
+        for (index, from, other) in parts {
+            let values = from.float_bytes(Some(*other))?;
+            let start = self.parameters[*index].offset * size;
+            self.master_buffer_mut()?.bytes_mut()[start..start + values.len()].copy_from_slice(values);
+        }
+        for (index, from, other) in parts {
+            let importance = from.importance(*other);
+            if !importance.is_empty() {
+                self.sources.importance.resize_with(self.parameters.len(), Vec::new);
+                self.sources.importance[*index] = importance.to_vec();
+            }
+            self.versions[*index] = from.versions[*other].clone().map(|version| {
+                let epoch = (version.epoch == Some(from.epoch)).then_some(self.epoch);
+                Version { epoch, ..version }
+            });
+        }
+        Ok(())
+    }
+
     /// Makes every version anew that the master has left behind, on the threads of `cpu`.
     ///
     /// # Errors

@@ -71,6 +71,8 @@ pub struct TweenState {
     input: Option<Tensor>,
     values: StepValues,
     report: StepReport,
+    /// Which layers the newest forward pass has gone through.
+    layers: u64,
     /// What a file brought of the step before; until the next forward pass.
     kept: KeptStep,
 }
@@ -109,6 +111,7 @@ impl TweenState {
             input: None,
             values: StepValues::default(),
             report: StepReport { rate, ..StepReport::default() },
+            layers: network.registry.epochs_passed,
             kept,
         })
     }
@@ -140,6 +143,7 @@ impl TweenState {
         self.report = StepReport { rate: self.values.rate, rows: input.rows(), ..StepReport::default() };
         let output = in_precision!(network.precision(), T => self.run_forward::<T>(network, &input)?);
         self.trainer.run.epoch = network.registry.epoch();
+        self.layers = network.registry.epochs_passed;
         self.input = Some(input.to_tensor()?);
         self.stage = Stage::Forward;
         Ok(output)
@@ -225,6 +229,7 @@ impl TweenState {
     /// [`Error::State`] without a backward pass before it.
     pub fn measure(&mut self, network: &mut Network) -> Result<()> {
         self.require(Stage::Backward, "measure", "backward")?;
+        self.check_layers(network)?;
         self.execute(network, Phase::Verdict, Phase::Verdict)?;
         if self.trainer.recovers() {
             self.report.exploded = watch::judged_action(network)? != Action::Apply;
@@ -246,6 +251,7 @@ impl TweenState {
     /// measured, [`Error::NonFinite`] where the loss is infinite or NaN and nothing is taken back.
     pub fn apply(&mut self, network: &mut Network, rate: Option<f64>) -> Result<bool> {
         self.require(Stage::Measured, "apply", "measure")?;
+        self.check_layers(network)?;
         if let Some(rate) = rate {
             if !(rate.is_finite() && rate >= 0.0) {
                 return Err(Error::Value(format!("the rate must be finite and at least 0, got {rate}")));
@@ -284,6 +290,16 @@ impl TweenState {
         self.measure(network)?;
         self.apply(network, None)?;
         Ok(loss)
+    }
+
+    /// Refuses to go on with a step that other layers have begun.
+    fn check_layers(&self, network: &Network) -> Result<()> {
+        if self.layers == network.registry.epochs_passed {
+            return Ok(());
+        }
+        Err(Error::State(
+            "the network's layers have changed since the forward pass; call forward again".into(),
+        ))
     }
 
     fn require(&self, stage: Stage, call: &str, before: &str) -> Result<()> {

@@ -1,0 +1,114 @@
+"""Which layers and parameters training may move, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from loom._settings.checks import real
+from loom.engine import NetworkT, engine_of
+from loom.errors import ConfigError
+from loom.network.selecting import Where, select
+
+__all__ = ["freeze", "scale_rates", "unfreeze"]
+
+
+def freeze(self: NetworkT, where: Where | None = None) -> NetworkT:
+    """Keeps layers, or single parameters, as they are while the others are trained.
+
+    Layers then have `trainable` off, parameters are among a layer's `frozen`: two settings that can be
+    set by themselves, too. Files and copies keep them. Of frozen layers running statistics move on in
+    training, as those of others do.
+
+    Args:
+        where: A pattern such as "0.0.0.*" or "conv*", of layers' names and kinds; or, where no layer
+            matches, of parameters' names, such as "*.bias" or "0.0.0.2.branches.1.*"; a layer, such as
+            `net.layers[0]`; several of these; or a function that takes a layer and says whether it is
+            meant. All layers where None.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigError: It is none of these, a pattern matches nothing, or a layer is of another network.
+            Nothing has changed then.
+        StateError: The network is training in another thread.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8), nn.Dense(8), nn.Dense(2)], input_shape=3)
+        >>> _ = net.freeze(net.layers[:2]).unfreeze("0.0.0.1")
+        >>> [layer.trainable for layer in net.layers]
+        [False, True, True]
+        >>> net.freeze("*.bias").layers[1].frozen
+        ('bias',)
+    """
+    return _set(self, "freeze", where, frozen=True)
+
+
+def unfreeze(self: NetworkT, where: Where | None = None) -> NetworkT:
+    """Lets training move layers, or single parameters, again; of layers every parameter.
+
+    Args:
+        where: What is meant, as `freeze` takes it; all layers where None.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigError: As for `freeze`.
+        StateError: The network is training in another thread.
+    """
+    return _set(self, "unfreeze", where, frozen=False)
+
+
+def _set(network: NetworkT, call: str, where: Where | None, *, frozen: bool) -> NetworkT:
+    engine_of(network).check_thread()
+    for layer, names in select(network, call, where):
+        if names is not None:
+            (layer.freeze if frozen else layer.unfreeze)(*names)
+            continue
+        layer.trainable = not frozen
+        if not frozen and layer.frozen:
+            layer.unfreeze(*layer.frozen)
+    return network
+
+
+def scale_rates(self: NetworkT, factors: Mapping[str, float]) -> NetworkT:
+    """Sets what the learning rate is multiplied by in some layers: their `rate_factor`.
+
+    `loom.train(..., rate_scale=)` does this before it begins. What is set stays: files and copies keep
+    it, and 1.0 undoes it. Layers that use another one's parameters are left out: the factor there holds.
+
+    Args:
+        factors: Factors of at least 0 by pattern: of layers' names, "0.0.0.*", or kinds, "conv*". A later
+            pattern holds over an earlier one.
+
+    Returns:
+        The network.
+
+    Raises:
+        ConfigError: A factor is out of range, or a pattern matches no layer. Nothing has changed then.
+        StateError: The network is training in another thread.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8), nn.Dense(8), nn.Dense(2)], input_shape=3)
+        >>> _ = net.scale_rates({"dense": 0.1, "0.0.0.2": 1.0})
+        >>> [layer.rate_factor for layer in net.layers]
+        [0.1, 0.1, 1.0]
+    """
+    engine_of(self).check_thread()
+    if not isinstance(factors, Mapping):
+        raise ConfigError(f'rate_scale is factors by pattern, such as {{"0.0.0.*": 0.1}}, got {factors!r}')
+    chosen = []
+    for pattern, given in factors.items():
+        factor = real("rate_scale", str(pattern), given, least=0.0)
+        for layer, names in select(self, "rate_scale", pattern):
+            if names is not None:
+                raise ConfigError(
+                    f'rate_scale: "{pattern}" names parameters; a factor is of a whole layer, such as '
+                    f'"{layer.path}". To keep parameters as they are, freeze them'
+                )
+            if getattr(layer.config, "tied_to", None) is None:
+                chosen.append((layer, factor))
+    for layer, factor in chosen:
+        layer.rate_factor = factor
+    return self

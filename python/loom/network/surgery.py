@@ -1,0 +1,132 @@
+"""Layers put into cells and taken out of them, and networks cut short; weights go along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+from loom import _native, nn
+from loom.architecture import LinkConfig, NetworkConfig, as_layer
+from loom.engine import HasEngine, engine_of
+from loom.errors import ConfigError, InvalidValueError, ShapeError
+from loom.network.layers import LayerHandle
+from loom.network.pickling import Restored, around
+from loom.network.selecting import layer_at
+
+__all__ = ["Insertable", "cut", "popped", "put"]
+
+Insertable: TypeAlias = "nn.Layer | Mapping[str, Any] | LayerHandle"
+"""A layer's configuration, whose weights are drawn, or a layer in its place, whose weights are copied."""
+
+
+class _Growing(Restored, HasEngine, Protocol):
+    """What is asked of a network that others are made of."""
+
+
+NetworkT = TypeVar("NetworkT", bound=_Growing)
+
+
+def put(network: HasEngine, at: tuple[int, int, int, int], layer: Insertable, *, replaces: bool) -> None:
+    """Puts a layer into a place, before the layer that is there or in its stead; or, after an error, not.
+
+    Args:
+        network: The network.
+        at: Depth, row, column, and the place in the cell.
+        layer: What is put in.
+        replaces: Whether the layer that is there goes.
+    """
+    engine = engine_of(network)
+    what = "putting a layer in"
+    engine.check_idle(what)
+    pieces = []
+    if isinstance(layer, LayerHandle):
+        copy = _native.copy_layer(engine_of(layer).native, layer.at)
+        described, pieces = copy.config(), [(copy, "", "")]
+    else:
+        described = json.dumps(as_layer(layer).to_config())
+    change = _native.replace_layer if replaces else _native.insert_layer
+    engine.rearrange(what, lambda native: change(native, at, described, pieces))
+
+
+def popped(layer: LayerHandle, network: HasEngine) -> LayerHandle:
+    """Takes a layer out of its network; returns it in a network of its own, with all that belongs to it."""
+    engine = engine_of(network)
+    what = "taking a layer out"
+    engine.check_idle(what)
+    config = engine.config
+    described, pieces, shape = json.dumps(layer.config.to_config()), [], None
+    try:
+        copy = _native.copy_layer(engine.native, layer.at)
+    except (InvalidValueError, ShapeError):
+        # The layers do not fit together, and never did: there are no weights yet.
+        pass
+    else:
+        described, pieces, shape = copy.config(), [(copy, "", "")], copy.input_shape()
+    alone = NetworkConfig(shape or config.input_shape, precision=config.precision, seed=config.seed)
+    native = _native.Network(json.dumps(alone.to_config()))
+    _native.insert_layer(native, (0, 0, 0, 0), described, pieces)
+    engine.rearrange(what, lambda native: _native.remove_layer(native, layer.at))
+    return LayerHandle(around(cast("type[_Growing]", type(network)), native), (0, 0, 0), 0)
+
+
+def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
+    """Returns a new network of the layers up to one, and including it: a feature extractor.
+
+    Weights are copied, and all else that belongs to the layers: what they keep and carry, their numeric
+    types, what is frozen, the factors of their rates. The grid stays, so that every layer has the name
+    that it has here; the cells behind the last layer are empty, and can be filled. Links among what is
+    kept are kept. The new network is on the CPU and has no optimizer state.
+
+    Args:
+        until: The last layer that is kept: `net.layers[3]`, its name, "0.0.0.3", or its place,
+            (depth, row, column, place in the cell).
+
+    Returns:
+        The new network; training it does not move this one.
+
+    Raises:
+        CellIndexError: There is no such layer.
+        ConfigError: Something else is given; a layer that is kept uses the parameters of one that is not;
+            or a link into what is kept comes from what is not.
+        ShapeError: The layers do not fit together.
+        StateError: The network is training in another thread.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8), nn.Dense(2)], input_shape=3)
+        >>> features = net.cut(until="0.0.0.0")
+        >>> features.output_shape
+        (8,)
+        >>> _ = features[0, 0, 0].add(nn.Dense(5))
+        >>> features.output_shape
+        (5,)
+    """
+    engine = engine_of(self)
+    engine.check_thread()
+    last = layer_at(self, until).at
+    config = engine.config
+    bare = NetworkConfig(config.input_shape, config.grid, precision=config.precision, seed=config.seed)
+    made = around(type(self), _native.Network(json.dumps(bare.to_config())))
+    kept = [(at, place) for at, place in engine.layer_places() if (*at, place) <= last]
+    for at, place in kept:
+        tied = getattr(engine.layer_config(at, place), "tied_to", None)
+        if tied is not None and tuple(tied) > last:
+            name, owner = (".".join(map(str, numbers)) for numbers in ((*at, place), tied))
+            raise ConfigError(
+                f"cut: layer {name} uses the parameters of layer {owner}, which is behind the last layer "
+                f"that is kept; cut there or later"
+            )
+    for at, place in kept:
+        put(made, (*at, place), LayerHandle(self, at, place), replaces=False)
+    for link in cast("tuple[LinkConfig, ...]", config.links):
+        source, target = tuple(link.source), tuple(link.target)
+        if target > last[:3]:
+            continue
+        if source > last[:3] or (source == last[:3] and last[3] + 1 < engine.native.cell_len(last[:3])):
+            raise ConfigError(
+                f"cut: the link from cell {source} to cell {target} brings what layers behind the last one "
+                "that is kept make; cut later"
+            )
+        engine_of(made).link(link)
+    engine_of(made).build()
+    return made
