@@ -477,6 +477,7 @@ class Network:
     apply_gradients = manual_loop.apply_gradients
     zero_gradients = manual_loop.zero_gradients
     set_optimizer = manual_loop.set_optimizer
+    optimizer = property(manual_loop.current_optimizer)
     gradient_stats = manual_loop.gradient_stats
 
     # Keeping work

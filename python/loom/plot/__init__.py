@@ -14,6 +14,7 @@ from loom.plot.measures import tween
 from loom.plot.networks import network
 from loom.plot.regression import residuals
 from loom.plot.training import training_curves
+from loom.schedules import plot_schedules as schedule
 
 __all__ = [
     "calibration",
@@ -28,6 +29,7 @@ __all__ = [
     "predictions",
     "residuals",
     "roc",
+    "schedule",
     "similarity",
     "top_errors",
     "training_curves",
