@@ -11,7 +11,9 @@ from loom.analysis.evaluation import classification, deviation, regression
 from loom.analysis.matching import best_group, correctness, match
 from loom.analysis.similarities import similarity
 from loom.analysis.units import cluster_units, initialize_kmeans, unit_activations
+from loom.network.bits import sensitivity
 from loom.reports import (
+    BitsReport,
     Block,
     Blocks,
     CalibrationCurve,
@@ -26,12 +28,14 @@ from loom.reports import (
     DeviationReport,
     Group,
     Matches,
+    MeasuredTypes,
     Pair,
     PrecisionRecallCurve,
     RegressionErrors,
     RegressionReport,
     Report,
     RocCurve,
+    SensitivityReport,
     Similarity,
     SubBlock,
     WorstDeviation,
@@ -45,6 +49,7 @@ from loom.reports import (
 from loom.reports.blueprint import Blueprint
 
 __all__ = [
+    "BitsReport",
     "Block",
     "Blocks",
     "Blueprint",
@@ -61,12 +66,14 @@ __all__ = [
     "Ensemble",
     "Group",
     "Matches",
+    "MeasuredTypes",
     "Pair",
     "PrecisionRecallCurve",
     "RegressionErrors",
     "RegressionReport",
     "Report",
     "RocCurve",
+    "SensitivityReport",
     "Similarity",
     "SubBlock",
     "WorstDeviation",
@@ -83,6 +90,7 @@ __all__ = [
     "match",
     "natural_key",
     "regression",
+    "sensitivity",
     "silhouettes",
     "similarity",
     "unit_activations",

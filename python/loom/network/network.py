@@ -22,8 +22,8 @@ from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
+from loom.network import bits, inference, manual_loop, morphing, state_dicts
 from loom.network import blueprint as blueprints
-from loom.network import inference, manual_loop, morphing, state_dicts
 from loom.network.cells import Cell, place_in_cell
 from loom.network.layers import LayerHandle, layers_of
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
@@ -385,6 +385,7 @@ class Network:
     calibrate = morphing.calibrate
     drop_master = morphing.drop_master
     unpack = morphing.unpack
+    fit_bits = bits.fit_bits
 
     # Inference
 
