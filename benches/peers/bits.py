@@ -5,7 +5,7 @@
 
 MNIST is the folder of its IDX files, TEXT a text file. The convolutional network and the character model are
 those of numeric_types.py, trained in float32 once. For the bytes of every single type `Network.fit_bits`
-chooses types by 2,000 images, or 200 texts, of what the network has learned from; then both are scored on
+chooses types by 8,000 images, or 800 texts, of what the network has learned from; then both are scored on
 what it has not seen: 10,000 images, the last tenth of the texts. The rows go into results/bits.csv beside
 this script; `--table` prints them as the tables of docs/analysis/bits.md.
 """
@@ -32,7 +32,8 @@ COLUMNS = (
     "fitted_accuracy",
     "types",
 )
-CHOSEN_BY = {"convolution": 2000, "characters": 200}
+CHOSEN_BY = {"convolution": (8000, 1), "characters": (800, 0)}
+"""How many samples types are chosen by, and how often layers are measured again around a choice."""
 
 
 def scores(study: Study, net: loom.Network) -> tuple[float, float]:
@@ -43,7 +44,7 @@ def scores(study: Study, net: loom.Network) -> tuple[float, float]:
 
 def compare(study: Study, net: loom.Network) -> list[dict[str, object]]:
     """Returns a row for each type."""
-    count = CHOSEN_BY[study.name]
+    count, refinements = CHOSEN_BY[study.name]
     x, y = study.learned
     data, validation = (x[:count], y[:count]), (x[count : count + 100], y[count : count + 100])
     sensitivity = loom.analysis.sensitivity(net, data, loss="cross_entropy")
@@ -61,7 +62,7 @@ def compare(study: Study, net: loom.Network) -> list[dict[str, object]]:
                 validation=validation,
                 loss="cross_entropy",
                 sensitivity=sensitivity,
-                refinements=1,
+                refinements=refinements,
             )
             fitted[budget] = (mixed.weight_bytes, *scores(study, mixed), " ".join(report.chosen.dtypes))
         row = (study.name, dtype, budget, *scores(study, single), *fitted[budget])

@@ -222,10 +222,11 @@ def test_the_choice_is_the_best_of_all(seed: int, share: float) -> None:
     found, size = every[report.chosen.dtypes]
     assert (report.chosen.measured, report.chosen.held_out) == tuple(found)
     assert report.chosen.bytes == size == net.weight_bytes <= budget
-    assert found[0] == min(losses[0] for losses, _ in every.values())
+    # Fewer bits help by chance alone.
+    base = report.base.measured
+    assert abs(found[0] - base) == min(abs(losses[0] - base) for losses, _ in every.values())
     for single in report.singles:
         if single.bytes <= budget:
-            assert report.chosen.measured <= single.measured
             assert every[single.dtypes] == ([single.measured, single.held_out], single.bytes)
     assert report.max_drop is None
     assert [layer.dtype for layer in net.layers if layer.kind == "dense"] == list(report.plan.values())

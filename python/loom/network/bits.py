@@ -119,7 +119,8 @@ def fit_bits(
     On a copy it measures each layer in each type, the others in full precision, and takes what these
     drops add up to as a first guess at every choice of types: the best of all choices within the budget
     is then found exactly. The best guesses and every single type for all layers are measured as they
-    are. From the best of these on, each layer is measured in each type again, the others in theirs, and
+    are. Fewer bits help by chance alone, so that a drop counts by its magnitude, and the best within a
+    budget stays nearest to what full precision has. From the best of these on, each layer is measured in each type again, the others in theirs, and
     the best guess at that is measured, as long as this helps; see `refinements`. What was chosen is
     measured on samples that were held out from all that.
 
@@ -282,7 +283,7 @@ class _Search:
         if self.budget is not None:
             fit = [types for types in several if self._bytes(types) <= self.budget]
             self.tried.update(dict.fromkeys(fit))
-            return min(fit, key=lambda types: (self._drop(self.learned, types), self._bytes(types)))
+            return min(fit, key=lambda types: (abs(self._drop(self.learned, types)), self._bytes(types)))
         for types in sorted(several, key=lambda types: (self._bytes(types), self._drop(self.learned, types))):
             self.tried[types] = None
             if all(

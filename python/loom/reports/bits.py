@@ -51,8 +51,11 @@ class SensitivityReport(TabularReport):
         return np.where(np.isnan(self.values), np.inf, drop(self.base, self.values, rising=self.rising))
 
     def front(self) -> Front:
-        """Returns the choices of a type for each layer that no other one beats, if drops add up."""
-        return best_choices(self.sizes, self.drops)
+        """Returns the choices of a type for each layer that no other one beats, if drops add up.
+
+        Fewer bits help by chance alone, so that a drop counts by its magnitude.
+        """
+        return best_choices(self.sizes, np.abs(self.drops))
 
     def columns(self) -> dict[str, Any]:
         """Returns a row for every layer in every type: layer, kind, dtype, bytes, the measure, drop."""
