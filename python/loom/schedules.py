@@ -2,7 +2,8 @@
 
 A schedule is a function of the step number alone, so training resumed from a
 file needs no state of it. Where `steps` is None the schedule spans the whole
-run (after the warm-up, where there is one).
+run (after the warm-up, where there is one). `Epochs` around a schedule has its
+lengths count epochs instead of steps.
 """
 
 from __future__ import annotations
@@ -10,18 +11,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
 
 from loom import _native
+from loom._figures import empty_figure, finished
 from loom._settings.checks import real, whole
 from loom._settings.encoding import Tagged, TaggedFamily
 from loom._settings.suggestions import unknown
 from loom.errors import ConfigError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = [
     "Constant",
     "Cosine",
     "CosineRestarts",
+    "Epochs",
     "Exponential",
     "Linear",
     "OneCycle",
@@ -30,6 +39,8 @@ __all__ = [
     "ScheduleLike",
     "Step",
     "Warmup",
+    "plot_schedules",
+    "require_known_epochs",
     "resolve",
 ]
 
@@ -65,6 +76,7 @@ class Schedule(Tagged):
             ConfigError: A number is out of range.
         """
         name = type(self).__name__
+        require_known_epochs(self)
         return _native.schedule_rate(
             json.dumps(self.to_config()),
             real(name, "base", base),
@@ -72,11 +84,29 @@ class Schedule(Tagged):
             whole(name, "total", total, least=0),
         )
 
+    def plot(self, total: int, base: float = 1.0, path: str | Path | None = None) -> Figure:
+        """Draws the learning rate over the steps of a run; `loom.plot.schedule` draws several.
+
+        Args:
+            total: How many steps the whole run has.
+            base: The learning rate that the schedule starts from.
+            path: Where to write the picture; its ending says the format.
+
+        Returns:
+            The matplotlib figure.
+
+        Raises:
+            MissingExtraError: Matplotlib is not installed.
+            ConfigError: A number is out of range.
+            FileError: The picture cannot be written.
+        """
+        return plot_schedules(self, total, base, path)
+
     def __post_init__(self) -> None:
         where = type(self).__name__
         for field in fields(cast(Any, self)):
             value = getattr(self, field.name)
-            if field.name in {"steps", "period"}:
+            if field.name in {"steps", "period", "steps_per_epoch"}:
                 # Where None may be given it stands for the whole run.
                 if value is not None or field.default is not None:
                     value = whole(where, field.name, value, least=1)
@@ -229,6 +259,59 @@ class Warmup(Schedule):
         super().__post_init__()
 
 
+@FAMILY.register("epochs")
+@dataclass(frozen=True)
+class Epochs(Schedule):
+    """Another schedule whose lengths count epochs instead of steps.
+
+    `Epochs(Step(30))` drops the rate every 30 epochs, `Epochs(Warmup(5, then=Cosine()))` rises for 5
+    epochs; between whole epochs the rate goes on changing from step to step. As what follows a
+    `Warmup` it counts from the end of the rise.
+
+    Args:
+        schedule: The schedule.
+        steps_per_epoch: How many steps an epoch has. `loom.train` knows it; loops of one's own, and
+            data without len(), have to give it.
+
+    Examples:
+        >>> halving = loom.schedules.Epochs(loom.schedules.Step(2, gamma=0.5), steps_per_epoch=100)
+        >>> [halving.rate(0.1, step, 1000) for step in (0, 199, 200, 400)]
+        [0.1, 0.1, 0.05, 0.025]
+    """
+
+    schedule: ScheduleLike
+    steps_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        schedule = resolve(self.schedule)
+        if _epochs_in(schedule) is not None:
+            raise ConfigError("Epochs: schedule must not count epochs itself")
+        object.__setattr__(self, "schedule", schedule)
+        super().__post_init__()
+
+
+def _epochs_in(schedule: ScheduleLike) -> Epochs | None:
+    if isinstance(schedule, Warmup):
+        return _epochs_in(schedule.then)
+    return schedule if isinstance(schedule, Epochs) else None
+
+
+def require_known_epochs(schedule: ScheduleLike) -> None:
+    """Refuses a schedule that counts epochs and does not say how many steps one has.
+
+    Args:
+        schedule: The schedule.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    counted = _epochs_in(schedule)
+    if counted is not None and counted.steps_per_epoch is None:
+        raise ConfigError(
+            "Epochs: nothing says here how many steps an epoch has; give the schedule its steps_per_epoch"
+        )
+
+
 def resolve(value: ScheduleLike | None) -> Schedule:
     """Returns the schedule that a `schedule=` argument means.
 
@@ -252,3 +335,48 @@ def resolve(value: ScheduleLike | None) -> Schedule:
     if isinstance(kind, str) and kind in FAMILY.kinds:
         return FAMILY.from_config({"type": kind})
     raise unknown("schedule", value, FAMILY.kinds)
+
+
+_MOST_POINTS = 2000
+
+
+def plot_schedules(
+    schedule: ScheduleLike | Mapping[str, ScheduleLike],
+    total: int,
+    base: float = 1.0,
+    path: str | Path | None = None,
+) -> Figure:
+    """Draws the learning rate over the steps of a run.
+
+    Args:
+        schedule: A schedule, or its name; or several, by what they are called in the legend.
+        total: How many steps the whole run has.
+        base: The learning rate that each starts from.
+        path: Where to write the picture; its ending says the format.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+        ConfigError: A number is out of range, or a schedule counts epochs and does not say how many
+            steps one has.
+        FileError: The picture cannot be written.
+    """
+    steps = whole("plot.schedule", "total", total, least=1)
+    several = isinstance(schedule, Mapping) and "type" not in schedule
+    drawn: Mapping[str, Any] = cast("Mapping[str, Any]", schedule) if several else {"": schedule}
+    chosen = {name: resolve(entry) for name, entry in drawn.items()}
+    shown = np.unique(np.linspace(0, steps - 1, min(steps, _MOST_POINTS)).astype(np.int64))
+    courses = {name: [it.rate(base, int(step), steps) for step in shown] for name, it in chosen.items()}
+    figure = empty_figure(width=6.0, height=3.5)
+    axes = figure.add_subplot()
+    for name, rates in courses.items():
+        axes.plot(shown, rates, label=name)
+    axes.set_xlabel("step")
+    axes.set_ylabel("learning rate")
+    axes.set_ylim(bottom=0.0)
+    axes.grid(visible=True, alpha=0.3)
+    if several:
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    return finished(figure, path)

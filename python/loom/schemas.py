@@ -47,6 +47,7 @@ _PROBES: dict[type, dict[str, Any]] = {
     CellConfig: {"at": (0, 0, 0)},
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
+    schedules.Epochs: {"schedule": "constant"},
 }
 _LIMITS = {"above": "exclusiveMinimum", "least": "minimum", "below": "exclusiveMaximum", "most": "maximum"}
 
@@ -217,6 +218,8 @@ def _checked(note: Mapping[str, Any]) -> Schema:
     check = note["check"]
     if check == "choice":
         return {"enum": list(note["names"])}
+    if check == "choice_or_real":
+        return {"anyOf": [{"enum": list(note["names"])}, _limited("number", note)]}
     return (
         {"type": "boolean"} if check == "flag" else _limited({"whole": "integer"}.get(check, "number"), note)
     )

@@ -11,6 +11,7 @@ from loom.errors import DataError
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
+from loom.schedules import require_known_epochs
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
 from loom.training.record import record_of
@@ -57,6 +58,7 @@ class Trainer:
     ) -> None:
         self.network = network
         self.config = check_training(config)
+        require_known_epochs(self.config.schedule)
         engine = engine_of(network)
         self._form = Form.of(engine, self.config)
         engine.check_idle("a trainer")

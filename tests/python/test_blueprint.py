@@ -234,3 +234,35 @@ def test_layers_that_users_composed() -> None:
     net = loom.Sequential([Hidden()], input_shape=4)
     check_totals(net)
     assert [layer.kind for layer, _ in net.blueprint().walk()] == ["sequential", "dense", "dense"]
+
+
+def test_types_are_those_of_what_takes_the_layers_type() -> None:
+    """Of layers whose parameters stay in full precision, and of those that hold such beside weights."""
+    kept = [nn.PositionalEmbedding(6), nn.LayerNorm(), nn.RMSNorm(), nn.KMeans(3), nn.BatchNorm(), nn.PReLU()]
+    inside = nn.Residual([nn.LayerNorm(), nn.Dense(4)])
+    net = loom.Sequential([nn.Embedding(10, 8), *kept, nn.Dense(4), inside], input_shape=6)
+    net.morph("int8")
+    expected = ["int8", *["float32"] * len(kept), "int8", "int8"]
+    assert [layer.dtype for layer in net.layers] == expected
+    assert [layer.weights.dtype for layer in net.layers] == expected
+    assert [layer.dtype for layer in net.blueprint().layers] == expected
+    for depth, flops in ((None, False), (2, False), (None, True)):
+        text = io.StringIO()
+        net.summary(text, depth=depth, flops=flops)
+        rows = [line.split() for line in text.getvalue().splitlines() if line.startswith("(")]
+        types = [cell for row in rows for cell in row if cell in ("int8", "float32")]
+        assert types == [*expected, *(["float32", "int8"] if depth else [])]
+        assert "int8," not in text.getvalue()
+    # What is asked for by name counts.
+    net.morph("int4", parameters="centroids", where=lambda layer: layer.kind == "kmeans")
+    net.morph("int4", parameters="bias", where=lambda layer: layer.kind == "dense")
+    found = {layer.kind: layer.dtype for layer in net.blueprint().layers}
+    assert (found["kmeans"], found["dense"], found["layer_norm"]) == ("int4", "int8, int4", "float32")
+
+
+def test_blueprints_of_before_are_read() -> None:
+    blueprint = loom.Sequential([nn.Dense(2, bias=False)], input_shape=3).blueprint()
+    values = blueprint.to_dict()
+    for parameter in values["layers"][0]["parameters"]:
+        del parameter["typed"]
+    assert type(blueprint).from_dict(values) == blueprint

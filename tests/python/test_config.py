@@ -78,6 +78,11 @@ SCHEDULES = {
         "steps": 10,
         "then": {"type": "cosine", "end_factor": 0.0, "steps": None},
     },
+    schedules.Epochs(schedules.Step(30)): {
+        "type": "epochs",
+        "schedule": {"type": "step", "steps": 30, "gamma": 0.1},
+        "steps_per_epoch": None,
+    },
 }
 
 
@@ -210,7 +215,7 @@ def test_a_callable_metric_cannot_go_to_json() -> None:
         ({"device": "cpus"}, 'unknown TrainingConfig device "cpus"; did you mean "cpu"'),
         ({"on_nonfinite": "ignore"}, "on_nonfinite"),
         ({"depth_scale": "geometrical"}, 'did you mean "geometric"'),
-        ({"gradient_clip": -1}, "gradient_clip must be a finite number above 0"),
+        ({"gradient_clip": -1}, "gradient_clip must be a finite number at least 0"),
         ({"validation_split": 1.0}, "validation_split"),
         ({"shuffle": 1}, "shuffle must be True or False"),
         ({"metrics": ["acuracy"]}, 'unknown metric "acuracy"; did you mean "accuracy"'),

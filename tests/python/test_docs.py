@@ -115,6 +115,7 @@ SCHEDULES = {
     "cosine with restarts": "cosine_restarts",
     "one-cycle": "one_cycle",
     "warm-up before any": "warmup",
+    "any by epochs": "epochs",
 }
 
 

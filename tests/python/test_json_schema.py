@@ -96,29 +96,36 @@ def test_what_a_layer_refuses_does_not_fit(kind: str) -> None:
             )
 
 
+STEP = {"type": "step", "steps": 2}
 CONFIGS: list[tuple[str, Any, dict[str, list[Any]], dict[str, list[Any]]]] = [
     (
         "training",
         loom.TrainingConfig,
         {
             "optimizer": ["sgd", {"type": "lion", "beta1": 0.5}],
-            "schedule": ["cosine", {"type": "warmup", "steps": 3, "then": {"type": "step", "steps": 2}}],
+            "schedule": [
+                "cosine",
+                {"type": "warmup", "steps": 3, "then": STEP},
+                {"type": "epochs", "schedule": STEP, "steps_per_epoch": 5},
+            ],
             "loss": ["cross_entropy", {"huber": {"delta": 2.0}}, "huber"],
             "metrics": [
                 ["mae", {"top_k_accuracy": {"k": 3}}],
                 ["sklearn.r2_score", {"sklearn.f1_score": {"average": "macro"}}],
             ],
-            "gradient_clip": [None, 1.0],
+            "gradient_clip": [None, 0.0, 1.0],
+            "depth_scale": ["geometric", 1.05],
             "early_stopping": [{"monitor": "loss", "patience": 3}],
             "device": ["cpu", "gpu:1"],
             "learning_rate": [0.0, 0.1],
         },
         {
             "optimizer": ["adem", {"type": "sgd", "momentum": 1.0}, {"type": "sgd", "beta1": 0.5}],
-            "schedule": [{"type": "warmup"}, {"type": "cosine", "end_factor": -1.0}],
+            "schedule": [{"type": "warmup"}, {"type": "epochs"}, {"type": "cosine", "end_factor": -1.0}],
             "loss": ["xyzzy", {"huber": {"delta": 0.0}}],
             "metrics": [["xyzzy"]],
-            "gradient_clip": [0.0, -1.0],
+            "gradient_clip": [-1.0],
+            "depth_scale": ["deep", 0.0],
             "early_stopping": [{"patience": -1}],
             "device": ["cuda"],
             "epochs": [0, -1, "3", None],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -252,3 +254,88 @@ def test_backward_after_the_weights_moved_is_refused() -> None:
     net[0, 0, 0, 0].bias = np.ones(24)
     with pytest.raises(loom.StateError, match="weights have moved"):
         net.backward(np.ones((2, 3)))
+
+
+def test_gradients_are_written_as_a_table() -> None:
+    net = mlp()
+    x, _ = blobs()
+    net.backward(1e6 * net.forward(x))
+    stats = net.gradient_stats()
+    assert isinstance(stats, list)
+    written = io.StringIO()
+    stats.print(written)
+    for layer in stats:
+        (line,) = [line for line in written.getvalue().splitlines() if layer.path in line]
+        assert {f"{layer.norm:.4g}", layer.kind} <= set(line.split())
+        assert ("exploding" in line) == layer.exploding
+
+
+def test_the_optimizer_can_be_read() -> None:
+    net = mlp()
+    assert net.optimizer is None
+    net.set_optimizer("adamw")
+    assert net.optimizer == loom.AdamW()
+    net.set_optimizer(loom.SGD(0.5))
+    assert net.optimizer == loom.SGD(0.5)
+    loom.train(net, blobs(), quiet(optimizer=loom.RMSprop(alpha=0.5), device="cpu"))
+    assert net.optimizer == loom.RMSprop(alpha=0.5)
+    loom.TweenTrainer(net).fit(blobs(), quiet(device="cpu"))
+    assert net.optimizer is None
+
+
+def test_a_file_keeps_the_optimizer(tmp_path: Path) -> None:
+    net = mlp()
+    loom.train(net, blobs(), quiet(optimizer=loom.Lion(beta1=0.8), device="cpu"))
+    for optimizer, expected in ((True, loom.Lion(beta1=0.8)), (False, None)):
+        net.save(tmp_path / "net.loom", optimizer=optimizer)
+        assert loom.load(tmp_path / "net.loom").optimizer == expected
+
+
+def test_no_clipping_is_also_said_with_zero() -> None:
+    config = quiet(epochs=2, gradient_clip=0, device="cpu")
+    assert config.gradient_clip is None
+    assert config == quiet(epochs=2, device="cpu")
+
+
+@pytest.mark.parametrize("factor", [1.1, 0.7])
+def test_the_rate_grows_with_depth_by_a_number(factor: float) -> None:
+    """Plain descent: the changes of a layer grow by the factor to the power of its number."""
+    x, y = blobs()
+    changes = {}
+    for scale in ("none", "geometric", factor):
+        net = mlp()
+        before = net.state_dict()
+        config = quiet(
+            optimizer=loom.SGD(), learning_rate=1e-2, depth_scale=scale, batch_size=len(x), device="cpu"
+        )
+        loom.train(net, (x, y), config)
+        changes[scale] = {name: values - before[name] for name, values in net.state_dict().items()}
+        assert loom.TrainingConfig.from_config(config.to_config()) == config
+    places = {layer.path: number for number, layer in enumerate(net.layers)}
+    for name, change in changes["none"].items():
+        scaled = change * factor ** places[name.rpartition(".")[0]]
+        np.testing.assert_allclose(changes[factor][name], scaled, rtol=2e-2, atol=1e-6)
+    if factor == 1.1:
+        assert all((changes["geometric"][name] == change).all() for name, change in changes[1.1].items())
+
+
+def test_a_tween_step_has_a_rate_of_its_own() -> None:
+    x, y = blobs()
+    nets = [mlp(), mlp()]
+    states = [loom.TweenState(net, loss="cross_entropy") for net in nets]
+    states[0].step(x, y, rate=0.05)
+    states[1].forward(x)
+    states[1].backward(y)
+    states[1].measure()
+    states[1].apply(0.05)
+    assert weights(nets[0]) == weights(nets[1])
+    before = weights(nets[0])
+    states[0].step(x, y, rate=0.0)
+    # What is left of the velocity moves on; the rate of one step is for that step.
+    assert weights(nets[0]) != before
+    assert states[0].adaptive_rate == states[0].config.base_rate
+    with pytest.raises(loom.ConfigError, match="rate must be"):
+        states[0].step(x, y, rate=-1.0)
+    assert loom.TweenConfig(depth_scale=1.02).depth_scale == 1.02
+    with pytest.raises(loom.ConfigError, match="depth_scale must be a finite number above 0"):
+        loom.TweenConfig(depth_scale=0.0)

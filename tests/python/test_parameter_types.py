@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,32 @@ def test_names_that_are_not_there_are_refused() -> None:
     config["settings"] = [{"at": [0, 0, 0, 0], "frozen": ["wait"]}]
     with pytest.raises(loom.InvalidValueError, match=r"unknown parameter \"wait\".*weight"):
         loom.Network.from_json(json.dumps(config)).build()
+
+
+def test_the_page_says_what_takes_on_a_layers_type() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text()
+    table = page.partition("| layer | takes on the type |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| ([\w, ]+?) \|(.*)\|$", table, re.MULTILINE))
+    sequence: dict[str, nn.Layer] = {
+        "RNN, LSTM, GRU": nn.LSTM(4, initial_state="learned"),
+        "MultiHeadAttention": nn.MultiHeadAttention(2),
+        "SwiGLU, GeGLU": nn.SwiGLU(5),
+        "PositionalEmbedding": nn.PositionalEmbedding(3),
+        "LayerNorm, GroupNorm, BatchNorm, RMSNorm": nn.LayerNorm(),
+        "PReLU": nn.PReLU(),
+        "KMeans": nn.KMeans(2),
+        "Dense, convolutions": nn.Dense(4),
+    }
+    assert set(rows) == {*sequence, "Embedding, TiedHead"}
+    for name, layer in sequence.items():
+        net = loom.Sequential([layer], input_shape=(3, 4)).morph("int8")
+        taken, stays = rows[name].split("|")
+        for parameter, stored in net.layers[0].weights.stored.items():
+            column = taken if stored.dtype == "int8" else stays
+            kind = "state" if "state" in parameter else "bias" if "bias" in parameter else parameter
+            assert kind in column or "kin" in column, (name, parameter, stored.dtype)
+        assert net.layers[0].dtype == ("int8" if taken.strip() else "float32")
+    for table_of in (nn.Embedding(5, 4), nn.TiedHead(5)):
+        shape = 3 if isinstance(table_of, nn.Embedding) else (3, 4)
+        net = loom.Sequential([table_of], input_shape=shape).morph("int8")
+        assert net.layers[0].dtype == "int8"

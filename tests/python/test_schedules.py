@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies
 
@@ -45,7 +48,23 @@ def factor(schedule: schedules.Schedule, step: int, total: int) -> float:
         case schedules.Warmup(steps=rise, then=then):
             assert isinstance(then, schedules.Schedule)
             return (step + 1) / rise if step < rise else factor(then, step - rise, max(0, total - rise))
+        case schedules.Epochs(schedule=counted, steps_per_epoch=steps):
+            assert isinstance(counted, schedules.Schedule)
+            assert steps is not None
+            return factor(in_steps(counted, steps), step, total)
     return 1.0
+
+
+def in_steps(schedule: schedules.Schedule, epoch: int) -> schedules.Schedule:
+    """The same schedule with its lengths in steps."""
+    lengths = {
+        name: epoch * length
+        for name in ("steps", "period")
+        if (length := getattr(schedule, name, None)) is not None
+    }
+    if isinstance(schedule, schedules.Warmup) and isinstance(schedule.then, schedules.Schedule):
+        return dataclasses.replace(schedule, **lengths, then=in_steps(schedule.then, epoch))
+    return dataclasses.replace(schedule, **lengths)  # type: ignore[type-var]
 
 
 def half_wave(start: float, end: float, past: float) -> float:
@@ -101,6 +120,98 @@ def test_every_schedule_is_its_formula(schedule: schedules.Schedule, rise: int, 
         found = chosen.rate(0.3, step, total)
         assert math.isfinite(found)
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), (chosen, step, total)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(plain_schedules(), strategies.integers(0, 5), strategies.integers(1, 9), strategies.integers(0, 60))
+def test_schedules_count_epochs(schedule: schedules.Schedule, rise: int, epoch: int, total: int) -> None:
+    """Around a warm-up, and behind one that counts steps."""
+    counted = schedules.Epochs(schedules.Warmup(rise, schedule) if rise else schedule, epoch)
+    chosen = schedules.Warmup(7, counted) if rise % 2 else counted
+    for step in range(total + 3):
+        expected = 0.3 * factor(chosen, step, total)
+        assert chosen.rate(0.3, step, total) == pytest.approx(expected, rel=1e-9, abs=1e-12), (chosen, step)
+
+
+class Rates(loom.Callback):
+    """Notes the rate of every step, and stops after some."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.rates: list[float] = []
+        self.most = most
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> bool | None:
+        self.rates.append(self.params["learning_rate"])
+        return len(self.rates) == self.most or None
+
+
+EVERY_TWO = schedules.Epochs(schedules.Step(2, gamma=0.5))
+
+
+def by_epochs(epochs: int = 5) -> loom.TrainingConfig:
+    return loom.TrainingConfig(
+        epochs=epochs, batch_size=4, learning_rate=0.8, schedule=EVERY_TWO, device="cpu", verbose=False
+    )
+
+
+def test_training_counts_epochs_and_resumes_in_the_middle_of_one(tmp_path: Path) -> None:
+    x, y = np.ones((10, 2)), np.zeros((10, 1))
+    whole, first, second = Rates(), Rates(most=7), Rates()
+    net = loom.Sequential([loom.nn.Dense(1)], input_shape=2)
+    loom.train(net, (x, y), by_epochs(), callbacks=[whole])
+    assert whole.rates == [0.8] * 6 + [0.4] * 6 + [0.2] * 3
+    again = loom.Sequential([loom.nn.Dense(1)], input_shape=2)
+    loom.train(again, (x, y), by_epochs(), callbacks=[first])
+    again.save(tmp_path / "half.loom", optimizer=True)
+    resumed = loom.load(tmp_path / "half.loom")
+    # A run that goes on for longer keeps the length of its epochs.
+    loom.train(resumed, (x, y), by_epochs(epochs=7), callbacks=[second], resume=True)
+    assert first.rates + second.rates == [*whole.rates, *[0.2] * 3, *[0.1] * 3]
+
+
+def test_batches_have_to_say_how_long_an_epoch_is() -> None:
+    net = loom.Sequential([loom.nn.Dense(1)], input_shape=2)
+
+    class Batches:
+        def __iter__(self) -> Any:
+            return iter([(np.ones((2, 2)), np.zeros((2, 1)))] * 3)
+
+    refused: list[Callable[[], object]] = [
+        lambda: loom.train(net, Batches(), by_epochs()),
+        lambda: loom.Trainer(net, by_epochs()),
+        lambda: loom.TweenState(net, loss=by_epochs()),
+        lambda: EVERY_TWO.rate(0.1, 0, 1),
+        lambda: EVERY_TWO.plot(10),
+    ]
+    for call in refused:
+        with pytest.raises(loom.ConfigError, match="steps_per_epoch"):
+            call()
+    told = Rates()
+    config = dataclasses.replace(by_epochs(3), schedule=dataclasses.replace(EVERY_TWO, steps_per_epoch=3))
+    loom.train(net, Batches(), config, callbacks=[told])
+    assert told.rates == [0.8] * 6 + [0.4] * 3
+    with pytest.raises(loom.ConfigError, match="must not count epochs itself"):
+        schedules.Epochs(schedules.Warmup(2, EVERY_TWO))
+
+
+def test_learning_by_targets_counts_epochs() -> None:
+    net = loom.Sequential([loom.nn.Dense(3), loom.nn.Dense(1)], input_shape=2)
+    told = Rates()
+    loom.TweenTrainer(net).fit((np.ones((8, 2)), np.zeros((8, 1))), by_epochs(3), callbacks=[told])
+    assert told.rates == [0.8] * 4 + [0.4] * 2
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_schedules_are_drawn(tmp_path: Path, ending: str) -> None:
+    several = {"cosine": "cosine", "restarts": schedules.CosineRestarts(25)}
+    loom.plot.schedule(several, 100, 0.1, tmp_path / f"rates.{ending}")
+    assert (tmp_path / f"rates.{ending}").stat().st_size > 1000
+    (axes,) = schedules.Linear().plot(5, base=2.0).axes
+    (line,) = axes.get_lines()
+    np.testing.assert_allclose(line.get_ydata(), [2.0, 1.6, 1.2, 0.8, 0.4])
+    # Of long runs some points are enough.
+    (axes,) = schedules.Linear().plot(1_000_000).axes
+    assert len(axes.get_lines()[0].get_xdata()) == 2000
 
 
 def test_training_follows_the_rates() -> None:

@@ -121,6 +121,17 @@ def choice(where: str, name: str, value: object, known: Iterable[str]) -> str:
     raise unknown(f"{where} {name}", value, names)
 
 
+def choice_or_real(
+    where: str, name: str, value: object, known: Iterable[str], *, above: float
+) -> str | float:
+    """Returns `value` if it is one of the known names, or a number above a bound."""
+    names = tuple(known)
+    _note("choice_or_real", name, names=names, above=above)
+    if isinstance(value, str):
+        return choice(where, name, value, names)
+    return real(where, name, value, above=above)
+
+
 def _index(value: object) -> int | None:
     if isinstance(value, bool):
         return None

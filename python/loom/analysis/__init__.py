@@ -12,7 +12,9 @@ from loom.analysis.grafting import graft
 from loom.analysis.matching import best_group, correctness, match
 from loom.analysis.similarities import similarity
 from loom.analysis.units import cluster_units, initialize_kmeans, unit_activations
+from loom.network.bits import sensitivity
 from loom.reports import (
+    BitsReport,
     Block,
     Blocks,
     CalibrationCurve,
@@ -27,12 +29,14 @@ from loom.reports import (
     DeviationReport,
     Group,
     Matches,
+    MeasuredTypes,
     Pair,
     PrecisionRecallCurve,
     RegressionErrors,
     RegressionReport,
     Report,
     RocCurve,
+    SensitivityReport,
     Similarity,
     SubBlock,
     WorstDeviation,
@@ -46,6 +50,7 @@ from loom.reports import (
 from loom.reports.blueprint import Blueprint
 
 __all__ = [
+    "BitsReport",
     "Block",
     "Blocks",
     "Blueprint",
@@ -62,12 +67,14 @@ __all__ = [
     "Ensemble",
     "Group",
     "Matches",
+    "MeasuredTypes",
     "Pair",
     "PrecisionRecallCurve",
     "RegressionErrors",
     "RegressionReport",
     "Report",
     "RocCurve",
+    "SensitivityReport",
     "Similarity",
     "SubBlock",
     "WorstDeviation",
@@ -85,6 +92,7 @@ __all__ = [
     "match",
     "natural_key",
     "regression",
+    "sensitivity",
     "silhouettes",
     "similarity",
     "unit_activations",

@@ -8,7 +8,7 @@ from loom.callbacks.base import Logs
 from loom.errors import ConfigError
 from loom.metrics import is_score
 
-__all__ = ["improves", "monitored"]
+__all__ = ["improves", "monitored", "rises"]
 
 
 def monitored(where: str, monitor: str, logs: Logs | None) -> float:
@@ -20,10 +20,14 @@ def monitored(where: str, monitor: str, logs: Logs | None) -> float:
     raise ConfigError(f'{where}: there is no log "{monitor}"{hint}. Logs: {", ".join(values) or "none"}')
 
 
+def rises(monitor: str) -> bool:
+    """Returns whether more of a log is better, by its name."""
+    return monitor.endswith(("accuracy", "acc", "r2")) or is_score(monitor.removeprefix("val_"))
+
+
 def improves(value: float, best: float, monitor: str, mode: str, min_delta: float) -> bool:
     """Returns whether a watched log is better than the best before, which is nan before any."""
     if math.isnan(best):
         return not math.isnan(value)
-    rises = monitor.endswith(("accuracy", "acc", "r2")) or is_score(monitor.removeprefix("val_"))
-    rising = mode == "max" or (mode == "auto" and rises)
+    rising = mode == "max" or (mode == "auto" and rises(monitor))
     return value > best + min_delta if rising else value < best - min_delta

@@ -41,6 +41,8 @@ class Engine:
         """Whether somebody has said where the network is to be."""
         self.last_forward_time: float | None = None
         """The seconds that the newest pass of the manual loop took; None before any."""
+        self.optimizer_chosen = False
+        """Whether the manual loop has been told what `apply_gradients` follows."""
         self.reads_indices = False
         """Whether the network reads whole numbers; known once built."""
         self.direct = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from loom.observers import LayerActivation
 
-__all__ = ["LayerGradient", "layer_activations", "layer_gradients"]
+__all__ = ["GradientStats", "LayerGradient", "layer_activations", "layer_gradients"]
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,32 @@ class LayerGradient:
         return ".".join(map(str, (*self.cell, self.layer)))
 
 
-def layer_gradients(figures: Iterable[Mapping[str, Any]]) -> list[LayerGradient]:
+class GradientStats(list[LayerGradient]):
+    """The gradients of a network's layers in figures: a list that prints itself as a table."""
+
+    def print(self, file: IO[str] | None = None) -> None:
+        """Writes a table with a row for each layer; vanishing and exploding gradients are marked.
+
+        Args:
+            file: Where to; standard output by default.
+        """
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("layer", "kind")
+        for name in ("min", "max", "mean", "norm"):
+            table.add_column(name, justify="right")
+        table.add_column("")
+        for layer in self:
+            figures = [f"{value:.4g}" for value in (layer.min, layer.max, layer.mean, layer.norm)]
+            mark = "[red]exploding" if layer.exploding else "[yellow]vanishing" if layer.vanishing else ""
+            table.add_row(layer.path, layer.kind, *figures, mark)
+        Console(file=file).print(table)
+
+
+def layer_gradients(figures: Iterable[Mapping[str, Any]]) -> GradientStats:
     """Names what the engine found about gradients."""
-    return [LayerGradient(**_placed(layer)) for layer in figures]
+    return GradientStats(LayerGradient(**_placed(layer)) for layer in figures)
 
 
 def layer_activations(forward: int, figures: Iterable[Mapping[str, Any]]) -> list[LayerActivation]:

@@ -19,6 +19,7 @@ from loom.losses import is_classification
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.mesh.mesh import Mesh, native_mesh
+from loom.schedules import require_known_epochs
 from loom.training.config import TrainingConfig, check_training
 from loom.training.record import record_of
 from loom.training.settings import engine_config
@@ -150,6 +151,7 @@ class Stepper:
             1 if total_updates is None else whole("Stepper", "total_updates", total_updates, least=1),
         )
         rule = None if tween is None else check_tween(tween)
+        require_known_epochs(settings.schedule)
         known = replace(settings, metrics=())
         learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=rule)
         self.mesh = mesh

@@ -135,6 +135,7 @@ def _parameters(engine: Engine, at: tuple[int, int, int, int]) -> dict[str, Para
             bytes=sizes[name],
             master_bytes=master,
             trainable=trained and name not in frozen,
+            typed=name in packed or name in state["weights"],
         )
     return found
 

@@ -9,13 +9,14 @@ from loom._settings.checks import flag, real
 from loom._typing import ArrayLike, RealArray
 from loom.convert import as_real_array
 from loom.engine import HasEngine, engine_of
-from loom.engine.statistics import LayerGradient, layer_gradients
-from loom.optimizers import OptimizerLike
+from loom.engine.statistics import GradientStats, layer_gradients
+from loom.optimizers import Optimizer, OptimizerLike
 
 __all__ = [
     "apply_gradients",
     "backward",
     "clip_gradients",
+    "current_optimizer",
     "forward",
     "gradient_stats",
     "set_optimizer",
@@ -141,11 +142,30 @@ def set_optimizer(self: HasEngine, optimizer: OptimizerLike) -> None:
     engine = engine_of(self)
     engine.check_idle("set_optimizer")
     engine.native.set_optimizer(json.dumps(optimizers.resolve(optimizer).to_config()))
+    engine.optimizer_chosen = True
     engine.note_change()
 
 
-def gradient_stats(self: HasEngine) -> list[LayerGradient]:
+def current_optimizer(self: HasEngine) -> Optimizer | None:
+    """The optimizer whose moments the network holds, with its settings; None before there is any.
+
+    It is that of the newest training, of `set_optimizer` or of the file that the network was loaded
+    from with its optimizer's state, and `apply_gradients` follows it. Learning by targets with momentum
+    has no optimizer, so None. To choose another one there is `set_optimizer`.
+    """
+    engine = engine_of(self)
+    state = engine.native.training_state()
+    begun = any(state[count] for count in ("epoch", "batch", "step", "updates"))
+    config = json.loads(state["optimizer"])
+    if not (begun or engine.optimizer_chosen) or config["type"] not in optimizers.FAMILY.kinds:
+        return None
+    return optimizers.resolve(config)
+
+
+def gradient_stats(self: HasEngine) -> GradientStats:
     """Returns each trainable layer's gradient in figures, with flags for vanishing and exploding.
+
+    `net.gradient_stats().print()` writes them as a table.
 
     Raises:
         StateError: There are no gradients.

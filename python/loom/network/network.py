@@ -22,8 +22,8 @@ from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
+from loom.network import bits, inference, learning, manual_loop, morphing, state_dicts, surgery
 from loom.network import blueprint as blueprints
-from loom.network import inference, learning, manual_loop, morphing, state_dicts, surgery
 from loom.network.cells import Cell
 from loom.network.layers import LayerHandle, layers_of
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
@@ -394,6 +394,7 @@ class Network:
     calibrate = morphing.calibrate
     drop_master = morphing.drop_master
     unpack = morphing.unpack
+    fit_bits = bits.fit_bits
 
     # Inference
 
@@ -468,6 +469,7 @@ class Network:
     apply_gradients = manual_loop.apply_gradients
     zero_gradients = manual_loop.zero_gradients
     set_optimizer = manual_loop.set_optimizer
+    optimizer = property(manual_loop.current_optimizer)
     gradient_stats = manual_loop.gradient_stats
 
     # Keeping work

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from loom import _native
 from loom.architecture import NetworkConfig
-from loom.engine import Engine
+from loom.engine import Engine, NetworkT, engine_of
 from loom.metrics import Metric
 from loom.training.record import HasRecord, TrainingRecord, record_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from loom.training.config import TrainingConfig
 
-__all__ = ["OWN_ATTRIBUTES", "Restored", "around", "reduced"]
+__all__ = ["OWN_ATTRIBUTES", "Restored", "around", "bare_copy", "reduced"]
 
 OWN_ATTRIBUTES = frozenset({"_engine", "_record"})
 """What a network has that is made anew with it: all attributes but those that its users give it."""
@@ -59,6 +59,13 @@ RestoredT = TypeVar("RestoredT", bound=Restored)
 def around(kind: type[RestoredT], native: _native.Network) -> RestoredT:
     """Returns a network of a class around a native one."""
     return kind._wrap(native)
+
+
+def bare_copy(network: NetworkT) -> NetworkT:
+    """Returns a copy of a built network on the CPU, without optimizer's state and its user's attributes."""
+    kind: Any = type(network)
+    copy: NetworkT = kind._wrap(_native.Network.from_bytes(engine_of(network).native.to_bytes(False)))
+    return copy
 
 
 def _begin(kind: type[RestoredT], config: NetworkConfig) -> RestoredT:

@@ -5,6 +5,7 @@ Every function returns the matplotlib figure, and writes it where a path is give
 
 from __future__ import annotations
 
+from loom.plot.bits import bits, sensitivity
 from loom.plot.classification import calibration, confusion_matrix, precision_recall, roc
 from loom.plot.deviation import deviation, deviation_course
 from loom.plot.groups import clusters, matches
@@ -14,8 +15,10 @@ from loom.plot.measures import tween
 from loom.plot.networks import network
 from loom.plot.regression import residuals
 from loom.plot.training import training_curves
+from loom.schedules import plot_schedules as schedule
 
 __all__ = [
+    "bits",
     "calibration",
     "clusters",
     "confusion_matrix",
@@ -28,6 +31,8 @@ __all__ = [
     "predictions",
     "residuals",
     "roc",
+    "schedule",
+    "sensitivity",
     "similarity",
     "top_errors",
     "training_curves",

@@ -1,55 +1,5 @@
-"""The figures that pictures are drawn in, and files of them."""
+"""The figures that pictures are drawn in; see `loom._figures`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from loom.errors import FileError
-from loom.extras import require
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from loom._figures import empty_figure, finished
 
 __all__ = ["empty_figure", "finished"]
-
-
-def empty_figure(*, width: float, height: float) -> Figure:
-    """Makes a figure of a size in inches.
-
-    Args:
-        width: Its width.
-        height: Its height.
-
-    Returns:
-        The figure, without axes.
-
-    Raises:
-        MissingExtraError: Matplotlib is not installed.
-    """
-    # The object interface leaves pyplot's global state, and the user's backend, alone.
-    module = require("matplotlib.figure", extra="plot", purpose="loom.plot")
-    figure: Figure = module.Figure(figsize=(width, height), layout="constrained")
-    return figure
-
-
-def finished(figure: Figure, path: str | Path | None) -> Figure:
-    """Writes a figure where it is to be written.
-
-    Args:
-        figure: The figure.
-        path: Where; its ending says the format. None for nowhere.
-
-    Returns:
-        The figure.
-
-    Raises:
-        FileError: It cannot be written.
-    """
-    if path is not None:
-        try:
-            figure.savefig(path, dpi=150)
-        except OSError as error:
-            raise FileError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
-    return figure

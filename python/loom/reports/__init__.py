@@ -6,6 +6,7 @@ Nothing here knows networks; `loom.analysis` is the public face.
 from __future__ import annotations
 
 from loom.reports.base import Report, TabularReport
+from loom.reports.bits import BitsReport, MeasuredTypes, SensitivityReport
 from loom.reports.classification import ClassAverages, ClassErrors, ClassificationReport
 from loom.reports.clustering import Clusters, kmeans, silhouettes
 from loom.reports.correlations import CorrelatedPairs, Correlation, correlation
@@ -17,6 +18,7 @@ from loom.reports.regression import RegressionErrors, RegressionReport
 from loom.reports.similarity import Similarity, cka
 
 __all__ = [
+    "BitsReport",
     "Block",
     "Blocks",
     "CalibrationCurve",
@@ -31,12 +33,14 @@ __all__ = [
     "DeviationReport",
     "Group",
     "Matches",
+    "MeasuredTypes",
     "Pair",
     "PrecisionRecallCurve",
     "RegressionErrors",
     "RegressionReport",
     "Report",
     "RocCurve",
+    "SensitivityReport",
     "Similarity",
     "SubBlock",
     "TabularReport",

@@ -39,7 +39,7 @@ class Report:
         """Makes the report from what `to_dict` returned.
 
         Args:
-            values: The fields.
+            values: The fields; those that older versions did not write keep their defaults.
 
         Returns:
             The report.
@@ -47,13 +47,15 @@ class Report:
         Raises:
             SerializationError: A field is missing, unknown, or of another type.
         """
-        names = [field.name for field in _fields(cls)]
+        fields = _fields(cls)
+        names = [field.name for field in fields]
+        required = {field.name for field in fields if field.default is dataclasses.MISSING}
         given = list(values)
-        if set(given) != set(names):
+        if not required <= set(given) <= set(names):
             raise SerializationError(f"a {cls.__name__} has the fields {names}, got {given}")
         hints = get_type_hints(cls)
         try:
-            return cls(**{name: _typed(hints[name], values[name]) for name in names})
+            return cls(**{name: _typed(hints[name], values[name]) for name in given})
         except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(f"this is no {cls.__name__}: {error}") from error
 

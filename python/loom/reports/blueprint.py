@@ -23,6 +23,8 @@ class ParameterBlueprint(Report):
         bytes: Bytes of that form: of codes and scales where it is packed.
         master_bytes: Bytes of the full-precision master; 0 where it was dropped.
         trainable: Whether an optimizer may move it.
+        typed: Whether its type is its layer's own or was chosen for it, and not what stays in full
+            precision whatever the layer is morphed to.
     """
 
     name: str
@@ -31,6 +33,7 @@ class ParameterBlueprint(Report):
     bytes: int
     master_bytes: int
     trainable: bool
+    typed: bool = True
 
     @property
     def size(self) -> int:
@@ -105,8 +108,13 @@ class LayerBlueprint(Report):
 
     @property
     def dtype(self) -> str:
-        """The numeric types of its parameters and those of layers inside; "-" where there are none."""
-        found = dict.fromkeys(entry.dtype for layer, _ in self.walk() for entry in layer.parameters)
+        """The numeric types of its weights and those of layers inside; "-" where there are none.
+
+        Biases, gains, positions and centroids, which stay in full precision unless they are morphed by
+        name, count where they were, and where there is nothing else.
+        """
+        held = [entry for layer, _ in self.walk() for entry in layer.parameters]
+        found = dict.fromkeys(entry.dtype for entry in [entry for entry in held if entry.typed] or held)
         return ", ".join(found) or "-"
 
     def walk(self, depth: int | None = None) -> Iterator[tuple[LayerBlueprint, int]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loom import losses, metrics, optimizers, schedules
-from loom._settings.checks import choice, flag, real, whole
+from loom._settings.checks import choice, choice_or_real, flag, real, whole
 from loom._settings.encoding import Plain
 from loom.callbacks import EarlyStopping
 from loom.device import check_device
@@ -39,7 +39,7 @@ class TrainingConfig(Plain):
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, cross_entropy, nll,
             binary_cross_entropy.
         gradient_clip: Scales all gradients together when their global L2 norm
-            exceeds this; None leaves them alone.
+            exceeds this; None or 0 leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
         device: Where training runs: "cpu"; "gpu" or "gpu:0", "gpu:1", ...; or "auto":
             where `Network.to` has placed the network, otherwise the first GPU that is
@@ -71,8 +71,8 @@ class TrainingConfig(Plain):
             predicted in a step that exploded, too.
         accumulate: Over how many batches gradients add up before one update.
         depth_scale: How the learning rate changes with a layer's depth, layer i of
-            N: "none", "geometric" (1.1 ** i) or "inv_sqrt" (1 / sqrt(N - i)). In learning by
-            targets, that of the `TweenConfig` counts.
+            N: "none", "geometric" (1.1 ** i), "inv_sqrt" (1 / sqrt(N - i)), or a number f above
+            zero (f ** i). In learning by targets, that of the `TweenConfig` counts.
         early_stopping: When to stop before the last epoch.
 
     Raises:
@@ -105,7 +105,7 @@ class TrainingConfig(Plain):
     label_smoothing: float = 0.0
     metrics: Sequence[MetricLike] = ()
     accumulate: int = 1
-    depth_scale: str = "none"
+    depth_scale: str | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class TrainingConfig(Plain):
             "loss": loss,
             "device": check_device(where, self.device),
             "on_nonfinite": choice(where, "on_nonfinite", self.on_nonfinite, _ON_NONFINITE),
-            "depth_scale": choice(where, "depth_scale", self.depth_scale, _DEPTH_SCALES),
+            "depth_scale": choice_or_real(where, "depth_scale", self.depth_scale, _DEPTH_SCALES, above=0.0),
             "seed": whole(where, "seed", self.seed, least=0),
             "validation_split": real(where, "validation_split", self.validation_split, least=0.0, below=1.0),
             "label_smoothing": real(where, "label_smoothing", self.label_smoothing, least=0.0, below=1.0),
@@ -131,9 +131,11 @@ class TrainingConfig(Plain):
             settings[name] = flag(where, name, getattr(self, name))
         if self.learning_rate is not None:
             settings["learning_rate"] = real(where, "learning_rate", self.learning_rate, least=0.0)
-        for name in ("gradient_clip", "clip_value"):
-            if (bound := getattr(self, name)) is not None:
-                settings[name] = real(where, name, bound, above=0.0)
+        if self.gradient_clip is not None:
+            limit = real(where, "gradient_clip", self.gradient_clip, least=0.0)
+            settings["gradient_clip"] = limit or None
+        if self.clip_value is not None:
+            settings["clip_value"] = real(where, "clip_value", self.clip_value, above=0.0)
         if self.validation_batch_size is not None:
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1

@@ -14,7 +14,7 @@ from loom.convert import as_input, as_real_array
 from loom.data import ArraySource, BatchSource, TrainingBatch, as_target
 from loom.engine import Engine
 from loom.errors import ConfigError, DataError
-from loom.schedules import Schedule, Warmup
+from loom.schedules import Epochs, Schedule, Warmup, require_known_epochs
 from loom.training.config import TrainingConfig
 
 __all__ = ["ArrayFeed", "BatchFeed", "Examples", "Feed", "Form"]
@@ -125,6 +125,7 @@ class BatchFeed:
         if self.steps is not None:
             return min(self.steps * config.epochs, _UNLIMITED)
         schedule = config.schedule
+        require_known_epochs(schedule)
         if isinstance(schedule, Schedule) and _spans_the_run(schedule):
             raise ConfigError(
                 f"{type(schedule).__name__} spans the whole run, whose length is unknown because "
@@ -182,4 +183,6 @@ def _copied(examples: Examples) -> Examples:
 def _spans_the_run(schedule: Schedule) -> bool:
     if isinstance(schedule, Warmup):
         return isinstance(schedule.then, Schedule) and _spans_the_run(schedule.then)
+    if isinstance(schedule, Epochs):
+        return isinstance(schedule.schedule, Schedule) and _spans_the_run(schedule.schedule)
     return getattr(schedule, "steps", 1) is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loom import optimizers
-from loom._settings.checks import choice, real, whole
+from loom._settings.checks import choice, choice_or_real, real, whole
 from loom._settings.encoding import Plain, encode
 from loom._typing import JSON
 from loom.errors import ConfigError
@@ -53,7 +53,7 @@ class TweenConfig(Plain):
             0.5 + 0.5 budget.
         link_budget_scale: See `Observe`.
         depth_scale: How the rate changes with depth, layer i of N: "inv_sqrt" (1 / sqrt(N - i)),
-            "geometric" (1.1 ** i) or "none".
+            "geometric" (1.1 ** i), a number f above zero (f ** i), or "none".
         activation_clamp: Layerwise targets stay within plus or minus this, where no activation
             bounds them; above zero.
         detect_explosions: See `Observe`.
@@ -91,7 +91,7 @@ class TweenConfig(Plain):
     gap_metric: str = "rms"
     link_budget: str = "gain"
     link_budget_scale: float = 1.0
-    depth_scale: str = "inv_sqrt"
+    depth_scale: str | float = "inv_sqrt"
     activation_clamp: float = 10.0
     detect_explosions: bool = True
     gap_threshold: float = 0.1
@@ -115,7 +115,7 @@ class TweenConfig(Plain):
             "local_steps": whole(where, "local_steps", self.local_steps, least=1),
             "base_rate": real(where, "base_rate", self.base_rate, least=0.0),
             "momentum": real(where, "momentum", self.momentum, least=0.0, below=1.0),
-            "depth_scale": choice(where, "depth_scale", self.depth_scale, _DEPTH_SCALES),
+            "depth_scale": choice_or_real(where, "depth_scale", self.depth_scale, _DEPTH_SCALES, above=0.0),
             "activation_clamp": real(where, "activation_clamp", self.activation_clamp, above=0.0),
             "optimizer": None if self.optimizer is None else optimizers.resolve(self.optimizer),
             "target_rate": real(where, "target_rate", self.target_rate, above=0.0),

@@ -19,6 +19,7 @@ from loom.losses import LossLike
 from loom.measuring import Measures
 from loom.measuring.report import TweenReport, report
 from loom.network import Network
+from loom.schedules import require_known_epochs
 from loom.training.config import TrainingConfig
 from loom.training.feed import Form
 from loom.training.record import record_of
@@ -101,6 +102,7 @@ class TweenState(Measures):
 
     def _prepare(self, *, resume: bool) -> _native.TweenState:
         engine = engine_of(self._network)
+        require_known_epochs(self.training.schedule)
         self._native = _native.TweenState(engine.native, self._settings, resume)
         self._revision = engine.revision
         record_of(self._network).judged_by = replace(self.training, early_stopping=None)
@@ -184,13 +186,16 @@ class TweenState(Measures):
         given = None if rate is None else real("apply", "rate", rate, least=0.0)
         return self._called("apply", "measure").apply(given)
 
-    def step(self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None) -> float:
+    def step(
+        self, x: ArrayLike, y: ArrayLike, weight: ArrayLike | None = None, rate: float | None = None
+    ) -> float:
         """Learns from one batch: `forward`, `backward`, `measure` and `apply`.
 
         Args:
             x: (rows, *input_shape) the samples.
             y: (rows, ...) what was wanted.
             weight: (rows,) how much each sample counts.
+            rate: The learning rate of this step, as in `apply`; the adaptive one where None.
 
         Returns:
             The loss before the update.
@@ -203,7 +208,7 @@ class TweenState(Measures):
         self.forward(x)
         loss = self.backward(y, weight)
         self.measure()
-        self.apply()
+        self.apply(rate)
         return loss
 
     def _called(self, call: str, before: str) -> _native.TweenState:

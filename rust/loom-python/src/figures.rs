@@ -101,6 +101,8 @@ pub struct WeightsState {
     versions: Vec<VersionFigures>,
     /// Bytes of each parameter as the forward pass reads it.
     sizes: Vec<(String, usize)>,
+    /// The parameters that take on the layer's type.
+    weights: Vec<String>,
 }
 
 impl WeightsState {
@@ -112,8 +114,10 @@ impl WeightsState {
             (name, packing.dtype.name(), granularity, current, calibration, rounding)
         });
         let versions = versions.collect();
+        let weights = store.parameters().iter().filter(|info| info.morphable);
+        let weights = weights.map(|info| info.name.to_string()).collect();
         let sizes = names.into_iter().enumerate().map(|(index, name)| (name, store.active_bytes_of(index)));
-        Self { epoch: store.epoch(), dropped: store.is_dropped(), versions, sizes: sizes.collect() }
+        Self { epoch: store.epoch(), dropped: store.is_dropped(), versions, sizes: sizes.collect(), weights }
     }
 
     pub fn into_dict(self, py: Python<'_>) -> PyResult<Py<PyDict>> {
@@ -122,6 +126,7 @@ impl WeightsState {
         state.set_item("dropped", self.dropped)?;
         state.set_item("versions", self.versions)?;
         state.set_item("sizes", self.sizes)?;
+        state.set_item("weights", self.weights)?;
         Ok(state.unbind())
     }
 }

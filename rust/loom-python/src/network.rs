@@ -331,8 +331,8 @@ impl Network {
         self.change(py, move |engine| engine.unpack_where(|placed| chosen(layers.as_deref(), placed)))
     }
 
-    /// A layer's epoch, whether its masters were dropped, its packed versions, and the bytes of each parameter
-    /// as the forward pass reads it.
+    /// A layer's epoch, whether its masters were dropped, its packed versions, the bytes of each parameter as
+    /// the forward pass reads it, and the names of those that take on the layer's type.
     fn weights_state(&self, py: Python<'_>, at: At) -> PyResult<Py<PyDict>> {
         let (cell, layer) = split(at);
         self.settle(py)?;

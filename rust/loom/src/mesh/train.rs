@@ -287,7 +287,7 @@ impl Stepper {
             step: state.step,
             optimizer_step: state.updates + 1,
             rate: training.schedule.rate(training.learning_rate, state.step, self.config.total_updates),
-            max_norm: training.gradient_clip.unwrap_or(f64::INFINITY),
+            max_norm: training.largest_norm().unwrap_or(f64::INFINITY),
             clip_value: training.clip_value.unwrap_or(f64::INFINITY),
             gradients_zeroed: false,
             ..StepValues::default()
@@ -368,7 +368,7 @@ impl Stepper {
             if watching.is_some() {
                 b.ports.row_losses = Some(b.input("losses", Shape::from(1), Kind::Real));
             }
-            let norm = training.gradient_clip.is_some() || training.on_nonfinite == OnNonFinite::Skip;
+            let norm = training.largest_norm().is_some() || training.on_nonfinite == OnNonFinite::Skip;
             let clips = Clips { norm, elements: training.clip_value.is_some() };
             lower_clip(network, &mut b, clips, false)?;
             if let Some(watching) = &mut watching {

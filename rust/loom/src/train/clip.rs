@@ -36,7 +36,7 @@ impl Clips {
 
     /// As a training is set to.
     pub(super) fn of(config: &TrainingConfig) -> Self {
-        Self { norm: config.gradient_clip.is_some(), elements: config.clip_value.is_some() }
+        Self { norm: config.largest_norm().is_some(), elements: config.clip_value.is_some() }
     }
 }
 

@@ -34,7 +34,7 @@ pub struct TrainingConfig {
     pub schedule: Schedule,
     /// What is minimised.
     pub loss: LossConfig,
-    /// The largest global gradient norm.
+    /// The largest global gradient norm; 0 is none.
     pub gradient_clip: Option<f64>,
     /// The largest absolute value of a gradient element; applied before `gradient_clip`.
     pub clip_value: Option<f64>,
@@ -112,6 +112,11 @@ impl TrainingConfig {
         self.tween.as_ref().map(|tween| &tween.watch).or(self.watch.as_ref())
     }
 
+    /// The global gradient norm beyond which all gradients are scaled.
+    pub(crate) fn largest_norm(&self) -> Option<f64> {
+        self.gradient_clip.filter(|limit| *limit > 0.0)
+    }
+
     /// Refuses several batches for one update where layers pass over their batch several times.
     pub(crate) fn check_accumulation(&self) -> Result<()> {
         let several = |tween: &TweenConfig| {
@@ -155,10 +160,11 @@ impl TrainingConfig {
                 self.learning_rate
             )));
         }
-        for (name, limit) in [("gradient_clip", self.gradient_clip), ("clip_value", self.clip_value)] {
-            if limit.is_some_and(|limit| !limit.is_finite() || limit <= 0.0) {
-                return Err(Error::Value(format!("{name} must be finite and above 0, got {limit:?}")));
-            }
+        if let Some(limit) = self.gradient_clip.filter(|limit| !limit.is_finite() || *limit < 0.0) {
+            return Err(Error::Value(format!("gradient_clip must be finite and at least 0, got {limit}")));
+        }
+        if let Some(limit) = self.clip_value.filter(|limit| !limit.is_finite() || *limit <= 0.0) {
+            return Err(Error::Value(format!("clip_value must be finite and above 0, got {limit}")));
         }
         if !(0.0..1.0).contains(&self.validation_split) {
             return Err(Error::Value(format!(
@@ -168,7 +174,7 @@ impl TrainingConfig {
         }
         if let Some(tween) = &self.tween {
             tween.validate()?;
-            let clips = self.gradient_clip.is_some() || self.clip_value.is_some();
+            let clips = self.largest_norm().is_some() || self.clip_value.is_some();
             if clips && tween.local_steps > 1 {
                 return Err(Error::Value(
                     "clipping concerns one gradient a step; leave gradient_clip and clip_value out with local_steps \
@@ -183,6 +189,7 @@ impl TrainingConfig {
         if let Some(watch) = &self.watch {
             watch.validate()?;
         }
+        self.depth_scale.validate()?;
         self.optimizer.validate()?;
         self.schedule.validate()
     }

@@ -96,6 +96,15 @@ pub enum Schedule {
         #[serde(default)]
         then: Box<Schedule>,
     },
+    /// Another schedule whose lengths count epochs: in between the rate goes on changing from step to step.
+    Epochs {
+        /// That schedule.
+        schedule: Box<Schedule>,
+        /// Steps in an epoch. A [`Trainer`](super::Trainer) fills it in; elsewhere one step is one epoch unless
+        /// it is given.
+        #[serde(default)]
+        steps_per_epoch: Option<u64>,
+    },
 }
 
 fn one() -> f64 {
@@ -168,6 +177,49 @@ impl Schedule {
                     then.factor(step - steps, total.saturating_sub(*steps))
                 }
             }
+            Schedule::Epochs { schedule, steps_per_epoch } => {
+                schedule.stretched(steps_per_epoch.unwrap_or(1)).factor(step, total)
+            }
+        }
+    }
+
+    /// The same schedule, over so many times as many steps.
+    fn stretched(&self, by: u64) -> Schedule {
+        let mut schedule = self.clone();
+        match &mut schedule {
+            Schedule::Constant | Schedule::Epochs { .. } => {}
+            Schedule::Linear { steps, .. }
+            | Schedule::Cosine { steps, .. }
+            | Schedule::Polynomial { steps, .. }
+            | Schedule::OneCycle { steps, .. } => *steps = steps.map(|steps| steps.saturating_mul(by)),
+            Schedule::CosineRestarts { period: steps, .. }
+            | Schedule::Exponential { steps, .. }
+            | Schedule::Step { steps, .. } => *steps = steps.saturating_mul(by),
+            Schedule::Warmup { steps, then } => {
+                *steps = steps.saturating_mul(by);
+                **then = then.stretched(by);
+            }
+        }
+        schedule
+    }
+
+    /// The same schedule, with the length of an epoch where it counts epochs and does not say it.
+    pub(super) fn with_epochs_of(mut self, steps: u64) -> Schedule {
+        match &mut self {
+            Schedule::Epochs { steps_per_epoch, .. } => {
+                steps_per_epoch.get_or_insert(steps.max(1));
+            }
+            Schedule::Warmup { then, .. } => **then = std::mem::take(then.as_mut()).with_epochs_of(steps),
+            _ => {}
+        }
+        self
+    }
+
+    fn counts_epochs(&self) -> bool {
+        match self {
+            Schedule::Epochs { .. } => true,
+            Schedule::Warmup { then, .. } => then.counts_epochs(),
+            _ => false,
         }
     }
 
@@ -220,6 +272,14 @@ impl Schedule {
                     return refuse("steps must be at least 1, and then no other warm-up");
                 }
                 then.validate()
+            }
+            Schedule::Epochs { schedule, steps_per_epoch } => {
+                if *steps_per_epoch == Some(0) || schedule.counts_epochs() {
+                    return refuse(
+                        "steps_per_epoch must be at least 1, and what counts epochs no other such",
+                    );
+                }
+                schedule.validate()
             }
         }
     }
@@ -323,6 +383,31 @@ mod tests {
     }
 
     #[test]
+    fn lengths_in_epochs_are_as_many_times_as_many_steps() -> Result<()> {
+        let steps: Vec<u64> = (0..40).collect();
+        for (epochs, expected) in [
+            (r#"{"type":"step","steps":2}"#, r#"{"type":"step","steps":14}"#),
+            (r#"{"type":"exponential","gamma":0.5}"#, r#"{"type":"exponential","gamma":0.5,"steps":7}"#),
+            (r#"{"type":"cosine_restarts","period":2}"#, r#"{"type":"cosine_restarts","period":14}"#),
+            (r#"{"type":"linear","steps":3}"#, r#"{"type":"linear","steps":21}"#),
+            (r#"{"type":"one_cycle"}"#, r#"{"type":"one_cycle"}"#),
+            (
+                r#"{"type":"warmup","steps":1,"then":{"type":"cosine","steps":3}}"#,
+                r#"{"type":"warmup","steps":7,"then":{"type":"cosine","steps":21}}"#,
+            ),
+        ] {
+            let counted = format!(r#"{{"type":"epochs","schedule":{epochs},"steps_per_epoch":7}}"#);
+            assert_eq!(rates(&counted, &steps, 40)?, rates(expected, &steps, 40)?, "{epochs}");
+            let left_open: Schedule =
+                serde_json::from_str(&format!(r#"{{"type":"epochs","schedule":{epochs}}}"#)).unwrap();
+            let given: Schedule = serde_json::from_str(&counted).unwrap();
+            assert_eq!(left_open.with_epochs_of(7), given);
+            assert_eq!(given.clone().with_epochs_of(9), given);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn one_cycle_rises_to_the_rate_and_falls_past_its_start() -> Result<()> {
         let found = rates(r#"{"type":"one_cycle"}"#, &[0, 29, 99], 100)?;
         close(&found, &[0.1 / 25.0, 0.1, 0.1 / 25.0 / 1e4]);
@@ -338,6 +423,8 @@ mod tests {
             r#"{"type":"one_cycle","rise":1.0}"#,
             r#"{"type":"warmup","steps":2,"then":{"type":"warmup","steps":2}}"#,
             r#"{"type":"cosine","end":1}"#,
+            r#"{"type":"epochs","schedule":{"type":"cosine"},"steps_per_epoch":0}"#,
+            r#"{"type":"epochs","schedule":{"type":"epochs","schedule":{"type":"cosine"}}}"#,
         ] {
             assert!(rates(json, &[0], 1).is_err(), "{json}");
         }

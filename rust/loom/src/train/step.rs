@@ -363,7 +363,7 @@ pub(super) fn step_values(
         step,
         optimizer_step: state.updates + 1 + ahead,
         rate: config.schedule.rate(config.learning_rate, step, total_steps),
-        max_norm: config.gradient_clip.unwrap_or(f64::INFINITY),
+        max_norm: config.largest_norm().unwrap_or(f64::INFINITY),
         clip_value: config.clip_value.unwrap_or(f64::INFINITY),
         loss_scale: state.loss_scale.scale,
         good_steps: state.loss_scale.good_steps,

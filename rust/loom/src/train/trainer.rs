@@ -27,7 +27,7 @@ pub enum OwnedTargets {
 /// How a trainer begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrainerOptions {
-    /// The length of the whole run in steps, for schedules.
+    /// The length of the whole run, of all its epochs, in steps, for schedules.
     pub total_steps: u64,
     /// Whether moments, counters and the place in the data go on from the network's last training; they start
     /// afresh otherwise.
@@ -111,8 +111,9 @@ impl Trainer {
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
         let (program, op) = compile(network, config, plan, pin_layers)?;
         let class_axis = class_axis(network.output_shape(), &config.loss);
+        let schedule = config.schedule.clone().with_epochs_of(total_steps / config.epochs);
         Ok(Self {
-            config: config.clone(),
+            config: TrainingConfig { schedule, ..config.clone() },
             plan,
             op,
             run: network.device().run(Arc::new(program))?,

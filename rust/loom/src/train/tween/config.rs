@@ -153,6 +153,7 @@ impl TweenConfig {
                     .into(),
             ));
         }
+        self.depth_scale.validate()?;
         self.rule().validate()?;
         self.feedback.optimizer.validate()?;
         self.watch.validate()
