@@ -23,7 +23,7 @@ from loom.grid import Extents, coordinates, locate, locate_given
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
 from loom.network import blueprint as blueprints
-from loom.network import inference, manual_loop, morphing, state_dicts
+from loom.network import inference, looking, manual_loop, morphing, state_dicts
 from loom.network.cells import Cell, place_in_cell
 from loom.network.layers import LayerHandle, layers_of
 from loom.network.pickling import OWN_ATTRIBUTES, reduced
@@ -445,6 +445,8 @@ class Network:
             self, data, config, loss=loss, metrics=metrics, batch_size=batch_size, deviation=deviation
         )
 
+    activations = looking.activations
+    input_gradients = looking.input_gradients
     observe = inference.observe
     unobserve = inference.unobserve
 

@@ -9,6 +9,12 @@ pub struct Mode {
     pub keeps: bool,
     /// What every layer reads and makes stays readable after the run.
     pub pin_layers: bool,
+    /// So does what layers inside others read and make.
+    pub looks_inside: bool,
+    /// The gradient of what every layer reads stays readable after the backward pass.
+    pub keeps_input_gradients: bool,
+    /// A backward pass makes the gradient of the network's input alone, and none of parameters.
+    pub input_gradient_only: bool,
     /// For a session: how much of its sequences one call brings.
     pub session: Option<SessionExtent>,
     /// In training each call brings sequences of their own: none goes on from the call before.

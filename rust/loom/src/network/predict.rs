@@ -10,6 +10,7 @@ use crate::program::{Access, Builder, Phase, Program, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
+use std::ops::Range;
 
 /// Rows that inference takes at a time unless told otherwise.
 pub const DEFAULT_BATCH: usize = 256;
@@ -64,33 +65,54 @@ impl Network {
         pin_layers: bool,
         mut show: impl FnMut(&Run) -> Result<()>,
     ) -> Result<()> {
-        self.check_built()?;
-        self.check_input(&input)?;
-        if batch_size == 0 {
-            return Err(Error::Value("batch_size must be at least 1".into()));
-        }
+        self.check_inference(&input, batch_size)?;
         self.passes.note();
-        let rows = input.rows();
-        let mode = Mode { training: false, pin_layers, ..Mode::default() };
-        let mut start = 0;
-        while start < rows {
-            let end = rows.min(start.saturating_add(batch_size));
-            let key = ProgramKey { mode, capacity: (end - start).next_power_of_two(), backward: false };
-            let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
-            run.rows = end - start;
-            if let Some(port) = run.program().ports().input {
-                input.slice_rows(start..end).copy_to(run.write::<T>(port));
-            }
-            let values = StepValues { seed: self.seed, ..StepValues::default() };
-            let access = Access::Shared(&self.registry);
-            run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
+        let mode = Mode { pin_layers, ..Mode::default() };
+        let key = ProgramKey::forward(mode, batch_size.min(input.rows()));
+        self.for_each_batch::<T>(&input, &key, |_, _| Ok(()), |run| {
             if run.is_remote() {
                 let ports = run.program().ports();
                 let layers = ports.layers.iter().map(|(_, layer)| layer.output).filter(|_| pin_layers);
                 let shown: Vec<Value> = ports.output.into_iter().chain(layers).collect();
                 run.fetch(&shown)?;
             }
-            show(&run)?;
+            show(run)
+        })
+    }
+
+    /// Checks what inference is given.
+    pub(super) fn check_inference(&self, input: &TensorView<'_>, batch_size: usize) -> Result<()> {
+        self.check_built()?;
+        self.check_input(input)?;
+        if batch_size == 0 {
+            return Err(Error::Value("batch_size must be at least 1".into()));
+        }
+        Ok(())
+    }
+
+    /// Runs programs like `key` over these rows, as many at a time as it has room for, which moves nothing;
+    /// `prepare` gets each run with its rows before, `show` after that.
+    pub(super) fn for_each_batch<T: Real>(
+        &self,
+        input: &TensorView<'_>,
+        key: &ProgramKey,
+        mut prepare: impl FnMut(&mut Run, Range<usize>) -> Result<()>,
+        mut show: impl FnMut(&mut Run) -> Result<()>,
+    ) -> Result<()> {
+        let last = if key.backward { Phase::Backward } else { Phase::Forward };
+        let mut start = 0;
+        while start < input.rows() {
+            let end = input.rows().min(start.saturating_add(key.capacity));
+            let key = ProgramKey { capacity: (end - start).next_power_of_two(), ..key.clone() };
+            let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
+            run.rows = end - start;
+            if let Some(port) = run.program().ports().input {
+                input.slice_rows(start..end).copy_to(run.write::<T>(port));
+            }
+            prepare(&mut run, start..end)?;
+            let values = StepValues { seed: self.seed, ..StepValues::default() };
+            run.execute(Access::Shared(&self.registry), Phase::Forward..=last, &values)?;
+            show(&mut run)?;
             self.programs.give_back(&key, run);
             start = end;
         }
@@ -106,9 +128,13 @@ impl Network {
             let gradient = b.input("output gradient", shape, crate::program::Kind::Real);
             b.ports.output_gradient = Some(gradient);
             b.ports.input_gradient = {
-                let wanted = Backward { wants_input: true, ..Backward::default() };
+                let skips_parameters = key.mode.input_gradient_only;
+                let wanted = Backward { wants_input: true, skips_parameters, ..Backward::default() };
                 lowered.backward(self, &mut b, gradient, wanted)?
             };
+        }
+        if !key.asked.is_empty() {
+            self.keep_asked(&mut b, &key.asked)?;
         }
         b.finish(key.capacity, &self.rewrites)
     }

@@ -3,7 +3,7 @@
 use super::Network;
 use super::placed::{Coordinates, PlacedLayer};
 use crate::precision::in_precision;
-use crate::program::{LayerPath, LayerValues, Run, Value};
+use crate::program::{LayerPath, LayerValues, Ports, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Tensor, TensorView};
 use crate::{Error, Result, extents};
@@ -36,7 +36,7 @@ pub struct LayerStatistics {
 }
 
 /// Which of a layer's values to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayerValue {
     /// What it read.
     Input,
@@ -44,6 +44,10 @@ pub enum LayerValue {
     Preactivation,
     /// What it handed on.
     Output,
+    /// The gradient of what it read, as far as that goes through this layer.
+    InputGradient,
+    /// Of attention, how much each query looks at each key: (heads, queries, keys) a row.
+    AttentionWeights,
 }
 
 impl Network {
@@ -55,17 +59,60 @@ impl Network {
     /// [`Error::State`] without such a pass, or where another call has passed rows since;
     /// [`Error::Index`] for a layer that is not there.
     pub fn layer_value(&self, cell: Coordinates, layer: usize, which: LayerValue) -> Result<Tensor> {
-        let placed = self.layer(cell, layer)?;
+        self.value_at(&self.layer(cell, layer)?.path, which)
+    }
+
+    /// [`layer_value`](Network::layer_value) of any layer, those inside others as well, which
+    /// [`inner_layers`](Network::inner_layers) names; and the gradient of what it read, once
+    /// [`backward`](Network::backward) has gone through a pass of
+    /// [`forward_keeping_gradients`](Network::forward_keeping_gradients).
+    ///
+    /// On a GPU what is inside, and gradients, are there once [`fetch_value`](Network::fetch_value) has brought them.
+    ///
+    /// # Errors
+    /// [`Error::State`] without such a pass, or where another call has passed rows since; [`Error::Index`] for a
+    /// layer that is not there.
+    pub fn value_at(&self, path: &LayerPath, which: LayerValue) -> Result<Tensor> {
+        let (value, scale) = self.shown_value(path, which)?;
         let run = self.passes.shown()?;
-        let values = run.program().ports().layers.iter().find(|(path, _)| *path == placed.path);
-        let (_, values) =
-            values.ok_or_else(|| Error::Internal("a layer is missing from the history".into()))?;
-        let value = match which {
-            LayerValue::Input => values.input,
-            LayerValue::Preactivation => values.preactivation.unwrap_or(values.output),
-            LayerValue::Output => values.output,
-        };
-        in_precision!(self.precision, T => tensor_of::<T>(run, value))
+        in_precision!(self.precision, T => {
+            let mut elements = extents::copied(run.read::<T>(value))?;
+            if scale != 1.0 {
+                elements.iter_mut().for_each(|g| *g *= T::from_f64(1.0 / scale));
+            }
+            tensor_of(run, value, elements)
+        })
+    }
+
+    /// Makes readable what [`value_at`](Network::value_at) is to show.
+    ///
+    /// # Errors
+    /// As `value_at`, and [`Error::Device`] where a device fails.
+    pub fn fetch_value(&mut self, path: &LayerPath, which: LayerValue) -> Result<()> {
+        let (value, _) = self.shown_value(path, which)?;
+        match &mut self.passes.newest {
+            Some(history) => history.run.fetch(&[value]),
+            None => Ok(()),
+        }
+    }
+
+    /// What is shown, and what it was scaled by while it was computed.
+    fn shown_value(&self, path: &LayerPath, which: LayerValue) -> Result<(Value, f64)> {
+        let ports = self.passes.shown()?.program().ports();
+        let values = values_of(ports, path)?;
+        match which {
+            LayerValue::Input => Ok((values.input, 1.0)),
+            LayerValue::Preactivation => Ok((values.preactivation.unwrap_or(values.output), 1.0)),
+            LayerValue::Output => Ok((values.output, 1.0)),
+            LayerValue::InputGradient => {
+                let scale = self.passes.input_gradient_scale()?;
+                let none = || Error::State(format!("layer {path} reads whole numbers, so nothing has a gradient"));
+                Ok((values.input_gradient.ok_or_else(none)?, scale))
+            }
+            LayerValue::AttentionWeights => {
+                Err(Error::State("attention weights are not kept; ask layer_values for them".into()))
+            }
+        }
     }
 
     /// Each layer's output in figures, in the newest pass through the network, as
@@ -101,10 +148,18 @@ impl Network {
     }
 }
 
-fn tensor_of<T: Real>(run: &Run, value: Value) -> Result<Tensor> {
+/// What a layer, which may be inside another, has read and made.
+pub(super) fn values_of<'a>(ports: &'a Ports, path: &LayerPath) -> Result<&'a LayerValues> {
+    let layers = ports.layers.iter().map(|(path, values)| (path, values));
+    let mut all = layers.chain(ports.inner.iter().map(|layer| (&layer.path, &layer.values)));
+    let found = all.find(|(at, _)| *at == path).map(|(_, values)| values);
+    found.ok_or_else(|| Error::Index(format!("there is no layer {path}")))
+}
+
+fn tensor_of<T: Real>(run: &Run, value: Value, elements: Vec<T>) -> Result<Tensor> {
     let mut shape = vec![run.rows];
     shape.extend_from_slice(&run.program().value(value).shape);
-    Tensor::new(shape, extents::copied(run.read::<T>(value))?)
+    Tensor::new(shape, elements)
 }
 
 fn statistics<T: Real>(placed: &PlacedLayer, run: &Run, values: &LayerValues) -> LayerStatistics {
