@@ -6,6 +6,7 @@ Each tool is usable alone. What they return are reports: frozen, with `to_dict`,
 
 from __future__ import annotations
 
+from loom.analysis.attribution import saliency
 from loom.analysis.ensemble import Ensemble
 from loom.analysis.evaluation import classification, deviation, regression
 from loom.analysis.matching import best_group, correctness, match
@@ -43,6 +44,8 @@ from loom.reports import (
     silhouettes,
 )
 from loom.reports.blueprint import Blueprint
+from loom.reports.embedding import Embedding, embed
+from loom.reports.saliency import Saliency
 
 __all__ = [
     "Block",
@@ -58,6 +61,7 @@ __all__ = [
     "DeviationBucket",
     "DeviationCourse",
     "DeviationReport",
+    "Embedding",
     "Ensemble",
     "Group",
     "Matches",
@@ -67,6 +71,7 @@ __all__ = [
     "RegressionReport",
     "Report",
     "RocCurve",
+    "Saliency",
     "Similarity",
     "SubBlock",
     "WorstDeviation",
@@ -78,11 +83,13 @@ __all__ = [
     "correctness",
     "correlation",
     "deviation",
+    "embed",
     "initialize_kmeans",
     "kmeans",
     "match",
     "natural_key",
     "regression",
+    "saliency",
     "silhouettes",
     "similarity",
     "unit_activations",

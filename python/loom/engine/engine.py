@@ -195,9 +195,9 @@ class Engine:
         if device != "auto" or not self._placed:
             self.move(device)
 
-    def observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer, depth: int = 1) -> None:
         """Shows forward passes to an observer from now on; see `Observation.add`."""
-        self.observation.add(observer)
+        self.observation.add(observer, depth)
         self.direct = False
         self.note_change()
 

@@ -485,7 +485,8 @@ class InnerLayerHandle(LayerHandle):
         train = flag("layer", "trainable", value)
         if train and not self.whole.trainable:
             raise ConfigError(
-                f"layer {self.path} is inside layer {self.whole.path}, which is not trained: set trainable there"
+                f"layer {self.path} is inside layer {self.whole.path}, which is not trained: "
+                "set trainable there"
             )
         self._set_frozen(tuple(self.parameters), not train)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,27 @@ from loom._settings.suggestions import unknown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
 from loom.errors import CellIndexError, ConfigError, DataError, ShapeError, StateError
-from loom.grid import coordinates, locate
+from loom.grid import locate
 from loom.losses import LossLike
 from loom.network.cells import Cell
 from loom.network.layers import LayerHandle, layers_of
 from loom.training.record import record_of
-from loom.training.trainable import TrainableNetwork
 
-__all__ = ["Activations", "LayerLike", "activations", "find_layers", "input_gradients", "layer_values"]
+if TYPE_CHECKING:
+    from loom.training.trainable import TrainableNetwork
+
+__all__ = [
+    "Activations",
+    "LayerLike",
+    "TargetLike",
+    "activations",
+    "at_index",
+    "chosen_outputs",
+    "find_layers",
+    "input_gradients",
+    "layer_values",
+    "outputs_of",
+]
 
 LayerLike: TypeAlias = "LayerHandle | str | Sequence[int]"
 """A layer of a network: its handle, its path such as "z.y.x.l" or "z.y.x.l.layers.0", or (z, y, x, l)."""
@@ -46,7 +59,7 @@ class Activations(dict[str, NDArray[Any]]):
     ) -> None:
         super().__init__(values)
         self.attention: dict[str, NDArray[Any]] = dict(attention)
-        """The weights of attention layers by path, (samples, heads, queries, keys); empty unless asked for."""
+        """The weights of attention layers by path, (samples, heads, queries, keys), where asked for."""
 
 
 def activations(
@@ -244,9 +257,7 @@ def input_gradients(
     engine.check_thread()
     array = engine.as_input(x)
     if engine.reads_indices:
-        raise ConfigError(
-            "the network reads whole numbers, which have no gradient; activations shows its layers"
-        )
+        raise ConfigError("the network reads whole numbers, which have no gradient")
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"there are no samples: x has shape {array.shape}")
     if array.shape[1:] != engine.input_shape:
@@ -254,46 +265,73 @@ def input_gradients(
         engine.native.input_gradient(array, np.zeros((len(array), 1), array.dtype), size)
     if y is not None and target is not None:
         raise ConfigError("input_gradients takes y, for the loss, or target, for an output, not both")
-    shape = tuple(engine.native.output_shape())
-    chosen = None if y is not None else _chosen_outputs(target, shape, len(array))
-    measured = None if y is None else _loss_of(self, loss)
-    wanted = None if y is None or measured is None else _rows_of(y, len(array))
+    if y is None:
+        index = chosen_outputs(target, tuple(engine.native.output_shape()), len(array))
+        to_output = np.zeros((len(array), *engine.native.output_shape()), array.dtype)
+        to_output[_places(index)] = 1.0
+    else:
+        chosen = _loss_of(self) if loss is None else loss
+        output = outputs_of(self, array, batch_size=size)
+        # That of a mean over all samples, of which each counts for itself here.
+        to_output = losses.value_and_gradient(chosen, output, y)[1] * len(array)
     gradients = np.empty_like(array)
+    # One call a batch, so that Ctrl-C is heard between them.
     for start in range(0, len(array), size):
         rows = slice(start, start + size)
-        part = array[rows]
-        if chosen is not None:
-            to_output = np.zeros((len(part), *shape), array.dtype)
-            to_output[(np.arange(len(part)), *chosen[rows].T)] = 1.0
-        else:
-            (output,) = _values(engine, [((), "output")], part, size)
-            to_output = losses.value_and_gradient(measured, output, wanted[rows])[1] * len(part)
-        gradients[rows] = engine.native.input_gradient(part, to_output, size)
+        gradients[rows] = engine.native.input_gradient(array[rows], to_output[rows], size)
     return gradients
 
 
-def _rows_of(y: ArrayLike, count: int) -> NDArray[Any]:
-    from loom.convert import as_numpy
-
-    wanted = as_numpy(y, what="target")
-    if wanted.ndim == 0 or len(wanted) != count:
-        raise DataError(f"x has {count} rows but y has shape {wanted.shape}")
-    return wanted
+def _places(index: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    return (np.arange(len(index)), *index.T)
 
 
-def _loss_of(network: TrainableNetwork, loss: LossLike | None) -> LossLike:
-    if loss is not None:
-        return loss
+def at_index(outputs: RealArray, index: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns each sample's output at its index, as `chosen_outputs` has them.
+
+    Args:
+        outputs: (rows, *output_shape).
+        index: (rows, axes).
+    """
+    found: NDArray[np.float64] = outputs[_places(index)].astype(np.float64)
+    return found
+
+
+def _loss_of(network: TrainableNetwork) -> LossLike:
     trained = record_of(network).judged_by
     if trained is None:
         raise StateError(
-            'input_gradients has no loss: the network was not trained here; give loss=, such as "cross_entropy"'
+            "input_gradients has no loss: the network was not trained here; give one, such as "
+            'loss="cross_entropy"'
         )
     return trained.loss
 
 
-def _chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArray[np.int64]:
-    """Returns the index of an output for each sample, (rows, axes)."""
+def outputs_of(network: HasEngine, x: ArrayLike, *, batch_size: int) -> RealArray:
+    """Returns what `predict` does, without a trace.
+
+    Args:
+        network: The network.
+        x: (rows, *input_shape) the samples.
+        batch_size: How many samples are computed at a time.
+    """
+    engine = engine_of(network)
+    (output,) = _values(engine, [((), "output")], engine.as_input(x), batch_size)
+    return output
+
+
+def chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArray[np.int64]:
+    """Returns the index of an output for each sample, (rows, axes).
+
+    Args:
+        target: What `input_gradients` takes.
+        shape: One sample's outputs.
+        rows: How many samples there are.
+
+    Raises:
+        ConfigError: It is no index, or out of range; or it was left out, and there are several outputs.
+        ShapeError: It is neither one index nor one for each sample.
+    """
     axes = len(shape)
     if target is None:
         if prod(shape) != 1:
@@ -316,7 +354,7 @@ def _chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArra
             f"target must be one index into outputs {shape}, or one for each of {rows} samples, got shape "
             f"{given.shape}"
         )
-    index = index.astype(np.int64)
     if ((index < -np.array(shape)) | (index >= np.array(shape))).any():
         raise ConfigError(f"target {target!r} is out of range: outputs have shape {shape}")
-    return index % np.array(shape)
+    found: NDArray[np.int64] = index.astype(np.int64) % np.array(shape)
+    return found

@@ -68,8 +68,8 @@ def forward(
         engine.check_idle("forward with training on")
     keep = flag("forward", "input_gradients", input_gradients)
     array = engine.as_input(x)
-    observed = engine.observation.active
-    output, engine.last_forward_time, figures = engine.native.forward(array, training, observed, keep)
+    levels = engine.observation.levels
+    output, engine.last_forward_time, figures = engine.native.forward(array, training, levels, keep)
     if figures is not None:
         engine.observation.tell(figures)
     return output

@@ -445,18 +445,24 @@ impl Network {
         to_numpy(py, tensor)
     }
 
-    /// The same, with each layer's statistics for each batch.
+    /// The same, with each layer's statistics for each batch; above 1 of `levels` those of layers inside others,
+    /// too.
     fn predict_observed(
         &self,
         py: Python<'_>,
         x: &Bound<'_, PyAny>,
         batch_size: usize,
+        levels: usize,
     ) -> PyResult<(Py<PyAny>, Vec<Figures>)> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let (tensor, statistics) = self.look(py, move |engine| {
             let mut statistics = Vec::new();
-            let output = engine.predict_observed(view, batch_size, |layers| statistics.push(layers))?;
+            let keep = |layers| statistics.push(layers);
+            let output = match levels {
+                0 | 1 => engine.predict_observed(view, batch_size, keep),
+                _ => engine.predict_observed_inside(view, batch_size, keep),
+            }?;
             Ok((output, statistics))
         })?;
         let statistics: PyResult<_> = statistics.iter().map(|layers| layer_dicts(py, layers)).collect();
@@ -465,13 +471,13 @@ impl Network {
 
     /// A forward pass that keeps history, in training or as in inference, and whether the way back keeps the
     /// gradient of what each layer read: the output, the seconds it took,
-    /// and, where it is observed, each layer's statistics.
+    /// and, at 1 of `levels`, each layer's statistics, above also those of layers inside others.
     fn forward(
         &self,
         py: Python<'_>,
         x: &Bound<'_, PyAny>,
         training: bool,
-        observed: bool,
+        levels: usize,
         input_gradients: bool,
     ) -> PyResult<(Py<PyAny>, f64, Option<Figures>)> {
         let array = RealArray::borrow(x)?;
@@ -482,7 +488,11 @@ impl Network {
                 (false, true) => engine.forward(view),
                 (false, false) => engine.forward_inference(view),
             }?;
-            let layers = if observed { Some(engine.layer_statistics()?) } else { None };
+            let layers = match levels {
+                0 => None,
+                1 => Some(engine.layer_statistics()?),
+                _ => Some(engine.layer_statistics_inside()?),
+            };
             Ok((step, layers))
         })?;
         let figures = layers.map(|layers| layer_dicts(py, &layers)).transpose()?;

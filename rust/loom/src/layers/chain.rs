@@ -251,10 +251,12 @@ impl Chain {
         for (number, layer) in self.0.iter().enumerate() {
             let cx = cx.inner(number, &number.to_string());
             b.set_layer(Some(cx.path.clone()));
+            let place = b.ports.inner.len();
             let forward = layer.forward(b, &cx, &inputs_of(layer.takes_context(), value, inputs))?;
-            b.report_inner(|| InnerLayer {
+            b.report_inner(place, || InnerLayer {
                 path: cx.path,
                 name: cx.name,
+                kind: layer.kind(),
                 config: layer.config(),
                 values: forward.values(value),
             });

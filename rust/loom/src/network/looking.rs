@@ -2,11 +2,11 @@
 //! given rows, and the gradient of the network's input.
 
 use super::Network;
-use super::mode::Mode;
+use super::mode::{LayerValue, Mode};
 use super::placed::{Coordinates, at_layer};
 use super::predict::check_rows;
 use super::programs::ProgramKey;
-use super::values::{LayerValue, values_of};
+use super::values::values_of;
 use crate::ops::{Attention, Direction, Op};
 use crate::precision::in_precision;
 use crate::program::{Builder, InnerLayer, Kind, LayerPath, Run, Step, Value};
@@ -30,8 +30,8 @@ pub struct InnerLayerInfo {
 }
 
 impl Network {
-    /// The layers inside a layer, at any depth, in the order in which they are computed; known once built. Those
-    /// that a composite layer has put in by itself, such as a projection, are among them.
+    /// The layers inside a layer, at any depth, each before those inside it; known once built. Those that a
+    /// composite layer has put in by itself, such as a projection, are among them.
     ///
     /// # Errors
     /// [`Error::Index`] for a layer that is not there, [`Error::State`] for a network that is not built.
@@ -41,10 +41,11 @@ impl Network {
         let mut b = Builder::new(self.precision);
         b.looks_inside = true;
         let shapes = placed.input_shapes();
-        let inputs: Vec<Value> = shapes.into_iter().map(|shape| b.input("input", shape, Kind::Real)).collect();
+        let inputs: Vec<Value> =
+            shapes.into_iter().map(|shape| b.input("input", shape, Kind::Real)).collect();
         let context = self.context(placed, Mode::default());
         placed.layer.forward(&mut b, &context, &inputs).map_err(|error| at_layer(placed, error))?;
-        let told = |InnerLayer { path, name, config, values }: InnerLayer| InnerLayerInfo {
+        let told = |InnerLayer { path, name, config, values, .. }: InnerLayer| InnerLayerInfo {
             path,
             name,
             config,
@@ -82,29 +83,35 @@ impl Network {
             return Ok(Vec::new());
         }
         let mode = Mode { pin_layers: true, looks_inside: true, ..Mode::default() };
-        let key = ProgramKey { asked: asked.to_vec(), ..ProgramKey::forward(mode, batch_size.min(input.rows())) };
+        let key =
+            ProgramKey { asked: asked.to_vec(), ..ProgramKey::forward(mode, batch_size.min(input.rows())) };
         let mut made: Vec<(Vec<usize>, Vec<T>)> = vec![(Vec::new(), Vec::new()); asked.len()];
-        self.for_each_batch::<T>(input, &key, |_, _| Ok(()), |run| {
-            let values = run.program().ports().asked.clone();
-            run.fetch(&values.concat())?;
-            for (((path, which), values), (shape, elements)) in asked.iter().zip(&values).zip(&mut made) {
-                let attention = match which {
-                    LayerValue::AttentionWeights => attention_of(run.program().steps(), path),
-                    _ => None,
-                };
-                match attention {
-                    Some((op, _)) => {
-                        *shape = vec![op.heads, op.queries, op.keys];
-                        weights_of(run, op, values, elements);
-                    }
-                    None => {
-                        *shape = run.program().value(values[0]).shape.to_vec();
-                        elements.extend_from_slice(run.read::<T>(values[0]));
+        self.for_each_batch::<T>(
+            input,
+            &key,
+            |_, _| Ok(()),
+            |run| {
+                let values = run.program().ports().asked.clone();
+                run.fetch(&values.concat())?;
+                for (((path, which), values), (shape, elements)) in asked.iter().zip(&values).zip(&mut made) {
+                    let attention = match which {
+                        LayerValue::AttentionWeights => attention_of(run.program().steps(), path),
+                        _ => None,
+                    };
+                    match attention {
+                        Some((op, _)) => {
+                            *shape = vec![op.heads, op.queries, op.keys];
+                            weights_of(run, op, values, elements);
+                        }
+                        None => {
+                            *shape = run.program().value(values[0]).shape.to_vec();
+                            elements.extend_from_slice(run.read::<T>(values[0]));
+                        }
                     }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         let whole = |(shape, elements): (Vec<usize>, Vec<T>)| {
             Tensor::new([&[input.rows()], &shape[..]].concat(), elements)
         };
@@ -143,7 +150,11 @@ impl Network {
         batch_size: usize,
     ) -> Result<Tensor> {
         // What is rounded to half precision on its way back must not vanish there.
-        let scale = T::from_f64(if self.precision == Precision::Mixed && !self.device.is_host() { SCALE } else { 1.0 });
+        let scale = T::from_f64(if self.precision == Precision::Mixed && !self.device.is_host() {
+            SCALE
+        } else {
+            1.0
+        });
         let mode = Mode { keeps: true, input_gradient_only: true, ..Mode::default() };
         let key = ProgramKey { backward: true, ..ProgramKey::forward(mode, batch_size.min(input.rows())) };
         let shape = [&[input.rows()], &self.input_shape[..]].concat();
@@ -198,7 +209,8 @@ fn values_asked(b: &Builder, path: &LayerPath, which: LayerValue) -> Result<Vec<
         LayerValue::Output => Ok(vec![values.output]),
         LayerValue::InputGradient => Err(Error::Value("inference makes no gradients of layers".into())),
         LayerValue::AttentionWeights => {
-            let none = || Error::Value(format!("layer {path} is no attention, so it has no weights of that kind"));
+            let none =
+                || Error::Value(format!("layer {path} is no attention, so it has no weights of that kind"));
             let (_, reads) = attention_of(b.steps(), path).ok_or_else(none)?;
             // Queries, keys, and the padding behind the values where there is one.
             Ok(reads.iter().enumerate().filter(|(place, _)| *place != 2).map(|(_, value)| *value).collect())

@@ -39,7 +39,7 @@ pub use looking::InnerLayerInfo;
 pub use lower::Lowered;
 pub(crate) use lower::{Backward, Observe, no_context};
 pub use measures::{LayerMeasures, MeasureHistory, Measures};
-pub use mode::{Mode, SessionExtent};
+pub use mode::{LayerValue, Mode, SessionExtent};
 pub use morph::Morph;
 pub use numerics::Numerics;
 pub(crate) use numerics::{Chosen, LayerNumerics};
@@ -52,7 +52,7 @@ pub use programs::Programs;
 pub use session::Session;
 pub(crate) use states::unknown_state;
 pub use summary::{LinkRow, SummaryRow};
-pub use values::{LayerStatistics, LayerValue};
+pub use values::LayerStatistics;
 pub use watch::Watch;
 
 use crate::layers::Layer;

@@ -1,4 +1,4 @@
-//! What programs of a network are for.
+//! What programs of a network are for, and what is looked at.
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,4 +28,19 @@ pub struct SessionExtent {
     pub steps: usize,
     /// The most steps there will be in all.
     pub capacity: usize,
+}
+
+/// Which of a layer's values to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayerValue {
+    /// What it read.
+    Input,
+    /// Before its activation; the output where it has none.
+    Preactivation,
+    /// What it handed on.
+    Output,
+    /// The gradient of what it read, as far as that goes through this layer.
+    InputGradient,
+    /// Of attention, how much each query looks at each key: (heads, queries, keys) a row.
+    AttentionWeights,
 }

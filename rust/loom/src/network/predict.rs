@@ -32,7 +32,7 @@ impl Network {
     /// # Errors
     /// As `predict`, and [`Error::Value`] for a batch size of zero.
     pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
-        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, false, |_| ()))
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, Mode::default(), |_| ()))
     }
 
     /// The output for each row, and each batch's run to look at.
@@ -40,14 +40,14 @@ impl Network {
         &self,
         input: TensorView<'_>,
         batch_size: usize,
-        pin_layers: bool,
+        mode: Mode,
         mut show: impl FnMut(&Run),
     ) -> Result<Tensor> {
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
         let each = self.output_shape().len();
         let mut elements: Vec<T> = extents::room(extents::elements("the output", input.rows(), each)?)?;
-        self.for_each_output::<T>(input, batch_size, pin_layers, |run| {
+        self.for_each_output::<T>(input, batch_size, mode, |run| {
             if let Some(output) = run.program().ports().output {
                 elements.extend_from_slice(run.read::<T>(output));
             }
@@ -62,22 +62,25 @@ impl Network {
         &self,
         input: TensorView<'_>,
         batch_size: usize,
-        pin_layers: bool,
+        mode: Mode,
         mut show: impl FnMut(&Run) -> Result<()>,
     ) -> Result<()> {
         self.check_inference(&input, batch_size)?;
         self.passes.note();
-        let mode = Mode { pin_layers, ..Mode::default() };
         let key = ProgramKey::forward(mode, batch_size.min(input.rows()));
-        self.for_each_batch::<T>(&input, &key, |_, _| Ok(()), |run| {
-            if run.is_remote() {
-                let ports = run.program().ports();
-                let layers = ports.layers.iter().map(|(_, layer)| layer.output).filter(|_| pin_layers);
-                let shown: Vec<Value> = ports.output.into_iter().chain(layers).collect();
-                run.fetch(&shown)?;
-            }
-            show(run)
-        })
+        self.for_each_batch::<T>(
+            &input,
+            &key,
+            |_, _| Ok(()),
+            |run| {
+                if run.is_remote() {
+                    let ports = run.program().ports();
+                    let shown: Vec<Value> = ports.output.into_iter().chain(ports.looked_at()).collect();
+                    run.fetch(&shown)?;
+                }
+                show(run)
+            },
+        )
     }
 
     /// Checks what inference is given.

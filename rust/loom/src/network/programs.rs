@@ -1,7 +1,6 @@
 //! Compiled programs, and runs of them that are idle.
 
-use super::mode::Mode;
-use super::values::LayerValue;
+use super::mode::{LayerValue, Mode};
 use crate::program::{LayerPath, Program, Run};
 use crate::{Device, Result};
 use std::collections::HashMap;

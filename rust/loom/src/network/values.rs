@@ -1,9 +1,10 @@
 //! What layers read and made, in the newest pass or in inference.
 
 use super::Network;
-use super::placed::{Coordinates, PlacedLayer};
+use super::mode::{LayerValue, Mode};
+use super::placed::Coordinates;
 use crate::precision::in_precision;
-use crate::program::{LayerPath, LayerValues, Ports, Run, Value};
+use crate::program::{InnerLayer, LayerPath, LayerValues, Ports, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Tensor, TensorView};
 use crate::{Error, Result, extents};
@@ -13,6 +14,8 @@ use crate::{Error, Result, extents};
 pub struct LayerStatistics {
     /// The layer.
     pub path: LayerPath,
+    /// For a layer inside another, its name there, such as `layers.0`.
+    pub name: String,
     /// Its kind.
     pub kind: &'static str,
     /// Extents of one row of the output.
@@ -33,21 +36,6 @@ pub struct LayerStatistics {
     pub zeros: f64,
     /// How many elements are infinite or NaN.
     pub non_finite: usize,
-}
-
-/// Which of a layer's values to look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LayerValue {
-    /// What it read.
-    Input,
-    /// Before its activation; the output where it has none.
-    Preactivation,
-    /// What it handed on.
-    Output,
-    /// The gradient of what it read, as far as that goes through this layer.
-    InputGradient,
-    /// Of attention, how much each query looks at each key: (heads, queries, keys) a row.
-    AttentionWeights,
 }
 
 impl Network {
@@ -106,7 +94,8 @@ impl Network {
             LayerValue::Output => Ok((values.output, 1.0)),
             LayerValue::InputGradient => {
                 let scale = self.passes.input_gradient_scale()?;
-                let none = || Error::State(format!("layer {path} reads whole numbers, so nothing has a gradient"));
+                let none =
+                    || Error::State(format!("layer {path} reads whole numbers, so nothing has a gradient"));
                 Ok((values.input_gradient.ok_or_else(none)?, scale))
             }
             LayerValue::AttentionWeights => {
@@ -124,6 +113,20 @@ impl Network {
         Ok(self.statistics_of(self.passes.shown()?))
     }
 
+    /// [`layer_statistics`](Network::layer_statistics) with those of layers inside others behind theirs.
+    ///
+    /// # Errors
+    /// As `layer_statistics`, and [`Error::Device`] where a device fails.
+    pub fn layer_statistics_inside(&mut self) -> Result<Vec<LayerStatistics>> {
+        self.passes.shown()?;
+        if let Some(history) = &mut self.passes.newest {
+            let inner = history.run.program().ports().inner.iter().map(|layer| layer.values.output);
+            let outputs: Vec<Value> = inner.collect();
+            history.run.fetch(&outputs)?;
+        }
+        Ok(self.statistics_inside(self.passes.shown()?))
+    }
+
     /// Each layer's output in figures, in inference over these rows; and the output itself.
     ///
     /// # Errors
@@ -134,17 +137,63 @@ impl Network {
         batch_size: usize,
         mut observe: impl FnMut(Vec<LayerStatistics>),
     ) -> Result<Tensor> {
+        let mode = Mode { pin_layers: true, ..Mode::default() };
         let show = |run: &Run| observe(self.statistics_of(run));
-        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, true, show))
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, mode, show))
+    }
+
+    /// [`predict_observed`](Network::predict_observed) with those of layers inside others behind theirs.
+    ///
+    /// # Errors
+    /// As `predict_observed`.
+    pub fn predict_observed_inside(
+        &self,
+        input: TensorView<'_>,
+        batch_size: usize,
+        mut observe: impl FnMut(Vec<LayerStatistics>),
+    ) -> Result<Tensor> {
+        let mode = Mode { pin_layers: true, looks_inside: true, ..Mode::default() };
+        let show = |run: &Run| observe(self.statistics_inside(run));
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, mode, show))
     }
 
     /// Each layer's output in figures, from a run that pins them.
     pub fn statistics_of(&self, run: &Run) -> Vec<LayerStatistics> {
-        let layers = &run.program().ports().layers;
-        self.layers()
-            .zip(layers)
-            .map(|(placed, (_, values))| in_precision!(self.precision, T => statistics::<T>(placed, run, values)))
+        let layers = self.layers().zip(&run.program().ports().layers);
+        layers
+            .map(|(placed, (_, values))| self.statistics_at(run, &placed.path, placed.layer.kind(), values))
             .collect()
+    }
+
+    /// [`statistics_of`](Network::statistics_of) with those of layers inside others behind theirs, from a run that
+    /// looks inside.
+    pub fn statistics_inside(&self, run: &Run) -> Vec<LayerStatistics> {
+        let inner = &run.program().ports().inner;
+        let mut all = Vec::with_capacity(inner.len());
+        for whole in self.statistics_of(run) {
+            let inside = |layer: &&InnerLayer| layer.path.indices().starts_with(whole.path.indices());
+            let found: Vec<LayerStatistics> = inner
+                .iter()
+                .filter(inside)
+                .map(|layer| LayerStatistics {
+                    name: layer.name.clone(),
+                    ..self.statistics_at(run, &layer.path, layer.kind, &layer.values)
+                })
+                .collect();
+            all.push(whole);
+            all.extend(found);
+        }
+        all
+    }
+
+    fn statistics_at(
+        &self,
+        run: &Run,
+        path: &LayerPath,
+        kind: &'static str,
+        values: &LayerValues,
+    ) -> LayerStatistics {
+        in_precision!(self.precision, T => statistics::<T>(run, path, kind, values.output))
     }
 }
 
@@ -162,8 +211,8 @@ fn tensor_of<T: Real>(run: &Run, value: Value, elements: Vec<T>) -> Result<Tenso
     Tensor::new(shape, elements)
 }
 
-fn statistics<T: Real>(placed: &PlacedLayer, run: &Run, values: &LayerValues) -> LayerStatistics {
-    let elements = run.read::<T>(values.output);
+fn statistics<T: Real>(run: &Run, path: &LayerPath, kind: &'static str, output: Value) -> LayerStatistics {
+    let elements = run.read::<T>(output);
     let count = elements.len().max(1) as f64;
     let (mut sum, mut squares, mut zeros, mut non_finite) = (0.0, 0.0, 0usize, 0usize);
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -180,9 +229,10 @@ fn statistics<T: Real>(placed: &PlacedLayer, run: &Run, values: &LayerValues) ->
     // A second pass, so that a large mean does not swallow the spread.
     let spread: f64 = elements.iter().map(|x| (x.to_f64() - mean) * (x.to_f64() - mean)).sum();
     LayerStatistics {
-        path: placed.path.clone(),
-        kind: placed.layer.kind(),
-        shape: run.program().value(values.output).shape.to_vec(),
+        path: path.clone(),
+        name: String::new(),
+        kind,
+        shape: run.program().value(output).shape.to_vec(),
         rows: run.rows,
         mean,
         standard_deviation: (spread / count).sqrt(),

@@ -256,10 +256,11 @@ impl Builder {
         }
     }
 
-    /// Leaves what a layer inside another has read and made for whoever has asked.
-    pub fn report_inner(&mut self, layer: impl FnOnce() -> InnerLayer) {
+    /// Leaves what a layer inside another has read and made for whoever has asked, at this place in the list:
+    /// what is inside it stands behind it.
+    pub fn report_inner(&mut self, place: usize, layer: impl FnOnce() -> InnerLayer) {
         if self.looks_inside {
-            self.ports.inner.push(layer());
+            self.ports.inner.insert(place, layer());
         }
     }
 

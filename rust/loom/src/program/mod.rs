@@ -145,6 +145,8 @@ pub struct InnerLayer {
     pub path: LayerPath,
     /// What the names of its parameters start with in the layer of the cell: `layers.0`.
     pub name: String,
+    /// Its kind.
+    pub kind: &'static str,
     /// Its kind and settings.
     pub config: serde_json::Value,
     /// What it read and made.
@@ -201,6 +203,12 @@ pub struct Ports {
 }
 
 impl Ports {
+    /// The outputs of layers that are pinned, those inside others as well.
+    pub(crate) fn looked_at(&self) -> impl Iterator<Item = Value> + '_ {
+        let layers = self.layers.iter().map(|(_, values)| values.output);
+        layers.chain(self.inner.iter().map(|layer| layer.values.output))
+    }
+
     /// Every value that somebody outside looks at or fills.
     fn values(&self) -> impl Iterator<Item = Value> + '_ {
         let named = [

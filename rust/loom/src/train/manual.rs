@@ -83,11 +83,7 @@ impl Network {
     ///
     /// # Errors
     /// As `forward`.
-    pub fn forward_keeping_gradients(
-        &mut self,
-        input: TensorView<'_>,
-        training: bool,
-    ) -> Result<ManualStep> {
+    pub fn forward_keeping_gradients(&mut self, input: TensorView<'_>, training: bool) -> Result<ManualStep> {
         self.forward_in(&input, Mode { training, keeps_input_gradients: true, ..Mode::default() })
     }
 

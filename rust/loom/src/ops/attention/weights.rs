@@ -19,7 +19,9 @@ impl Attention {
     pub(crate) fn weights<T: Real>(&self, q: &[T], k: &[T], padding: &[bool]) -> Vec<T> {
         let (d, group) = (self.head_dim, self.group());
         let mut weights = Vec::with_capacity(self.heads * self.queries * self.keys);
-        for (head, query) in (0..self.heads).flat_map(|head| (0..self.queries).map(move |query| (head, query))) {
+        for (head, query) in
+            (0..self.heads).flat_map(|head| (0..self.queries).map(move |query| (head, query)))
+        {
             let asking = &q[(query * self.heads + head) * d..][..d];
             let scores: Vec<f64> = (0..self.keys)
                 .map(|key| {
@@ -34,7 +36,8 @@ impl Attention {
             let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let share = |score: &f64| if largest.is_finite() { libm::exp(score - largest) } else { 0.0 };
             let total: f64 = scores.iter().map(share).sum();
-            weights.extend(scores.iter().map(|score| T::from_f64(share(score) / total.max(f64::MIN_POSITIVE))));
+            weights
+                .extend(scores.iter().map(|score| T::from_f64(share(score) / total.max(f64::MIN_POSITIVE))));
         }
         weights
     }
