@@ -14,7 +14,7 @@ from loom.convert import as_real_array
 from loom.engine import engine_of
 from loom.errors import DataError, ShapeError
 from loom.network import Network
-from loom.network.looking import TargetLike, at_index, chosen_outputs, outputs_of
+from loom.network.looking import TargetLike, at_index, check_differentiable, chosen_outputs, outputs_of
 from loom.reports.saliency import Saliency
 
 __all__ = ["saliency"]
@@ -72,6 +72,7 @@ def saliency(
     size = whole("saliency", "batch_size", batch_size, least=1)
     engine = engine_of(net)
     samples = engine.as_input(x)
+    check_differentiable(engine)
     if samples.ndim == 0 or len(samples) == 0:
         raise DataError(f"there are no samples: x has shape {samples.shape}")
     outputs = outputs_of(net, samples, batch_size=size)

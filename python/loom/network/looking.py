@@ -30,6 +30,7 @@ __all__ = [
     "TargetLike",
     "activations",
     "at_index",
+    "check_differentiable",
     "chosen_outputs",
     "find_layers",
     "input_gradients",
@@ -256,8 +257,7 @@ def input_gradients(
     engine = engine_of(self)
     engine.check_thread()
     array = engine.as_input(x)
-    if engine.reads_indices:
-        raise ConfigError("the network reads whole numbers, which have no gradient")
+    check_differentiable(engine)
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"there are no samples: x has shape {array.shape}")
     if array.shape[1:] != engine.input_shape:
@@ -305,6 +305,12 @@ def _loss_of(network: TrainableNetwork) -> LossLike:
             'loss="cross_entropy"'
         )
     return trained.loss
+
+
+def check_differentiable(engine: Engine) -> None:
+    """Refuses, with a ConfigError, a network whose input has no gradient; it has been built."""
+    if engine.reads_indices:
+        raise ConfigError("the network reads whole numbers, which have no gradient")
 
 
 def outputs_of(network: HasEngine, x: ArrayLike, *, batch_size: int) -> RealArray:

@@ -124,8 +124,9 @@ class Weights:
         whole = engine_of(self._layer).native.layer_dtype(self._layer.at)
         if not self._layer.prefix:
             return whole
-        own = [stored.dtype for stored in self.stored.values()]
-        return whole if whole in own else next(iter(own), None)
+        stored = self.stored.values()
+        packed = [one.dtype for one in stored if one.version is not None]
+        return whole if whole in packed else next(iter(packed or [one.dtype for one in stored]), None)
 
     @property
     def epoch(self) -> int:
