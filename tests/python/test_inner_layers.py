@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import erf, sqrt
 from typing import Any
 
@@ -211,6 +212,57 @@ def test_handles_are_places() -> None:
         assert copied.path == inner.path
         assert copied != inner
         np.testing.assert_array_equal(copied.weight, inner.weight)
+
+
+def test_what_is_listed_is_there() -> None:
+    net = nested()
+    for layer in every(net):
+        assert all(hasattr(layer, name) for name in ("layers", "gate") if name in dir(layer))
+    assert "layers" in dir(net.layers[1])
+    assert "gate" not in dir(net.layers[1])
+    assert not {"layers", "branches"} & set(dir(net.layers[0]))
+
+
+@dataclass(frozen=True)
+class Twice(nn.Composed, name="twice inside"):
+    width: int
+
+    def layers(self) -> list[nn.Layer]:
+        return [nn.Dense(self.width), nn.Residual([nn.Dense(self.width, activation="relu")])]
+
+
+def test_layers_that_users_compose_hold_layers() -> None:
+    net, x = loom.Sequential([nn.Residual([Twice(4)]), nn.Dense(2)], input_shape=4), samples((4,))
+    composed = net.layers[0].layers[0]
+    assert isinstance(composed.config, Twice)
+    assert [layer.path for layer in composed.layers] == ["0.0.0.0.layers.0.0", "0.0.0.0.layers.0.1"]
+    assert composed.layers[1].layers[0].path in net.activations(x, composed.inner)
+
+
+def test_callbacks_look_while_a_network_trains() -> None:
+    x, y = samples((5,), 16).astype(np.float32), samples((3,), 16).astype(np.float32)
+    seen: list[Array] = []
+
+    class Looking(loom.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any) -> None:
+            seen.append(net.activations(x, ["0.0.0.1.layers.0"])["0.0.0.1.layers.0"])
+            seen.append(net.input_gradients(x, target=0))
+
+    made = []
+    for callbacks in ([], [Looking()]):
+        net = nested(precision="float32")
+        net.fit((x, y), quiet(epochs=2, loss="mse", batch_size=4), callbacks=callbacks)
+        made.append(net.predict(x))
+    np.testing.assert_array_equal(*made)
+    assert len(seen) == 16
+    assert (seen[0] != seen[2]).any()
+
+
+def test_gradients_of_the_input_need_no_master() -> None:
+    net, x = nested(precision="float32").morph("int8"), samples((5,)).astype(np.float32)
+    before = net.input_gradients(x, target=1)
+    net.drop_master()
+    np.testing.assert_array_equal(net.input_gradients(x, target=1), before)
 
 
 # Values in the manual loop

@@ -21,6 +21,9 @@ from loom.network.weights import InputRange, Weights
 __all__ = ["InnerLayerHandle", "LayerHandle", "layers_of"]
 
 
+_PARTS = ("layers", "projection", "branches", "gate")
+
+
 class LayerHandle:
     """A layer in its place: its parameters, gradients and last values as NumPy arrays.
 
@@ -386,7 +389,9 @@ class LayerHandle:
         return LayerHandle, (self._network, self.cell, self.index)
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *self.parameters})
+        names = {*object.__dir__(self), *self.parameters}
+        # What only layers that hold others have.
+        return sorted(name for name in names if name not in _PARTS or hasattr(self, name))
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -28,6 +28,8 @@ def forward(
 ) -> RealArray:
     """Returns the output, and keeps what every layer has made: for `backward`, and to be looked at.
 
+    So it does of layers inside others.
+
     In training, dropout and Gumbel noise are drawn anew in every pass, and running
     statistics move. The draws go by the seed, the committed step and the passes since it,
     so that a network which was saved with its optimizer's state goes on as it would have.
