@@ -43,6 +43,7 @@ __all__ = [
     "names",
     "nll",
     "resolve",
+    "value_and_gradient",
 ]
 
 
@@ -143,7 +144,7 @@ def cross_entropy(
         (1.3863, (2, 4))
     """
     name = "cross_entropy" if flag("cross_entropy", "from_logits", from_logits) else "nll"
-    return _evaluate(name, output, target, weight, label_smoothing, class_weight)
+    return value_and_gradient(name, output, target, weight, label_smoothing, class_weight)
 
 
 def nll(
@@ -170,7 +171,7 @@ def nll(
         ShapeError: Output and target do not fit together.
         InvalidValueError: An output is negative; a class index or setting is out of range.
     """
-    return _evaluate("nll", output, target, weight, label_smoothing, class_weight)
+    return value_and_gradient("nll", output, target, weight, label_smoothing, class_weight)
 
 
 def mse(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[float, RealArray]:
@@ -187,7 +188,7 @@ def mse(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
     Raises:
         ShapeError: Output and target do not fit together.
     """
-    return _evaluate("mse", output, target, weight)
+    return value_and_gradient("mse", output, target, weight)
 
 
 def mae(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None) -> tuple[float, RealArray]:
@@ -204,7 +205,7 @@ def mae(output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
     Raises:
         ShapeError: Output and target do not fit together.
     """
-    return _evaluate("mae", output, target, weight)
+    return value_and_gradient("mae", output, target, weight)
 
 
 def log_cosh(
@@ -223,7 +224,7 @@ def log_cosh(
     Raises:
         ShapeError: Output and target do not fit together.
     """
-    return _evaluate("log_cosh", output, target, weight)
+    return value_and_gradient("log_cosh", output, target, weight)
 
 
 def huber(
@@ -244,7 +245,7 @@ def huber(
         ShapeError: Output and target do not fit together.
         ConfigError: Delta is not above zero.
     """
-    return _evaluate(Huber(delta), output, target, weight)
+    return value_and_gradient(Huber(delta), output, target, weight)
 
 
 def binary_cross_entropy(
@@ -263,17 +264,34 @@ def binary_cross_entropy(
     Raises:
         ShapeError: Output and target do not fit together.
     """
-    return _evaluate("binary_cross_entropy", output, target, weight)
+    return value_and_gradient("binary_cross_entropy", output, target, weight)
 
 
-def _evaluate(
+def value_and_gradient(
     loss: LossLike,
     output: ArrayLike,
     target: ArrayLike,
-    weight: ArrayLike | None,
+    weight: ArrayLike | None = None,
     label_smoothing: float = 0.0,
     class_weight: ClassWeight | None = None,
 ) -> tuple[float, RealArray]:
+    """Computes any loss, and its gradient; the functions of single losses say what they take.
+
+    Args:
+        loss: The loss, or its name.
+        output: (rows, ...) what the network gave.
+        target: What was wanted.
+        weight: (rows,) how much each row counts.
+        label_smoothing: How much of the weight goes to all classes alike.
+        class_weight: How much each class counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        ConfigError: A setting is out of range.
+    """
     given = as_numpy(output, what="output")
     precision: Precision = "float64" if given.dtype == np.float64 else "float32"
     scores = as_real_array(given, precision, what="output")

@@ -1,7 +1,8 @@
 """Observers: what each layer's activations look like, after each forward pass.
 
 An observer is any callable that takes a list of `LayerActivation`, one for each
-layer in the order of the forward pass. The statistics are computed in Rust, and
+layer in the order of the forward pass; with `net.observe(..., depth=2)` those inside
+a layer follow it. The statistics are computed in Rust, and
 only while something observes.
 """
 
@@ -34,6 +35,7 @@ class LayerActivation:
         norm: The L2 norm of all elements.
         zeros: The share of elements that are exactly zero.
         nonfinite: How many elements are infinite or NaN.
+        inside: For a layer inside another, its name there, such as "layers.0"; empty for others.
     """
 
     forward: int
@@ -48,11 +50,19 @@ class LayerActivation:
     norm: float
     zeros: float
     nonfinite: int
+    inside: str = ""
 
     @property
     def path(self) -> str:
-        """The layer's name in a state dict: "z.y.x.l"."""
-        return ".".join(map(str, (*self.cell, self.layer)))
+        """The layer's name in a state dict: "z.y.x.l", or for one inside another "z.y.x.l.layers.0"."""
+        return ".".join(map(str, (*self.cell, self.layer, *filter(None, [self.inside]))))
+
+    @property
+    def depth(self) -> int:
+        """1 for a layer of a cell, 2 for one inside that, and so on."""
+        names = self.inside.split(".")
+        # The number behind "branches" is that of a branch.
+        return 1 + sum(map(str.isdecimal, names)) - names.count("branches")
 
 
 Observer: TypeAlias = "Callable[[Sequence[LayerActivation]], object]"
@@ -118,7 +128,7 @@ class Recorder:
         """Returns one layer's statistic over the kept passes.
 
         Args:
-            path: The layer, as "z.y.x.l".
+            path: The layer, as "z.y.x.l", or "z.y.x.l.layers.0" inside another.
             statistic: A field of `LayerActivation`, such as "mean".
 
         Returns:

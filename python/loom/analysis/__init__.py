@@ -6,6 +6,7 @@ Each tool is usable alone. What they return are reports: frozen, with `to_dict`,
 
 from __future__ import annotations
 
+from loom.analysis.attribution import saliency
 from loom.analysis.ensemble import Ensemble
 from loom.analysis.evaluation import classification, deviation, regression
 from loom.analysis.grafting import graft
@@ -48,6 +49,8 @@ from loom.reports import (
     silhouettes,
 )
 from loom.reports.blueprint import Blueprint
+from loom.reports.embedding import Embedding, embed
+from loom.reports.saliency import Saliency
 
 __all__ = [
     "BitsReport",
@@ -64,6 +67,7 @@ __all__ = [
     "DeviationBucket",
     "DeviationCourse",
     "DeviationReport",
+    "Embedding",
     "Ensemble",
     "Group",
     "Matches",
@@ -74,6 +78,7 @@ __all__ = [
     "RegressionReport",
     "Report",
     "RocCurve",
+    "Saliency",
     "SensitivityReport",
     "Similarity",
     "SubBlock",
@@ -86,12 +91,14 @@ __all__ = [
     "correctness",
     "correlation",
     "deviation",
+    "embed",
     "graft",
     "initialize_kmeans",
     "kmeans",
     "match",
     "natural_key",
     "regression",
+    "saliency",
     "sensitivity",
     "silhouettes",
     "similarity",

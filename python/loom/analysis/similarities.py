@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loom._typing import ArrayLike
-from loom.analysis.units import LayerLike, layer_values, layers_named
 from loom.network import Network
 from loom.network.layers import LayerHandle
+from loom.network.looking import LayerLike, find_layers, layer_values
 from loom.reports.similarity import Similarity, alignments
 
 __all__ = ["similarity"]
@@ -24,14 +24,14 @@ def similarity(
 ) -> Similarity:
     """Compares what the layers of two networks make of the same samples, by linear CKA.
 
-    The activations of all these layers are held at once: a few hundred samples say as much as many. The
-    networks' layers then show the last batch of the samples, as after `forward(x, training=False)`.
+    The activations of all these layers are held at once: a few hundred samples say as much as many.
 
     Args:
         net_a: A network.
         net_b: Another one that reads the same; or the same, to compare its layers with each other.
         x: (samples, *input_shape) what goes into both; see `cka` for how many.
-        layers_a: Which layers of the first: handles, "z.y.x.l" or (z, y, x, l); all where None.
+        layers_a: Which layers of the first: handles, those inside others as well, paths such as
+            "z.y.x.l.layers.0", or (z, y, x, l); every layer of every cell where None.
         layers_b: Which layers of the second.
         batch_size: How many samples are computed at a time.
 
@@ -51,9 +51,9 @@ def similarity(
         >>> found.first, found.matrix.shape
         (('0.0.0.0 dense', '0.0.0.1 dense'), (2, 2))
     """
-    first, second = layers_named(net_a, layers_a), layers_named(net_b, layers_b)
-    mine = layer_values(net_a, first, x, batch_size=batch_size)
-    other = layer_values(net_b, second, x, batch_size=batch_size)
+    first, second = find_layers(net_a, layers_a), find_layers(net_b, layers_b)
+    mine = layer_values(net_a, [(layer, "output") for layer in first], x, batch_size=batch_size)
+    other = layer_values(net_b, [(layer, "output") for layer in second], x, batch_size=batch_size)
     return Similarity(len(mine[0]), _names(first), _names(second), alignments(mine, other))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any, Protocol, TypeVar, cast
 
@@ -16,7 +17,26 @@ from loom.errors import ConfigError, StateError
 from loom.grid import Coordinate, as_grid, as_shape, coordinates
 from loom.observers import Observer
 
-__all__ = ["Engine", "HasEngine", "NetworkT", "engine_of"]
+__all__ = ["Engine", "HasEngine", "InnerLayer", "NetworkT", "engine_of"]
+
+
+@dataclass(frozen=True)
+class InnerLayer:
+    """A layer inside another.
+
+    Args:
+        places: Depth, row, column, the place in the cell, and places inside layers.
+        name: What the names of its parameters start with in the layer of the cell, such as "layers.0".
+        config: Its configuration.
+        input_shape: One sample's extents as they come in.
+        output_shape: One sample's extents as they go out.
+    """
+
+    places: tuple[int, ...]
+    name: str
+    config: nn.Layer
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
 
 
 class Engine:
@@ -51,6 +71,7 @@ class Engine:
         """Grows with whatever a compiled training program depends on."""
         self._building = Lock()
         self._built = False
+        self._inner: dict[tuple[int, ...], dict[str, InnerLayer]] = {}
 
     # What it is
 
@@ -69,6 +90,17 @@ class Engine:
                 layer: nn.Layer = described.layers[place]
                 return layer
         raise StateError(f"cell {at} has no layers any more")
+
+    def inner_layers(self, at: tuple[int, int, int, int]) -> Mapping[str, InnerLayer]:
+        """Returns the layers inside a layer by name, in the order they are computed; builds the network."""
+        if at not in self._inner:
+            self._inner[at] = {
+                name: InnerLayer(
+                    tuple(places), name, as_layer(json.loads(config)), tuple(before), tuple(after)
+                )
+                for places, name, config, before, after in self.native.inner_layers(at)
+            }
+        return self._inner[at]
 
     def layer_places(self) -> list[tuple[Coordinate, int]]:
         """Returns the cell of every layer and its place there, in the order data flows."""
@@ -116,6 +148,7 @@ class Engine:
         """Notes that settings or weights of layers are about to change; refused as by `check_thread`."""
         self.check_thread()
         self._config = None
+        self._inner.clear()
         self.note_change()
 
     def add(self, at: Coordinate, layers: Iterable[nn.Layer | Mapping[str, Any]]) -> None:
@@ -138,6 +171,7 @@ class Engine:
             self._built = False
             self.direct = False
             self._config = None
+            self._inner.clear()
             self.note_change()
 
     def build(self) -> None:
@@ -167,9 +201,9 @@ class Engine:
         if device != "auto" or not self._placed:
             self.move(device)
 
-    def observe(self, observer: Observer) -> None:
+    def observe(self, observer: Observer, depth: int = 1) -> None:
         """Shows forward passes to an observer from now on; see `Observation.add`."""
-        self.observation.add(observer)
+        self.observation.add(observer, depth)
         self.direct = False
         self.note_change()
 

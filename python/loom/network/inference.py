@@ -53,26 +53,35 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
 def _batch(engine: Engine, x: RealArray, batch_size: int) -> RealArray:
     if not engine.observation.active:
         return engine.native.predict(x, batch_size)
-    output, passes = engine.native.predict_observed(x, batch_size)
+    output, passes = engine.native.predict_observed(x, batch_size, engine.observation.levels)
     for figures in passes:
         engine.observation.tell(figures)
     return output
 
 
-def observe(self: NetworkT, observer: Observer) -> NetworkT:
+def observe(self: NetworkT, observer: Observer, depth: int = 1) -> NetworkT:
     """Shows each layer's activation statistics to an observer after each forward pass.
 
     Args:
         observer: `loom.observers.Console()`, `Recorder()`, or any callable that takes
             a list of `LayerActivation`.
+        depth: How deep to go into layers that hold layers: 1 shows those of cells, 2 what these hold,
+            and so on. Programs that show what is inside fuse less, and compute the same bits on the CPU.
 
     Returns:
         The network.
 
     Raises:
-        ConfigError: The observer cannot be called.
+        ConfigError: The observer cannot be called, or the depth is not a positive whole number.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Residual([nn.Dense(4), nn.Dense(4)])], input_shape=4)
+        >>> recorder = loom.observers.Recorder()
+        >>> _ = net.observe(recorder, depth=2).predict(np.ones((3, 4)))
+        >>> [layer.path for layer in recorder.records[0]]
+        ['0.0.0.0', '0.0.0.0.layers.0', '0.0.0.0.layers.1']
     """
-    engine_of(self).observe(observer)
+    engine_of(self).observe(observer, whole("observe", "depth", depth, least=1))
     return self
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -11,14 +11,17 @@ from loom import nn
 from loom._settings.checks import flag, real
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
-from loom.engine import Engine, HasEngine, engine_of
-from loom.errors import ConfigError
+from loom.engine import Engine, HasEngine, InnerLayer, engine_of
+from loom.errors import ConfigError, StateError
 from loom.grid import Coordinate
-from loom.network.parameters import Parameters, read_only
+from loom.network.parameters import Parameters, names_inside, read_only
 from loom.network.text import brief
 from loom.network.weights import InputRange, Weights
 
-__all__ = ["LayerHandle", "layers_of"]
+__all__ = ["InnerLayerHandle", "LayerHandle", "layers_of"]
+
+
+_PARTS = ("layers", "projection", "branches", "gate")
 
 
 class LayerHandle:
@@ -27,6 +30,9 @@ class LayerHandle:
     Parameters are attributes and items: `layer.weight`, `layer["weight"]`; both can be
     assigned to. The arrays are read-only copies, so change them as a whole:
     `layer.weight = layer.weight * 0.5`.
+
+    Layers that hold others have those as handles, too: `layer.layers` of Residual, Sequential and
+    Masked, `layer.branches` of Parallel, and `layer.inner` at any depth.
 
     A handle is a place in its network. A copy of it is the same place; `copy.deepcopy` and pickles
     take the network along, so they give the same place in a copy of the network. `layer.config` is
@@ -63,6 +69,16 @@ class LayerHandle:
         return ".".join(map(str, self.at))
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """`at`, and for a layer inside another its places there, as the engine counts them."""
+        return self.at
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its parameters start with in the layer of the cell; empty for that itself."""
+        return ""
+
+    @property
     def config(self) -> nn.Layer:
         """The layer's configuration."""
         return self._engine.layer_config(self.cell, self.index)
@@ -81,6 +97,56 @@ class LayerHandle:
     def output_shape(self) -> tuple[int, ...]:
         """One sample's extents as they go out; builds the network."""
         return tuple(self._engine.native.layer_shapes(self.at)[1])
+
+    @property
+    def inner(self) -> list[InnerLayerHandle]:
+        """Every layer inside this one, at any depth, in the order they are computed; builds the network.
+
+        What Residual and Parallel put in by themselves, such as a projection, is among them.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Residual([nn.Dense(4), nn.Dense(3)])], input_shape=2)
+            >>> [layer.path for layer in net.layers[0].inner]
+            ['0.0.0.0.layers.0', '0.0.0.0.layers.1', '0.0.0.0.projection.0']
+        """
+        names = self._engine.inner_layers(self.at)
+        return [self._inside(name) for name in names if name.startswith(self.prefix)]
+
+    @property
+    def layers(self) -> list[InnerLayerHandle]:
+        """The layers that Residual, Sequential and Masked hold, first to last; other layers have none."""
+        return self._row("layers", {"residual": "layers.", "sequential": "", "masked": ""})
+
+    @property
+    def projection(self) -> list[InnerLayerHandle]:
+        """The layers on the skip of a Residual, also where it chose one by itself; empty without."""
+        return self._row("projection", {"residual": "projection."})
+
+    @property
+    def branches(self) -> list[list[InnerLayerHandle]]:
+        """The layers of each branch of a Parallel; a branch without layers is an empty list."""
+        self._row("branches", {"parallel": "branches."})
+        count = len(cast(nn.Parallel, self.config).branches)
+        return [self._row("branches", {"parallel": f"branches.{branch}."}) for branch in range(count)]
+
+    @property
+    def gate(self) -> list[InnerLayerHandle]:
+        """The layers that weigh the branches of a Parallel which filters; empty without."""
+        return self._row("gate", {"parallel": "gate."})
+
+    def _row(self, what: str, parts: Mapping[str, str]) -> list[InnerLayerHandle]:
+        if self.kind not in parts:
+            raise AttributeError(self._no_attribute(what))
+        begin = self.prefix + parts[self.kind]
+        names = self._engine.inner_layers(self.at)
+        return [
+            self._inside(name)
+            for name in names
+            if name.startswith(begin) and name.removeprefix(begin).isdecimal()
+        ]
+
+    def _inside(self, name: str) -> InnerLayerHandle:
+        return InnerLayerHandle(self._network, self.cell, self.index, name)
 
     @property
     def parameters(self) -> Parameters:
@@ -113,7 +179,8 @@ class LayerHandle:
             >>> layer.states = {"state_l0": np.zeros((4, 1, 3))}
         """
         native = self._engine.native
-        return {name: read_only(native.state(self.at, name)) for name in native.state_names(self.at)}
+        names = names_inside(self.prefix, native.state_names(self.at))
+        return {name: read_only(native.state(self.at, self.prefix + name)) for name in names}
 
     @states.setter
     def states(self, values: Mapping[str, ArrayLike]) -> None:
@@ -127,7 +194,7 @@ class LayerHandle:
             if not before.keys() >= self.states.keys():
                 native.reset_states()
             for name, array in before.items():
-                native.set_state(self.at, name, array)
+                native.set_state(self.at, self.prefix + name, array)
             raise
 
     def set_state(self, name: str, values: ArrayLike) -> LayerHandle:
@@ -152,14 +219,14 @@ class LayerHandle:
         engine = self._engine
         engine.check_thread()
         array = as_real_array(values, engine.precision, what=f"{self.path}.{name}")
-        engine.native.set_state(self.at, name, array)
+        engine.native.set_state(self.at, self.prefix + name, array)
         return self
 
     @property
     def gradients(self) -> dict[str, NDArray[Any]]:
         """The gradient of each parameter; zeros before any backward pass."""
         native = self._engine.native
-        return {name: read_only(native.gradient(self.at, name)) for name in self.parameters}
+        return {name: read_only(native.gradient(self.at, self.prefix + name)) for name in self.parameters}
 
     @property
     def input(self) -> NDArray[Any]:
@@ -169,7 +236,7 @@ class LayerHandle:
             StateError: There was none, or another call, such as `predict`, has passed rows since:
                 call `forward(x, training=False)` to look at what inference makes of x.
         """
-        return self._engine.native.layer_value(self.at, "input")
+        return self._engine.native.layer_value(self.places, "input")
 
     @property
     def preactivation(self) -> NDArray[Any]:
@@ -178,7 +245,7 @@ class LayerHandle:
         Raises:
             StateError: As for `input`.
         """
-        return self._engine.native.layer_value(self.at, "preactivation")
+        return self._engine.native.layer_value(self.places, "preactivation")
 
     @property
     def activation(self) -> NDArray[Any]:
@@ -187,7 +254,27 @@ class LayerHandle:
         Raises:
             StateError: As for `input`.
         """
-        return self._engine.native.layer_value(self.at, "output")
+        return self._engine.native.layer_value(self.places, "output")
+
+    @property
+    def input_gradient(self) -> NDArray[Any]:
+        """The gradient of what the layer read in that pass, once `backward` has gone back through it.
+
+        It is that which this layer hands back: beside a skip, what comes through the skip is not
+        in it. `forward(x, input_gradients=True)` has it kept.
+
+        Raises:
+            StateError: As for `input`; it was not kept; `backward` has not followed; or the layer
+                reads whole numbers, which have no gradient.
+
+        Examples:
+            >>> net = loom.Sequential([nn.Residual([nn.Dense(3), nn.Dense(3)])], input_shape=3)
+            >>> _ = net.forward(np.ones((2, 3)), input_gradients=True)
+            >>> _ = net.backward(np.ones((2, 3)))
+            >>> net.layers[0].layers[1].input_gradient.shape
+            (2, 3)
+        """
+        return self._engine.native.layer_value(self.places, "input_gradient")
 
     @property
     def trainable(self) -> bool:
@@ -202,7 +289,7 @@ class LayerHandle:
     @property
     def frozen(self) -> tuple[str, ...]:
         """The names of the parameters that `freeze` keeps as they are."""
-        return tuple(self._engine.native.frozen(self.at))
+        return tuple(names_inside(self.prefix, self._engine.native.frozen(self.at)))
 
     def freeze(self, *names: str) -> LayerHandle:
         """Keeps these parameters as they are while the others of the layer are trained.
@@ -230,7 +317,7 @@ class LayerHandle:
             self.parameters.require(name)
         self._engine.begin_change()
         for name in names:
-            self._engine.native.set_frozen(self.at, name, frozen)
+            self._engine.native.set_frozen(self.at, self.prefix + name, frozen)
         return self
 
     @property
@@ -268,7 +355,7 @@ class LayerHandle:
     def decoded(self, name: str) -> NDArray[Any]:
         """Returns a parameter as the forward pass reads it: the values that its packed form stands for."""
         self.parameters.require(name)
-        return read_only(self._engine.native.parameter(self.at, name, True))
+        return read_only(self._engine.native.parameter(self.at, self.prefix + name, True))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self.parameters[name]
@@ -302,16 +389,139 @@ class LayerHandle:
         return LayerHandle, (self._network, self.cell, self.index)
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *self.parameters})
+        names = {*object.__dir__(self), *self.parameters}
+        # What only layers that hold others have.
+        return sorted(name for name in names if name not in _PARTS or hasattr(self, name))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, LayerHandle) and self._network is other._network and self.at == other.at
+        return (
+            isinstance(other, LayerHandle)
+            and self._network is other._network
+            and (self.at, self.prefix) == (other.at, other.prefix)
+        )
 
     def __hash__(self) -> int:
-        return hash((id(self._network), self.at))
+        return hash((id(self._network), self.at, self.prefix))
 
     def __repr__(self) -> str:
         return f"Layer {self.at}: {brief(self.config)}"
+
+
+class InnerLayerHandle(LayerHandle):
+    """A layer inside another: in a Residual, Sequential, Parallel or Masked.
+
+    It is what a `LayerHandle` is; its parameters are those of the layer of the cell whose names start
+    with its own, such as "layers.0.weight". What only that layer has as a whole (`rate_factor`, a
+    measured `input_range`) is to be set there.
+
+    Args:
+        network: The network it belongs to.
+        cell: Its cell: depth, row, column.
+        index: The place in the cell of the layer that it is inside.
+        name: Its name there, such as "layers.0".
+
+    Examples:
+        >>> net = loom.Sequential([nn.Residual([nn.Dense(8), nn.Dense(4)])], input_shape=4)
+        >>> layer = net[0, 0, 0, 0].layers[1]
+        >>> layer.path, layer.weight.shape
+        ('0.0.0.0.layers.1', (4, 8))
+        >>> bool((layer.weight == net[0, 0, 0, 0]["layers.1.weight"]).all())
+        True
+    """
+
+    __slots__ = ("name",)
+    name: str
+
+    def __init__(self, network: HasEngine, cell: Coordinate, index: int, name: str) -> None:
+        super().__init__(network, cell, index)
+        object.__setattr__(self, "name", name)
+
+    @property
+    def _entry(self) -> InnerLayer:
+        try:
+            return self._engine.inner_layers(self.at)[self.name]
+        except KeyError:
+            raise StateError(f"layer {self.whole.path} holds no layer {self.name} any more") from None
+
+    @property
+    def whole(self) -> LayerHandle:
+        """The layer of the cell that it is inside."""
+        return LayerHandle(self._network, self.cell, self.index)
+
+    @property
+    def path(self) -> str:
+        """The layer's name in a state dict, such as "z.y.x.l.layers.0"."""
+        return f"{super().path}.{self.name}"
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """`at`, and its places inside layers, as the engine counts them."""
+        return self._entry.places
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its parameters start with in the layer of the cell."""
+        return f"{self.name}."
+
+    @property
+    def config(self) -> nn.Layer:
+        """The layer's configuration."""
+        return self._entry.config
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they come in; builds the network."""
+        return self._entry.input_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """One sample's extents as they go out; builds the network."""
+        return self._entry.output_shape
+
+    @property
+    def trainable(self) -> bool:
+        """Whether an optimizer may move the parameters; to set it freezes all of them, or none."""
+        frozen = set(self.frozen)
+        names = set(self.parameters)
+        return self.whole.trainable and (not names or frozen != names)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        train = flag("layer", "trainable", value)
+        if train and not self.whole.trainable:
+            raise ConfigError(
+                f"layer {self.path} is inside layer {self.whole.path}, which is not trained: "
+                "set trainable there"
+            )
+        self._set_frozen(tuple(self.parameters), not train)
+
+    @property
+    def rate_factor(self) -> float:
+        """What the learning rate is multiplied by in the layer of the cell, which alone can set it."""
+        return self.whole.rate_factor
+
+    @rate_factor.setter
+    def rate_factor(self, value: float) -> None:
+        raise ConfigError(
+            f"layer {self.path} learns at the rate of layer {self.whole.path}: set rate_factor there"
+        )
+
+    @property
+    def dtype(self) -> str | None:
+        """The numeric type that the weights are read in; None without parameters."""
+        return self.weights.dtype
+
+    @property
+    def input_range(self) -> InputRange | None:
+        """None: what layers inside others are given to read is not measured."""
+        return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles the place, as of other layers."""
+        return InnerLayerHandle, (self._network, self.cell, self.index, self.name)
+
+    def __repr__(self) -> str:
+        return f"Layer {self.path}: {brief(self.config)}"
 
 
 def layers_of(network: HasEngine) -> list[LayerHandle]:

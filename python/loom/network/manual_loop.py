@@ -24,8 +24,12 @@ __all__ = [
 ]
 
 
-def forward(self: HasEngine, x: ArrayLike, training: bool = True) -> RealArray:
+def forward(
+    self: HasEngine, x: ArrayLike, training: bool = True, *, input_gradients: bool = False
+) -> RealArray:
     """Returns the output, and keeps what every layer has made: for `backward`, and to be looked at.
+
+    So it does of layers inside others.
 
     In training, dropout and Gumbel noise are drawn anew in every pass, and running
     statistics move. The draws go by the seed, the committed step and the passes since it,
@@ -41,6 +45,8 @@ def forward(self: HasEngine, x: ArrayLike, training: bool = True) -> RealArray:
     Args:
         x: (rows, *input_shape) the samples.
         training: Whether dropout is on and running statistics move.
+        input_gradients: Whether `backward` is to keep the gradient of what every layer reads, those inside
+            others as well, for `layer.input_gradient`.
 
     Returns:
         (rows, *output_shape) in the network's precision.
@@ -63,9 +69,10 @@ def forward(self: HasEngine, x: ArrayLike, training: bool = True) -> RealArray:
     engine = engine_of(self)
     if flag("forward", "training", training):
         engine.check_idle("forward with training on")
+    keep = flag("forward", "input_gradients", input_gradients)
     array = engine.as_input(x)
-    observed = engine.observation.active
-    output, engine.last_forward_time, figures = engine.native.forward(array, training, observed)
+    levels = engine.observation.levels
+    output, engine.last_forward_time, figures = engine.native.forward(array, training, levels, keep)
     if figures is not None:
         engine.observation.tell(figures)
     return output

@@ -22,7 +22,7 @@ from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
-from loom.network import bits, inference, learning, manual_loop, morphing, state_dicts, surgery
+from loom.network import bits, inference, learning, looking, manual_loop, morphing, state_dicts, surgery
 from loom.network import blueprint as blueprints
 from loom.network.cells import Cell
 from loom.network.layers import LayerHandle, layers_of
@@ -436,6 +436,8 @@ class Network:
             options = {"loss": loss, "metrics": metrics, "batch_size": batch_size, "deviation": deviation}
             return evaluate(self, data, config, **options)
 
+    activations = looking.activations
+    input_gradients = looking.input_gradients
     observe = inference.observe
     unobserve = inference.unobserve
 

@@ -12,7 +12,7 @@ from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.engine import HasEngine, engine_of
 
-__all__ = ["ByName", "LayerPlace", "NamedArrays", "Parameters", "read_only"]
+__all__ = ["ByName", "LayerPlace", "NamedArrays", "Parameters", "names_inside", "read_only"]
 
 ValueT = TypeVar("ValueT")
 
@@ -33,6 +33,11 @@ class LayerPlace(HasEngine, Protocol):
     @property
     def kind(self) -> str:
         """The layer's type, such as "dense"."""
+        ...
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its parameters start with in the layer of the cell, if it is inside that."""
         ...
 
 
@@ -122,7 +127,8 @@ class Parameters(NamedArrays):
     __slots__ = ()
 
     def __init__(self, layer: LayerPlace) -> None:
-        super().__init__(layer, engine_of(layer).native.parameter_names(layer.at))
+        names = engine_of(layer).native.parameter_names(layer.at)
+        super().__init__(layer, names_inside(layer.prefix, names))
 
     def _what(self) -> str:
         return f"parameter of layer {self._layer.path} ({self._layer.kind})"
@@ -131,10 +137,15 @@ class Parameters(NamedArrays):
         return f"{self._layer.path}.{name}"
 
     def _read(self, name: str) -> NDArray[Any]:
-        return engine_of(self._layer).native.parameter(self._layer.at, name, False)
+        return engine_of(self._layer).native.parameter(self._layer.at, self._layer.prefix + name, False)
 
     def _write(self, name: str, array: NDArray[Any]) -> None:
-        engine_of(self._layer).native.set_parameter(self._layer.at, name, array)
+        engine_of(self._layer).native.set_parameter(self._layer.at, self._layer.prefix + name, array)
+
+
+def names_inside(prefix: str, names: Iterable[str]) -> list[str]:
+    """Returns what is left of those names that start so."""
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom.engine import engine_of
-from loom.errors import DTypeError, StateError
+from loom.errors import ConfigError, DTypeError, StateError
 from loom.network.parameters import LayerPlace, Parameters
 
 __all__ = ["InputRange", "PackedParameter", "Stored", "Version", "Weights"]
@@ -105,7 +105,13 @@ class Weights:
         self._layer = layer
 
     def _state(self) -> dict[str, Any]:
-        return engine_of(self._layer).native.weights_state(self._layer.at)
+        state = engine_of(self._layer).native.weights_state(self._layer.at)
+        prefix = self._layer.prefix
+        for what in ("versions", "sizes"):
+            state[what] = [
+                (name.removeprefix(prefix), *rest) for name, *rest in state[what] if name.startswith(prefix)
+            ]
+        return state
 
     @property
     def master(self) -> Parameters:
@@ -115,7 +121,12 @@ class Weights:
     @property
     def dtype(self) -> str | None:
         """The numeric type that the weights are read in, as `layer.dtype`; None without parameters."""
-        return engine_of(self._layer).native.layer_dtype(self._layer.at)
+        whole = engine_of(self._layer).native.layer_dtype(self._layer.at)
+        if not self._layer.prefix:
+            return whole
+        stored = self.stored.values()
+        packed = [one.dtype for one in stored if one.version is not None]
+        return whole if whole in packed else next(iter(packed or [one.dtype for one in stored]), None)
 
     @property
     def epoch(self) -> int:
@@ -154,6 +165,8 @@ class Weights:
     def unpack(self) -> Weights:
         """Makes the dropped masters again of the packed weights; see `Network.unpack`.
 
+        Of a layer inside another, those of all that one holds.
+
         Returns:
             The weights.
 
@@ -177,9 +190,17 @@ class Weights:
 
         Raises:
             DTypeError: The type is unknown.
+            ConfigError: The layer is inside another, which alone counts in other types.
         """
         if dtype is not None and not isinstance(dtype, str):
             raise DTypeError(f'nbytes takes the name of a numeric type, such as "int8", got {dtype!r}')
+        if self._layer.prefix:
+            if dtype is not None:
+                raise ConfigError(
+                    f"layer {self._layer.path} is inside another, whose weights are counted in other types "
+                    "as a whole: ask that one"
+                )
+            return sum(stored.nbytes for stored in self.stored.values())
         return engine_of(self._layer).native.weights_nbytes(self._layer.at, dtype)
 
     def packed(self, name: str) -> PackedParameter:
@@ -196,7 +217,7 @@ class Weights:
             StateError: It is not packed.
         """
         self.master.require(name)
-        found = engine_of(self._layer).native.packed_parameter(self._layer.at, name)
+        found = engine_of(self._layer).native.packed_parameter(self._layer.at, self._layer.prefix + name)
         if found is None:
             layer = self._layer
             raise StateError(f'"{name}" of layer {layer.path} is not packed; it is read in full precision')

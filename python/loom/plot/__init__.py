@@ -1,4 +1,4 @@
-"""Pictures: training, predictions, measures, networks, reports, correlations, clusters, pairs of models.
+"""Pictures: training, predictions, measures, networks, reports, correlations, clusters, what is looked at.
 
 Every function returns the matplotlib figure, and writes it where a path is given. Needs the extra "plot".
 """
@@ -11,6 +11,7 @@ from loom.plot.deviation import deviation, deviation_course
 from loom.plot.groups import clusters, matches
 from loom.plot.heat_maps import correlation, similarity
 from loom.plot.images import predictions, top_errors
+from loom.plot.looking import attention, embedding, saliency
 from loom.plot.measures import tween
 from loom.plot.networks import network
 from loom.plot.regression import residuals
@@ -18,6 +19,7 @@ from loom.plot.training import training_curves
 from loom.schedules import plot_schedules as schedule
 
 __all__ = [
+    "attention",
     "bits",
     "calibration",
     "clusters",
@@ -25,12 +27,14 @@ __all__ = [
     "correlation",
     "deviation",
     "deviation_course",
+    "embedding",
     "matches",
     "network",
     "precision_recall",
     "predictions",
     "residuals",
     "roc",
+    "saliency",
     "schedule",
     "sensitivity",
     "similarity",

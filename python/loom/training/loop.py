@@ -162,9 +162,10 @@ class _Run:
 
     def _trainer(self, resume: bool) -> _native.Trainer:
         self.revision = self.engine.revision
-        self.observed = self.engine.observation.active
+        levels = self.engine.observation.levels
+        self.observed = levels > 0
         trainer = _native.Trainer(
-            self.engine.native, self.settings, self.feed.first, self.total_steps, resume, self.observed
+            self.engine.native, self.settings, self.feed.first, self.total_steps, resume, levels
         )
         if self.functions:
             trainer.keep_outputs()

@@ -47,7 +47,8 @@ pub fn layer_dicts(py: Python<'_>, layers: &[LayerStatistics]) -> PyResult<Vec<P
         .iter()
         .map(|layer| {
             let dict = PyDict::new(py);
-            dict.set_item("at", layer.path.indices())?;
+            dict.set_item("at", &layer.path.indices()[..4])?;
+            dict.set_item("inside", &layer.name)?;
             dict.set_item("kind", layer.kind)?;
             dict.set_item("shape", &layer.shape)?;
             dict.set_item("rows", layer.rows)?;

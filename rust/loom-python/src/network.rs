@@ -7,7 +7,8 @@ use crate::shared::{At, Claim, Network, split};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
 use loom::io::SaveOptions;
-use loom::network::{LayerValue, Morph, Numerics, PlacedLayer};
+use loom::network::{InnerLayerInfo, LayerValue, Morph, Numerics, PlacedLayer};
+use loom::program::LayerPath;
 use loom::train::Notes;
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -20,6 +21,25 @@ type RangeArrays = (f64, f64, f64, Py<PyAny>);
 
 /// The figures of every layer in one forward pass.
 type Figures = Vec<Py<PyDict>>;
+
+/// Path, name, config, and extents of input and output.
+type InnerFigures = (Vec<usize>, String, String, Vec<usize>, Vec<usize>);
+
+/// The value of a layer of this name.
+fn value_named(which: &str) -> PyResult<LayerValue> {
+    Ok(match which {
+        "input" => LayerValue::Input,
+        "preactivation" => LayerValue::Preactivation,
+        "output" => LayerValue::Output,
+        "input_gradient" => LayerValue::InputGradient,
+        "attention_weights" => LayerValue::AttentionWeights,
+        _ => {
+            let known = "input, preactivation, output, input_gradient, attention_weights";
+            let message = format!("unknown value of a layer \"{which}\". Known: {known}");
+            return Err(exception(loom::Error::Value(message)));
+        }
+    })
+}
 
 /// Whether a layer is at one of these places; every one is where there are none.
 fn chosen(places: Option<&[At]>, placed: &PlacedLayer) -> bool {
@@ -252,22 +272,64 @@ impl Network {
         to_numpy(py, tensor)
     }
 
-    /// What a layer read or made in the newest pass, which must be one of `forward`: "input",
-    /// "preactivation" or "output".
-    fn layer_value(&self, py: Python<'_>, at: At, which: &str) -> PyResult<Py<PyAny>> {
-        let (cell, layer) = split(at);
-        let which = match which {
-            "input" => LayerValue::Input,
-            "preactivation" => LayerValue::Preactivation,
-            "output" => LayerValue::Output,
-            _ => {
-                let known = "input, preactivation, output";
-                let message = format!("unknown value of a layer \"{which}\". Known: {known}");
-                return Err(exception(loom::Error::Value(message)));
-            }
+    /// What a layer, by cell, place in it, and places inside layers, read or made in the newest pass, which must
+    /// be one of `forward`: "input", "preactivation", "output", or "input_gradient".
+    fn layer_value(&self, py: Python<'_>, path: Vec<usize>, which: &str) -> PyResult<Py<PyAny>> {
+        let (path, which) = (LayerPath::from(path), value_named(which)?);
+        let on_host = self.read()?.device().is_host();
+        let fetched = on_host || (!path.is_inner() && which != LayerValue::InputGradient);
+        let tensor = if fetched {
+            self.look(py, move |engine| engine.value_at(&path, which))?
+        } else {
+            self.change(py, move |engine| {
+                engine.fetch_value(&path, which)?;
+                engine.value_at(&path, which)
+            })?
         };
-        let tensor = self.look(py, move |engine| engine.layer_value(cell, layer, which))?;
         to_numpy(py, tensor)
+    }
+
+    /// What layers read, make or attend to in inference over these rows, each by its path and which value; the
+    /// empty path is the network.
+    fn layer_values(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        batch_size: usize,
+        asked: Vec<(Vec<usize>, String)>,
+    ) -> PyResult<Vec<Py<PyAny>>> {
+        let named = |(path, which): (Vec<usize>, String)| Ok((LayerPath::from(path), value_named(&which)?));
+        let asked: Vec<_> = asked.into_iter().map(named).collect::<PyResult<_>>()?;
+        let array = RealArray::borrow(x)?;
+        let view = array.view()?;
+        let tensors = self.look(py, move |engine| engine.layer_values(view, batch_size, &asked))?;
+        tensors.into_iter().map(|tensor| to_numpy(py, tensor)).collect()
+    }
+
+    /// The gradient of the input in inference over these rows, for that of the output.
+    fn input_gradient(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        gradient: &Bound<'_, PyAny>,
+        batch_size: usize,
+    ) -> PyResult<Py<PyAny>> {
+        let (array, gradient) = (RealArray::borrow(x)?, RealArray::borrow(gradient)?);
+        let (view, gradient) = (array.view()?, gradient.view()?);
+        let tensor = self.look(py, move |engine| engine.input_gradient(view, gradient, batch_size))?;
+        to_numpy(py, tensor)
+    }
+
+    /// The layers inside a layer: path, what their parameters' names start with, config as JSON, and extents of
+    /// input and output; builds the network.
+    fn inner_layers(&self, py: Python<'_>, at: At) -> PyResult<Vec<InnerFigures>> {
+        let (cell, layer) = split(at);
+        let found = self.look_built(py, move |engine| engine.inner_layers(cell, layer))?;
+        let told = |layer: InnerLayerInfo| {
+            let shapes = (layer.input_shape.to_vec(), layer.output_shape.to_vec());
+            (layer.path.indices().to_vec(), layer.name, layer.config.to_string(), shapes.0, shapes.1)
+        };
+        Ok(found.into_iter().map(told).collect())
     }
 
     /// Changes the numeric type of the layers at these places, or of all, by a granularity, a calibration and
@@ -383,38 +445,54 @@ impl Network {
         to_numpy(py, tensor)
     }
 
-    /// The same, with each layer's statistics for each batch.
+    /// The same, with each layer's statistics for each batch; above 1 of `levels` those of layers inside others,
+    /// too.
     fn predict_observed(
         &self,
         py: Python<'_>,
         x: &Bound<'_, PyAny>,
         batch_size: usize,
+        levels: usize,
     ) -> PyResult<(Py<PyAny>, Vec<Figures>)> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let (tensor, statistics) = self.look(py, move |engine| {
             let mut statistics = Vec::new();
-            let output = engine.predict_observed(view, batch_size, |layers| statistics.push(layers))?;
+            let keep = |layers| statistics.push(layers);
+            let output = match levels {
+                0 | 1 => engine.predict_observed(view, batch_size, keep),
+                _ => engine.predict_observed_inside(view, batch_size, keep),
+            }?;
             Ok((output, statistics))
         })?;
         let statistics: PyResult<_> = statistics.iter().map(|layers| layer_dicts(py, layers)).collect();
         Ok((to_numpy(py, tensor)?, statistics?))
     }
 
-    /// A forward pass that keeps history, in training or as in inference: the output, the seconds it took,
-    /// and, where it is observed, each layer's statistics.
+    /// A forward pass that keeps history, in training or as in inference, and whether the way back keeps the
+    /// gradient of what each layer read: the output, the seconds it took,
+    /// and, at 1 of `levels`, each layer's statistics, above also those of layers inside others.
     fn forward(
         &self,
         py: Python<'_>,
         x: &Bound<'_, PyAny>,
         training: bool,
-        observed: bool,
+        levels: usize,
+        input_gradients: bool,
     ) -> PyResult<(Py<PyAny>, f64, Option<Figures>)> {
         let array = RealArray::borrow(x)?;
         let view = array.view()?;
         let (step, layers) = self.change(py, move |engine| {
-            let step = if training { engine.forward(view) } else { engine.forward_inference(view) }?;
-            let layers = if observed { Some(engine.layer_statistics()?) } else { None };
+            let step = match (input_gradients, training) {
+                (true, _) => engine.forward_keeping_gradients(view, training),
+                (false, true) => engine.forward(view),
+                (false, false) => engine.forward_inference(view),
+            }?;
+            let layers = match levels {
+                0 => None,
+                1 => Some(engine.layer_statistics()?),
+                _ => Some(engine.layer_statistics_inside()?),
+            };
             Ok((step, layers))
         })?;
         let figures = layers.map(|layers| layer_dicts(py, &layers)).transpose()?;

@@ -70,7 +70,8 @@ pub struct Trainer {
 #[pymethods]
 impl Trainer {
     /// Prepares training on examples like these. `rows` is the size of the data set for
-    /// arrays; for batches from an iterable it is 0 and `total_steps` says how many will come.
+    /// arrays; for batches from an iterable it is 0 and `total_steps` says how many will come. At 1 of
+    /// `levels` every layer can be looked at after each step, above also those inside others.
     #[new]
     fn new(
         py: Python<'_>,
@@ -79,7 +80,7 @@ impl Trainer {
         examples: &Bound<'_, PyTuple>,
         total_steps: u64,
         resume: bool,
-        observed: bool,
+        levels: usize,
     ) -> PyResult<Self> {
         let config = parse(config)?;
         let arrays = borrow(examples)?;
@@ -92,7 +93,8 @@ impl Trainer {
             engine::check_examples(target, &settings, &view)?;
             let epoch = Epoch::new(&settings, view.rows());
             let total_steps = if total_steps > 0 { total_steps } else { epoch.total_steps(&settings) };
-            let options = TrainerOptions { total_steps, resume, pin_layers: observed };
+            let options =
+                TrainerOptions { total_steps, resume, pin_layers: levels > 0, looks_inside: levels > 1 };
             Ok((engine::Trainer::with_options(target, &settings, &view, options)?, epoch))
         })?;
         drop(guard);
@@ -208,10 +210,10 @@ impl Trainer {
             .collect()
     }
 
-    /// Each layer's statistics in the newest step; the trainer must have been made `observed`.
+    /// Each layer's statistics in the newest step, as deep as the trainer looks.
     fn layer_statistics(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
         let guard = self.network.get().read()?;
-        let layers = guard.statistics_of(self.lock().trainer.run());
+        let layers = guard.statistics_inside(self.lock().trainer.run());
         layer_dicts(py, &layers)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::settings::{Form, forms};
 use super::{Context, Forward, Layer, ParameterSpec, Want, from_config};
-use crate::program::{Builder, Value};
+use crate::program::{Builder, InnerLayer, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
@@ -251,7 +251,15 @@ impl Chain {
         for (number, layer) in self.0.iter().enumerate() {
             let cx = cx.inner(number, &number.to_string());
             b.set_layer(Some(cx.path.clone()));
+            let place = b.ports.inner.len();
             let forward = layer.forward(b, &cx, &inputs_of(layer.takes_context(), value, inputs))?;
+            b.report_inner(place, || InnerLayer {
+                path: cx.path,
+                name: cx.name,
+                kind: layer.kind(),
+                config: layer.config(),
+                values: forward.values(value),
+            });
             value = forward.output;
             inner.push(forward);
         }
@@ -290,6 +298,7 @@ impl Chain {
             let mut gradients =
                 layer.backward(b, cx, &operands, &forward.inner[number], incoming, want)?.into_iter();
             made.input = gradients.next().flatten();
+            b.report_input_gradient(&cx.path, made.input);
             to_context.extend(gradients.next().flatten());
         }
         b.set_layer(outside);

@@ -73,6 +73,8 @@ pub enum Carrying {
 pub struct Context {
     /// Where the layer stands.
     pub path: LayerPath,
+    /// What the names of its parameters start with in the layer of the cell that it is inside, if it is.
+    pub name: String,
     /// Whether dropout and the like are on.
     pub training: bool,
     /// Whether a backward pass may follow: what it needs is kept.
@@ -184,6 +186,7 @@ impl Context {
         };
         Self {
             path: self.path.inner(index),
+            name: if self.name.is_empty() { name.to_string() } else { format!("{}.{name}", self.name) },
             parameters: self
                 .parameters
                 .iter()

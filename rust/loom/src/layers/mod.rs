@@ -85,7 +85,7 @@ pub use window::{NamedPadding, Padding};
 pub use zero_padding::{ZeroPadding, ZeroPadding1D, ZeroPadding2D, ZeroPadding3D};
 
 use crate::ops::LossFunction;
-use crate::program::{Builder, Value};
+use crate::program::{Builder, LayerValues, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result, extents};
 use std::fmt;
@@ -113,6 +113,12 @@ impl Forward {
     /// A forward pass that saves these values.
     pub fn saving(output: Value, saved: Vec<Value>) -> Self {
         Self { saved, ..Self::new(output) }
+    }
+
+    /// What there is to look at of a layer that has read this.
+    pub(crate) fn values(&self, input: Value) -> LayerValues {
+        let Self { preactivation, output, .. } = *self;
+        LayerValues { input, preactivation, output, input_gradient: None }
     }
 }
 

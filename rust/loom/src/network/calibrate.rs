@@ -175,7 +175,7 @@ impl Network {
         self.passes.note();
         let capacity = batch.min(input.rows()).next_power_of_two();
         let mode = Mode { training: false, pin_layers: true, ..Mode::default() };
-        let key = ProgramKey { mode, capacity, backward: false };
+        let key = ProgramKey::forward(mode, capacity);
         let mut b = Builder::new(self.precision);
         Lowered::forward(self, &mut b, key.mode)?;
         let readings = readings(&b);

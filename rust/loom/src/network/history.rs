@@ -18,6 +18,8 @@ pub(crate) struct History {
     pub(crate) pass: u64,
     /// Whether what layers keep, such as running statistics, may have moved since.
     pub(crate) states_moved: bool,
+    /// What gradients were scaled by on the newest way back; `None` before any.
+    pub(crate) gradient_scale: Option<f64>,
 }
 
 /// How often anything has gone forward through a network, by whatever call, and what is left of it.
@@ -44,6 +46,23 @@ impl Passes {
     pub(crate) fn note_moved_states(&mut self) {
         if let Some(history) = &mut self.newest {
             history.states_moved = true;
+        }
+    }
+
+    /// What the gradients of what layers read were scaled by while they were computed, where they were kept.
+    ///
+    /// # Errors
+    /// [`Error::State`] where they were not.
+    pub(crate) fn input_gradient_scale(&self) -> Result<f64> {
+        match &self.newest {
+            Some(History { key, gradient_scale, .. }) if key.mode.keeps_input_gradients => {
+                gradient_scale.ok_or_else(|| Error::State("there is no gradient yet; call backward first".into()))
+            }
+            _ => Err(Error::State(
+                "the gradients of what layers read were not kept; call forward(x, input_gradients=True), then \
+                 backward"
+                    .into(),
+            )),
         }
     }
 

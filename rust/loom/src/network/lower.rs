@@ -5,7 +5,7 @@ use super::link::{Combine, Link};
 use super::mode::Mode;
 use super::placed::{PlacedLayer, at_layer};
 use crate::layers::{BoundParameter, BoundState, Context, Forward, Want};
-use crate::program::{Builder, Kind, LayerValues, ParameterRef, Phase, Value};
+use crate::program::{Builder, Kind, ParameterRef, Phase, Value};
 use crate::tensor::Shape;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -58,6 +58,8 @@ pub(crate) struct Backward<'a> {
     pub(crate) skips_last: bool,
     /// Whether the gradient of the network's input is wanted.
     pub(crate) wants_input: bool,
+    /// Whether those of parameters are not.
+    pub(crate) skips_parameters: bool,
     /// Who looks on, down to the first layer.
     pub(crate) observe: Option<Observe<'a>>,
 }
@@ -66,6 +68,8 @@ impl Lowered {
     /// Lowers every layer forwards.
     pub(crate) fn forward(network: &Network, b: &mut Builder, mode: Mode) -> Result<Self> {
         b.set_phase(Phase::Forward);
+        b.looks_inside = mode.looks_inside;
+        b.keeps_input_gradients = mode.keeps_input_gradients;
         let input = b.input("input", shape_of_input(network, mode)?, Kind::Real);
         b.ports.input = Some(input);
         let mut value = input;
@@ -103,12 +107,7 @@ impl Lowered {
                     .forward(b, &layer_context, &inputs)
                     .map_err(|error| at_layer(placed, error))?;
                 if mode.pin_layers {
-                    let values = LayerValues {
-                        input: value,
-                        preactivation: forward.preactivation,
-                        output: forward.output,
-                    };
-                    b.ports.layers.push((placed.path.clone(), values));
+                    b.ports.layers.push((placed.path.clone(), forward.values(value)));
                 }
                 value = forward.output;
                 lowered.layers.push(LoweredLayer { inputs, forward, context: layer_context });
@@ -132,10 +131,10 @@ impl Lowered {
         gradient: Value,
         wanted: Backward<'_>,
     ) -> Result<Option<Value>> {
-        let Backward { skips_last, wants_input, mut observe } = wanted;
+        let Backward { skips_last, wants_input, skips_parameters, mut observe } = wanted;
         b.set_phase(Phase::Backward);
         let placed: Vec<&PlacedLayer> = network.layers().collect();
-        let trained: Vec<bool> = placed.iter().map(|p| network.is_trained(p)).collect();
+        let trained: Vec<bool> = placed.iter().map(|p| !skips_parameters && network.is_trained(p)).collect();
         let all = wants_input || observe.is_some();
         let lowest = if all { Some(0) } else { trained.iter().position(|trained| *trained) };
         let Some(lowest) = lowest else { return Ok(None) };
@@ -167,6 +166,7 @@ impl Lowered {
                     .map_err(|error| at_layer(placed[index], error))?
                     .into_iter();
                 gradient = made.next().flatten();
+                b.report_input_gradient(&layer.context.path, gradient);
                 to_context.extend(made.next().flatten());
             }
             b.set_layer(None);

@@ -1,4 +1,4 @@
-//! What programs of a network are for.
+//! What programs of a network are for, and what is looked at.
 
 /// What a program is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -9,6 +9,12 @@ pub struct Mode {
     pub keeps: bool,
     /// What every layer reads and makes stays readable after the run.
     pub pin_layers: bool,
+    /// So does what layers inside others read and make.
+    pub looks_inside: bool,
+    /// The gradient of what every layer reads stays readable after the backward pass.
+    pub keeps_input_gradients: bool,
+    /// A backward pass makes the gradient of the network's input alone, and none of parameters.
+    pub input_gradient_only: bool,
     /// For a session: how much of its sequences one call brings.
     pub session: Option<SessionExtent>,
     /// In training each call brings sequences of their own: none goes on from the call before.
@@ -22,4 +28,19 @@ pub struct SessionExtent {
     pub steps: usize,
     /// The most steps there will be in all.
     pub capacity: usize,
+}
+
+/// Which of a layer's values to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LayerValue {
+    /// What it read.
+    Input,
+    /// Before its activation; the output where it has none.
+    Preactivation,
+    /// What it handed on.
+    Output,
+    /// The gradient of what it read, as far as that goes through this layer.
+    InputGradient,
+    /// Of attention, how much each query looks at each key: (heads, queries, keys) a row.
+    AttentionWeights,
 }

@@ -10,6 +10,7 @@ use crate::program::{Access, Builder, Phase, Program, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
+use std::ops::Range;
 
 /// Rows that inference takes at a time unless told otherwise.
 pub const DEFAULT_BATCH: usize = 256;
@@ -31,7 +32,7 @@ impl Network {
     /// # Errors
     /// As `predict`, and [`Error::Value`] for a batch size of zero.
     pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
-        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, false, |_| ()))
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, Mode::default(), |_| ()))
     }
 
     /// The output for each row, and each batch's run to look at.
@@ -39,14 +40,14 @@ impl Network {
         &self,
         input: TensorView<'_>,
         batch_size: usize,
-        pin_layers: bool,
+        mode: Mode,
         mut show: impl FnMut(&Run),
     ) -> Result<Tensor> {
         let mut shape = vec![input.rows()];
         shape.extend_from_slice(self.output_shape());
         let each = self.output_shape().len();
         let mut elements: Vec<T> = extents::room(extents::elements("the output", input.rows(), each)?)?;
-        self.for_each_output::<T>(input, batch_size, pin_layers, |run| {
+        self.for_each_output::<T>(input, batch_size, mode, |run| {
             if let Some(output) = run.program().ports().output {
                 elements.extend_from_slice(run.read::<T>(output));
             }
@@ -61,36 +62,60 @@ impl Network {
         &self,
         input: TensorView<'_>,
         batch_size: usize,
-        pin_layers: bool,
+        mode: Mode,
         mut show: impl FnMut(&Run) -> Result<()>,
     ) -> Result<()> {
+        self.check_inference(&input, batch_size)?;
+        self.passes.note();
+        let key = ProgramKey::forward(mode, batch_size.min(input.rows()));
+        self.for_each_batch::<T>(
+            &input,
+            &key,
+            |_, _| Ok(()),
+            |run| {
+                if run.is_remote() {
+                    let ports = run.program().ports();
+                    let shown: Vec<Value> = ports.output.into_iter().chain(ports.looked_at()).collect();
+                    run.fetch(&shown)?;
+                }
+                show(run)
+            },
+        )
+    }
+
+    /// Checks what inference is given.
+    pub(super) fn check_inference(&self, input: &TensorView<'_>, batch_size: usize) -> Result<()> {
         self.check_built()?;
-        self.check_input(&input)?;
+        self.check_input(input)?;
         if batch_size == 0 {
             return Err(Error::Value("batch_size must be at least 1".into()));
         }
-        self.passes.note();
-        let rows = input.rows();
-        let mode = Mode { training: false, pin_layers, ..Mode::default() };
+        Ok(())
+    }
+
+    /// Runs programs like `key` over these rows, as many at a time as it has room for, which moves nothing;
+    /// `prepare` gets each run with its rows before, `show` after that.
+    pub(super) fn for_each_batch<T: Real>(
+        &self,
+        input: &TensorView<'_>,
+        key: &ProgramKey,
+        mut prepare: impl FnMut(&mut Run, Range<usize>) -> Result<()>,
+        mut show: impl FnMut(&mut Run) -> Result<()>,
+    ) -> Result<()> {
+        let last = if key.backward { Phase::Backward } else { Phase::Forward };
         let mut start = 0;
-        while start < rows {
-            let end = rows.min(start.saturating_add(batch_size));
-            let key = ProgramKey { mode, capacity: (end - start).next_power_of_two(), backward: false };
+        while start < input.rows() {
+            let end = input.rows().min(start.saturating_add(key.capacity));
+            let key = ProgramKey { capacity: (end - start).next_power_of_two(), ..key.clone() };
             let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
             run.rows = end - start;
             if let Some(port) = run.program().ports().input {
                 input.slice_rows(start..end).copy_to(run.write::<T>(port));
             }
+            prepare(&mut run, start..end)?;
             let values = StepValues { seed: self.seed, ..StepValues::default() };
-            let access = Access::Shared(&self.registry);
-            run.execute(access, Phase::Forward..=Phase::Forward, &values)?;
-            if run.is_remote() {
-                let ports = run.program().ports();
-                let layers = ports.layers.iter().map(|(_, layer)| layer.output).filter(|_| pin_layers);
-                let shown: Vec<Value> = ports.output.into_iter().chain(layers).collect();
-                run.fetch(&shown)?;
-            }
-            show(&run)?;
+            run.execute(Access::Shared(&self.registry), Phase::Forward..=last, &values)?;
+            show(&mut run)?;
             self.programs.give_back(&key, run);
             start = end;
         }
@@ -106,9 +131,13 @@ impl Network {
             let gradient = b.input("output gradient", shape, crate::program::Kind::Real);
             b.ports.output_gradient = Some(gradient);
             b.ports.input_gradient = {
-                let wanted = Backward { wants_input: true, ..Backward::default() };
+                let skips_parameters = key.mode.input_gradient_only;
+                let wanted = Backward { wants_input: true, skips_parameters, ..Backward::default() };
                 lowered.backward(self, &mut b, gradient, wanted)?
             };
+        }
+        if !key.asked.is_empty() {
+            self.keep_asked(&mut b, &key.asked)?;
         }
         b.finish(key.capacity, &self.rewrites)
     }

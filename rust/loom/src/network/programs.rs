@@ -1,7 +1,7 @@
 //! Compiled programs, and runs of them that are idle.
 
-use super::mode::Mode;
-use crate::program::{Program, Run};
+use super::mode::{LayerValue, Mode};
+use crate::program::{LayerPath, Program, Run};
 use crate::{Device, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,6 +13,15 @@ pub(crate) struct ProgramKey {
     pub capacity: usize,
     /// Whether a backward pass from a given output gradient follows.
     pub backward: bool,
+    /// What is to be handed out, if not the output.
+    pub asked: Vec<(LayerPath, LayerValue)>,
+}
+
+impl ProgramKey {
+    /// Of a forward pass.
+    pub(crate) fn forward(mode: Mode, capacity: usize) -> Self {
+        Self { mode, capacity, backward: false, asked: Vec::new() }
+    }
 }
 
 /// The most programs kept; past that the cache starts anew.

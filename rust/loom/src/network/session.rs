@@ -209,7 +209,7 @@ impl Session {
             None => {
                 let session = Some(SessionExtent { steps, capacity: self.capacity });
                 let mode = Mode { session, ..Mode::default() };
-                let key = ProgramKey { mode, capacity: self.rows, backward: false };
+                let key = ProgramKey::forward(mode, self.rows);
                 let mut run =
                     network.programs.lease(&key, &network.device, || network.compile_session(&key, steps))?;
                 run.rows = self.rows;

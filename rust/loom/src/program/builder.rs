@@ -1,6 +1,6 @@
 //! Collects the steps of a program while layers and trainers lower themselves.
 
-use super::{Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, rewrite};
+use super::{InnerLayer, Kind, Phase, Ports, Program, Rewrites, Step, ValueInfo, Write, plan, rewrite};
 use crate::dtype::DType;
 use crate::ops::{Direction, Loss, Op, Sum};
 use crate::program::{LayerPath, ParameterRef, Place, Value};
@@ -30,6 +30,10 @@ pub struct Builder {
     /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
     /// where nobody asks, as at the beginning.
     pub cells: Option<Vec<CellValues>>,
+    /// Whether layers inside others leave what they read and make among the ports.
+    pub looks_inside: bool,
+    /// Whether layers leave the gradients of what they read there.
+    pub keeps_input_gradients: bool,
 }
 
 /// The states of a recurrent layer's cells after each step and the gradients that reach them, both
@@ -62,6 +66,8 @@ impl Builder {
             quantized: HashSet::new(),
             ports: Ports::default(),
             cells: None,
+            looks_inside: false,
+            keeps_input_gradients: false,
         }
     }
 
@@ -247,6 +253,26 @@ impl Builder {
     pub fn report_cells(&mut self, values: CellValues) {
         if let Some(cells) = &mut self.cells {
             cells.push(values);
+        }
+    }
+
+    /// Leaves what a layer inside another has read and made for whoever has asked, at this place in the list:
+    /// what is inside it stands behind it.
+    pub fn report_inner(&mut self, place: usize, layer: impl FnOnce() -> InnerLayer) {
+        if self.looks_inside {
+            self.ports.inner.insert(place, layer());
+        }
+    }
+
+    /// Leaves the gradient of what a layer has read for whoever has asked.
+    pub fn report_input_gradient(&mut self, path: &LayerPath, gradient: Option<Value>) {
+        if !self.keeps_input_gradients {
+            return;
+        }
+        let layers = self.ports.layers.iter_mut().map(|(path, values)| (&*path, values));
+        let inner = self.ports.inner.iter_mut().map(|layer| (&layer.path, &mut layer.values));
+        for (_, values) in layers.chain(inner).filter(|(at, _)| *at == path) {
+            values.input_gradient = gradient;
         }
     }
 

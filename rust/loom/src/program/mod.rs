@@ -127,6 +127,30 @@ pub struct LayerValues {
     pub preactivation: Option<Value>,
     /// What it handed on.
     pub output: Value,
+    /// The gradient of what it read, as far as that goes through this layer; where it is kept and there is one.
+    pub input_gradient: Option<Value>,
+}
+
+impl LayerValues {
+    /// Those there are.
+    fn all(&self) -> [Option<Value>; 4] {
+        [Some(self.input), self.preactivation, Some(self.output), self.input_gradient]
+    }
+}
+
+/// A layer inside a composite one, as it was lowered.
+#[derive(Clone, Debug)]
+pub struct InnerLayer {
+    /// Where it stands.
+    pub path: LayerPath,
+    /// What the names of its parameters start with in the layer of the cell: `layers.0`.
+    pub name: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its kind and settings.
+    pub config: serde_json::Value,
+    /// What it read and made.
+    pub values: LayerValues,
 }
 
 /// The target of a layer's output.
@@ -169,12 +193,22 @@ pub struct Ports {
     pub recovers: bool,
     /// What each layer read and made, by path; filled where the program pins them.
     pub layers: Vec<(LayerPath, LayerValues)>,
+    /// The same of layers inside others; filled where the program looks inside.
+    pub inner: Vec<InnerLayer>,
+    /// What was asked for, each in one or several values.
+    pub asked: Vec<Vec<Value>>,
     /// The target of each layer's output, by the layer's number; filled where the program pins layers and
     /// makes targets.
     pub targets: Vec<(usize, TargetValue)>,
 }
 
 impl Ports {
+    /// The outputs of layers that are pinned, those inside others as well.
+    pub(crate) fn looked_at(&self) -> impl Iterator<Item = Value> + '_ {
+        let layers = self.layers.iter().map(|(_, values)| values.output);
+        layers.chain(self.inner.iter().map(|layer| layer.values.output))
+    }
+
     /// Every value that somebody outside looks at or fills.
     fn values(&self) -> impl Iterator<Item = Value> + '_ {
         let named = [
@@ -188,8 +222,9 @@ impl Ports {
             self.gradient_norm,
             self.measures,
         ];
-        let of_layer = |layer: &LayerValues| [Some(layer.input), layer.preactivation, Some(layer.output)];
-        let layers = self.layers.iter().flat_map(move |(_, layer)| of_layer(layer));
+        let layers = self.layers.iter().map(|(_, values)| values);
+        let layers = layers.chain(self.inner.iter().map(|layer| &layer.values)).flat_map(LayerValues::all);
+        let layers = layers.chain(self.asked.iter().flatten().map(|value| Some(*value)));
         let targets = self.targets.iter().map(|(_, target)| match target {
             TargetValue::Value(value) | TargetValue::Gradient(value, _) => Some(*value),
         });

@@ -72,6 +72,11 @@ impl LayerPath {
         Self(path)
     }
 
+    /// Whether it is inside another layer.
+    pub fn is_inner(&self) -> bool {
+        self.0.len() > 4
+    }
+
     /// The indices, outermost first.
     pub fn indices(&self) -> &[usize] {
         &self.0
@@ -86,6 +91,13 @@ impl LayerPath {
             }
         }
         hash
+    }
+}
+
+impl From<Vec<usize>> for LayerPath {
+    /// The path of these indices.
+    fn from(indices: Vec<usize>) -> Self {
+        Self(indices)
     }
 }
 

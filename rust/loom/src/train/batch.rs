@@ -92,10 +92,10 @@ impl Trainer {
             return Ok(());
         }
         let ports = self.run.program().ports();
-        let wanted = self.keep_outputs || self.pin_layers || !self.metrics.is_empty();
-        let layers = ports.layers.iter().map(|(_, layer)| layer.output);
+        let wanted = self.keep_outputs || self.looking.pin_layers || !self.metrics.is_empty();
+        let output = ports.output.filter(|_| wanted);
         let watched: Vec<Value> =
-            ports.row_losses.into_iter().chain(ports.output.filter(|_| wanted)).chain(layers).collect();
+            ports.row_losses.into_iter().chain(output).chain(ports.looked_at()).collect();
         self.run.fetch(&watched)
     }
 

@@ -7,7 +7,7 @@ use crate::network::{History, Mode, Network, ProgramKey, check_rows};
 use crate::ops::StepValues;
 use crate::ops::update::Optimizer;
 use crate::precision::in_precision;
-use crate::program::{Access, Builder, Kind, LayerPath, Phase, Rewrites, Value};
+use crate::program::{Access, Builder, Kind, LayerPath, Phase, Ports, Rewrites, Value};
 use crate::simd::Real;
 use crate::state::Registry;
 use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
@@ -62,7 +62,7 @@ impl Network {
     /// # Errors
     /// [`Error::Shape`], [`Error::Value`] and [`Error::NonFinite`] for input that does not fit.
     pub fn forward(&mut self, input: TensorView<'_>) -> Result<ManualStep> {
-        self.forward_in(&input, true)
+        self.forward_in(&input, Mode { training: true, ..Mode::default() })
     }
 
     /// A forward pass as [`predict`](Network::predict) makes it, which draws nothing and moves nothing, with
@@ -74,21 +74,30 @@ impl Network {
     /// # Errors
     /// As [`forward`](Network::forward).
     pub fn forward_inference(&mut self, input: TensorView<'_>) -> Result<ManualStep> {
-        self.forward_in(&input, false)
+        self.forward_in(&input, Mode::default())
     }
 
-    fn forward_in(&mut self, input: &TensorView<'_>, training: bool) -> Result<ManualStep> {
+    /// [`forward`](Network::forward), or [`forward_inference`](Network::forward_inference), after which
+    /// [`backward`](Network::backward) keeps the gradient of what every layer read for
+    /// [`value_at`](Network::value_at).
+    ///
+    /// # Errors
+    /// As `forward`.
+    pub fn forward_keeping_gradients(&mut self, input: TensorView<'_>, training: bool) -> Result<ManualStep> {
+        self.forward_in(&input, Mode { training, keeps_input_gradients: true, ..Mode::default() })
+    }
+
+    fn forward_in(&mut self, input: &TensorView<'_>, mode: Mode) -> Result<ManualStep> {
         self.build()?;
         self.check_input(input)?;
-        in_precision!(self.precision, T => self.forward_rows::<T>(input, training))
+        in_precision!(self.precision, T => self.forward_rows::<T>(input, mode))
     }
 
-    fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>, training: bool) -> Result<ManualStep> {
-        let key = ProgramKey {
-            mode: Mode { training, keeps: true, pin_layers: true, ..Mode::default() },
-            capacity: input.rows().next_power_of_two(),
-            backward: true,
-        };
+    fn forward_rows<T: Real>(&mut self, input: &TensorView<'_>, mode: Mode) -> Result<ManualStep> {
+        let mode = Mode { keeps: true, pin_layers: true, looks_inside: true, ..mode };
+        let training = mode.training;
+        let key =
+            ProgramKey { backward: true, ..ProgramKey::forward(mode, input.rows().next_power_of_two()) };
         let started = Instant::now();
         let mut run = match self.passes.newest.take() {
             Some(history) if history.key == key => history.run,
@@ -127,7 +136,8 @@ impl Network {
             Some(port) => extents::copied(run.read::<T>(port))?,
             None => Vec::new(),
         };
-        self.passes.newest = Some(History { key, run, values, pass, states_moved: false });
+        let states_moved = false;
+        self.passes.newest = Some(History { key, run, values, pass, states_moved, gradient_scale: None });
         Ok(ManualStep { output: Tensor::new(shape, output)?, duration: started.elapsed() })
     }
 
@@ -182,13 +192,14 @@ impl Network {
         if !self.registry.gradients_zeroed {
             self.scale_gradients(scale)?;
         }
-        let Some(History { run, values, key, .. }) = self.passes.newest.as_mut() else {
+        let Some(History { run, values, key, gradient_scale, .. }) = self.passes.newest.as_mut() else {
             return Err(no_history());
         };
+        *gradient_scale = None;
         let values = StepValues { gradients_zeroed: self.registry.gradients_zeroed, ..values.clone() };
         let training = key.mode.training;
-        let ports = run.program().ports().clone();
-        if let Some(port) = ports.output_gradient {
+        let &Ports { output_gradient, input_gradient, .. } = run.program().ports();
+        if let Some(port) = output_gradient {
             let scaled = run.write::<T>(port);
             gradient.copy_to(scaled);
             if scale != 1.0 {
@@ -197,11 +208,12 @@ impl Network {
         }
         let access = Access::Exclusive(&mut self.registry);
         run.execute(access, Phase::Loss..=Phase::Exchange, &values)?;
-        run.fetch(ports.input_gradient.as_slice())?;
+        run.fetch(input_gradient.as_slice())?;
+        *gradient_scale = Some(scale);
         self.registry.gradients_zeroed = false;
         let mut shape = vec![gradient.rows()];
         shape.extend_from_slice(&self.input_shape);
-        let elements = match ports.input_gradient {
+        let elements = match input_gradient {
             Some(port) if scale == 1.0 => extents::copied(run.read::<T>(port))?,
             Some(port) => run.read::<T>(port).iter().map(|g| *g * T::from_f64(1.0 / scale)).collect(),
             None => extents::zeros(extents::product(&shape))?,

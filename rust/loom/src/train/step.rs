@@ -322,7 +322,7 @@ impl Trainer {
 
     /// Whether somebody looks at every step's values.
     pub(super) fn is_watched(&self) -> bool {
-        self.keep_outputs || self.pin_layers
+        self.keep_outputs || self.looking.pin_layers
     }
 
     /// Runs a frame; returns what its steps have come to, and each step's output if asked.

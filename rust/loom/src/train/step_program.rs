@@ -58,10 +58,10 @@ pub(super) fn compile(
     network: &Network,
     config: &TrainingConfig,
     plan: Plan,
-    pin_layers: bool,
+    looking: Mode,
 ) -> Result<(Program, Loss)> {
     let mut b = Builder::new(network.precision());
-    let mode = Mode { training: true, pin_layers, apart: plan.apart, ..Mode::default() };
+    let mode = Mode { training: true, apart: plan.apart, ..looking };
     let lowered = Lowered::forward(network, &mut b, mode)?;
     let (op, absorbed) =
         lower_loss(network, &mut b, &lowered, config, plan.class_targets, plan.weighted, true)?;

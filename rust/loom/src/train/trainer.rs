@@ -6,7 +6,7 @@ use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
 use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
-use crate::network::{KeptStep, Network};
+use crate::network::{KeptStep, Mode, Network};
 use crate::ops::Loss;
 use crate::precision::in_precision;
 use crate::program::{Run, Value};
@@ -34,6 +34,8 @@ pub struct TrainerOptions {
     pub resume: bool,
     /// Whether every layer's values can be read after each step.
     pub pin_layers: bool,
+    /// Whether those of layers inside others can.
+    pub looks_inside: bool,
 }
 
 /// Trains a network by backpropagation, one step at a time.
@@ -46,7 +48,8 @@ pub struct Trainer {
     pub(super) op: Loss,
     pub(super) run: Run,
     pub(super) total_steps: u64,
-    pub(super) pin_layers: bool,
+    /// Whose values can be read after each step.
+    pub(super) looking: Mode,
     pub(super) keep_outputs: bool,
     /// Whether batches are taken from a data set that is shuffled, so that no sequence goes on from one to
     /// the next.
@@ -104,12 +107,13 @@ impl Trainer {
         network: &mut Network,
         config: &TrainingConfig,
         plan: Plan,
-        TrainerOptions { total_steps, resume, pin_layers }: TrainerOptions,
+        TrainerOptions { total_steps, resume, pin_layers, looks_inside }: TrainerOptions,
     ) -> Result<Self> {
         prepare_state(network, config, resume)?;
         network.kept_step = KeptStep::default();
         let plan = Plan { turn: config.turn(network.optimizer_state.epoch), ..plan };
-        let (program, op) = compile(network, config, plan, pin_layers)?;
+        let looking = Mode { pin_layers, looks_inside, ..Mode::default() };
+        let (program, op) = compile(network, config, plan, looking)?;
         let class_axis = class_axis(network.output_shape(), &config.loss);
         let schedule = config.schedule.clone().with_epochs_of(total_steps / config.epochs);
         Ok(Self {
@@ -118,7 +122,7 @@ impl Trainer {
             op,
             run: network.device().run(Arc::new(program))?,
             total_steps,
-            pin_layers,
+            looking,
             keep_outputs: false,
             shuffled: false,
             earlier: Vec::new(),
@@ -227,7 +231,7 @@ impl Trainer {
             self.forget_examples();
         }
         self.plan = wanted;
-        let (program, op) = compile(network, &self.config, self.plan, self.pin_layers)?;
+        let (program, op) = compile(network, &self.config, self.plan, self.looking)?;
         self.op = op;
         self.run = network.device().run(Arc::new(program))?;
         Ok(())

@@ -116,7 +116,7 @@ fn gradients_are_right(name: &str, sample: &Sample, training: bool) -> Result<()
 /// Output, gradient of the input and of every parameter, as bits.
 fn bits_on(network: &mut Network, cpu: &Cpu, input: &[f32], rows: usize) -> Result<Vec<Vec<u32>>> {
     let mode = Mode { training: true, ..Mode::default() };
-    let key = ProgramKey { mode, capacity: rows, backward: true };
+    let key = ProgramKey { backward: true, ..ProgramKey::forward(mode, rows) };
     let mut run = Run::new(crate::Device::cpu().engine().clone(), Arc::new(network.compile(&key)?))?;
     run.rows = rows;
     network.reset_states();

@@ -5,6 +5,7 @@ use super::setup::for_every_kind;
 use super::setup::{Place, ROWS, assert_close, for_every_sample, place, places, shaped, single};
 use crate::layers::{BatchNorm, Dense, Dropout, LayerNorm, Sample};
 use crate::network::{LayerValue, Network};
+use crate::program::LayerPath;
 use crate::random::{Stream, Use};
 use crate::state::OptimizerState;
 use crate::tensor::{Precision, TensorView};
@@ -319,4 +320,93 @@ fn moved_statistics_are_refused_on_the_way_back() {
         network.backward(tensor_view(&[2, 3], &x)?).map(|_| ())
     };
     check().unwrap();
+}
+
+/// What is asked for without a trace is what a pass of inference shows, inside layers as well, whatever the batches;
+/// and so is the gradient of the input.
+fn nothing_is_left_by_looking(name: &str, sample: &Sample, (device, tolerance): (&str, f64)) -> Result<()> {
+    let input = single(sample);
+    let Place { mut network, cell, layer } = place(sample, Precision::Float32)?;
+    network.to(device)?;
+    let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+    let output = network.forward_keeping_gradients(view()?, false)?.output;
+    let to_input = network.backward(output.view())?.to_f64();
+    let before = (kept(&mut network)?, gradients(&network)?);
+    let inner = network.inner_layers(cell, layer)?;
+    let mut asked = vec![(LayerPath::default(), LayerValue::Output)];
+    for which in [LayerValue::Input, LayerValue::Preactivation, LayerValue::Output] {
+        asked.extend(network.layers().map(|placed| (placed.path().clone(), which)));
+        asked.extend(inner.iter().map(|layer| (layer.path.clone(), which)));
+    }
+    for batch_size in [ROWS, 1] {
+        let found = network.layer_values(view()?, batch_size, &asked)?;
+        for ((path, which), found) in asked.iter().zip(found) {
+            let shown = match path.indices().is_empty() {
+                true => output.to_f64(),
+                false => {
+                    network.fetch_value(path, *which)?;
+                    network.value_at(path, *which)?.to_f64()
+                }
+            };
+            let what = format!("{name}: {which:?} of {path} in batches of {batch_size}");
+            assert_close(&what, &found.to_f64(), &shown, tolerance);
+        }
+        let gradient = network.input_gradient(view()?, output.view(), batch_size)?.to_f64();
+        assert_close(&format!("{name}: gradient of the input"), &gradient, &to_input, tolerance.max(1e-6));
+    }
+    for layer in &inner {
+        let (read, made) = (LayerValue::Input, LayerValue::Output);
+        let found =
+            network.layer_values(view()?, ROWS, &[(layer.path.clone(), read), (layer.path.clone(), made)])?;
+        assert_eq!(found[0].shape(), shaped(ROWS, &layer.input_shape), "{name}: {}", layer.name);
+        assert_eq!(found[1].shape(), shaped(ROWS, &layer.output_shape), "{name}: {}", layer.name);
+        network.fetch_value(&layer.path, LayerValue::InputGradient)?;
+        let gradient = network.value_at(&layer.path, LayerValue::InputGradient)?;
+        assert_eq!(gradient.shape(), found[0].shape(), "{name}: {}", layer.name);
+    }
+    assert!((kept(&mut network)?, gradients(&network)?) == before, "{name}: looking has moved something");
+    Ok(())
+}
+
+/// The gradients of all parameters.
+fn gradients(network: &Network) -> Result<Vec<Vec<f64>>> {
+    let mut all = Vec::new();
+    for (cell, layer) in places(network) {
+        for name in network.parameter_names(cell, layer)? {
+            all.push(network.gradient(cell, layer, &name)?.to_f64());
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+fn looking_without_a_trace_finds_what_passes_show() {
+    on_each_device(nothing_is_left_by_looking);
+}
+
+/// Layers inside others, whose values are pinned in the manual loop, are trained to the same bits as without.
+#[test]
+fn looking_inside_changes_no_bit_of_training() {
+    for_every_sample(|name, sample| {
+        let input = single(sample);
+        let view = || tensor_view(&shaped(ROWS, &sample.input), &input);
+        let mut made = Vec::new();
+        for keeps in [false, true] {
+            let Place { mut network, .. } = place(sample, Precision::Float32)?;
+            for _ in 0..2 {
+                let output = match keeps {
+                    false => network.forward(view()?),
+                    true => network.forward_keeping_gradients(view()?, true),
+                }?
+                .output;
+                network.backward(output.view())?;
+                if network.trained_stores().next().is_some() {
+                    network.apply_gradients(0.1)?;
+                }
+            }
+            made.push(kept(&mut network)?);
+        }
+        assert!(made[0] == made[1], "{name}: gradients that are kept have moved training");
+        Ok(())
+    });
 }

@@ -12,6 +12,7 @@ mod mask;
 mod reference;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 pub use cache::CacheAppend;
 pub use mask::FixedMask;

@@ -12,12 +12,6 @@ pub(super) struct Saved<'a, T> {
 }
 
 impl Attention {
-    fn sees(&self, place: usize, present: usize, key: usize, padding: &[bool]) -> bool {
-        self.sight(place, present).contains(&key)
-            && self.fixed.as_ref().is_none_or(|mask| mask.allows(place, key))
-            && (padding.is_empty() || padding[key] && padding[place])
-    }
-
     fn score<T: Real>(&self, q: &[T], k: &[T]) -> T {
         let scale = T::from_f64(self.scale);
         q.iter().zip(k).fold(T::ZERO, |sum, (q, k)| (*q * scale).mul_add(*k, sum))

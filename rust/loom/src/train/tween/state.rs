@@ -98,7 +98,7 @@ impl TweenState {
             apart: false,
         };
         let kept = if resume { std::mem::take(&mut network.kept_step) } else { KeptStep::default() };
-        let options = TrainerOptions { total_steps: u64::MAX, resume, pin_layers: true };
+        let options = TrainerOptions { total_steps: u64::MAX, resume, pin_layers: true, looks_inside: false };
         let trainer = Trainer::with_plan(network, config, plan, options)?;
         let rate = config.learning_rate;
         let program = trainer.run.program();

@@ -1,0 +1,44 @@
+//! The weights of attention, which the fused operation never holds, for looking at them.
+
+use super::Attention;
+use crate::simd::Real;
+
+impl Attention {
+    /// Whether the query at `place` sees a key, where so many are `present`; `padding` says of each step
+    /// whether it is real, and is empty where all are.
+    pub(crate) fn sees(&self, place: usize, present: usize, key: usize, padding: &[bool]) -> bool {
+        self.sight(place, present).contains(&key)
+            && self.fixed.as_ref().is_none_or(|mask| mask.allows(place, key))
+            && (padding.is_empty() || padding[key] && padding[place])
+    }
+
+    /// The weights of one row, (heads, queries, keys), of queries that stand at their own places: each query's
+    /// sum to 1, or are all zero where it sees nothing.
+    ///
+    /// They are summed in double precision, so they are those of the fused operation up to its rounding.
+    pub(crate) fn weights<T: Real>(&self, q: &[T], k: &[T], padding: &[bool]) -> Vec<T> {
+        let (d, group) = (self.head_dim, self.group());
+        let mut weights = Vec::with_capacity(self.heads * self.queries * self.keys);
+        for (head, query) in
+            (0..self.heads).flat_map(|head| (0..self.queries).map(move |query| (head, query)))
+        {
+            let asking = &q[(query * self.heads + head) * d..][..d];
+            let scores: Vec<f64> = (0..self.keys)
+                .map(|key| {
+                    if !self.sees(query, self.keys, key, padding) {
+                        return f64::NEG_INFINITY;
+                    }
+                    let answering = &k[(key * self.key_value_heads + head / group) * d..][..d];
+                    let products = asking.iter().zip(answering).map(|(q, k)| q.to_f64() * k.to_f64());
+                    products.sum::<f64>() * self.scale
+                })
+                .collect();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let share = |score: &f64| if largest.is_finite() { libm::exp(score - largest) } else { 0.0 };
+            let total: f64 = scores.iter().map(share).sum();
+            weights
+                .extend(scores.iter().map(|score| T::from_f64(share(score) / total.max(f64::MIN_POSITIVE))));
+        }
+        weights
+    }
+}
