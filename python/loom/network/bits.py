@@ -120,9 +120,9 @@ def fit_bits(
     drops add up to as a first guess at every choice of types: the best of all choices within the budget
     is then found exactly. The best guesses and every single type for all layers are measured as they
     are. Fewer bits help by chance alone, so that a drop counts by its magnitude, and the best within a
-    budget stays nearest to what full precision has. From the best of these on, each layer is measured in each type again, the others in theirs, and
-    the best guess at that is measured, as long as this helps; see `refinements`. What was chosen is
-    measured on samples that were held out from all that.
+    budget stays nearest to what full precision has. From the best of these on, each layer is measured
+    in each type again, the others in theirs, and the best guess at that is measured, as long as this
+    helps; see `refinements`. What was chosen is measured on samples that were held out from all that.
 
     Args:
         data: What types are chosen by; as in `analysis.sensitivity`.
