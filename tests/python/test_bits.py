@@ -222,11 +222,12 @@ def test_the_choice_is_the_best_of_all(seed: int, share: float) -> None:
     found, size = every[report.chosen.dtypes]
     assert (report.chosen.measured, report.chosen.held_out) == tuple(found)
     assert report.chosen.bytes == size == net.weight_bytes <= budget
-    # Fewer bits help by chance alone.
+    # Fewer bits help by chance alone; what differs by less than that is as good.
     base = report.base.measured
-    assert abs(found[0] - base) == min(abs(losses[0] - base) for losses, _ in every.values())
+    assert abs(found[0] - base) <= min(abs(losses[0] - base) for losses, _ in every.values()) + 5e-4
     for single in report.singles:
         if single.bytes <= budget:
+            assert abs(found[0] - base) <= abs(single.measured - base)
             assert every[single.dtypes] == ([single.measured, single.held_out], single.bytes)
     assert report.max_drop is None
     assert [layer.dtype for layer in net.layers if layer.kind == "dense"] == list(report.plan.values())

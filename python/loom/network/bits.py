@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loom._settings.checks import flag, real, whole
-from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
 from loom.engine import engine_of
-from loom.errors import ConfigError, DataError
-from loom.losses import LossLike
-from loom.metrics import MetricLike
-from loom.network.bit_trials import Measured, Trial
-from loom.network.layers import LayerHandle
-from loom.reports.bits import BitsReport, MeasuredTypes, SensitivityReport, check_limits, drop
-from loom.training.config import TrainingConfig, check_training
-from loom.training.evaluation import Evaluation
-from loom.training.trainable import TrainableNetwork
+from loom.errors import ConfigError
+
+if TYPE_CHECKING:
+    # A network that only predicts loads nothing of training.
+    from loom.data import Data
+    from loom.losses import LossLike
+    from loom.metrics import MetricLike
+    from loom.network.layers import LayerHandle
+    from loom.reports.bits import BitsReport, SensitivityReport
+    from loom.training.config import TrainingConfig
+    from loom.training.trainable import TrainableNetwork
 
 __all__ = ["fit_bits", "sensitivity"]
-
-_HELD_OUT = 5
-"""Every so many samples one is held out."""
-_CANDIDATES = 6
-"""Choices of a front that are measured."""
 
 
 def sensitivity(
@@ -76,7 +71,10 @@ def sensitivity(
         >>> report.values.shape, report.dtypes
         ((2, 2), ('int8', 'binary'))
     """
-    source = _repeatable(data)
+    from loom.network.bit_choice import repeatable
+    from loom.network.bit_trials import Measured, Trial
+
+    source = repeatable(data)
     names = None if dtypes is None else list(dtypes)
     whole = Trial(net, names, where, metric, loss, calibration, batch_size)
     rows: list[SensitivityReport] = []
@@ -120,9 +118,9 @@ def fit_bits(
     drops add up to as a first guess at every choice of types: the best of all choices within the budget
     is then found exactly. The best guesses and every single type for all layers are measured as they
     are. Fewer bits help by chance alone, so that a drop counts by its magnitude, and the best within a
-    budget stays nearest to what full precision has. From the best of these on, each layer is measured in each type again, the others in theirs, and
-    the best guess at that is measured, as long as this helps; see `refinements`. What was chosen is
-    measured on samples that were held out from all that.
+    budget stays nearest to what full precision has. From the best of these on, each layer is measured
+    in each type again, the others in theirs, and the best guess at that is measured, as long as this
+    helps; see `refinements`. What was chosen is measured on samples that were held out from all that.
 
     Args:
         data: What types are chosen by; as in `analysis.sensitivity`.
@@ -157,177 +155,47 @@ def fit_bits(
     Examples:
         >>> net = loom.Sequential([nn.Dense(8, activation="tanh"), nn.Dense(2)], input_shape=3)
         >>> x = np.random.default_rng(0).normal(size=(50, 3))
-        >>> report = net.fit_bits((x, x[:, 0] > 0), max_bytes=100, loss="cross_entropy")
-        >>> net.weight_bytes == report.chosen.bytes <= 100
+        >>> report = net.fit_bits((x, np.where(x[:, 0] > 0, 1, 0)), max_bytes=150, loss="cross_entropy")
+        >>> net.weight_bytes == report.chosen.bytes <= 150
         True
         >>> [layer.dtype for layer in net.layers] == list(report.plan.values())
         True
     """
-    check_limits(max_bytes, max_drop)
+    from loom.network.bit_choice import Search, parted
+    from loom.network.bit_trials import Measured, Trial
+    from loom.training.config import check_training
+
+    if (max_bytes is None) == (max_drop is None):
+        raise ConfigError("fit_bits takes either max_bytes= or max_drop=")
+    if training is not None:
+        check_training(training)
     budget = None if max_bytes is None else whole("fit_bits", "max_bytes", max_bytes, least=0)
     allowed = None if max_drop is None else real("fit_bits", "max_drop", max_drop, least=0.0)
     rounds = whole("fit_bits", "refinements", refinements, least=0)
     if training is not None and not flag("fit_bits", "apply", apply):
         raise ConfigError("fit_bits: training goes on in the chosen types, so leave apply=False out")
     engine_of(self).check_idle("fit_bits")
-    learned, held_out = _parted(data, validation)
+    learned, held_out = parted(data, validation)
     types = dtypes if sensitivity is None else sensitivity.dtypes
     trial = Trial(self, types, where, metric, loss, calibration, batch_size)
     trial.include_own()
     if sensitivity is not None:
         trial.check_known(sensitivity)
-    search = _Search(trial, Measured(trial, learned), Measured(trial, held_out), budget, allowed)
+    search = Search(trial, Measured(trial, learned), Measured(trial, held_out), budget, allowed)
     report = search.run(sensitivity or trial.sensitivity(search.learned), rounds)
     if not apply:
         return report
     report.apply(cast(Any, self))
     if training is None:
         return report
+    from loom.data import ArraySource
     from loom.training.backpropagation import train
+    from loom.training.evaluation import Evaluation
 
-    batches = learned.batch if isinstance(learned, ArraySource) else learned.batches
-    train(self, batches, check_training(training))
+    train(self, learned.batch if isinstance(learned, ArraySource) else learned.batches, training)
     found = Evaluation(self, trial.config, held_out).run()
     return replace(report, trained=trial.measure_of(found))
 
 
-class _Search:
-    """The search for the best types.
-
-    Args:
-        trial: The copy that is measured.
-        learned: What types are chosen by.
-        held_out: What the choice is verified on.
-        budget: The bytes that all weights may take.
-        allowed: By how much the measure may get worse.
-    """
-
-    def __init__(
-        self,
-        trial: Trial,
-        learned: Measured,
-        held_out: Measured,
-        budget: int | None,
-        allowed: float | None,
-    ) -> None:
-        self.trial, self.learned, self.held_out = trial, learned, held_out
-        self.budget, self.allowed = budget, allowed
-        self.tried: dict[tuple[str, ...], None] = {}
-
-    def run(self, first: SensitivityReport, rounds: int) -> BitsReport:
-        """Searches, verifies, and reports; `first` is what layers cost, the others in full precision."""
-        trial, self.first = self.trial, first
-        front = self.first.front()
-        smallest = int(front.bytes[0]) + self.first.other_bytes
-        if self.budget is not None and smallest > self.budget:
-            raise ConfigError(
-                f"fit_bits: max_bytes is {self.budget:,}, but in the smallest types the weights take "
-                f"{smallest:,} bytes"
-            )
-        singles = [self._types([column] * len(trial.paths)) for column in range(len(trial.dtypes))]
-        singles = [types for types in singles if self._possible(types)]
-        own = (trial.own,) * len(trial.paths)
-        best = self._best([*self._guesses(self.first, own), *singles, own])
-        for _ in range(rounds):
-            around = trial.sensitivity(self.learned, best)
-            better = self._best([*self._guesses(around, best), best])
-            if better == best:
-                break
-            best = better
-        shown = sorted((self._told(types) for types in singles), key=lambda it: (it.bytes, it.name))
-        return BitsReport(
-            self.budget,
-            self.allowed,
-            self._told(own),
-            self._told(best),
-            None,
-            tuple(shown),
-            tuple(self._told(types, held_out=False) for types in self.tried if types not in singles),
-            front.bytes + self.first.other_bytes,
-            front.drops,
-            tuple(trial.rules[number].get(dtype, "absmax") for number, dtype in enumerate(best)),
-            self.first,
-        )
-
-    def _types(self, columns: Sequence[int] | NDArray[np.intp]) -> tuple[str, ...]:
-        return tuple(self.trial.dtypes[column] for column in columns)
-
-    def _columns(self, types: Sequence[str]) -> list[int]:
-        return [self.trial.dtypes.index(dtype) for dtype in types]
-
-    def _bytes(self, types: Sequence[str]) -> int:
-        columns = self._columns(types)
-        return int(self.first.sizes[np.arange(len(columns)), columns].sum()) + self.first.other_bytes
-
-    def _possible(self, types: Sequence[str]) -> bool:
-        return not np.isnan(self.first.values[np.arange(len(types)), self._columns(types)]).any()
-
-    def _guesses(self, around: SensitivityReport, center: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """Returns what seems best where drops add to that of a center, by what is known around it."""
-        front = around.front()
-        if self.budget is not None:
-            rows = front.within(self.budget - around.other_bytes, _CANDIDATES)
-            return [self._types(row) for row in rows]
-        allowed = cast(float, self.allowed)
-        # What is left of the drop once the present one is taken off; more and less of it, too, for drops do
-        # not quite add up.
-        room = allowed - self._drop(self.learned, center)
-        found = [
-            front.cheapest(room - part * allowed) for part in np.linspace(-1.0, 1.0, 4 * _CANDIDATES + 1)
-        ]
-        return [self._types(row) for row in found if row is not None]
-
-    def _best(self, choices: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-        """Measures choices and returns the best: the least drop in budget, or the least bytes in the drop."""
-        several = list(dict.fromkeys(choices))
-        if self.budget is not None:
-            fit = [types for types in several if self._bytes(types) <= self.budget]
-            self.tried.update(dict.fromkeys(fit))
-            return min(fit, key=lambda types: (abs(self._drop(self.learned, types)), self._bytes(types)))
-        for types in sorted(several, key=lambda types: (self._bytes(types), self._drop(self.learned, types))):
-            self.tried[types] = None
-            if all(
-                self._drop(data, types) <= cast(float, self.allowed) for data in (self.learned, self.held_out)
-            ):
-                return types
-        return (self.trial.own,) * len(self.trial.paths)
-
-    def _drop(self, data: Measured, types: tuple[str, ...]) -> float:
-        base = data((self.trial.own,) * len(types))
-        return float(drop(base, data(types), rising=self.trial.rising))
-
-    def _told(self, types: tuple[str, ...], *, held_out: bool = True) -> MeasuredTypes:
-        name = types[0] if len(set(types)) == 1 else "mixed"
-        held = self.held_out(types) if held_out else float("nan")
-        return MeasuredTypes(name, types, self._bytes(types), self.learned(types), held)
-
-
 def _at(path: str) -> Callable[[LayerHandle], bool]:
     return lambda layer: layer.path == path
-
-
-def _repeatable(data: Data) -> Source:
-    source = as_source(data)
-    if not isinstance(source, ArraySource):
-        source.require_epochs(2)
-    return source
-
-
-def _parted(data: Data, validation: Data | None) -> tuple[Source, Source]:
-    """Returns what types are chosen by, and what the choice is verified on."""
-    source = _repeatable(data)
-    if validation is not None:
-        return source, _repeatable(validation)
-    if not isinstance(source, ArraySource):
-        raise DataError("data in batches cannot be parted; give validation=, which the choice is verified on")
-    if source.rows < _HELD_OUT:
-        raise DataError(f"{source.rows} samples are too few to hold out every fifth; give validation=")
-    held = np.arange(source.rows) % _HELD_OUT == _HELD_OUT - 1
-    return _rows(source, ~held), _rows(source, held)
-
-
-def _rows(source: ArraySource, rows: NDArray[np.bool_]) -> ArraySource:
-    batch = source.batch
-    weight = None if batch.weight is None else np.asarray(batch.weight)[rows]
-    part = TrainingBatch(np.asarray(batch.input)[rows], np.asarray(batch.target)[rows], weight)
-    return ArraySource(part, int(rows.sum()))

@@ -51,10 +51,8 @@ def bits(bits: BitsReport, path: str | Path | None = None) -> Figure:
     axes.scatter(*_places(bits.tried, "measured"), s=14, color="tab:cyan", label="tried")
     singles = [single for single in bits.singles if np.isfinite(single.held_out)]
     axes.scatter(*_places(singles, "held_out"), s=22, color="tab:blue", label="one type for all")
-    for single in singles:
-        axes.annotate(
-            single.name, (single.bytes, single.held_out), (3, 3), textcoords="offset points", fontsize=6
-        )
+    for names, x, y in _labels(singles):
+        axes.annotate(names, (x, y), (3, 3), textcoords="offset points", fontsize=6)
     axes.scatter(
         [bits.chosen.bytes], [bits.chosen.held_out], marker="*", s=160, color="tab:red", label="chosen"
     )
@@ -65,8 +63,12 @@ def bits(bits: BitsReport, path: str | Path | None = None) -> Figure:
     axes.set_xscale("log")
     values = [base, bits.chosen.held_out, *(single.held_out for single in singles)]
     low, high = min(values), max(values)
-    margin = 0.05 * (high - low) or 0.01 * (abs(high) + 1.0)
-    axes.set_ylim(low - margin, high + margin)
+    if 0.0 < 10.0 * low < high:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.2, high * 1.2)
+    else:
+        margin = 0.05 * (high - low) or 0.01 * (abs(high) + 1.0)
+        axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel("bytes of all weights")
     axes.set_ylabel(report.measure.replace("_", " "))
     axes.grid(visible=True, alpha=0.3)
@@ -78,6 +80,29 @@ def _places(
     several: tuple[MeasuredTypes, ...] | list[MeasuredTypes], of: str
 ) -> tuple[list[int], list[float]]:
     return [it.bytes for it in several], [getattr(it, of) for it in several]
+
+
+def _labels(singles: list[MeasuredTypes]) -> list[tuple[str, int, float]]:
+    """Returns one label for types side by side: the first one's name, and how many there are more."""
+    groups: list[list[MeasuredTypes]] = []
+    span = max((it.held_out for it in singles), default=0.0) - min(
+        (it.held_out for it in singles), default=0.0
+    )
+    for single in sorted(singles, key=lambda it: it.bytes):
+        last = groups[-1][-1] if groups else None
+        near = last is not None and single.bytes < 1.1 * last.bytes
+        if last is not None and near and abs(single.held_out - last.held_out) <= 0.05 * span:
+            groups[-1].append(single)
+        else:
+            groups.append([single])
+    return [
+        (
+            f"{group[0].name} +{len(group) - 1}" if len(group) > 1 else group[0].name,
+            group[-1].bytes,
+            group[-1].held_out,
+        )
+        for group in groups
+    ]
 
 
 def sensitivity(sensitivity: SensitivityReport, path: str | Path | None = None) -> Figure:
@@ -105,7 +130,10 @@ def sensitivity(sensitivity: SensitivityReport, path: str | Path | None = None) 
     norm = colors.SymLogNorm(linthresh=largest / 1000, vmin=-largest, vmax=largest)
     image = axes.imshow(drops, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="auto")
     sense = "drop" if sensitivity.rising else "rise"
-    figure.colorbar(image, ax=axes, label=f"{sense} of {sensitivity.measure.replace('_', ' ')}")
+    bar = figure.colorbar(image, ax=axes, label=f"{sense} of {sensitivity.measure.replace('_', ' ')}")
+    ticks = [sign * largest / share for sign, share in ((-1, 1), (-1, 30), (0, 1), (1, 30), (1, 1))]
+    bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+    bar.minorticks_off()
     axes.set_xticks(range(len(sensitivity.dtypes)), sensitivity.dtypes, fontsize=8, rotation=90)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     return finished(figure, path)

@@ -9,7 +9,6 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.errors import ConfigError
 from loom.reports.base import Report, TabularReport
 from loom.reports.bit_search import Front, best_choices
 
@@ -219,20 +218,6 @@ def drop(base: float, value: Any, *, rising: bool) -> Any:  # noqa: ANN401 - a n
 
 def _at(path: str) -> Callable[[Any], bool]:
     return lambda layer: layer.path == path
-
-
-def check_limits(max_bytes: object, max_drop: object) -> None:
-    """Refuses both limits at once, and none.
-
-    Args:
-        max_bytes: The bytes that weights may take.
-        max_drop: By how much the measure may get worse.
-
-    Raises:
-        ConfigError: Not one of them is given.
-    """
-    if (max_bytes is None) == (max_drop is None):
-        raise ConfigError("fit_bits takes either max_bytes= or max_drop=")
 
 
 def _print(title: str, heads: list[str], rows: list[list[str]], file: IO[str] | None) -> None:
