@@ -28,12 +28,12 @@ class _Part:
 
     Args:
         layer: The layer.
-        within: The branch of it, such as "branches.1"; "" for the whole layer.
+        branch: The branch of it, such as "branches.1"; "" for the whole layer.
         count: How many layers it is in the new branch.
     """
 
     layer: LayerHandle
-    within: str
+    branch: str
     count: int
 
 
@@ -121,8 +121,8 @@ def graft(
         for part in branch.parts:
             if part.layer not in copies:
                 copies[part.layer] = _native.copy_layer(engine_of(part.layer).native, part.layer.at)
-            to = f"branches.{number}" if part.within else f"branches.{number}.{place}"
-            pieces.append((copies[part.layer], part.within, to))
+            to = f"branches.{number}" if part.branch else f"branches.{number}.{place}"
+            pieces.append((copies[part.layer], (part.layer.prefix + part.branch).removesuffix("."), to))
             place += part.count
     described = json.dumps(layer.to_config())
     engine_of(network).rearrange(

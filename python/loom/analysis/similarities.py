@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from loom._typing import ArrayLike
 from loom.network import Network
 from loom.network.layers import LayerHandle
-from loom.network.looking import LayerLike, find_layers, layer_values
+from loom.network.looking import layer_values
+from loom.network.selecting import LayerLike, find_layers
 from loom.reports.similarity import Similarity, alignments
 
 __all__ = ["similarity"]

@@ -7,7 +7,8 @@ import numpy as np
 from loom._typing import ArrayLike, RealArray
 from loom.errors import ConfigError
 from loom.network import Network
-from loom.network.looking import LayerLike, find_layers, layer_values
+from loom.network.looking import layer_values
+from loom.network.selecting import LayerLike, find_layers
 from loom.reports.clustering import Clusters, kmeans
 
 __all__ = ["cluster_units", "initialize_kmeans", "unit_activations"]

@@ -99,6 +99,11 @@ class LayerHandle:
         return tuple(self._engine.native.layer_shapes(self.at)[1])
 
     @property
+    def holds_layers(self) -> bool:
+        """Whether it is made of layers, which `inner` has."""
+        return self.kind in ("masked", "parallel", "residual", "sequential")
+
+    @property
     def inner(self) -> list[InnerLayerHandle]:
         """Every layer inside this one, at any depth, in the order they are computed; builds the network.
 

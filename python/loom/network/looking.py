@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from loom import losses
 from loom._settings.checks import flag, items, whole
-from loom._settings.suggestions import unknown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
-from loom.errors import CellIndexError, ConfigError, DataError, ShapeError, StateError
-from loom.grid import locate
+from loom.errors import ConfigError, DataError, ShapeError, StateError
 from loom.losses import LossLike
-from loom.network.cells import Cell
-from loom.network.layers import LayerHandle, layers_of
+from loom.network.layers import LayerHandle
+from loom.network.selecting import LayerLike, find_layers
 from loom.training.record import record_of
 
 if TYPE_CHECKING:
@@ -26,20 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Activations",
-    "LayerLike",
     "TargetLike",
     "activations",
     "at_index",
     "check_differentiable",
     "chosen_outputs",
-    "find_layers",
     "input_gradients",
     "layer_values",
     "outputs_of",
 ]
-
-LayerLike: TypeAlias = "LayerHandle | str | Sequence[int]"
-"""A layer of a network: its handle, its path such as "z.y.x.l" or "z.y.x.l.layers.0", or (z, y, x, l)."""
 
 LayerValue: TypeAlias = Literal["input", "preactivation", "output", "attention_weights"]
 
@@ -164,49 +157,6 @@ def _values(
         for whole_array, part in zip(made, parts, strict=True):
             whole_array[start : start + size] = part
     return made
-
-
-def find_layers(network: HasEngine, layers: Sequence[LayerLike] | None) -> list[LayerHandle]:
-    """Finds layers of a network, those inside others as well.
-
-    Args:
-        network: The network.
-        layers: Handles, paths or places; every layer of every cell where None.
-
-    Returns:
-        Their handles.
-
-    Raises:
-        CellIndexError: There is no such layer.
-        ConfigError: A handle is of another network, or the path of none.
-    """
-    if layers is None:
-        return layers_of(network)
-    if isinstance(layers, LayerHandle | str) or not isinstance(layers, Sequence):
-        raise ConfigError(f"layers is a list of layers, such as [net[0, 0, 0, 0]], got {layers!r}")
-    return [_found(network, layer) for layer in layers]
-
-
-def _found(network: HasEngine, layer: object) -> LayerHandle:
-    engine = engine_of(network)
-    if isinstance(layer, LayerHandle):
-        if engine_of(layer) is not engine:
-            raise ConfigError(f"layer {layer.path} belongs to another network")
-        return layer
-    if isinstance(layer, str):
-        known = {handle.path: handle for handle in layers_of(network)}
-        if layer not in known:
-            begin = next((handle for path, handle in known.items() if layer.startswith(f"{path}.")), None)
-            inner = {handle.path: handle for handle in ([] if begin is None else begin.inner)}
-            known = {**known, **inner}
-        if layer not in known:
-            raise unknown("layer", layer, known)
-        return known[layer]
-    place = tuple(layer) if isinstance(layer, Sequence) else ()
-    if len(place) != 4:
-        raise CellIndexError(f"a layer is its handle, its path or (z, y, x, l), got {layer!r}")
-    at, index = locate(engine.grid, place)
-    return Cell(network, at)[index or 0]
 
 
 def input_gradients(

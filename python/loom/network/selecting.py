@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -10,9 +11,12 @@ from loom._settings.suggestions import unknown
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError
 from loom.grid import locate_given, place_in_cell
-from loom.network.layers import LayerHandle, layers_of
+from loom.network.layers import InnerLayerHandle, LayerHandle, layers_of
 
-__all__ = ["Selection", "Where", "layer_at", "select"]
+__all__ = ["LayerLike", "Selection", "Where", "find_layers", "layer_at", "select"]
+
+LayerLike: TypeAlias = "LayerHandle | str | Sequence[int]"
+"""A layer of a network: its handle, its path such as "z.y.x.l" or "z.y.x.l.layers.0", or (z, y, x, l)."""
 
 Where: TypeAlias = "str | LayerHandle | Callable[[LayerHandle], object] | Iterable[str | LayerHandle]"
 """Names, kinds or patterns of them; layers; or a function that says of a layer whether it is meant."""
@@ -27,12 +31,12 @@ def select(network: HasEngine, call: str, where: Where | None) -> Selection:
     Args:
         network: The network.
         call: Which call asks, for messages.
-        where: A pattern such as "0.0.0.*" or "conv*": of layers' names and kinds, or, where no layer
-            matches, of parameters' names, such as "*.bias"; a layer; several of these; or a function
-            that takes a layer and says whether it is meant. All layers where None.
+        where: A pattern such as "0.0.0.*" or "conv*": of the names and kinds of layers, also inside others,
+            or, where no layer matches, of parameters' names, such as "*.bias"; a layer; several of these;
+            or a function that takes a layer of a cell and says whether it is meant. All layers where None.
 
     Returns:
-        What is meant.
+        What is meant; of a layer inside another its parameters.
 
     Raises:
         CellIndexError: A layer is not there any more.
@@ -62,13 +66,22 @@ def select(network: HasEngine, call: str, where: Where | None) -> Selection:
 
 def _matching(network: HasEngine, call: str, entry: object, layers: list[LayerHandle]) -> Selection:
     if isinstance(entry, LayerHandle):
-        return [(layer_at(network, entry), None)]
+        return [_meant(layer_at(network, entry))]
     if not isinstance(entry, str):
         raise ConfigError(_expected(call, entry))
-    whole = [layer for layer in layers if fnmatchcase(layer.path, entry) or fnmatchcase(layer.kind, entry)]
-    if whole:
-        return [(layer, None) for layer in whole]
+
+    def matches(layer: LayerHandle) -> bool:
+        return fnmatchcase(layer.path, entry) or fnmatchcase(layer.kind, entry)
+
     named: Selection = []
+    for layer in layers:
+        # Only to look inside needs a network whose layers fit together.
+        if matches(layer):
+            named.append((layer, None))
+        elif layer.holds_layers:
+            named += [_meant(inner) for inner in layer.inner if matches(inner)]
+    if named:
+        return named
     for layer in layers:
         names = tuple(name for name in layer.parameters if fnmatchcase(f"{layer.path}.{name}", entry))
         if names:
@@ -78,6 +91,12 @@ def _matching(network: HasEngine, call: str, entry: object, layers: list[LayerHa
     return named
 
 
+def _meant(layer: LayerHandle) -> tuple[LayerHandle, tuple[str, ...] | None]:
+    if isinstance(layer, InnerLayerHandle):
+        return layer.whole, tuple(layer.prefix + name for name in layer.parameters)
+    return layer, None
+
+
 def _expected(call: str, given: object) -> str:
     return (
         f'{call} takes a pattern such as "0.0.0.*" or "conv2d", layers, several of these, or a function that '
@@ -85,24 +104,60 @@ def _expected(call: str, given: object) -> str:
     )
 
 
-def layer_at(network: HasEngine, given: LayerHandle | str | Sequence[int]) -> LayerHandle:
-    """Returns the layer that a handle of the network, a name such as "0.0.0.3" or a place means.
+def find_layers(network: HasEngine, layers: Sequence[LayerLike] | None) -> list[LayerHandle]:
+    """Finds layers of a network, those inside others as well.
+
+    Args:
+        network: The network.
+        layers: Handles, paths or places; every layer of every cell where None.
+
+    Returns:
+        Their handles.
 
     Raises:
         CellIndexError: There is no such layer.
-        ConfigError: Something else is given, or the layer is of another network.
+        ConfigError: A handle is of another network, or the path of none.
     """
+    if layers is None:
+        return layers_of(network)
+    if isinstance(layers, LayerHandle | str) or not isinstance(layers, Sequence):
+        raise ConfigError(f"layers is a list of layers, such as [net[0, 0, 0, 0]], got {layers!r}")
+    return [layer_at(network, layer) for layer in layers]
+
+
+_PATH = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)(?:\.(.+))?")
+
+
+def layer_at(network: HasEngine, given: LayerLike) -> LayerHandle:
+    """Returns the layer that a handle of the network, a path such as "0.0.0.3" or a place means.
+
+    Raises:
+        CellIndexError: There is no such layer.
+        ConfigError: Something else is given, the layer is of another network, or a path leads to no
+            layer inside another.
+    """
+    name = ""
     if isinstance(given, LayerHandle):
         if engine_of(given) is not engine_of(network):
             raise ConfigError(f"layer {given.path} ({given.kind}) is of another network")
-        given = given.at
+        name, given = given.prefix[:-1], given.at
     elif isinstance(given, str):
-        numbers = given.split(".")
-        if len(numbers) != 4 or not all(number.isdecimal() for number in numbers):
-            raise ConfigError(f'a layer is named "depth.row.column.layer", such as "0.0.0.3", got "{given}"')
+        path = _PATH.fullmatch(given)
+        if path is None:
+            raise ConfigError(
+                f'a layer is named "depth.row.column.layer", such as "0.0.0.3" or, inside another, '
+                f'"0.0.0.3.layers.1", got "{given}"'
+            )
+        *numbers, name = path.groups(default="")
         given = [int(number) for number in numbers]
     engine = engine_of(network)
     at, place = locate_given(engine.grid, given)
     if place is None:
         raise ConfigError(f"expected a layer, (depth, row, column, layer), got the cell {tuple(given)}")
-    return LayerHandle(network, at, place_in_cell(at, place, engine.native.cell_len(at)))
+    layer = LayerHandle(network, at, place_in_cell(at, place, engine.native.cell_len(at)))
+    if not name:
+        return layer
+    inner = {handle.path: handle for handle in layer.inner}
+    if f"{layer.path}.{name}" not in inner:
+        raise unknown("layer", f"{layer.path}.{name}", inner)
+    return inner[f"{layer.path}.{name}"]

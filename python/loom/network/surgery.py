@@ -42,7 +42,9 @@ def put(network: HasEngine, at: tuple[int, int, int, int], layer: Insertable, *,
     pieces = []
     if isinstance(layer, LayerHandle):
         copy = _native.copy_layer(engine_of(layer).native, layer.at)
-        described, pieces = copy.config(), [(copy, "", "")]
+        # Of a layer inside another the copy of that one has more than is taken.
+        described = json.dumps(layer.config.to_config()) if layer.prefix else copy.config()
+        pieces = [(copy, layer.prefix[:-1], "")]
     else:
         described = json.dumps(as_layer(layer).to_config())
     change = _native.replace_layer if replaces else _native.insert_layer
@@ -103,7 +105,12 @@ def cut(self: NetworkT, until: LayerHandle | str | Sequence[int]) -> NetworkT:
     """
     engine = engine_of(self)
     engine.check_thread()
-    last = layer_at(self, until).at
+    end = layer_at(self, until)
+    if end.prefix:
+        raise ConfigError(
+            f"cut: layer {end.path} is inside layer {LayerHandle(self, end.cell, end.index).path}; cut there"
+        )
+    last = end.at
     config = engine.config
     bare = NetworkConfig(config.input_shape, config.grid, precision=config.precision, seed=config.seed)
     made = around(type(self), _native.Network(json.dumps(bare.to_config())))
