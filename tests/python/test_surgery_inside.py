@@ -81,6 +81,10 @@ def test_layers_inside_others_are_frozen_by_handle_path_and_kind() -> None:
     left = {name for name in net.layers[1].parameters if name not in net.layers[1].frozen}
     assert left == {"layers.1.branches.1.0.weight", "layers.1.branches.1.0.bias"}
     assert not net.unfreeze("dense").layers[1].frozen
+    # What was frozen as a whole is let go in part.
+    net = nested().freeze().unfreeze(["*.branches.1.0.bias", "0.0.0.2"])
+    assert [layer.trainable for layer in net.layers] == [False, True, True]
+    assert set(net.layers[1].parameters) - set(net.layers[1].frozen) == {"layers.1.branches.1.0.bias"}
 
 
 def test_what_only_whole_layers_can_do_is_refused_by_name() -> None:

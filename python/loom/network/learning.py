@@ -47,6 +47,9 @@ def freeze(self: NetworkT, where: Where | None = None) -> NetworkT:
 def unfreeze(self: NetworkT, where: Where | None = None) -> NetworkT:
     """Lets training move layers, or single parameters, again; of layers every parameter.
 
+    Of a layer that was frozen as a whole the parameters that are not meant stay as they are:
+    `net.freeze().unfreeze("layer_norm")` trains nothing but norms, those inside other layers, too.
+
     Args:
         where: What is meant, as `freeze` takes it; all layers where None.
 
@@ -64,6 +67,10 @@ def _set(network: NetworkT, call: str, where: Where | None, *, frozen: bool) -> 
     engine_of(network).check_thread()
     for layer, names in select(network, call, where):
         if names is not None:
+            if not frozen and not layer.trainable:
+                # Of what was kept as a whole these alone are let go.
+                layer.freeze(*layer.parameters)
+                layer.trainable = True
             (layer.freeze if frozen else layer.unfreeze)(*names)
             continue
         layer.trainable = not frozen
