@@ -71,10 +71,10 @@ def test_the_example_shows_saves_and_draws(tmp_path: Path) -> None:
 
 def test_the_example_runs_on_a_gpu(gpu: str, tmp_path: Path) -> None:
     # Fewer epochs than by default, since the GPU may be software.
-    shown = run(tmp_path, "--device", "gpu", "--epochs", "6")
+    shown = run(tmp_path, "--device", "gpu", "--epochs", "3")
     assert f"training on {gpu}, " in shown
     assert f" s on {gpu}, " in shown
     assert "the same bits" in shown
     accuracies = [float(percent) for percent in re.findall(r"([\d.]+) % of the held-out images right", shown)]
     assert len(accuracies) == 2
-    assert min(accuracies) >= 96
+    assert min(accuracies) >= 90
