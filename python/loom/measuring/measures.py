@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,8 @@ class MeasureHistory:
     """The figures of those steps that were kept, oldest first.
 
     Args:
-        layers: The layers' paths, "z.y.x.l", in the order of the columns.
+        layers: The layers' paths, "z.y.x.l", in the order of the columns; those inside others, where they
+            are measured, behind the one around them, such as "z.y.x.l.layers.0".
         steps: (records,) the steps' numbers, from 0 at the start of the training.
         gaps: (records, layers) how far outputs were from their targets.
         alignments: (records, layers) (1 + cosine of output and target) / 2.
@@ -68,8 +69,10 @@ class Measures:
         return _native.measures(engine_of(self._network).native)
 
     def _figures(self, name: str) -> NDArray[np.float64]:
-        found = np.array(self._newest()[name], np.float64)
-        return found if len(found) else np.full(len(self.layers), np.nan)
+        newest = self._newest()
+        found = np.array(newest[name], np.float64)
+        layers, order = _rows(self._network, newest["inner"])
+        return found[order] if len(found) else np.full(len(layers), np.nan)
 
     def _number(self, name: str, before: float) -> float:
         """Returns a figure of the newest step; what it is before any."""
@@ -83,8 +86,12 @@ class Measures:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers' paths, "z.y.x.l", in the order of all arrays."""
-        return engine_of(self._network).layer_paths()
+        """The layers' paths, "z.y.x.l", in the order of all arrays.
+
+        Layers inside others, where the newest training measured them, come behind the one around them:
+        "z.y.x.l.layers.0".
+        """
+        return _rows(self._network, self._newest()["inner"])[0]
 
     @property
     def gaps(self) -> NDArray[np.float64]:
@@ -150,10 +157,10 @@ class Measures:
     def history(self) -> MeasureHistory:
         """The figures of those steps that were kept; none without `history=`."""
         found = _native.measure_history(engine_of(self._network).native)
-        layers = self.layers
+        layers, order = _rows(self._network, found["inner"])
 
         def table(name: str) -> NDArray[np.float64]:
-            return np.array(found[name], np.float64).reshape(len(found["steps"]), len(layers))
+            return np.array(found[name], np.float64).reshape(len(found["steps"]), len(layers))[:, order]
 
         return MeasureHistory(
             layers=layers,
@@ -168,3 +175,17 @@ class Measures:
             f"{type(self).__name__}({self.steps} steps, mean gap {self.mean_gap:.4g}, "
             f"{self.explosion_count} explosions)"
         )
+
+
+def _rows(network: HasEngine, inner: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
+    """Returns the paths of all layers with figures, and which of the engine's rows each has.
+
+    The engine has those of the layers of cells first, then those inside them.
+    """
+    outer = engine_of(network).layer_paths()
+    paths, order = [], []
+    for number, path in enumerate(outer):
+        inside = [place for place, name in enumerate(inner) if name.startswith(f"{path}.")]
+        paths += [path, *(inner[place] for place in inside)]
+        order += [number, *(len(outer) + place for place in inside)]
+    return tuple(paths), order

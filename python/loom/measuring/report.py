@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
-from loom.engine import HasEngine, engine_of
+from loom.engine import Engine, HasEngine, engine_of
 from loom.measuring.measures import Measures
 
 __all__ = ["BottleneckWarning", "LayerReport", "TweenReport", "bottleneck_message", "mean_budgets", "report"]
@@ -155,11 +155,24 @@ def report(network: HasEngine, settings: str, budgets: NDArray[Any] | None = Non
     return TweenReport(
         [
             LayerReport(path, kind, passage, *map(float, figures))
-            for path, kind, passage, *figures in zip(
-                engine.layer_paths(), engine.layer_kinds(), passages, *columns, strict=True
+            for (path, kind, passage), *figures in zip(
+                _named(engine, measures.layers, passages), *columns, strict=True
             )
         ]
     )
+
+
+def _named(engine: Engine, paths: Sequence[str], passages: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yields path, kind and way back of targets of layers, those inside others as well."""
+    outer = dict(zip(engine.layer_paths(), zip(engine.layer_kinds(), passages, strict=True), strict=True))
+    for path in paths:
+        if path in outer:
+            yield (path, *outer[path])
+            continue
+        z, y, x, place, inside = path.split(".", 4)
+        inner = engine.inner_layers((int(z), int(y), int(x), int(place)))[inside]
+        # Inside a layer it is the gradient that goes back, whatever does so between layers.
+        yield path, inner.config.kind, "gradient"
 
 
 def _bottleneck(layer: LayerReport) -> str:

@@ -39,6 +39,10 @@ class Observe(Plain):
         history: Every how many steps the figures of all layers are kept; None keeps only the newest.
         history_limit: The most steps kept; past that every second one is dropped, and half as
             many are kept from then on. At least 2.
+        depth: How deep it is measured: 1 for the layers of cells, 2 for those inside them as well, and
+            so on. A layer inside another has the gradient that the layer around it learns from, of the
+            loss or of that layer's own target, so its target is its output less that gradient, times
+            `gradient_scale` where it is the loss's. Steps are judged by the layers of cells alone.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -62,6 +66,7 @@ class Observe(Plain):
     recovery_rate: float = 0.5
     history: int | None = None
     history_limit: int = 10_000
+    depth: int = 1
 
     def __post_init__(self) -> None:
         for name, value in check_measuring("Observe", self).items():
@@ -87,6 +92,7 @@ def check_measuring(where: str, config: object) -> dict[str, object]:
         "recovery_rate": above("recovery_rate", 0.0, most=1.0),
         "history": None if history is None else whole(where, "history", history, least=1),
         "history_limit": whole(where, "history_limit", given["history_limit"], least=2),
+        "depth": whole(where, "depth", given["depth"], least=1),
     }
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom.extras import require
-from loom.plot.figures import empty_figure, finished
 from loom.reports import BitsReport, MeasuredTypes, SensitivityReport
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom._settings.checks import flag
 from loom._settings.suggestions import unknown
 from loom.errors import ConfigError, DataError
-from loom.plot.figures import empty_figure, finished
 from loom.reports import CalibrationCurve, ClassificationReport
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loom._figures import empty_figure, finished
 from loom.callbacks import DeviationHistory
 from loom.errors import ConfigError, DataError
-from loom.plot.figures import empty_figure, finished
 from loom.reports import DeviationCourse, DeviationReport
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.errors import DataError, ShapeError
-from loom.plot.figures import empty_figure, finished
 from loom.reports import Clusters, Matches
 from loom.reports.samples import as_samples
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.plot.figures import empty_figure, finished
+from loom._figures import empty_figure, finished
 from loom.reports import Correlation, Similarity
 
 if TYPE_CHECKING:

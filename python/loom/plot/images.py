@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.convert import as_labels, as_real_array
 from loom.errors import ConfigError, DataError, ShapeError
-from loom.plot.figures import empty_figure, finished
 from loom.reports import ClassErrors, RegressionErrors
 
 if TYPE_CHECKING:

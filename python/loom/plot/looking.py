@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._figures import empty_figure, finished
 from loom._settings.checks import whole
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.errors import ConfigError, DataError, ShapeError
-from loom.plot.figures import empty_figure, finished
 from loom.reports.embedding import Embedding
 from loom.reports.saliency import Saliency
 

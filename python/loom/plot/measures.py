@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom.errors import ConfigError, DataError
 from loom.extras import require
 from loom.measuring import Measures
-from loom.plot.figures import empty_figure, finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

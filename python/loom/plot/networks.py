@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loom._figures import empty_figure, finished
 from loom.errors import ConfigError
 from loom.extras import require
-from loom.plot.figures import empty_figure, finished
 from loom.reports.blueprint import Blueprint, LayerBlueprint
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom.errors import ConfigError
-from loom.plot.figures import empty_figure, finished
 from loom.reports import RegressionReport
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loom._figures import empty_figure, finished
 from loom.callbacks import History
 from loom.errors import ConfigError, DataError
-from loom.plot.figures import empty_figure, finished
 from loom.training.result import TrainingResult
 
 if TYPE_CHECKING:

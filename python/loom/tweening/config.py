@@ -71,6 +71,7 @@ class TweenConfig(Plain):
             alone in even epochs (0, 2, ...), and the layers alone in odd ones.
         history: See `Observe`.
         history_limit: See `Observe`.
+        depth: See `Observe`.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -106,6 +107,7 @@ class TweenConfig(Plain):
     feedback_schedule: str = "steps"
     history: int | None = None
     history_limit: int = 10_000
+    depth: int = 1
 
     def __post_init__(self) -> None:
         where = "TweenConfig"

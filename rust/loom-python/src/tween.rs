@@ -132,11 +132,12 @@ pub fn measures(py: Python<'_>, network: &Bound<'_, Network>) -> PyResult<Py<PyD
     let measures = guard.measures();
     let found = PyDict::new(py);
     found.set_item("steps", measures.steps)?;
+    found.set_item("inner", &measures.inner)?;
     for (name, what) in HEADER {
         found.set_item(name, measures.header(what))?;
     }
     for (name, figure) in FIGURES {
-        let layers = (0..measures.layers).filter_map(|layer| measures.layer(layer));
+        let layers = (0..measures.rows()).filter_map(|layer| measures.layer(layer));
         let figures: Vec<f64> = layers.map(|layer| figure(&layer)).collect();
         found.set_item(name, figures)?;
     }
@@ -152,9 +153,10 @@ pub fn measure_history(py: Python<'_>, network: &Bound<'_, Network>) -> PyResult
     found.set_item("losses", &measures.losses)?;
     found.set_item("exploded", &measures.exploded)?;
     found.set_item("steps", &measures.history.steps)?;
+    found.set_item("inner", &measures.inner)?;
     for (name, figure) in FIGURES {
         let of_record = |record| {
-            (0..measures.layers).filter_map(move |layer| measures.record(record, layer)).map(|x| figure(&x))
+            (0..measures.rows()).filter_map(move |layer| measures.record(record, layer)).map(|x| figure(&x))
         };
         let rows: Vec<Vec<f64>> =
             (0..measures.history.steps.len()).map(|record| of_record(record).collect()).collect();

@@ -9,7 +9,7 @@
 
 use super::tensors::{Entries, Entry, damaged, real_dtype, real_tensor, unreadable};
 use crate::network::{FeedbackKind, Measures, Network};
-use crate::ops::measure::MeasureMemory;
+use crate::program::LayerPath;
 use crate::state::{StateSpec, WatchPlaces};
 use crate::tensor::{Buffer, Shape};
 use crate::train::{tween::feedback, watch};
@@ -25,6 +25,9 @@ pub(super) struct Watched {
     kept: Vec<(String, usize)>,
     /// How many layers were measured, and over how many steps.
     layers: usize,
+    /// The names of the layers inside others that were measured, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inner: Vec<String>,
     steps: u64,
     stride: u64,
     feedback: Option<FeedbackKind>,
@@ -79,6 +82,7 @@ pub(super) fn collect_training(network: &Network, entries: &mut Entries) -> Resu
     Ok(Watched {
         kept,
         layers: measures.layers,
+        inner: measures.inner.clone(),
         steps: measures.steps,
         stride: measures.history.stride,
         feedback: network.feedback.kind,
@@ -121,6 +125,7 @@ pub(super) fn restore_training(
     if watched.steps > 0 {
         network.measures = Measures {
             layers: watched.layers,
+            inner: watched.inner,
             steps: watched.steps,
             losses: vector(tensors, "training@losses", Dtype::F64)?,
             exploded: vector(tensors, "training@exploded", Dtype::U64)?,
@@ -131,7 +136,7 @@ pub(super) fn restore_training(
                 records: vector(tensors, "training@history.records", Dtype::F64)?,
             },
         };
-        let kept = MeasureMemory { layers: watched.layers, norms: 0 }.kept();
+        let kept = watch::memory(network, network.measures.inner.len()).kept();
         let history = &network.measures.history;
         let fits = watched.layers == network.layers().count()
             && network.measures.newest.len() == kept
@@ -147,12 +152,15 @@ fn restore_kept(network: &mut Network, tensors: &SafeTensors<'_>, watched: &Watc
     if watched.kept.is_empty() {
         return Ok(());
     }
-    let layers = network.layers().count();
-    let memory = MeasureMemory { layers, norms: 2 * layers };
-    let first = watch::kept_by_layers(network);
-    let mut places =
-        WatchPlaces { memory, measures: first, copies: vec![Vec::new(); network.registry.stores.len()] };
     let wrong = || Error::Serialization("what the file keeps for its training does not fit it".into());
+    let depth = if watched.inner.is_empty() { 1 } else { usize::MAX };
+    let known = watch::inside(network, depth)?;
+    let path = |name: &String| known.iter().find(|(_, found)| found == name).map(|(path, _)| path.clone());
+    let inner: Vec<LayerPath> = watched.inner.iter().map(path).collect::<Option<_>>().ok_or_else(wrong)?;
+    let memory = watch::memory(network, inner.len());
+    let first = watch::kept_by_layers(network);
+    let copies = vec![Vec::new(); network.registry.stores.len()];
+    let mut places = WatchPlaces { memory, measures: first, inner, copies };
     let mut specs = Vec::new();
     for (number, (name, len)) in watched.kept.iter().enumerate() {
         specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });

@@ -2,7 +2,7 @@
 
 use super::settings::{Form, forms};
 use super::{Context, Forward, Layer, ParameterSpec, Want, from_config};
-use crate::program::{Builder, InnerLayer, Value};
+use crate::program::{Builder, InnerGradient, InnerLayer, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
@@ -281,7 +281,9 @@ impl Chain {
         let contexts: Vec<Context> =
             (0..self.0.len()).map(|number| cx.inner(number, &number.to_string())).collect();
         let trained = |cx: &Context| want.parameters && !cx.parameters.is_empty();
-        let lowest = if want.inputs { Some(0) } else { contexts.iter().position(trained) };
+        // Whoever measures these layers asks for the gradient of each.
+        let all = want.inputs || b.inner_gradients.is_some();
+        let lowest = if all { Some(0) } else { contexts.iter().position(trained) };
         let mut made = PartGradients { input: Some(gradient), context: None };
         let mut to_context = Vec::new();
         for (number, layer) in self.0.iter().enumerate().rev() {
@@ -294,6 +296,13 @@ impl Chain {
             b.set_layer(Some(cx.path.clone()));
             let value = if number == 0 { inputs[0] } else { forward.inner[number - 1].output };
             let want = Want { inputs: want.inputs || number > lowest, parameters: trained(cx) };
+            let output = forward.inner[number].output;
+            b.report_inner_gradient(|| InnerGradient {
+                path: cx.path.clone(),
+                input: value,
+                output,
+                gradient: incoming,
+            });
             let operands = inputs_of(layer.takes_context(), value, inputs);
             let mut gradients =
                 layer.backward(b, cx, &operands, &forward.inner[number], incoming, want)?.into_iter();

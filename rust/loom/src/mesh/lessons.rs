@@ -129,7 +129,11 @@ impl Tick<'_> {
                     b.apply(op, &[held, target], "local gradient", shape)
                 }
             };
+            watching.ask_inside(&mut b);
             self.contribute(&mut b, learning, layer, &again, gradient)?;
+            let moved_by = if Some(layer) == learning.output { learning.watch.gradient_scale } else { 1.0 };
+            let term = Term::fixed(-moved_by).times_rows().over_scale(self.network.scales_loss());
+            watching.tick_inside(&mut b, term);
             b.read_instead(again.forward.output, held);
         }
         watching.collect_tick(&mut b);

@@ -149,6 +149,9 @@ impl<'a> Tick<'a> {
                 inputs: !self.input_gradients.is_empty() || reads.iter().any(Read::reads_layers),
                 parameters: self.network.is_trained(placed),
             };
+            if let Some(watching) = &watching {
+                watching.ask_inside(&mut b);
+            }
             let made = placed
                 .layer()
                 .backward(&mut b, &context, &inputs, &forward, gradient, want)
@@ -158,6 +161,7 @@ impl<'a> Tick<'a> {
             b.read_instead(forward.output, held);
             if let Some(watching) = &mut watching {
                 watching.tick(&mut b, layer, [inputs[0], held], gradient);
+                watching.tick_inside(&mut b, watching.target_term());
             }
             if let (Some(target), Some(watch)) = (self.targets.get(layer), self.watch) {
                 self.keep_target(&mut b, watch, (held, gradient), *target);

@@ -29,6 +29,16 @@ pub struct InnerLayerInfo {
     pub output_shape: Shape,
 }
 
+impl InnerLayerInfo {
+    /// 2 for a layer inside one of a cell, 3 for one inside that, and so on.
+    pub fn depth(&self) -> usize {
+        let numbers = self.name.split('.').filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        // The number behind "branches" is that of a branch.
+        let branches = self.name.split('.').filter(|part| *part == "branches");
+        1 + numbers.count() - branches.count()
+    }
+}
+
 impl Network {
     /// The layers inside a layer, at any depth, each before those inside it; known once built. Those that a
     /// composite layer has put in by itself, such as a projection, are among them.

@@ -34,8 +34,11 @@ pub struct MeasureHistory {
 /// What watched steps have shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measures {
-    /// How many layers there are.
+    /// How many layers there are in cells.
     pub layers: usize,
+    /// The names of the layers inside them that are measured, too, as in a state dict: their figures come behind
+    /// those of the layers of cells.
+    pub inner: Vec<String>,
     /// How many steps were watched.
     pub steps: u64,
     /// The loss of each.
@@ -49,13 +52,18 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Of a network of this many layers, before any step.
-    pub(crate) fn new(layers: usize) -> Self {
-        Self { layers, ..Self::default() }
+    /// Of a network of this many layers, and of layers of these names inside them, before any step.
+    pub(crate) fn new(layers: usize, inner: Vec<String>) -> Self {
+        Self { layers, inner, ..Self::default() }
+    }
+
+    /// How many layers have figures, those inside others with them.
+    pub fn rows(&self) -> usize {
+        self.layers + self.inner.len()
     }
 
     fn memory(&self) -> MeasureMemory {
-        MeasureMemory { layers: self.layers, norms: 0 }
+        MeasureMemory { layers: self.layers, inner: self.inner.len(), norms: 0 }
     }
 
     /// Takes note of a step.
@@ -102,7 +110,7 @@ impl Measures {
         self.newest.get(MeasureMemory::header(what)).copied().unwrap_or(0.0)
     }
 
-    /// A layer's figures in the newest step; `None` before any.
+    /// A layer's figures in the newest step, by its row; `None` before any.
     pub fn layer(&self, layer: usize) -> Option<LayerMeasures> {
         self.figures(&self.newest, layer)
     }
@@ -114,15 +122,18 @@ impl Measures {
     }
 
     fn figures(&self, kept: &[f64], layer: usize) -> Option<LayerMeasures> {
-        if kept.is_empty() || layer >= self.layers {
+        if kept.is_empty() || layer >= self.rows() {
             return None;
         }
         let figure = |what| kept[self.memory().figure(layer, what)];
+        let gap = figure(LayerFigure::Gap);
+        // Inside a layer that does not learn nothing arrives that could be measured.
+        let measured = |what| if layer >= self.layers && gap.is_nan() { f64::NAN } else { figure(what) };
         Some(LayerMeasures {
-            gap: figure(LayerFigure::Gap),
-            alignment: figure(LayerFigure::Alignment),
-            gain: figure(LayerFigure::Gain),
-            link_budget: figure(LayerFigure::LinkBudget),
+            gap,
+            alignment: measured(LayerFigure::Alignment),
+            gain: measured(LayerFigure::Gain),
+            link_budget: measured(LayerFigure::LinkBudget),
             cell_gap: figure(LayerFigure::CellGap),
             reconstruction: figure(LayerFigure::Reconstruction),
         })
@@ -146,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_long_history_thins_out_and_keeps_its_steps() {
-        let mut measures = Measures::new(1);
+        let mut measures = Measures::new(1, Vec::new());
         let len = measures.memory().kept();
         let watch = Watch { history: Some(3), history_limit: 4, ..Watch::tween() };
         for step in 0..100u32 {

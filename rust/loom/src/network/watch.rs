@@ -22,6 +22,8 @@ pub struct Watch {
     pub history: Option<u64>,
     /// The most steps kept; past that every second one is dropped, and half as many from then on.
     pub history_limit: usize,
+    /// How deep it is measured: 1 for the layers of cells, 2 for those inside them as well, and so on.
+    pub depth: usize,
 }
 
 impl Default for Watch {
@@ -42,6 +44,7 @@ impl Watch {
             explosion: Some(ExplosionRule::default()),
             history: None,
             history_limit: 10_000,
+            depth: 1,
         }
     }
 
@@ -82,6 +85,9 @@ impl Watch {
             if !(value.is_finite() && value > 0.0) {
                 return Err(Error::Value(format!("{name} must be finite and above 0, got {value}")));
             }
+        }
+        if self.depth == 0 {
+            return Err(Error::Value("depth must be at least 1, for the layers of cells, got 0".into()));
         }
         if self.history == Some(0) || self.history_limit < 2 {
             return Err(Error::Value(format!(

@@ -30,6 +30,9 @@ pub struct Builder {
     /// Where recurrent layers leave their cells' states and gradients while they lower theirs; `None`
     /// where nobody asks, as at the beginning.
     pub cells: Option<Vec<CellValues>>,
+    /// Where layers inside others leave what they read, what they made and its gradient while they lower theirs;
+    /// `None` where nobody asks, as at the beginning.
+    pub inner_gradients: Option<Vec<InnerGradient>>,
     /// Whether layers inside others leave what they read and make among the ports.
     pub looks_inside: bool,
     /// Whether layers leave the gradients of what they read there.
@@ -46,6 +49,19 @@ pub struct CellValues {
     /// What the cells held.
     pub states: Value,
     /// The gradient of it.
+    pub gradient: Value,
+}
+
+/// What a layer inside another read and made, and the gradient of what it made.
+#[derive(Clone, Debug)]
+pub struct InnerGradient {
+    /// The layer.
+    pub path: LayerPath,
+    /// What it read.
+    pub input: Value,
+    /// What it made.
+    pub output: Value,
+    /// The gradient of that.
     pub gradient: Value,
 }
 
@@ -66,6 +82,7 @@ impl Builder {
             quantized: HashSet::new(),
             ports: Ports::default(),
             cells: None,
+            inner_gradients: None,
             looks_inside: false,
             keeps_input_gradients: false,
         }
@@ -253,6 +270,13 @@ impl Builder {
     pub fn report_cells(&mut self, values: CellValues) {
         if let Some(cells) = &mut self.cells {
             cells.push(values);
+        }
+    }
+
+    /// Leaves the gradient of what a layer inside another has made for whoever has asked.
+    pub fn report_inner_gradient(&mut self, layer: impl FnOnce() -> InnerGradient) {
+        if let Some(layers) = &mut self.inner_gradients {
+            layers.push(layer());
         }
     }
 

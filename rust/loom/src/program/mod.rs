@@ -19,7 +19,7 @@ mod run;
 
 pub use crate::state::{LayerPath, ParameterRef, Place, Value};
 pub use access::{Access, Part, PartOwner};
-pub use builder::{Builder, CellValues};
+pub use builder::{Builder, CellValues, InnerGradient};
 pub(crate) use engine::is_same;
 pub use engine::{Engine, Provider, RunMemory};
 pub use frames::{FrameStep, FrameTick, Frames, Outcome, Outcomes, Resident};

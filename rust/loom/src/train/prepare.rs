@@ -60,9 +60,11 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         _ => trained.contains(&store).then(|| rule.clone()),
     };
     let rules: Vec<Option<Optimizer>> = (0..registry.stores.len()).map(of_store).collect();
-    watch::prepare(network, &rules, watch.explosion.is_some(), !resume)?;
-    if !resume || network.measures.layers != network.layers().count() {
-        network.measures = Measures::new(network.layers().count());
+    let (inner, names) = watch::inside(network, watch.depth)?.into_iter().unzip();
+    watch::prepare(network, &rules, inner, watch.explosion.is_some(), !resume)?;
+    let layers = network.layers().count();
+    if !resume || network.measures.layers != layers || network.measures.inner != names {
+        network.measures = Measures::new(layers, names);
     }
     Ok(())
 }

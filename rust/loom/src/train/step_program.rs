@@ -95,6 +95,9 @@ fn lower_backprop(
     };
     if let Some(gradient) = b.ports.output_gradient {
         let top = top_layer(network, absorbed);
+        if let Some(watching) = &watching {
+            watching.ask_inside(b);
+        }
         let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
             if let Some(watching) = watching.as_mut().filter(|_| layer < top) {
                 watching.gradient(b, lowered, layer, gradient);
@@ -108,6 +111,7 @@ fn lower_backprop(
         if let Some(watching) = &mut watching {
             let term = watching.target_term();
             watching.cells(b, network, term);
+            watching.inside(b, term);
             let meant = meaning(b, op, absorbed, lowered.output)?;
             // Where the last layer has absorbed the loss, the one below it means the same; where links arrive
             // behind the last layer, none does.

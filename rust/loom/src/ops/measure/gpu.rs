@@ -102,6 +102,7 @@ impl GpuOperation for Judge {
             .read("norms", "vec2<u32>", norms)
             .number("rows", recorder.rows())
             .constant("LAYERS", self.memory.layers)
+            .constant("ROWS", self.memory.rows())
             .constant("FIRST_FIGURE", self.memory.figure(0, LayerFigure::Gap))
             .constant(
                 "FIGURES",

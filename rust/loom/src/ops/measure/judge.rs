@@ -59,9 +59,9 @@ impl Default for ExplosionRule {
 /// Reads the losses (rows,), if `has_norm` the gradient norm, and what it is to collect before it judges;
 /// changes the memory.
 ///
-/// A step explodes where the mean gap has grown past the limit since the last calm one, or where
-/// anything is not finite. What did the damage is the update before, so that is what is taken back; where
-/// there was none since the last explosion, a large gap is the data's, and the step is calm.
+/// A step explodes where the mean gap of the layers of cells has grown past the limit since the last calm one,
+/// or where anything of theirs is not finite. What did the damage is the update before, so that is what is taken
+/// back; where there was none since the last explosion, a large gap is the data's, and the step is calm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judge {
     /// Where everything is.
@@ -131,7 +131,7 @@ impl Judge {
             LayerFigure::Reconstruction,
         ];
         if self.norms.is_empty() {
-            for layer in 0..self.memory.layers {
+            for layer in 0..self.memory.rows() {
                 let figure = self.other(memory, Entry::Reconstruction(layer));
                 memory[self.memory.figure(layer, LayerFigure::Reconstruction)] = T::from_f64(figure);
             }
@@ -139,13 +139,15 @@ impl Judge {
             return;
         }
         let (mut total, mut finite) = (0.0, finite);
-        for layer in 0..self.memory.layers {
+        for layer in 0..self.memory.rows() {
             let figures = self.layer(memory, layer);
             for (what, figure) in ORDER.into_iter().zip(figures) {
                 memory[self.memory.figure(layer, what)] = T::from_f64(figure);
             }
-            total += figures[0];
-            finite &= figures[0].is_finite() && figures[2].is_finite();
+            if layer < self.memory.layers {
+                total += figures[0];
+                finite &= figures[0].is_finite() && figures[2].is_finite();
+            }
         }
         let mean = total / self.memory.layers.max(1) as f64;
         let get = |memory: &[T], what| memory[MeasureMemory::header(what)].to_f64();

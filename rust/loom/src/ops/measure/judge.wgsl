@@ -37,7 +37,7 @@ fn main(thread: u32) {
         storageBarrier();
     }
     if !FORWARD {
-        for (var layer = thread; layer < LAYERS; layer += THREADS) {
+        for (var layer = thread; layer < ROWS; layer += THREADS) {
             memory[FIRST_FIGURE + FIGURES * layer + 6u] = in_one_number(FIRST_RECONSTRUCTION + 5u * layer);
         }
         if thread == 0u {
@@ -50,7 +50,7 @@ fn main(thread: u32) {
         good = good && is_finite(losses[row]);
     }
     var total = 0.0;
-    for (var layer = thread; layer < LAYERS; layer += THREADS) {
+    for (var layer = thread; layer < ROWS; layer += THREADS) {
         let first = FIRST_LAYER + 5u * layer;
         let gap = in_one_number(first);
         let squares = sqrt(memory[first]) * sqrt(memory[first + 2u]);
@@ -78,8 +78,11 @@ fn main(thread: u32) {
         memory[figure + 4u] = gate;
         memory[figure + 5u] = in_one_number(FIRST_CELL + 5u * layer);
         memory[figure + 6u] = in_one_number(FIRST_RECONSTRUCTION + 5u * layer);
-        total += gap;
-        good = good && is_finite(gap) && is_finite(gain);
+        // Layers inside others are shown, and judged by nobody.
+        if layer < LAYERS {
+            total += gap;
+            good = good && is_finite(gap) && is_finite(gain);
+        }
     }
     gaps[thread] = total;
     finite[thread] = select(0u, 1u, good);

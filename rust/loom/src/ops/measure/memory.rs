@@ -3,7 +3,7 @@
 /// Where the sums of a [`Measure`](super::Measure) go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// A layer's output and its target.
+    /// A layer's output and its target, by its row.
     Layer(usize),
     /// The norm of a value, by its number among those measured.
     Norm(usize),
@@ -15,12 +15,15 @@ pub enum Entry {
 
 /// Where everything is in the memory of the measures of a network.
 ///
-/// First a header, then each layer's figures, then the sums that they are made of. Header and figures
-/// come first, so that they can be kept from step to step in one piece.
+/// First a header, then a row of figures for each layer, then the sums that they are made of. Header and figures
+/// come first, so that they can be kept from step to step in one piece. Layers inside others have rows behind
+/// those of the layers of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MeasureMemory {
-    /// How many layers there are.
+    /// How many layers there are in cells, by which steps are judged.
     pub layers: usize,
+    /// How many layers inside them are measured, too.
+    pub inner: usize,
     /// How many values' norms are measured.
     pub norms: usize,
 }
@@ -121,7 +124,7 @@ impl MeasureMemory {
 
     /// Numbers in all.
     pub fn len(&self) -> usize {
-        self.kept() + SUMS * (KINDS * self.layers + self.norms)
+        self.kept() + SUMS * (KINDS * self.rows() + self.norms)
     }
 
     /// Whether there is nothing to measure.
@@ -129,9 +132,14 @@ impl MeasureMemory {
         self.layers == 0
     }
 
+    /// How many layers have figures, those inside others with them.
+    pub fn rows(&self) -> usize {
+        self.layers + self.inner
+    }
+
     /// How many numbers, the first ones, are worth keeping from step to step.
     pub fn kept(&self) -> usize {
-        Self::HEADER + FIGURES * self.layers
+        Self::HEADER + FIGURES * self.rows()
     }
 
     /// Where a number of the header is.
@@ -148,9 +156,9 @@ impl MeasureMemory {
     pub fn entry(&self, entry: Entry) -> usize {
         let number = match entry {
             Entry::Layer(layer) => layer,
-            Entry::Cell(layer) => self.layers + layer,
-            Entry::Reconstruction(layer) => 2 * self.layers + layer,
-            Entry::Norm(norm) => KINDS * self.layers + norm,
+            Entry::Cell(layer) => self.rows() + layer,
+            Entry::Reconstruction(layer) => 2 * self.rows() + layer,
+            Entry::Norm(norm) => KINDS * self.rows() + norm,
         };
         self.kept() + SUMS * number
     }

@@ -37,7 +37,7 @@ fn sums_are_those_of_the_formula() {
     }
 }
 
-const MEMORY: MeasureMemory = MeasureMemory { layers: 2, norms: 3 };
+const MEMORY: MeasureMemory = MeasureMemory { layers: 2, inner: 0, norms: 3 };
 
 #[test]
 fn what_is_kept_comes_first_and_nothing_overlaps() {

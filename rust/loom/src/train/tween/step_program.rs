@@ -126,6 +126,7 @@ fn lower_targets(
     if config.mode == TargetMode::ChainRule {
         let term = watching.target_term();
         let wants_values = config.local_steps > 1;
+        watching.ask_inside(b);
         let mut made: Vec<(usize, Value)> = Vec::new();
         let mut observe = |b: &mut Builder, layer: usize, gradient: Value| {
             if layer < *top {
@@ -143,6 +144,7 @@ fn lower_targets(
         b.cells = Some(Vec::new());
         lowered.backward(network, b, loss.gradient, wanted)?;
         watching.cells(b, network, term);
+        watching.inside(b, term);
         if pins {
             let gradients = made.iter().filter(|(layer, _)| *layer < *top);
             b.ports.targets =
@@ -150,7 +152,10 @@ fn lower_targets(
         }
     } else {
         let mut target = meant[1];
+        watching.ask_inside(b);
         lowering.learn(b, *top, &lowered.layers[*top].forward, loss.gradient)?;
+        let term = watching.target_term();
+        watching.inside(b, term);
         b.cells = Some(Vec::new());
         for layer in (0..*top).rev() {
             target = match config.mode {
@@ -167,7 +172,9 @@ fn lower_targets(
             targets[layer] = Some(target);
             if network.is_trained(lowering.placed[layer]) {
                 let gradient = lowering.local_gradient(b, lowering.output(layer), target);
+                watching.ask_inside(b);
                 lowering.learn(b, layer, &lowered.layers[layer].forward, gradient)?;
+                watching.inside(b, lowering.cell_term());
             }
         }
         watching.cells(b, network, lowering.cell_term());

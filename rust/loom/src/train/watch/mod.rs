@@ -4,7 +4,7 @@ mod places;
 mod watching;
 
 pub(crate) use places::{
-    judge_again, judged_action, keep_for_training, kept_by_layers, kept_measures, note, prepare,
-    synchronize_after_rollback,
+    inside, judge_again, judged_action, keep_for_training, kept_by_layers, kept_measures, memory, note,
+    prepare, synchronize_after_rollback,
 };
 pub(crate) use watching::Watching;

@@ -5,7 +5,7 @@ use crate::network::{Network, Watch};
 use crate::ops::Update;
 use crate::ops::measure::{Action, ExplosionRule, Header, MeasureMemory};
 use crate::ops::update::Optimizer;
-use crate::program::{Builder, Value};
+use crate::program::{Builder, LayerPath, Value};
 use crate::state::{State, StateSpec, WatchPlaces};
 use crate::tensor::{Precision, Shape};
 use crate::{Error, Result};
@@ -17,22 +17,45 @@ impl WatchPlaces {
     }
 }
 
-/// Makes room for the measures of every layer, and for copies of the stores that `rules` move where
-/// `copies` are kept. What is there and fits stays, unless it is to be `fresh`.
+/// The layers inside others that are measured down to this depth, each with its name in a state dict.
+pub(crate) fn inside(network: &Network, depth: usize) -> Result<Vec<(LayerPath, String)>> {
+    let mut found = Vec::new();
+    if depth < 2 {
+        return Ok(found);
+    }
+    for placed in network.layers() {
+        let [z, y, x, layer, ..] = *placed.path().indices() else { continue };
+        for inner in network.inner_layers([z, y, x], layer)? {
+            if inner.depth() <= depth {
+                found.push((inner.path, format!("{}.{}", placed.path(), inner.name)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The memory of the measures of a network, and of so many layers inside others.
+pub(crate) fn memory(network: &Network, inner: usize) -> MeasureMemory {
+    let layers = network.layers().count();
+    // Every layer's input and output may be a value of its own.
+    MeasureMemory { layers, inner, norms: 2 * (layers + inner) }
+}
+
+/// Makes room for the measures of every layer and of those `inner` ones, and for copies of the stores that
+/// `rules` move where `copies` are kept. What is there and fits stays, unless it is to be `fresh`.
 pub(crate) fn prepare(
     network: &mut Network,
     rules: &[Option<Optimizer>],
+    inner: Vec<LayerPath>,
     copies: bool,
     fresh: bool,
 ) -> Result<()> {
     network.synchronize()?;
-    let layers = network.layers().count();
-    // Every layer's input and output may be a value of its own.
-    let memory = MeasureMemory { layers, norms: 2 * layers };
+    let memory = memory(network, inner.len());
     let mut specs =
         vec![StateSpec { name: "measures".into(), shape: Shape::from(memory.len()), initial: 0.0 }];
     let first = kept_by_layers(network);
-    let mut places = WatchPlaces { memory, measures: first, copies: Vec::new() };
+    let mut places = WatchPlaces { memory, measures: first, inner, copies: Vec::new() };
     for (store, rule) in rules.iter().enumerate() {
         let mut own = Vec::new();
         if let Some(rule) = rule.as_ref().filter(|_| copies) {

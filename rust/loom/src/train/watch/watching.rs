@@ -5,7 +5,7 @@ use crate::ops::combination::Term;
 use crate::ops::measure::{Entry, ExplosionRule, MeasureMemory, Measured};
 use crate::ops::update::Watched;
 use crate::ops::{Collect, Judge, Measure};
-use crate::program::{Builder, LayerPath, Phase, Value};
+use crate::program::{Builder, InnerGradient, LayerPath, Phase, Value};
 use crate::state::WatchPlaces;
 use crate::tensor::Shape;
 use crate::{Error, Result};
@@ -25,6 +25,8 @@ pub(crate) struct Watching<'a> {
     norms_used: usize,
     /// Those of each layer's input and output.
     layer_norms: Vec<[usize; 2]>,
+    /// What layers inside others read and made, by row, where that is measured.
+    inner: Vec<(usize, [Value; 2])>,
 }
 
 impl<'a> Watching<'a> {
@@ -41,7 +43,40 @@ impl<'a> Watching<'a> {
             norms: Vec::new(),
             norms_used: 0,
             layer_norms: Vec::new(),
+            inner: Vec::new(),
         })
+    }
+
+    /// Asks layers inside others for gradients of what they make, where those are measured.
+    pub(crate) fn ask_inside(&self, b: &mut Builder) {
+        b.inner_gradients = (!self.places.inner.is_empty()).then(Vec::new);
+    }
+
+    /// Measures what layers inside others have shown since they were asked (`Builder::inner_gradients`) against
+    /// targets, `term` times their gradients away; asks no more.
+    pub(crate) fn inside(&mut self, b: &mut Builder, term: Term) {
+        for (row, shown) in self.shown_inside(b) {
+            let op = Measure { what: Measured::Gradient(term) };
+            self.push(b, Entry::Layer(row), op, &[shown.output, shown.gradient]);
+            self.note_norm(shown.output, Entry::Layer(row));
+            self.inner.push((row, [shown.input, shown.output]));
+        }
+    }
+
+    /// As [`inside`](Self::inside), of a tick of a mesh.
+    pub(crate) fn tick_inside(&mut self, b: &mut Builder, term: Term) {
+        for (row, shown) in self.shown_inside(b) {
+            let op = Measure { what: Measured::Gradient(term) };
+            self.push(b, Entry::Layer(row), op, &[shown.output, shown.gradient]);
+            self.push(b, Entry::Norm(row), Measure { what: Measured::Norm }, &[shown.input]);
+        }
+    }
+
+    /// What layers inside others have shown, each with its row.
+    fn shown_inside(&self, b: &mut Builder) -> Vec<(usize, InnerGradient)> {
+        let shown = b.inner_gradients.take().unwrap_or_default().into_iter();
+        let row = |path: &LayerPath| self.places.inner.iter().position(|inner| inner == path);
+        shown.filter_map(|shown| Some((self.places.memory.layers + row(&shown.path)?, shown))).collect()
     }
 
     /// A chain-rule target is the output plus this many times the gradient of the loss.
@@ -75,11 +110,15 @@ impl<'a> Watching<'a> {
     /// `term` times their gradients away.
     pub(crate) fn cells(&mut self, b: &mut Builder, network: &Network, term: Term) {
         for cell in b.cells.take().unwrap_or_default() {
-            // A layer inside another one reports for the outer one.
+            // A layer inside another one reports for the outer one, and for itself where it has a row.
             let outer = |path: &LayerPath| cell.path.indices().starts_with(path.indices());
             let Some(layer) = network.layers().position(|placed| outer(placed.path())) else { continue };
             let op = Measure { what: Measured::Gradient(term) };
-            self.push(b, Entry::Cell(layer), op, &[cell.states, cell.gradient]);
+            self.push(b, Entry::Cell(layer), op.clone(), &[cell.states, cell.gradient]);
+            if let Some(inner) = self.places.inner.iter().position(|path| *path == cell.path) {
+                let row = self.places.memory.layers + inner;
+                self.push(b, Entry::Cell(row), op, &[cell.states, cell.gradient]);
+            }
         }
     }
 
@@ -119,6 +158,14 @@ impl<'a> Watching<'a> {
         if forward {
             for layer in &lowered.layers {
                 let norms = [self.norm(b, layer.inputs[0]), self.norm(b, layer.forward.output)];
+                self.layer_norms.push(norms);
+            }
+            for row in self.places.memory.layers..self.places.memory.rows() {
+                let norms = match self.inner.iter().find(|(found, _)| *found == row) {
+                    Some((_, values)) => values.map(|value| self.norm(b, value)),
+                    // Nothing is measured of it: it has no norms.
+                    None => [self.places.memory.entry(Entry::Layer(row)); 2],
+                };
                 self.layer_norms.push(norms);
             }
         }
@@ -173,9 +220,9 @@ impl<'a> Watching<'a> {
     /// Judges a window of ticks by what was collected.
     pub(crate) fn judge_ticks(&mut self, b: &mut Builder) -> Result<()> {
         let place = |entry| self.places.memory.entry(entry);
-        let layers = 0..self.places.memory.layers;
+        let rows = 0..self.places.memory.rows();
         self.layer_norms =
-            layers.map(|layer| [place(Entry::Norm(layer)), place(Entry::Layer(layer))]).collect();
+            rows.map(|layer| [place(Entry::Norm(layer)), place(Entry::Layer(layer))]).collect();
         self.judge(b)
     }
 
