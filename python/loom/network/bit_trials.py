@@ -78,6 +78,9 @@ class Trial:
         self.paths = tuple(layer.path for layer in chosen)
         self.kinds = tuple(layer.kind for layer in chosen)
         self.held = tuple(cast(str, layer.dtype) for layer in chosen)
+        stored = [one for layer in chosen for one in layer.weights.stored.values()]
+        self.packed = any(one.version is not None for one in stored)
+        """Whether any of the layers has packed weights, by rules that only a copy of them keeps."""
         self._places = [layer.at for layer in chosen]
         if calibration != "absmax":
             # What no type takes is refused at once, and not as weights that do not fit.

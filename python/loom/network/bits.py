@@ -77,6 +77,8 @@ def sensitivity(
     source = repeatable(data)
     names = None if dtypes is None else list(dtypes)
     whole = Trial(net, names, where, metric, loss, calibration, batch_size)
+    if not whole.packed:
+        return whole.sensitivity(Measured(whole, source))
     rows: list[SensitivityReport] = []
     for chosen in whole.paths:
         # A copy for each layer, so that the others stay packed by rules of their own.
