@@ -9,7 +9,6 @@
 
 use super::tensors::{Entries, Entry, damaged, real_dtype, real_tensor, unreadable};
 use crate::network::{FeedbackKind, Measures, Network};
-use crate::program::LayerPath;
 use crate::state::{StateSpec, WatchPlaces};
 use crate::tensor::{Buffer, Shape};
 use crate::train::{tween::feedback, watch};
@@ -155,12 +154,13 @@ fn restore_kept(network: &mut Network, tensors: &SafeTensors<'_>, watched: &Watc
     let wrong = || Error::Serialization("what the file keeps for its training does not fit it".into());
     let depth = if watched.inner.is_empty() { 1 } else { usize::MAX };
     let known = watch::inside(network, depth)?;
-    let path = |name: &String| known.iter().find(|(_, found)| found == name).map(|(path, _)| path.clone());
-    let inner: Vec<LayerPath> = watched.inner.iter().map(path).collect::<Option<_>>().ok_or_else(wrong)?;
-    let memory = watch::memory(network, inner.len());
+    if !watched.inner.iter().all(|name| known.iter().any(|(_, found)| found == name)) {
+        return Err(wrong());
+    }
+    let memory = watch::memory(network, watched.inner.len());
     let first = watch::kept_by_layers(network);
     let copies = vec![Vec::new(); network.registry.stores.len()];
-    let mut places = WatchPlaces { memory, measures: first, inner, copies };
+    let mut places = WatchPlaces { memory, measures: first, copies };
     let mut specs = Vec::new();
     for (number, (name, len)) in watched.kept.iter().enumerate() {
         specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });

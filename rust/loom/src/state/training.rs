@@ -3,7 +3,6 @@
 use super::place::Place;
 use crate::ops::measure::MeasureMemory;
 use crate::ops::update::Reach;
-use crate::program::LayerPath;
 use crate::tensor::Buffer;
 
 /// The numbers, among what the registry keeps, of a watched training's memory.
@@ -13,8 +12,6 @@ pub(crate) struct WatchPlaces {
     pub(crate) memory: MeasureMemory,
     /// The memory of the measures.
     pub(crate) measures: usize,
-    /// The layers inside others that are measured, too, in the order of their rows.
-    pub(crate) inner: Vec<LayerPath>,
     /// For each store, the copies of its master and of its moments but velocities; none where it is not
     /// copied.
     pub(crate) copies: Vec<Vec<usize>>,

@@ -60,8 +60,9 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         _ => trained.contains(&store).then(|| rule.clone()),
     };
     let rules: Vec<Option<Optimizer>> = (0..registry.stores.len()).map(of_store).collect();
-    let (inner, names) = watch::inside(network, watch.depth)?.into_iter().unzip();
-    watch::prepare(network, &rules, inner, watch.explosion.is_some(), !resume)?;
+    let inside = watch::inside(network, watch.depth)?;
+    let names: Vec<String> = inside.into_iter().map(|(_, name)| name).collect();
+    watch::prepare(network, &rules, names.len(), watch.explosion.is_some(), !resume)?;
     let layers = network.layers().count();
     if !resume || network.measures.layers != layers || network.measures.inner != names {
         network.measures = Measures::new(layers, names);

@@ -41,21 +41,21 @@ pub(crate) fn memory(network: &Network, inner: usize) -> MeasureMemory {
     MeasureMemory { layers, inner, norms: 2 * (layers + inner) }
 }
 
-/// Makes room for the measures of every layer and of those `inner` ones, and for copies of the stores that
+/// Makes room for the measures of every layer and of so many `inner` ones, and for copies of the stores that
 /// `rules` move where `copies` are kept. What is there and fits stays, unless it is to be `fresh`.
 pub(crate) fn prepare(
     network: &mut Network,
     rules: &[Option<Optimizer>],
-    inner: Vec<LayerPath>,
+    inner: usize,
     copies: bool,
     fresh: bool,
 ) -> Result<()> {
     network.synchronize()?;
-    let memory = memory(network, inner.len());
+    let memory = memory(network, inner);
     let mut specs =
         vec![StateSpec { name: "measures".into(), shape: Shape::from(memory.len()), initial: 0.0 }];
     let first = kept_by_layers(network);
-    let mut places = WatchPlaces { memory, measures: first, inner, copies: Vec::new() };
+    let mut places = WatchPlaces { memory, measures: first, copies: Vec::new() };
     for (store, rule) in rules.iter().enumerate() {
         let mut own = Vec::new();
         if let Some(rule) = rule.as_ref().filter(|_| copies) {

@@ -1,5 +1,6 @@
 //! Lowers the measures of every layer, the judgement on the step, and what updates need to follow it.
 
+use super::places::inside;
 use crate::network::{Lowered, Network, Watch};
 use crate::ops::combination::Term;
 use crate::ops::measure::{Entry, ExplosionRule, MeasureMemory, Measured};
@@ -25,8 +26,10 @@ pub(crate) struct Watching<'a> {
     norms_used: usize,
     /// Those of each layer's input and output.
     layer_norms: Vec<[usize; 2]>,
-    /// What layers inside others read and made, by row, where that is measured.
-    inner: Vec<(usize, [Value; 2])>,
+    /// The layers inside others that are measured, too, in the order of their rows.
+    paths_inside: Vec<LayerPath>,
+    /// What these read and made, by row.
+    inside: Vec<(usize, [Value; 2])>,
 }
 
 impl<'a> Watching<'a> {
@@ -43,13 +46,14 @@ impl<'a> Watching<'a> {
             norms: Vec::new(),
             norms_used: 0,
             layer_norms: Vec::new(),
-            inner: Vec::new(),
+            paths_inside: inside(network, watch.depth)?.into_iter().map(|(path, _)| path).collect(),
+            inside: Vec::new(),
         })
     }
 
     /// Asks layers inside others for gradients of what they make, where those are measured.
     pub(crate) fn ask_inside(&self, b: &mut Builder) {
-        b.inner_gradients = (!self.places.inner.is_empty()).then(Vec::new);
+        b.inner_gradients = (!self.paths_inside.is_empty()).then(Vec::new);
     }
 
     /// Measures what layers inside others have shown since they were asked (`Builder::inner_gradients`) against
@@ -59,7 +63,7 @@ impl<'a> Watching<'a> {
             let op = Measure { what: Measured::Gradient(term) };
             self.push(b, Entry::Layer(row), op, &[shown.output, shown.gradient]);
             self.note_norm(shown.output, Entry::Layer(row));
-            self.inner.push((row, [shown.input, shown.output]));
+            self.inside.push((row, [shown.input, shown.output]));
         }
     }
 
@@ -75,7 +79,7 @@ impl<'a> Watching<'a> {
     /// What layers inside others have shown, each with its row.
     fn shown_inside(&self, b: &mut Builder) -> Vec<(usize, InnerGradient)> {
         let shown = b.inner_gradients.take().unwrap_or_default().into_iter();
-        let row = |path: &LayerPath| self.places.inner.iter().position(|inner| inner == path);
+        let row = |path: &LayerPath| self.paths_inside.iter().position(|inner| inner == path);
         shown.filter_map(|shown| Some((self.places.memory.layers + row(&shown.path)?, shown))).collect()
     }
 
@@ -115,7 +119,7 @@ impl<'a> Watching<'a> {
             let Some(layer) = network.layers().position(|placed| outer(placed.path())) else { continue };
             let op = Measure { what: Measured::Gradient(term) };
             self.push(b, Entry::Cell(layer), op.clone(), &[cell.states, cell.gradient]);
-            if let Some(inner) = self.places.inner.iter().position(|path| *path == cell.path) {
+            if let Some(inner) = self.paths_inside.iter().position(|path| *path == cell.path) {
                 let row = self.places.memory.layers + inner;
                 self.push(b, Entry::Cell(row), op, &[cell.states, cell.gradient]);
             }
@@ -161,7 +165,7 @@ impl<'a> Watching<'a> {
                 self.layer_norms.push(norms);
             }
             for row in self.places.memory.layers..self.places.memory.rows() {
-                let norms = match self.inner.iter().find(|(found, _)| *found == row) {
+                let norms = match self.inside.iter().find(|(found, _)| *found == row) {
                     Some((_, values)) => values.map(|value| self.norm(b, value)),
                     // Nothing is measured of it: it has no norms.
                     None => [self.places.memory.entry(Entry::Layer(row)); 2],
