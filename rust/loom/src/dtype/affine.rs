@@ -1,7 +1,7 @@
 //! Unsigned integers: w' = (q - z) S with q and z in [0, L], L = 2^bits - 1, over the range from the least
 //! number to the greatest, zero among them.
 
-use super::codec::{Coding, Fit, Statistic};
+use super::coding::{Coding, Fit, Statistic};
 use super::decoders::{self, FourBits, Whole, WithDecoder};
 use super::symmetric::{integer_drawn, magic, quotient, wide_drawn};
 use super::vec4::{self, Vec4Decoder};

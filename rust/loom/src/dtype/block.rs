@@ -1,122 +1,16 @@
 //! Formats that keep the scale of 32 elements beside their codes: one output's inputs, block after block,
 //! and one output after the other. The last block of an output is filled up with zeros.
 
-use super::decoders::Decoder;
-use super::format::{Extents, Format, Refusal, Storage, Target};
+use super::block_coding::{BlockCoding, BlockIntegers, Scale, WithBlocks};
+use super::block_layout::{BLOCK, BlockLayout, CodeOrder};
+use super::format::{Format, Refusal, Storage, Target};
+use super::grouping::Extents;
 use super::rule::Rule;
-use super::vec4::{BlockWords, Vec4Decoder};
+use super::vec4::BlockWords;
 use crate::simd::{Cpu, Isa, Kernel, LANES, Real, Vector};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Elements of a block.
-pub(crate) const BLOCK: usize = 32;
-
-/// How codes lie in the bytes of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CodeOrder {
-    /// A byte each.
-    Bytes,
-    /// Two in a byte: the lower halves of the bytes are the block's first half, the upper ones its second.
-    Halves,
-    /// Two in a byte, the first in the lower half.
-    Pairs,
-}
-
-impl CodeOrder {
-    /// Bits of a code.
-    pub(crate) const fn bits(self) -> usize {
-        match self {
-            CodeOrder::Bytes => 8,
-            CodeOrder::Halves | CodeOrder::Pairs => 4,
-        }
-    }
-
-    /// Bytes of the codes of a block.
-    pub(crate) const fn bytes(self) -> usize {
-        BLOCK * self.bits() / 8
-    }
-
-    /// Which byte the code of a place is in, and above how many bits of it.
-    fn of(self, place: usize) -> (usize, usize) {
-        match self {
-            CodeOrder::Bytes => (place, 0),
-            CodeOrder::Halves => (place % (BLOCK / 2), place / (BLOCK / 2) * 4),
-            CodeOrder::Pairs => (place / 2, place % 2 * 4),
-        }
-    }
-
-    /// [`of`](CodeOrder::of) as WGSL expressions.
-    pub(super) fn wgsl(self, place: &str) -> [String; 2] {
-        const HALF: usize = BLOCK / 2;
-        match self {
-            CodeOrder::Bytes => [place.to_string(), "0u".to_string()],
-            CodeOrder::Halves => [format!("{place} % {HALF}u"), format!("{place} / {HALF}u * 4u")],
-            CodeOrder::Pairs => [format!("{place} / 2u"), format!("{place} % 2u * 4u")],
-        }
-    }
-
-    /// Where in the block the first of each four numbers of the word at byte `n` of the codes is: the first times
-    /// `n`, and the second; with the WGSL expression of those four codes, from the lowest bits of `word` on.
-    fn runs(self) -> &'static [((usize, usize), &'static str)] {
-        match self {
-            CodeOrder::Bytes => &[((1, 0), "word")],
-            CodeOrder::Halves => &[((1, 0), "word"), ((1, BLOCK / 2), "word >> 4u")],
-            CodeOrder::Pairs => &[((2, 0), "word"), ((2, 4), "word >> 16u")],
-        }
-    }
-}
-
-/// How the scale of a block is written: the bytes before its codes.
-pub(crate) trait Scale: Send + Sync + 'static {
-    /// One or two.
-    const BYTES: usize;
-    /// A WGSL expression of the scale, from a word `head` that the block begins with.
-    const WGSL: &'static str;
-
-    /// From those bytes, the lowest first; to be inlined.
-    fn read(bits: u16) -> f32;
-
-    /// A WGSL expression of `number` times the scale, from a word `head` of those bytes alone.
-    fn wgsl_times(number: &str) -> String {
-        format!("{number} * {}", Self::WGSL)
-    }
-}
-
-/// How one format packs a block. All that is done with its blocks follows from this.
-pub(crate) trait BlockCoding: Send + Sync + 'static {
-    /// How its scale is written, before the codes.
-    type Scale: Scale;
-    /// How its codes lie.
-    const ORDER: CodeOrder;
-    /// Bytes of a block.
-    const BYTES: usize = Self::Scale::BYTES + Self::ORDER.bytes();
-    /// A WGSL expression of the integer that a `code` stands for, an `u32`, where codes are symmetric integers.
-    const WGSL_INTEGER: Option<&'static str> = None;
-    /// Vector code for rows of bytes, of which those of four bits count the lower ones, ...
-    type Decoder: Decoder;
-    /// ... or the upper ones.
-    type UpperDecoder: Decoder;
-
-    /// Makes codes of a block of finite numbers; returns the bits of its scale, `None` where that would not be
-    /// finite.
-    fn encode(values: &[f32; BLOCK], codes: &mut [u8; BLOCK]) -> Option<u16>;
-
-    /// The number that a code stands for, but for the scale; to be inlined.
-    fn number(code: u8) -> f32;
-
-    /// The same where that is an integer.
-    fn integer(_: u8) -> i8 {
-        0
-    }
-
-    /// WGSL statements that end in `let number = ..`, from `code`.
-    fn wgsl_number() -> String;
-
-    /// How four codes are decoded together.
-    fn wgsl_vec4() -> Vec4Decoder;
-}
 
 /// Encodes a block; false where a scale would not be finite.
 fn encode_block<B: BlockCoding>(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
@@ -175,44 +69,6 @@ fn decode_block<B: BlockCoding>(bytes: &[u8], values: &mut [f32; BLOCK]) {
             }
         }
     }
-}
-
-/// What is done with the layout of a format's blocks.
-pub(crate) trait WithBlocks {
-    /// What `with` returns.
-    type Output;
-
-    /// Called with the coding of the format.
-    fn with<B: BlockCoding>(self) -> Self::Output;
-}
-
-/// What the blocks of a format are, as kernels on a GPU want to know it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockLayout {
-    /// Bytes of a block.
-    pub(crate) bytes: usize,
-    /// Bytes before its codes.
-    pub(crate) head: usize,
-    /// How those lie.
-    pub(crate) order: CodeOrder,
-    /// A WGSL expression of the scale, from a word `head` that the block begins with.
-    pub(crate) scale: &'static str,
-}
-
-/// What of blocks whose codes are symmetric integers is read apart: integers, and scales.
-pub(super) trait BlockIntegers {
-    /// The integers of some columns of some rows of k, row after row, so far apart.
-    fn codes(
-        &self,
-        packing: &Extents,
-        bytes: &[u8],
-        depth: Range<usize>,
-        columns: Range<usize>,
-        codes: (&mut [i8], usize),
-    );
-
-    /// The scales of some columns at row `k`.
-    fn scales(&self, packing: &Extents, bytes: &[u8], k: usize, columns: Range<usize>, scales: &mut [f32]);
 }
 
 /// A block format, as a table row has it.

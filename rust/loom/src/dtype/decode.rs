@@ -1,8 +1,8 @@
 //! Decoding of types whose elements are coded one by one: runs of a row's elements, with their scales at hand
 //! and in loops so plain that the compiler makes vector code of them for every instruction set.
 
-use super::codec::{Code, Coding, Fit};
-use super::format::{Extents, Granularity};
+use super::coding::{Code, Coding, Fit};
+use super::grouping::{Extents, Granularity};
 use crate::simd::{Isa, Kernel, Real, Vector};
 use std::hint::black_box;
 use std::marker::PhantomData;

@@ -1,8 +1,10 @@
 //! Encoding of types whose elements are coded one by one: scales are found in one pass, cut into columns, and
 //! codes made in a second, cut into runs.
 
-use super::codec::{Coding, Fit, Statistic, pack};
-use super::format::{Extents, Granularity, Refusal, Target};
+use super::coding::{Coding, Fit, Statistic, pack};
+use super::columns::{COLUMNS, Columns, Importance};
+use super::format::{Refusal, Target};
+use super::grouping::Extents;
 use super::groups::{Fits, Grid, RUN};
 use super::rule::{Calibration, Rule};
 use super::search::{Percentile, Search};
@@ -13,8 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Elements that one task encodes: a multiple of [`RUN`].
 const CHUNK: usize = 1 << 14;
-/// Columns that one task finds scales for.
-pub(super) const COLUMNS: usize = 128;
 /// Lanes that a mean is summed in.
 const LANES: usize = 16;
 /// A power of two that keeps sums of any numbers of a precision finite.
@@ -97,53 +97,6 @@ fn first_refusal<T: Real, C: Coding>(data: &[T]) -> Refusal {
         Statistic::Largest | Statistic::Mean => C::fit(value.abs(), T::ZERO).is_none(),
     };
     Refusal::Overflow { index: data.iter().position(overflows).unwrap_or(0) }
-}
-
-/// Some columns of the rows of one group, from the column `first` on.
-#[derive(Clone, Copy)]
-pub(super) struct Columns<'a, T> {
-    pub(super) data: &'a [T],
-    /// Of the whole.
-    pub(super) columns: usize,
-    pub(super) first: usize,
-}
-
-impl<'a, T> Columns<'a, T> {
-    /// The rows, of which each begins with its column `first`.
-    #[inline(always)]
-    pub(super) fn rows(self) -> impl Iterator<Item = &'a [T]> {
-        self.data.chunks_exact(self.columns).map(move |row| &row[self.first..])
-    }
-}
-
-/// What the squared errors of the rows of one group count.
-#[derive(Clone, Copy)]
-pub(super) struct Importance<'a> {
-    /// Of the parameter's rows; empty where all count the same.
-    of_rows: &'a [f32],
-    /// The group's first row, and how many rows of it make one of the parameter.
-    first: usize,
-    per: usize,
-}
-
-impl<'a> Importance<'a> {
-    /// Of the group of `rows` rows that begins with this one.
-    fn of(packing: &Extents, rule: &Rule<'a>, first: usize, rows: usize) -> Self {
-        // A scale for the whole parameter sees it as one long column.
-        let per = if packing.granularity == Granularity::Tensor { packing.channels } else { 1 };
-        let found = Self { of_rows: rule.importance, first, per };
-        let counts = !found.of_rows.is_empty() && (0..rows).any(|row| found.row(row) > 0.0);
-        if counts { found } else { Self { of_rows: &[], ..found } }
-    }
-
-    /// Of a row of the group.
-    #[inline(always)]
-    pub(super) fn row(&self, row: usize) -> f64 {
-        match self.of_rows.get((self.first + row) / self.per) {
-            Some(importance) => f64::from(*importance),
-            None => 1.0,
-        }
-    }
 }
 
 /// The scales of some columns of the rows of one group by the type's own rule; false where an element is not

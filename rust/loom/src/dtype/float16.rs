@@ -3,7 +3,7 @@
 //!
 //! Written on the bits without branches, so that the compiler makes vector code of the loops.
 
-use super::codec::{Coding, Fit, Statistic};
+use super::coding::{Coding, Fit, Statistic};
 use super::decoders::{self, WithDecoder};
 use super::vec4::Vec4Decoder;
 use crate::simd::Real;

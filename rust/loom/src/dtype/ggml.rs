@@ -1,7 +1,8 @@
 //! The block formats of llama.cpp, byte for byte: `block_q4_0` and `block_q8_0`, a binary16 scale d before
 //! the codes.
 
-use super::block::{BLOCK, BlockCoding, CodeOrder, Scale};
+use super::block_coding::{BlockCoding, Scale};
+use super::block_layout::{BLOCK, CodeOrder};
 use super::decoders::{Int8, Nibbles, Offset, Whole};
 use super::float16::{f32_to_float16, float16_to_f32};
 use super::vec4::{self, Vec4Decoder};

@@ -1,6 +1,6 @@
 //! Which elements share a scale, and the scales of elements that follow each other.
 
-use super::format::Extents;
+use super::grouping::Extents;
 
 /// Elements that are coded together, between a look-up of their scales and the packing of their bits.
 pub(super) const RUN: usize = 256;

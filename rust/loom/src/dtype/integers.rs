@@ -1,6 +1,6 @@
 //! Codes that are symmetric integers of at most eight bits, as products of quantised activations take them.
 
-use super::format::Granularity;
+use super::grouping::Granularity;
 use super::packing::Packing;
 use std::ops::Range;
 

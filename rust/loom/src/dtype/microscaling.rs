@@ -3,7 +3,8 @@
 //!
 //! A block is the byte of the exponent, biased by 127, and the codes in order, the first in the lowest bits.
 
-use super::block::{BLOCK, BlockCoding, CodeOrder, Scale};
+use super::block_coding::{BlockCoding, Scale};
+use super::block_layout::{BLOCK, CodeOrder};
 use super::decoders::{self, Float4, Nibbles, Whole};
 use super::float16::to_f32_odd;
 use super::small_float::{E2M1, E4M3, E5M2, SmallFloat};

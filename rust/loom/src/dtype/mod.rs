@@ -2,13 +2,18 @@
 
 mod affine;
 mod block;
+mod block_coding;
+mod block_layout;
 mod codec;
+mod coding;
+mod columns;
 mod decode;
 pub(crate) mod decoders;
 mod encode;
 mod float16;
 mod format;
 mod ggml;
+mod grouping;
 mod groups;
 mod integers;
 mod microscaling;
@@ -27,10 +32,12 @@ mod tests;
 mod vec4;
 mod wgsl;
 
-pub(crate) use block::{BLOCK, BlockCoding, BlockLayout, CodeOrder, Scale, WithBlocks};
+pub(crate) use block_coding::{BlockCoding, Scale, WithBlocks};
+pub(crate) use block_layout::{BLOCK, BlockLayout, CodeOrder};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
+pub use format::Refusal;
 pub(crate) use format::{GpuEncoding, GpuStatistic};
-pub use format::{Granularity, Refusal};
+pub use grouping::Granularity;
 pub use packing::Packing;
 pub use recipe::Recipe;
 pub use rule::{Calibration, Rounding, Rule};
@@ -42,7 +49,8 @@ use crate::{Error, Result, error};
 use block::Blocks;
 use codec::Flat;
 use decoders::WithDecoder;
-use format::{Extents, Format, Storage, Target};
+use format::{Format, Storage, Target};
+use grouping::Extents;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::ops::Range;
@@ -315,25 +323,6 @@ impl DType {
     /// Whether blocks hold their own scales, one output after the other.
     pub fn is_block_format(self) -> bool {
         self.row().kind == Kind::Block
-    }
-
-    /// The largest magnitude that can be packed.
-    pub(crate) fn most_held(self) -> f32 {
-        const ELEMENTS: usize = 32;
-        let packing = Packing::new(self, ELEMENTS, 1);
-        let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
-        let mut holds = |bits: u32| {
-            let most = f32::from_bits(bits);
-            // Both signs, for types that are packed by their range.
-            let data: Vec<f32> = (0..ELEMENTS).map(|i| if i % 2 == 0 { most } else { -most }).collect();
-            packing.encode(None, &data, &mut bytes, &mut scales).is_ok()
-        };
-        let (mut held, mut refused) = (0, f32::INFINITY.to_bits());
-        while refused - held > 1 {
-            let middle = held + (refused - held) / 2;
-            if holds(middle) { held = middle } else { refused = middle }
-        }
-        f32::from_bits(held)
     }
 
     /// A magnitude up to which any numbers can be packed: all but the largest of what the type holds.

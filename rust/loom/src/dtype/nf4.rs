@@ -6,7 +6,7 @@
 //! keeps it, so that blocks are groups of 64 as any type with scales has them: rows of codes stay whole and are
 //! read as they lie, and other groups, a search for scales and stochastic rounding can be had.
 
-use super::codec::{Coding, Fit, Statistic};
+use super::coding::{Coding, Fit, Statistic};
 use super::decoders::{FourBits, Table, WithDecoder};
 use super::symmetric::{quotient, scale_of};
 use super::vec4::Vec4Decoder;

@@ -1,8 +1,9 @@
 //! How a parameter is packed: its type, what shares a scale, and its extents.
 
 use super::DType;
-use super::block::BlockLayout;
-use super::format::{Extents, Format, GpuEncoding, Granularity, Refusal, Target};
+use super::block_layout::BlockLayout;
+use super::format::{Format, GpuEncoding, Refusal, Target};
+use super::grouping::{Extents, Granularity};
 use super::rule::Rule;
 use super::vec4::BlockWords;
 use crate::simd::{Cpu, Isa, Real};
@@ -236,5 +237,26 @@ impl Packing {
     /// How words of the codes of a block are decoded, of formats that have blocks.
     pub(crate) fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
         self.format().wgsl_block(name)
+    }
+}
+
+impl DType {
+    /// The largest magnitude that can be packed.
+    pub(crate) fn most_held(self) -> f32 {
+        const ELEMENTS: usize = 32;
+        let packing = Packing::new(self, ELEMENTS, 1);
+        let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
+        let mut holds = |bits: u32| {
+            let most = f32::from_bits(bits);
+            // Both signs, for types that are packed by their range.
+            let data: Vec<f32> = (0..ELEMENTS).map(|i| if i % 2 == 0 { most } else { -most }).collect();
+            packing.encode(None, &data, &mut bytes, &mut scales).is_ok()
+        };
+        let (mut held, mut refused) = (0, f32::INFINITY.to_bits());
+        while refused - held > 1 {
+            let middle = held + (refused - held) / 2;
+            if holds(middle) { held = middle } else { refused = middle }
+        }
+        f32::from_bits(held)
     }
 }

@@ -1,6 +1,6 @@
 //! The types that networks compute in, kept as they are.
 
-use super::codec::{Coding, Fit, Statistic};
+use super::coding::{Coding, Fit, Statistic};
 use super::decoders::{self, Whole, WithDecoder};
 use crate::simd::Real;
 

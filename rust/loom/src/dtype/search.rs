@@ -3,8 +3,8 @@
 //! Every group is looked at by itself and in the order of its rows, so that the result is the same on any
 //! threads and instruction set.
 
-use super::codec::{Code, Coding, Fit, Statistic};
-use super::encode::{COLUMNS, Columns, Importance};
+use super::coding::{Code, Coding, Fit, Statistic};
+use super::columns::{COLUMNS, Columns, Importance};
 use crate::simd::{Kernel, Real, Vector};
 use crate::tensor::Buffer;
 use std::cell::Cell;

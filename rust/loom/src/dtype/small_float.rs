@@ -1,7 +1,7 @@
 //! The OCP floats of 8 and 4 bits: w / S rounded to nearest, ties to even, saturating; S = (largest
 //! magnitude) / (largest number).
 
-use super::codec::{Coding, Fit, Statistic};
+use super::coding::{Coding, Fit, Statistic};
 use super::decoders::{self, WithDecoder};
 use super::float16::{float_drawn, to_f32_odd};
 use super::symmetric::{quotient, scale_of};

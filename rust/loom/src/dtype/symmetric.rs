@@ -1,7 +1,7 @@
 //! Signed integers: w' = q S, q in [-Q, Q], S = (largest magnitude) / Q; and ternary, with S the mean
 //! magnitude and Q = 1 (BitNet b1.58), and binary, the sign alone (XNOR-Net).
 
-use super::codec::{Code, Coding, Fit, Statistic};
+use super::coding::{Code, Coding, Fit, Statistic};
 use super::decoders::{self, FourBits, TwoBits, Whole, WithDecoder};
 use super::vec4::{self, Vec4Decoder};
 use crate::simd::Real;

@@ -1,7 +1,7 @@
 //! WGSL that decodes four codes at a time from whole words, for kernels that read weights as they lie: scales
 //! are left to be multiplied in as late as they can be.
 
-use super::block::{BLOCK, BlockLayout, CodeOrder};
+use super::block_layout::{BLOCK, BlockLayout, CodeOrder};
 
 /// What adding a code of up to 16 bits to the bits of 2^23 makes of it: 2^23 + code, exactly.
 const MAGIC: u32 = 0x4b00_0000;

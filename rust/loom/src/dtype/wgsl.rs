@@ -1,7 +1,7 @@
 //! WGSL that decodes types whose elements are coded one by one.
 
-use super::codec::Coding;
-use super::format::{Extents, Granularity};
+use super::coding::Coding;
+use super::grouping::{Extents, Granularity};
 use super::vec4::{Vec4Decoder, codes};
 
 /// What the text says of one type.

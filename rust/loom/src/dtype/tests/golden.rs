@@ -1,7 +1,7 @@
 //! Codes against ml_dtypes and the published block layouts, by what tests/golden/dtypes.py writes.
 
 use super::*;
-use crate::dtype::codec::{Coding, Fit};
+use crate::dtype::coding::{Coding, Fit};
 use crate::dtype::float16::{BFloat16, Float16};
 use crate::dtype::small_float::{E2M1, E4M3, E5M2};
 use serde::Deserialize;

@@ -1,6 +1,6 @@
 //! The loop on a GPU: one dispatch for each direction goes through all steps.
 
-use super::gpu_kernel::RowKernel;
+use super::gpu_kernel::{ROWS, RowKernel, UNROLLED, sum_over};
 use super::gpu_quantized::Quantized;
 use super::{Cell, InitialState, Recurrent};
 use crate::ops::Direction;
@@ -8,24 +8,8 @@ use crate::shader::product::Storage;
 use crate::shader::{GpuOperation, Operand, Recorder, Shader, THREADS, add_line};
 use crate::{Error, Result};
 
-/// Rows that share a workgroup, where there are so many and their states fit.
-pub(super) const ROWS: usize = 4;
-/// How many terms of a sum stand in one round of its loop.
-const UNROLLED: usize = 4;
 /// The rounds that all loops of a kernel may have together on a software adapter, which ends them then.
 const MOST_ROUNDS: usize = 60_000;
-
-/// A loop over k from 0 to `extent`, unrolled.
-pub(super) fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
-    let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
-    format!(
-        "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
-        UNROLLED,
-        UNROLLED,
-        terms.join("\n"),
-        term("k")
-    )
-}
 
 /// What makes threads see what the others hold: in workgroup memory, where that fits.
 fn barrier(fits: bool) -> &'static str {

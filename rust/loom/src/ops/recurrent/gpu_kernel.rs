@@ -1,12 +1,27 @@
 //! What the kernels of the loop read and write, some rows at a time.
 
-use super::gpu::ROWS;
 use super::{InitialState, Recurrent};
 use crate::ops::pointwise::WGSL_PRELUDE;
 use crate::shader::{Operand, Shader};
 
+/// Rows that share a workgroup, where there are so many and their states fit.
+pub(super) const ROWS: usize = 4;
+/// How many terms of a sum stand in one round of its loop.
+pub(super) const UNROLLED: usize = 4;
 /// The components of a vector of rows.
 const COMPONENTS: [&str; ROWS] = ["x", "y", "z", "w"];
+
+/// A loop over k from 0 to `extent`, unrolled.
+pub(super) fn sum_over(extent: &str, term: impl Fn(&str) -> String) -> String {
+    let terms: Vec<String> = (0..UNROLLED).map(|k| term(&format!("k + {k}u"))).collect();
+    format!(
+        "var k = 0u;\nfor (; k + {}u <= {extent}; k += {}u) {{\n{}\n}}\nfor (; k < {extent}; k++) {{\n{}\n}}",
+        UNROLLED,
+        UNROLLED,
+        terms.join("\n"),
+        term("k")
+    )
+}
 
 /// A kernel that takes so many rows side by side, as `Lanes`, and what it reads and writes of them.
 pub(super) struct RowKernel {

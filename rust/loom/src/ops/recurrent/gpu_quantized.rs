@@ -2,8 +2,7 @@
 //! products of codes.
 
 use super::Recurrent;
-use super::gpu::sum_over;
-use super::gpu_kernel::RowKernel;
+use super::gpu_kernel::{RowKernel, sum_over};
 use crate::dtype::Packing;
 use crate::matrix::IntegerWeight;
 use crate::ops::product::gpu_quantized::block_of;

@@ -1,7 +1,8 @@
 //! The gradient of the weight: sums over all pixels of all images, cut into parts that are added in order.
 
-use super::{Convolution, divisor, edges, element, enough, on_units, tiles, windows};
+use super::windows::{divisor, edges, element, enough, on_units, tiles, windows};
 use crate::Result;
+use crate::ops::convolution::Convolution;
 use crate::shader::product::{Along, Hooks, Loader, Rounding, Tile, Tiled};
 use crate::shader::{BothGradients, Operand, Recorder, Shader, THREADS};
 

@@ -1,7 +1,8 @@
 //! The two passes that gather: forward, and to the gradient of the input.
 
-use super::{Convolution, SWEEP_THREADS, divisor, edges, element, enough, on_units, tiles, windows};
+use super::windows::{SWEEP_THREADS, divisor, edges, element, enough, on_units, tiles, windows};
 use crate::Result;
+use crate::ops::convolution::Convolution;
 use crate::ops::{Direction, pointwise};
 use crate::shader::product::{Along, Hooks, Loader, Rounding, Storage, Tile, Tiled};
 use crate::shader::{Recorder, Shader};
