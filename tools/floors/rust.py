@@ -364,40 +364,18 @@ def main(arguments: list[str]) -> int:
     for name, places in read["crates"].items():
         crate = Crate((path.parent / places[0]).resolve())
         floors = Floors(read[name])
-        tangled = of_files(crate, floors)
         lists = {
             "misplaced": unlisted(crate, floors),
             "imports upwards": upwards(crate, floors),
             "circles of modules": [f"circle: {spelled(group)}" for group in of_modules(crate, floors)],
-            "new circles of files": beyond(crate, floors, tangled, read.get(f"{name}-circles", {})),
+            "circles of files": [described(crate, group) for group in of_files(crate, floors)],
         }
         for line in (line for lines in lists.values() for line in lines):
             print(line)
         counts = ", ".join(f"{len(lines)} {title}" for title, lines in lists.items())
-        print(
-            f"{name}: {len(crate.files)} modules, {counts}; {sum(map(len, tangled))} files in circles of old"
-        )
+        print(f"{name}: {len(crate.files)} modules, {counts}")
         failed |= any(lists.values())
     return int(failed)
-
-
-def beyond(
-    crate: Crate, floors: Floors, tangled: list[list[Module]], known: dict[str, list[str]]
-) -> list[str]:
-    """Circles of files in modules where more stand in circles than are known to, or fewer."""
-    found: dict[str, list[list[Module]]] = {}
-    for group in tangled:
-        found.setdefault("::".join(floors.of(group[0]) or ()), []).append(group)
-    lines = []
-    for name in sorted({*found, *known}):
-        groups = found.get(name, [])
-        count, allowed = sum(map(len, groups)), int(known.get(name, ["0"])[0])
-        if count > allowed:
-            lines += [described(crate, group) for group in groups]
-            lines.append(f"{name}: {count} files import each other in circles, {allowed} are known to")
-        elif count < allowed:
-            lines.append(f"{name}: {count} files are left in circles; say so where {allowed} are known")
-    return lines
 
 
 def spelled(group: list[Module]) -> str:

@@ -1,12 +1,12 @@
 //! Layers in a row, as composite layers hold them.
 
 use super::settings::{Form, forms};
-use super::{Context, Forward, Layer, ParameterSpec, Want, from_config};
+use super::{Context, Forward, Layer, ParameterSpec, Want};
 use crate::program::{Builder, InnerGradient, InnerLayer, Value};
 use crate::state::{CarriedSpec, StateSpec};
 use crate::tensor::Shape;
 use crate::{Error, Result, error, extents};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -20,14 +20,6 @@ pub struct Chain(Vec<Arc<dyn Layer>>);
 impl Serialize for Chain {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|layer| layer.config()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Chain {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let configs = Vec::<serde_json::Value>::deserialize(deserializer)?;
-        let layers = configs.iter().map(|config| Ok(Arc::from(from_config(config)?)));
-        layers.collect::<Result<_>>().map(Self).map_err(serde::de::Error::custom)
     }
 }
 

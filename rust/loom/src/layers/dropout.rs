@@ -1,9 +1,9 @@
 //! Random zeroing in training.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{kind_and_config, settings};
-use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;

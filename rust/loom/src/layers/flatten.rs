@@ -1,9 +1,9 @@
 //! All axes of a row made one.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{kind_and_config, settings};
-use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::Result;
 use crate::program::{Builder, Value};

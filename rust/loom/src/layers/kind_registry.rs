@@ -4,16 +4,17 @@ pub use super::configured::Configured;
 use super::sample::Sample;
 use super::settings::{Described, Setting, check_all};
 use super::{
-    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
-    Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
-    HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
-    MultiHeadAttention, PReLU, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn,
-    Sequential, SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
+    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Chain, Conv, ConvTranspose, Dense, Dropout,
+    Embedding, Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru,
+    GumbelSoftmax, HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool,
+    MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape,
+    Residual, Rnn, Sequential, SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-use std::sync::{LazyLock, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 
 /// Makes a layer from its config without the `type` key.
 type Constructor = fn(Value) -> Result<Box<dyn Layer>>;
@@ -142,6 +143,15 @@ pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
         Error::Value(message) => Error::Value(format!("layer \"{kind}\": {message}")),
         other => other,
     })
+}
+
+// Here rather than beside the type, which knows nothing of the layers that there are.
+impl<'de> Deserialize<'de> for Chain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let configs = Vec::<serde_json::Value>::deserialize(deserializer)?;
+        let layers = configs.iter().map(|config| Ok(Arc::from(from_config(config)?)));
+        layers.collect::<Result<_>>().map(Self::new).map_err(serde::de::Error::custom)
+    }
 }
 
 /// Makes a layer of one's own known by `kind`, for configs and files.

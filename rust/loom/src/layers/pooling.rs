@@ -1,9 +1,9 @@
 //! Pooling layers over signals, images and volumes.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{kind_and_config, settings};
-use super::target_rules::Linear;
 use super::window::{Padding, Window, join, last, ones, split, zeros};
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::ops::pool::PoolKind;

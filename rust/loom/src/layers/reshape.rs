@@ -1,9 +1,9 @@
 //! A row's elements seen with other extents.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{kind_and_config, settings};
-use super::target_rules::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::program::{Builder, Value};
 use crate::tensor::Shape;

@@ -1,13 +1,8 @@
-//! Many steps at once, for engines that take them so.
+//! What goes into many steps at once, and what they come to, for engines that take them so.
 
-use super::Phase;
-use super::run::Run;
-use crate::Result;
 use crate::ops::StepValues;
-use crate::state::Registry;
 use std::any::Any;
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
 
 /// One step of a frame.
 #[derive(Clone, Debug)]
@@ -66,46 +61,4 @@ pub struct FrameTick {
 pub trait Resident: Any + Debug + Send + Sync {
     /// Rows of the examples.
     fn rows(&self) -> usize;
-}
-
-/// Runs many steps in one frame.
-pub trait Frames {
-    /// Copies whole arrays of 32-bit elements: inputs, targets, and weights if any. `None` where one
-    /// is larger than kernels can see, or all together than the device has memory for.
-    ///
-    /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the device was lost.
-    fn resident(&self, rows: usize, arrays: &[&[u8]]) -> Result<Option<Box<dyn Resident>>>;
-
-    /// Runs training steps one after another and waits for their outcomes.
-    ///
-    /// `resident` are examples that the engine holds with the rows of them that the steps take; without them
-    /// the batch is in the run already, and there is one step. `kept` keeps that many elements of each
-    /// step's output. With `halts`, a step that is not finite ends the frame; otherwise only that
-    /// step is left out. In mixed precision, such a step is left out and halves the loss scale while that
-    /// is above 1, whatever `halts` says.
-    ///
-    /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the device cannot run a step or was lost.
-    fn train(
-        &self,
-        run: &mut Run,
-        registry: &mut Registry,
-        steps: &[FrameStep],
-        resident: Option<(&dyn Resident, &[u32])>,
-        kept: Option<usize>,
-        halts: bool,
-    ) -> Result<Outcomes>;
-
-    /// Runs a program once for each of these ticks, without waiting for them to end.
-    ///
-    /// # Errors
-    /// [`Error::Device`](crate::Error::Device) where the device cannot run a step, naming the layer.
-    fn ticks(
-        &self,
-        run: &mut Run,
-        registry: &mut Registry,
-        phases: RangeInclusive<Phase>,
-        ticks: &[FrameTick],
-    ) -> Result<()>;
 }

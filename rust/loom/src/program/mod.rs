@@ -15,17 +15,14 @@ mod plan;
 mod rewrite;
 #[cfg(test)]
 mod rewrite_tests;
-mod run;
 
 pub use crate::state::{LayerPath, ParameterRef, Place, Value};
 pub use access::{Access, Part, PartOwner};
 pub use builder::{Builder, CellValues, InnerGradient};
-pub(crate) use engine::is_same;
-pub use engine::{Engine, Provider, RunMemory};
-pub use frames::{FrameStep, FrameTick, Frames, Outcome, Outcomes, Resident};
+pub use engine::{Engine, Frames, Provider, Run, RunMemory};
+pub(crate) use engine::{is_same, resolve};
+pub use frames::{FrameStep, FrameTick, Outcome, Outcomes, Resident};
 pub use rewrite::{MOST_UPDATED_ROWS, Rewrites};
-pub use run::Run;
-pub(crate) use run::resolve;
 
 use crate::ops::{Op, Term};
 use crate::tensor::{Precision, Shape};

@@ -6,7 +6,7 @@ use crate::ops::StepValues;
 use crate::ops::testing::assert_close;
 use crate::ops::testing::numbers;
 use crate::program::Access;
-use crate::program::{Kind, LayerPath, ParameterRef, Phase, Rewrites};
+use crate::program::{Builder, Kind, LayerPath, ParameterRef, Phase, Rewrites, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, Tensor};
 use crate::{Network, tensor_view};

@@ -5,6 +5,7 @@ use crate::dtype::DType;
 use crate::layers::*;
 use crate::ops::pointwise::Activation;
 use crate::ops::testing::assert_close;
+use crate::program::{Builder, Value};
 
 /// What came of lowering a layer and its target.
 struct Made {
