@@ -29,6 +29,7 @@ HOMES = {
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
+        "loom.models.gguf_writing": "save_gguf",
         "loom.network": "Network Sequential load",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",

@@ -18,7 +18,7 @@ from loom.engine import Engine, HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, ShapeError
 from loom.tensors import TensorEntry, write_safetensors
 
-__all__ = ["IncompatibleKeys", "load_state_dict", "save_safetensors", "state_dict"]
+__all__ = ["IncompatibleKeys", "load_state_dict", "save_safetensors", "state_dict", "state_entries"]
 
 
 def state_dict(self: HasEngine) -> dict[str, NDArray[Any]]:
@@ -57,6 +57,11 @@ def save_safetensors(
         InvalidValueError: Metadata are not strings by name.
         FileError: The system refuses.
     """
+    write_safetensors(path, state_entries(self), {"format": "pt", **(metadata or {})})
+
+
+def state_entries(self: HasEngine) -> dict[str, TensorEntry]:
+    """Returns what `state_dict` does, but each array is copied when it is read."""
     engine = engine_of(self)
     native, dtype = engine.native, real_dtype(engine.precision)
     entries: dict[str, TensorEntry] = {}
@@ -71,7 +76,7 @@ def save_safetensors(
         for name in native.state_names(at):
             array = native.state(at, name)
             add(f"{path_of}.{name}", array.shape, lambda array=array: array)  # type: ignore[misc]
-    write_safetensors(path, entries, {"format": "pt", **(metadata or {})})
+    return entries
 
 
 class IncompatibleKeys(NamedTuple):

@@ -192,4 +192,5 @@ class _Elements(_Bytes):
         dtype = np.dtype(self.dtype).newbyteorder("<")
         if stored.ctypes.data % dtype.alignment:
             stored = stored.copy()
-        return stored.view(dtype).reshape(self.shape)
+        shaped: NDArray[Any] = stored.view(dtype).reshape(self.shape)
+        return shaped

@@ -171,7 +171,8 @@ fn what_is_encoded_is_near() {
     let file = TensorFile::from_bytes(bytes).unwrap();
     assert_eq!(file.tensors().len(), 6);
     for tensor in file.tensors() {
-        let worst = file.to_f32(&tensor.name).unwrap().iter().zip(&numbers).map(|(a, b)| (a - b).abs());
+        let decoded = file.to_f32(&tensor.name).unwrap();
+        let worst = decoded.iter().zip(&numbers).map(|(a, b)| (a - b).abs());
         let allowed = match tensor.element {
             ElementType::F64 | ElementType::F32 => 0.0,
             ElementType::F16 => 3e-4,
@@ -222,7 +223,7 @@ fn safetensors_that_lie_are_refused() {
         (of(&[entry("a", "F77", "[2]", 0, 8)], 8), "F77"),
         (of(&[r#""__metadata__":{"a":"b","a":"c"}"#.into()], 0), "there twice"),
         (of(&[r#""__metadata__":{"a":1}"#.into()], 0), "header"),
-        (of(&[format!("\"a\":{}", "[".repeat(100_000))], 0), "recursion"),
+        (of(&[format!("\"a\":{{\"more\":{}", "[".repeat(100_000))], 0), "header"),
         (refused(&with_header("[1]", 0)), "neither"),
         (refused(&[&u64::MAX.to_le_bytes()[..], b"{}"].concat()), "neither"),
         (refused(&[&100u64.to_le_bytes()[..], b"{}"].concat()), "neither"),
