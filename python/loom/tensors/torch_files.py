@@ -47,26 +47,34 @@ def open_torch(source: Path | io.BytesIO, label: str) -> TensorFile:
             name="torch",
         ) from error
     try:
-        try:
-            loaded = torch.load(source, map_location="cpu", weights_only=True, mmap=isinstance(source, Path))
-        except RuntimeError:
-            # Files by older versions cannot be mapped.
-            if isinstance(source, io.BytesIO):
-                source.seek(0)
-            loaded = torch.load(source, map_location="cpu", weights_only=True)
+        loaded = _load(torch, source, mmap=isinstance(source, Path))
     except UnpicklingError as error:
         raise SerializationError(
             f"{label} holds more than tensors and plain data, such as a whole module, whose code would have "
             "to be run to read it. Where you trust it, load it with PyTorch and save module.state_dict()"
         ) from error
-    except (RuntimeError, ValueError, EOFError, OSError, KeyError) as error:
-        raise SerializationError(f"{label} cannot be read by PyTorch: {error}") from error
+    except Exception as error:
+        # The first sentence; those after it advise to run whatever code is in the file.
+        told = str(error).partition(". ")[0]
+        raise SerializationError(f"{label} cannot be read by PyTorch: {told}") from error
     if isinstance(loaded, torch.Tensor):
         loaded = {"tensor": loaded}
     if not isinstance(loaded, Mapping):
         raise SerializationError(f"{label} holds a {type(loaded).__name__}, not tensors by name")
     tensors, metadata = _sorted_out(loaded, torch.Tensor)
     return TensorFile("torch", metadata, {name: _entry(name, it) for name, it in tensors.items()}, label)
+
+
+def _load(torch: Any, source: Path | io.BytesIO, *, mmap: bool) -> Any:  # noqa: ANN401 - torch need not be there
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+    try:
+        return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
+    except RuntimeError:
+        # Files by versions before 1.6 cannot be mapped.
+        if not mmap:
+            raise
+        return _load(torch, source, mmap=False)
 
 
 def _sorted_out(loaded: Mapping[Any, Any], tensor: type) -> tuple[dict[str, Any], dict[str, Any]]:
