@@ -232,7 +232,7 @@ class _Model:
         rule = getattr(rotary, "rule", None)
         if rule is not None:
             factors = llama3_factors(
-                rotary.base, head_dim, rotary.scaling, rule.low_factor, rule.high_factor, rule.original
+                rotary.base, head_dim, rotary.scaling, rule.low_factor, rule.high_factor, rule.original_length
             ).astype(np.float32)
             self.tensors["rope_freqs.weight"] = TensorEntry(
                 "rope_freqs.weight", factors.shape, "float32", factors.nbytes, lambda: factors
