@@ -4,7 +4,8 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot schedules"
+            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot schedules "
+            "tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
@@ -28,11 +29,13 @@ HOMES = {
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
+        "loom.models.gguf_writing": "save_gguf",
         "loom.network": "Network Sequential load",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",
+        "loom.tensors": "TensorEntry TensorFile open_tensors",
         "loom.trainer": "Trainer",
         "loom.training": "train",
         "loom.training.config": "TrainingConfig",

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Encodes a block; false where a scale would not be finite.
-fn encode_block<B: BlockCoding>(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+pub(super) fn encode_block<B: BlockCoding>(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
     let mut codes = [0; BLOCK];
     let Some(scale) = B::encode(values, &mut codes) else { return false };
     let (head, bytes) = bytes.split_at_mut(B::Scale::BYTES);

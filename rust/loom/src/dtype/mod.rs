@@ -37,6 +37,7 @@ pub(crate) use block_layout::{BLOCK, BlockLayout, CodeOrder};
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 pub use format::Refusal;
 pub(crate) use format::{GpuEncoding, GpuStatistic};
+pub(crate) use ggml::{encode_q4_0, encode_q8_0};
 pub use grouping::Granularity;
 pub use packing::Packing;
 pub use recipe::Recipe;

@@ -1,0 +1,262 @@
+"""Models in GGUF: llama.cpp's names and metadata become the Hub's, and networks become GGUF."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+from loom.models.gguf import hub_config, hub_tensors, llama3_factors, to_halves, to_pairs
+from loom.tensors import write_gguf
+
+
+def network(
+    *, blocks: int = 2, tied: bool = False, rotary: nn.Rotary | None = None, **attention: Any
+) -> loom.Network:
+    """A small network of Llama's family."""
+    rotary = rotary or nn.Rotary(layout="half_split")
+    attention = {"key_value_heads": 2, "head_dim": 16, "bias": False, **attention}
+    rows: list[nn.Layer] = []
+    for _ in range(blocks):
+        heads = nn.MultiHeadAttention(4, causal=True, rotary=rotary, **attention)
+        rows.append(nn.Residual([nn.RMSNorm(epsilon=1e-5), heads]))
+        rows.append(nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(96)]))
+    head = nn.TiedHead(50, tied_to=(0, 0, 0, 0)) if tied else nn.Dense(50, bias=False)
+    layers = [nn.Embedding(50, 32), *rows, nn.RMSNorm(epsilon=1e-5), head]
+    return loom.Sequential(layers, input_shape=12, seed=3)
+
+
+HUB_NAMES = {
+    "0.layers.0.weight": "input_layernorm.weight",
+    "0.layers.1.query_weight": "self_attn.q_proj.weight",
+    "0.layers.1.key_weight": "self_attn.k_proj.weight",
+    "0.layers.1.value_weight": "self_attn.v_proj.weight",
+    "0.layers.1.output_weight": "self_attn.o_proj.weight",
+    "0.layers.1.query_bias": "self_attn.q_proj.bias",
+    "0.layers.1.key_bias": "self_attn.k_proj.bias",
+    "0.layers.1.value_bias": "self_attn.v_proj.bias",
+    "0.layers.1.output_bias": "self_attn.o_proj.bias",
+    "0.layers.1.query_gain": "self_attn.q_norm.weight",
+    "0.layers.1.key_gain": "self_attn.k_norm.weight",
+    "1.layers.0.weight": "post_attention_layernorm.weight",
+    "1.layers.1.gate_weight": "mlp.gate_proj.weight",
+    "1.layers.1.up_weight": "mlp.up_proj.weight",
+    "1.layers.1.down_weight": "mlp.down_proj.weight",
+}
+
+
+def as_on_the_hub(net: loom.Network, blocks: int = 2) -> dict[str, Any]:
+    """The state of a network whose halves of heads turn together, by the Hub's names."""
+    named = {}
+    for name, array in net.state_dict().items():
+        _, _, _, place, rest = name.split(".", 4)
+        at = int(place) - 1
+        if at < 0:
+            hub = "model.embed_tokens.weight"
+        elif at < 2 * blocks:
+            hub = f"model.layers.{at // 2}.{HUB_NAMES[f'{at % 2}.{rest}']}"
+        else:
+            hub = "model.norm.weight" if at == 2 * blocks else "lm_head.weight"
+        named[hub] = array
+    return named
+
+
+@pytest.mark.parametrize(
+    ("settings", "model_type"),
+    [
+        ({}, "llama"),
+        ({"tied": True}, "llama"),
+        ({"bias": True}, "llama"),
+        ({"qk_norm": True}, "qwen3"),
+        ({"blocks": 12, "key_value_heads": None, "head_dim": None}, "llama"),
+    ],
+)
+def test_what_is_saved_is_what_the_hub_would_have(
+    settings: dict[str, Any], model_type: str, tmp_path: Path
+) -> None:
+    net, blocks = network(**settings), settings.get("blocks", 2)
+    loom.save_gguf(net, tmp_path / "net")
+    with loom.open_tensors(tmp_path / "net") as file:
+        assert hub_config(file) == {
+            "model_type": model_type,
+            "architectures": [{"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}[model_type]],
+            "max_position_embeddings": 12,
+            "hidden_size": 32,
+            "num_hidden_layers": blocks,
+            "intermediate_size": 96,
+            "num_attention_heads": 4,
+            "num_key_value_heads": settings.get("key_value_heads", 2) or 4,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 10_000.0,
+            "vocab_size": 50,
+            "head_dim": settings.get("head_dim", 16) or 8,
+            "tie_word_embeddings": settings.get("tied", False),
+            "attention_bias": settings.get("bias", False),
+        }
+        tensors, expected = hub_tensors(file), as_on_the_hub(net, blocks)
+        assert set(tensors) == set(expected)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(tensors[name].numpy(), array, strict=True)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_how_heads_pair_elements_makes_no_difference(qk_norm: bool, tmp_path: Path) -> None:
+    halves = network(qk_norm=qk_norm)
+    pairs = network(qk_norm=qk_norm, rotary=nn.Rotary())
+    state = halves.state_dict()
+    for name, array in state.items():
+        if name.endswith(("query_weight", "key_weight")):
+            state[name] = to_pairs(array, array.shape[0] // 16)
+        elif name.endswith(("query_gain", "key_gain")):
+            state[name] = to_pairs(array, 1)
+    pairs.load_state_dict(state)
+    words = np.arange(12)[None] % 50
+    np.testing.assert_allclose(pairs.predict(words), halves.predict(words), rtol=1e-4, atol=1e-5)
+    loom.save_gguf(halves, tmp_path / "halves")
+    loom.save_gguf(pairs, tmp_path / "pairs")
+    assert (tmp_path / "halves").read_bytes() == (tmp_path / "pairs").read_bytes()
+
+
+def test_orders_of_rows_are_each_other_s_inverse() -> None:
+    rows = np.arange(24.0).reshape(12, 2)
+    assert to_pairs(rows, 2)[:6, 0].tolist() == [0, 6, 2, 8, 4, 10]
+    np.testing.assert_array_equal(to_halves(to_pairs(rows, 3), 3), rows)
+
+
+def test_saved_packed_it_is_smaller_and_says_so(tmp_path: Path) -> None:
+    net = network()
+    for dtype, number in (("float16", 1), ("q4_0", 2), ("q8_0", 7), ("bfloat16", 32)):
+        loom.save_gguf(
+            net, tmp_path / dtype, dtype, {"tokenizer.ggml.model": "gpt2", "general.name": "small"}
+        )
+        file = loom.open_tensors(tmp_path / dtype)
+        assert file.metadata["general.file_type"] == number
+        assert file.metadata["tokenizer.ggml.model"] == "gpt2"
+        assert file.metadata["general.name"] == "small"
+        kinds = {entry.dtype for entry in file.values() if len(entry.shape) == 2}
+        assert kinds == {dtype}
+        assert {entry.dtype for entry in file.values() if len(entry.shape) == 1} == {"float32"}
+
+
+def test_networks_of_another_kind_are_named(tmp_path: Path) -> None:
+    good = network().config.cells[0].layers  # type: ignore[union-attr]
+    norm = nn.RMSNorm(epsilon=1e-5)
+    rotary = nn.Rotary()
+
+    def with_layer(place: int, layer: nn.Layer) -> list[Any]:
+        return [*good[:place], layer, *good[place + 1 :]]
+
+    def attention(**settings: Any) -> nn.Layer:
+        chosen = {"causal": True, "rotary": rotary, "bias": False, **settings}
+        return nn.Residual([norm, nn.MultiHeadAttention(4, **chosen)])
+
+    for layers, says in [
+        (with_layer(1, nn.Residual([nn.LayerNorm(), nn.SwiGLU(96)])), "layer 1 must be Residual"),
+        (with_layer(1, attention(causal=False)), "causal"),
+        (with_layer(1, attention(rotary=None)), "rotary"),
+        (with_layer(1, attention(window=4)), "window"),
+        (with_layer(1, attention()), "same settings"),
+        (with_layer(2, nn.Residual([norm, nn.SwiGLU(96, bias=True)])), "bias"),
+        (with_layer(2, nn.Residual([norm, nn.SwiGLU(64)])), "same width"),
+        (with_layer(2, nn.Residual([nn.RMSNorm(epsilon=0.1), nn.SwiGLU(96)])), "epsilon"),
+        (with_layer(5, nn.LayerNorm()), "an RMSNorm"),
+        (with_layer(6, nn.Dense(50)), "without bias"),
+        ([good[0], *good[2:]], "pairs"),
+        (good[:1], "Embedding"),
+    ]:
+        with pytest.raises(loom.ConfigError, match=says):
+            loom.save_gguf(loom.Sequential(layers, input_shape=12), tmp_path / "net")
+    with pytest.raises(loom.ConfigError, match="dtype"):
+        loom.save_gguf(network(), tmp_path / "net", "q6_k")
+
+
+def described(**metadata: Any) -> dict[str, Any]:
+    own = {
+        "block_count": 1,
+        "embedding_length": 32,
+        "feed_forward_length": 64,
+        "attention.head_count": 2,
+        "context_length": 100,
+        **metadata,
+    }
+    name = own.pop("architecture", "llama")
+    return {"general.architecture": name, **{f"{name}.{key.replace('__', '.')}": own[key] for key in own}}
+
+
+def config_of(path: Path, tensors: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    given = {"token_embd.weight": np.zeros((7, 32), np.float32), **(tensors or {})}
+    write_gguf(path, given, described(**metadata))
+    with loom.open_tensors(path) as file:
+        hub_tensors(file)
+        return hub_config(file)
+
+
+def test_how_places_are_scaled(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert "rope_scaling" not in config_of(path)
+    linear = config_of(path, rope__scaling__type="linear", rope__scaling__factor=4.0)
+    assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+    yarn = config_of(
+        path,
+        rope__scaling__type="yarn",
+        rope__scaling__factor=2.0,
+        rope__scaling__original_context_length=50,
+        rope__scaling__yarn_beta_fast=16.0,
+    )
+    assert yarn["rope_scaling"] == {
+        "rope_type": "yarn",
+        "factor": 2.0,
+        "beta_fast": 16.0,
+        "original_max_position_embeddings": 50,
+    }
+    factors = llama3_factors(5e5, 16, 8.0, 1.0, 4.0, 8192).astype(np.float32)
+    llama3 = config_of(path, {"rope_freqs.weight": factors}, rope__freq_base=5e5)
+    assert llama3["rope_scaling"] == {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    with pytest.raises(loom.ConfigError, match="Llama 3"):
+        config_of(path, {"rope_freqs.weight": factors + 1}, rope__freq_base=5e5)
+    with pytest.raises(loom.ConfigError, match="spiral"):
+        config_of(path, rope__scaling__type="spiral", rope__scaling__factor=2.0)
+
+
+def test_gemma_s_norms_and_windows(tmp_path: Path) -> None:
+    gains = np.arange(1.0, 33.0, dtype=np.float32)
+    path = tmp_path / "file"
+    tensors = {"output_norm.weight": gains, "blk.0.ffn_norm.weight": gains}
+    config = config_of(
+        path, tensors, architecture="gemma2", attention__key_length=8, final_logit_softcapping=30.0
+    )
+    assert config["layer_types"] == ["sliding_attention"]
+    assert (config["query_pre_attn_scalar"], config["final_logit_softcapping"]) == (8, 30.0)
+    hub = hub_tensors(loom.open_tensors(path))
+    np.testing.assert_array_equal(hub["model.layers.0.pre_feedforward_layernorm.weight"].numpy(), gains - 1)
+    np.testing.assert_array_equal(hub["model.norm.weight"].numpy(), gains - 1)
+
+
+def test_files_without_a_model_and_of_others_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_gguf(path, {"a": np.zeros(3)}, {})
+    with pytest.raises(loom.SerializationError, match="architecture"):
+        hub_config(loom.open_tensors(path))
+    with pytest.raises(loom.ConfigError, match=r"mamba.*Known: llama"):
+        config_of(path, architecture="mamba")
+    with pytest.raises(loom.ConfigError, match="experts"):
+        config_of(path, expert_count=8)
+    with pytest.raises(loom.ConfigError, match=r"blk\.0\.odd\.weight"):
+        config_of(path, {"blk.0.odd.weight": np.zeros(3)})
+    with pytest.raises(loom.SerializationError, match="block_count"):
+        config_of(path, block_count=0.5)
+    write_gguf(path, {"blk.0.attn_q.weight": np.zeros((7, 32))}, described())
+    with pytest.raises(loom.SerializationError, match="heads"):
+        hub_tensors(loom.open_tensors(path))["model.layers.0.self_attn.q_proj.weight"].numpy()
+    with pytest.raises(loom.SerializationError, match="token_embd"):
+        hub_config(loom.open_tensors(path))
