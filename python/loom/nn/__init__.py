@@ -11,7 +11,7 @@ from __future__ import annotations
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation, PReLU
-from loom.nn.attention import MultiHeadAttention, Rotary
+from loom.nn.attention import MultiHeadAttention
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
@@ -35,6 +35,7 @@ from loom.nn.pooling import (
     MaxPool3D,
 )
 from loom.nn.recurrent import GRU, LSTM, RNN
+from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
 from loom.nn.softmax import (
     AdaptiveSoftmax,
     Entmax,
@@ -69,6 +70,7 @@ __all__ = [
     "ConvTranspose3D",
     "Dense",
     "Dropout",
+    "DynamicRule",
     "Embedding",
     "Entmax",
     "Flatten",
@@ -87,6 +89,8 @@ __all__ = [
     "Layer",
     "LayerNorm",
     "LeakyReLU",
+    "Llama3Rule",
+    "LongRopeRule",
     "Masked",
     "MaskedSoftmax",
     "MaxPool1D",
@@ -102,12 +106,14 @@ __all__ = [
     "Reshape",
     "Residual",
     "Rotary",
+    "RotaryRule",
     "Sequential",
     "SinusoidalPositions",
     "Softmax",
     "Sparsemax",
     "SwiGLU",
     "TiedHead",
+    "YarnRule",
     "ZeroPadding1D",
     "ZeroPadding2D",
     "ZeroPadding3D",

@@ -46,7 +46,7 @@ mod zero_padding;
 
 pub use crate::state::{CarriedSpec, StateSpec};
 pub use activation::ActivationLayer;
-pub use attention::{MultiHeadAttention, RotaryConfig};
+pub use attention::{MultiHeadAttention, QkNorm, RotaryConfig, RotaryRule};
 pub use chain::Chain;
 pub use context::{BoundParameter, BoundState, Carrying, Context, ParameterSpec};
 pub use convolution::{Conv, Conv1D, Conv2D, Conv3D};
