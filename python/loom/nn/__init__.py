@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
-from loom.nn.activation import Activation, PReLU
+from loom.nn.activation import Activation, PReLU, Scale, SoftCap
 from loom.nn.attention import MultiHeadAttention
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
-from loom.nn.feed_forward import GeGLU, SwiGLU
-from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from loom.nn.feed_forward import GeGLU, MixtureOfExperts, SwiGLU
+from loom.nn.normalization import BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm
 from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
 from loom.nn.pooling import (
     AvgPool1D,
@@ -36,6 +36,7 @@ from loom.nn.pooling import (
 )
 from loom.nn.recurrent import GRU, LSTM, RNN
 from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
+from loom.nn.sequence import ClassToken, SequencePool
 from loom.nn.softmax import (
     AdaptiveSoftmax,
     Entmax,
@@ -61,6 +62,7 @@ __all__ = [
     "AvgPool2D",
     "AvgPool3D",
     "BatchNorm",
+    "ClassToken",
     "Composed",
     "Conv1D",
     "Conv2D",
@@ -86,6 +88,7 @@ __all__ = [
     "GumbelSoftmax",
     "HierarchicalSoftmax",
     "KMeans",
+    "L2Norm",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
@@ -96,6 +99,7 @@ __all__ = [
     "MaxPool1D",
     "MaxPool2D",
     "MaxPool3D",
+    "MixtureOfExperts",
     "MixtureSoftmax",
     "MultiHeadAttention",
     "PReLU",
@@ -107,8 +111,11 @@ __all__ = [
     "Residual",
     "Rotary",
     "RotaryRule",
+    "Scale",
+    "SequencePool",
     "Sequential",
     "SinusoidalPositions",
+    "SoftCap",
     "Softmax",
     "Sparsemax",
     "SwiGLU",
