@@ -28,6 +28,7 @@ HOMES = {
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
+        "loom.models.onnx": "save_onnx",
         "loom.network": "Network Sequential load",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",

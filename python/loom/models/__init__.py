@@ -1,0 +1,1 @@
+"""Models from elsewhere, and networks to elsewhere."""
