@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from loom.mesh.stepping import SteppingResult as SteppingResult
     from loom.mesh.stepping import train_stepping as train_stepping
     from loom.models.gguf_writing import save_gguf as save_gguf
+    from loom.models.onnx import save_onnx as save_onnx
     from loom.network import Network as Network
     from loom.network import Sequential as Sequential
     from loom.network import load as load

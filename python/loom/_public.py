@@ -30,6 +30,7 @@ HOMES = {
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
         "loom.models.gguf_writing": "save_gguf",
+        "loom.models.onnx": "save_onnx",
         "loom.network": "Network Sequential load",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",

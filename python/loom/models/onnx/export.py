@@ -1,0 +1,175 @@
+"""Networks to ONNX files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from loom._native import __version__
+from loom._settings.checks import whole
+from loom.engine import engine_of
+from loom.errors import ConfigError, FileError, InvalidValueError
+from loom.extras import require
+from loom.grid import coordinates
+from loom.models.onnx.exporting import layers, sequences, softmaxes
+from loom.models.onnx.exporting.graph import Graph
+from loom.models.onnx.exporting.scope import EXPORTERS, Context, Scope, Unsayable
+from loom.network import Network
+from loom.network.layers import LayerHandle
+
+__all__ = ["onnx_model", "save_onnx"]
+
+# What enters its functions in EXPORTERS.
+WRITERS = (layers, sequences, softmaxes)
+LARGEST = 2**31 - 2**20
+"""Bytes of tensors from which on a file of one piece is no valid protobuf any more, with room for the rest."""
+
+
+def save_onnx(
+    net: Network,
+    path: str | PathLike[str],
+    opset: int = 17,
+    *,
+    external_data: bool | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a network as an ONNX file, which ONNX Runtime and others run.
+
+    The file computes in float32 what `net.predict` does, for any number of rows: its input is "input",
+    (batch, *input_shape), int64 where the network reads whole numbers; its output is "output". Tensors
+    have the names of loom's parameters; those of recurrent layers stand in ONNX's order of gates. What is
+    packed as int8 by rows goes out as its codes and scales, with DequantizeLinear; what is packed otherwise
+    as the float32 values that it stands for. Needs the package onnx: `pip install 'loom-nn[onnx]'`.
+
+    Args:
+        net: The network.
+        path: The file; an older one is replaced.
+        opset: The version of ONNX's operators, 17 or later.
+        external_data: Whether tensors stand in a second file beside it, named as it with ".data" behind;
+            None where they are too large for one, from 2 GB on.
+        metadata: Texts by name, stored in the file beside loom's version.
+
+    Raises:
+        InvalidValueError: ONNX cannot say some of the layers; all of them are named with the reason, and
+            nothing is written.
+        ConfigError: The opset is older than 17, or newer than the package onnx knows.
+        MissingExtraError: The package onnx is not installed.
+        FileError: The file cannot be written.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(8, activation="relu"), nn.Dense(2)], input_shape=4)
+        >>> loom.save_onnx(net, "/tmp/small.onnx")
+        >>> bool(np.allclose(loom.models.onnx.load("/tmp/small.onnx").predict(x := np.ones((1, 4))), net.predict(x)))
+        True
+    """
+    model = onnx_model(net, opset, metadata=metadata)
+    onnx = require("onnx", extra="onnx", purpose="saving a network as ONNX")
+    target = Path(fspath(path))
+    size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    outside = size > LARGEST if external_data is None else external_data
+    try:
+        if not outside:
+            onnx.checker.check_model(model, full_check=True)
+            target.write_bytes(model.SerializeToString())
+            return
+        data = target.with_name(f"{target.name}.data")
+        data.unlink(missing_ok=True)
+        onnx.save_model(model, target, save_as_external_data=True, location=data.name, size_threshold=1024)
+        onnx.checker.check_model(str(target))
+    except OSError as error:
+        raise FileError(error.errno, f"the network could not be written to {target}: {error}") from error
+
+
+def onnx_model(net: Network, opset: int = 17, *, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
+    """Returns a network as the ModelProto that `save_onnx` writes; see there."""
+    onnx = require("onnx", extra="onnx", purpose="saving a network as ONNX")
+    opset = whole("save_onnx", "opset", opset, least=17)
+    if opset > onnx.defs.onnx_opset_version():
+        raise ConfigError(
+            f"save_onnx: opset must be at most {onnx.defs.onnx_opset_version()}, which the installed onnx "
+            f"{onnx.__version__} knows, got {opset}"
+        )
+    net.build()
+    graph = Graph(opset)
+    written = _write(net, graph, "input")
+    graph.add("Identity", written, name="output")
+    helper, proto = onnx.helper, onnx.TensorProto
+    kind = proto.FLOAT if engine_of(net).native.index_limit() is None else proto.INT64
+    described = helper.make_graph(
+        graph.nodes,
+        "loom",
+        [helper.make_tensor_value_info("input", kind, ["batch", *net.input_shape])],
+        [helper.make_tensor_value_info("output", proto.FLOAT, ["batch", *net.output_shape])],
+        [onnx.numpy_helper.from_array(values, name) for name, values in graph.tensors.items()],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(
+        described,
+        producer_name="loom",
+        producer_version=__version__,
+        opset_imports=opsets,
+        ir_version=max(8, helper.find_min_ir_version_for(opsets)),
+    )
+    helper.set_model_props(model, {**(metadata or {}), "loom.version": __version__})
+    return model
+
+
+def _write(net: Network, graph: Graph, x: str) -> str:
+    """Writes every cell; InvalidValueError, with all reasons, where ONNX cannot say something."""
+    handles: dict[tuple[int, ...], LayerHandle] = {handle.at: handle for handle in net.layers}
+    reasons: list[str] = []
+
+    def row(scope: Scope, chain: Sequence[LayerHandle], x: str) -> str:
+        for handle in chain:
+            kind = handle.kind
+            try:
+                if kind not in EXPORTERS:
+                    raise Unsayable("ONNX has nothing like it")
+                x = EXPORTERS[kind](scope.at(handle), x)
+            except Unsayable as reason:
+                reasons.append(f"layer {handle.path} ({kind}): {reason}")
+        return x
+
+    order = {at: place for place, at in enumerate(coordinates(net.grid))}
+    made: dict[tuple[int, ...], str] = {}
+    rows = graph.rows_of(x) if _needs_rows(net) else ""
+    graph.batch = rows
+    for cell in net.cells:
+        context = None
+        for link in net.config.links:
+            source, target = tuple(link.source), tuple(link.target)
+            if target != cell.at:
+                continue
+            if order[source] >= order[target]:
+                reasons.append(
+                    f"link {source} to {target}: it points back, which a graph without loops cannot"
+                )
+                continue
+            shape = net[source].output_shape
+            if link.combine == "context":
+                context = Context(made[source], shape)
+            elif link.combine == "add":
+                x = graph.add("Add", x, made[source])
+            else:
+                usual = 0 if len(shape) >= 3 else len(shape) - 1
+                x = graph.add("Concat", x, made[source], axis=1 + (usual if link.axis is None else link.axis))
+        for handle in cell:
+            x = row(Scope(graph, handle, handles, row, context), [handle], x)
+        made[cell.at] = x
+    if reasons:
+        raise InvalidValueError("the network cannot be said in ONNX:\n  " + "\n  ".join(reasons))
+    return x
+
+
+def _needs_rows(net: Network) -> bool:
+    """Whether something is repeated for every row, so that their number is asked once, at the input."""
+    every = [
+        each for handle in net.layers for each in (handle, *(handle.inner if handle.holds_layers else ()))
+    ]
+    settings: list[Any] = [each.config for each in every]
+    return any(
+        getattr(layer, "initial_state", None) == "learned" or getattr(layer, "combine", "") == "grid_scatter"
+        for layer in settings
+    )

@@ -1,0 +1,1 @@
+"""From an ONNX graph to a network: read, fold constants, find patterns, nest."""

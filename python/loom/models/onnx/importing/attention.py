@@ -1,0 +1,395 @@
+"""Attention, found around its softmax; what lies between its products is computed rather than parsed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import nn
+from loom.models.onnx.importing.graph import Graph, Made, Node, is_movement
+from loom.models.onnx.importing.patterns import ELEMENTWISE
+from loom.models.onnx.importing.projections import Projection, following, projection
+
+__all__ = ["find_attention"]
+
+PLAIN = ELEMENTWISE | {"Concat", "IsNaN", "Identity"}
+
+
+@dataclass
+class Operand:
+    """Queries, keys or values as one product makes them.
+
+    Args:
+        source: What the product reads.
+        weight: (heads, head_dim, features).
+        bias: (heads, head_dim).
+        gain: The gain of a norm of each head; None without.
+        scale: What everything is multiplied by afterwards.
+        rotary: How pairs turn; None where they do not.
+    """
+
+    source: str
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    gain: NDArray[np.float32] | None
+    scale: float
+    rotary: nn.Rotary | None
+
+
+def find_attention(graph: Graph) -> list[str]:
+    """Puts MultiHeadAttention in the place of what computes it; returns why some softmaxes are none."""
+    reasons = []
+    for node in list(graph.nodes):
+        if node.op == "Softmax" and node in graph.nodes:
+            why = _attention(graph, node)
+            if why:
+                reasons.append(f'{node.op} "{node.name}": {why}')
+    return reasons
+
+
+def _products(graph: Graph, node: Node) -> tuple[Node, Node] | None:
+    """Returns the product before a softmax and the one after it."""
+    value = node.inputs[0]
+    for _ in range(12):
+        before = graph.producer.get(value)
+        if before is None:
+            return None
+        if before.op == "MatMul":
+            break
+        if not (before.op in PLAIN or is_movement(graph, before)) or len(graph.data(before)) != 1:
+            return None
+        value = graph.data(before)[0]
+    else:
+        return None
+    reached, waiting = [], [node.outputs[0]]
+    for _ in range(12):
+        if not waiting:
+            break
+        for reader in graph.consumers.get(waiting.pop(), []):
+            if reader.op == "MatMul":
+                reached.append(reader)
+            elif reader.op in PLAIN or is_movement(graph, reader):
+                waiting.append(reader.outputs[0])
+    if len(set(map(id, reached))) != 1 or len(graph.data(before)) != 2 or len(graph.data(reached[0])) != 2:
+        return None
+    return before, reached[0]
+
+
+def _attention(graph: Graph, node: Node) -> str | None:
+    found = _products(graph, node)
+    if found is None:
+        return None
+    first, second = found
+    seen = _scores(graph, first.outputs[0], node.inputs[0])
+    if isinstance(seen, str):
+        return seen
+    scale, keep = seen
+    time = keep.shape[-1]
+    query = _operand(graph, first.inputs[0], time, turn=False)
+    key = _operand(graph, first.inputs[1], time, turn=True)
+    value = _operand(graph, second.inputs[1], time, turn=False)
+    for name, each in (("queries", query), ("keys", key), ("values", value)):
+        if isinstance(each, str):
+            return f"its {name} {each}"
+    assert isinstance(query, Operand) and isinstance(key, Operand) and isinstance(value, Operand)
+    if len({query.source, key.source, value.source}) != 1:
+        return "its queries, keys and values are made of different inputs, which is for links between cells to say"
+    heads, head_dim, width = query.weight.shape
+    groups = _groups(key.weight, value.weight, key.bias, value.bias)
+    if (query.gain is None) != (key.gain is None) or query.rotary != key.rotary or groups is None:
+        return "its queries and keys are not treated alike"
+    settings: dict[str, Any] = {"heads": heads, "head_dim": head_dim, "rotary": query.rotary}
+    if groups != heads:
+        settings["key_value_heads"] = groups
+    settings |= _sight(keep)
+    factor = np.float32(scale * query.scale * key.scale * math.sqrt(head_dim))
+    factor = np.float32(1) if abs(factor - 1) < 1e-6 else factor
+    picked = slice(None, None, heads // groups)
+    tensors: dict[str, NDArray[Any]] = {
+        "query_weight": query.weight,
+        "query_bias": query.bias,
+        "key_weight": key.weight[picked],
+        "key_bias": key.bias[picked],
+        "value_weight": value.weight[picked] * np.float32(value.scale),
+        "value_bias": value.bias[picked] * np.float32(value.scale),
+    }
+    if query.gain is not None and key.gain is not None:
+        settings["qk_norm"] = True
+        tensors |= {"query_gain": query.gain * factor, "key_gain": key.gain}
+    else:
+        tensors["query_weight"], tensors["query_bias"] = query.weight * factor, query.bias * factor
+    for name, array in tensors.items():
+        if name.endswith("weight"):
+            tensors[name] = array.reshape(-1, width)
+        elif name.endswith("bias"):
+            tensors[name] = array.reshape(-1)
+    end = _output(graph, second.outputs[0], (heads, time, head_dim), tensors)
+    if end is None:
+        return "what is done with its result is not read"
+    if tensors["output_weight"].shape[0] != width or graph.sample(end) != graph.sample(query.source):
+        return "its output is of another width than its input"
+    settings["bias"] = any(tensors[name].any() for name in tensors if name.endswith("bias"))
+    if not settings["bias"]:
+        tensors = {name: array for name, array in tensors.items() if not name.endswith("bias")}
+    graph.replace(end, query.source, [Made(nn.MultiHeadAttention(**settings), tensors)])
+    return None
+
+
+def _scores(graph: Graph, product: str, value: str) -> tuple[float, NDArray[np.bool_]] | str:
+    """Returns what scores are multiplied by, and who may see whom."""
+    shape = graph.single.shapes.get(product)
+    if shape is None or len(shape) < 3 or shape[-1] != shape[-2]:
+        return "its scores are of an unknown shape"
+    with np.errstate(all="ignore"):
+        zero = graph.compute({product: np.zeros(shape, np.float32)}, value)
+        one = graph.compute({product: np.ones(shape, np.float32)}, value)
+    zero, one = (np.asarray(each, np.float64).reshape(-1, *shape[-2:]) for each in (zero, one))
+    keep = zero > -1e4
+    if (keep != keep[:1]).any() or np.abs(zero[keep]).max(initial=0) > 1e-6:
+        return "something other than a mask, the same for all heads, is added to its scores"
+    scales = (one - zero)[keep]
+    if not scales.size or np.ptp(scales) > 1e-6:
+        return "its scores are not multiplied by one number"
+    return float(scales[0]), keep[0]
+
+
+def _sight(keep: NDArray[np.bool_]) -> dict[str, Any]:
+    """Returns the settings of a mask."""
+    if keep.all():
+        return {}
+    apart = np.arange(len(keep))[:, None] - np.arange(len(keep))
+    causal = not keep[apart < 0].any()
+    distance = np.abs(apart)
+    window = int(distance[keep].max()) + 1
+    expected = (distance < window) & ((apart >= 0) if causal else True)
+    if np.array_equal(expected, keep):
+        return {"causal": causal, "window": window if window < len(keep) else None}
+    return {"mask": keep.astype(int).tolist()}
+
+
+def _groups(*arrays: NDArray[Any]) -> int | None:
+    """Returns how many heads keys and values have, if they are repeated in turn."""
+    heads = len(arrays[0])
+    for groups in range(1, heads + 1):
+        if heads % groups == 0:
+            repeated = [np.repeat(each[:: heads // groups], heads // groups, axis=0) for each in arrays]
+            if all(np.array_equal(one, two) for one, two in zip(arrays, repeated, strict=True)):
+                return groups
+    return None
+
+
+def _back(graph: Graph, value: str) -> str | None:
+    """Returns what a value is made of by movements and single elements: a product, or a norm of heads."""
+    for _ in range(40):
+        if projection(graph, value) is not None:
+            return value
+        node = graph.producer.get(value)
+        if node is None:
+            return None
+        if not node.op:
+            return value
+        data = set(graph.data(node))
+        if not (node.op in PLAIN or is_movement(graph, node)):
+            return None
+        if len(data) == 1:
+            (value,) = data
+            continue
+        before = graph.before.get(value)
+        nodes = graph.between(before, value) if before else None
+        if before is None or nodes is None or not all(n.op in PLAIN or is_movement(graph, n) for n in nodes):
+            return None
+        value = before
+    return None
+
+
+def _operand(graph: Graph, value: str, time: int, *, turn: bool) -> Operand | str:
+    start = _back(graph, value)
+    if start is None:
+        return "do not come from a product with a constant"
+    node = graph.producer[start]
+    gain = None
+    begin = start
+    if not node.op:
+        if len(node.made) != 1 or not isinstance(node.made[0].layer, nn.RMSNorm):
+            return "come from something other than a product or a norm of each head"
+        if abs(node.made[0].layer.epsilon - 1e-6) > 1e-9:
+            return f"are normalised with epsilon {node.made[0].layer.epsilon}; loom's is 1e-06"
+        gain = np.asarray(node.made[0].tensors["weight"])
+        found = _back(graph, node.inputs[0])
+        if found is None or projection(graph, found) is None:
+            return "are normalised in no way that loom has"
+        begin = found
+    made = projection(graph, begin)
+    if made is None:
+        return "do not come from a product with a constant"
+    # From the product to each head's elements, and from there, past a norm, to what is multiplied.
+    first = _map(graph, begin, node.inputs[0] if gain is not None else value, turn and gain is None)
+    if isinstance(first, str):
+        return first
+    places, scale, shift, rotary = first
+    if gain is not None:
+        inner = graph.single.shapes[node.inputs[0]] or ()
+        if abs(scale - 1) > 1e-6 or shift.any():
+            return "are changed before they are normalised"
+        second = _map(graph, start, value, turn, chunk=inner[-1])
+        if isinstance(second, str):
+            return second
+        places = places.reshape(-1)[second[0]]
+        scale, shift, rotary = second[1], second[2], second[3]
+    units = len(made.weight)
+    at, unit = np.divmod(places, units)
+    heads, steps, _ = places.shape
+    if steps != time or (at != np.arange(time)[None, :, None]).any() or (unit != unit[:, :1]).any():
+        return "are arranged in no way that heads are"
+    columns = unit[:, 0]
+    bias = np.zeros(units, np.float32) if made.bias is None else made.bias
+    moved = bias[columns] + shift / np.float32(scale)
+    if shift.any() and (rotary is not None or gain is not None):
+        return "have something added to them after they were turned"
+    return Operand(made.source, made.weight[columns], moved.astype(np.float32), gain, scale, rotary)
+
+
+Mapping = tuple[NDArray[np.int64], float, NDArray[np.float32], "nn.Rotary | None"]
+
+
+def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = None) -> Mapping | str:
+    """Returns where each (head, step, element) of a value stands in another, scale, shift, and how it is turned.
+
+    `turn` is for keys, which stand with steps last; `chunk` tells that places count from a norm's output.
+    """
+    shape = graph.single.shapes[start] or ()
+
+    def at(x: NDArray[Any]) -> NDArray[Any]:
+        y = np.asarray(graph.compute({start: x.reshape(shape).astype(np.float32)}, value))
+        y = y.reshape(-1, *y.shape[-2:])
+        return y.swapaxes(1, 2) if turn else y
+
+    count = math.prod(shape)
+    zero = at(np.zeros(count))
+    one = at(np.ones(count)) - zero
+    rng = np.random.default_rng(0)
+    # A pair whose angle is zero is where it was: that of the first step, whether or not others turn.
+    index = at(np.arange(count)) - zero
+    drawn = rng.normal(size=count)
+    y = at(drawn)
+    first = one[:, :1]
+    if np.abs(first - first.reshape(-1)[0]).max() > 1e-6 or abs(float(first.reshape(-1)[0])) < 1e-12:
+        return "are not scaled by one number"
+    scale = float(first.reshape(-1)[0])
+    places = np.rint(index[:, :1] / scale).astype(np.int64)
+    if places.min() < 0 or places.max() >= count:
+        return "are arranged in no way that heads are"
+    plain = np.rint(index / scale).astype(np.int64)
+    if plain.min() >= 0 and plain.max() < count and np.abs(drawn[plain] * scale + zero - y).max() < 1e-4:
+        shift = zero[:, 0]
+        if np.abs(zero - shift[:, None]).max() > 1e-6:
+            return "have something added to them that differs from step to step"
+        return plain, scale, shift.astype(np.float32), None
+    if np.abs(zero).max() > 1e-6:
+        return "have something added to them after they were turned"
+    steps = y.shape[1]
+    stride = _stride(graph, start, value, turn, places, steps, shape)
+    if stride is None:
+        return "are arranged in no way that heads are"
+    everywhere = places + stride * np.arange(steps)[None, :, None]
+    if everywhere.max() >= count:
+        return "are arranged in no way that heads are"
+    rotary = _rotary(drawn[everywhere] * scale, y)
+    if rotary is None:
+        return "are turned in no way that Rotary says"
+    return everywhere, scale, np.zeros(y[:, 0].shape, np.float32), rotary
+
+
+def _stride(
+    graph: Graph,
+    start: str,
+    value: str,
+    turn: bool,
+    places: NDArray[np.int64],
+    steps: int,
+    shape: tuple[int, ...],
+) -> int | None:
+    """Returns how far apart steps are in what a value is made of: what its first step is not made of tells."""
+    count = math.prod(shape)
+    for stride in dict.fromkeys((shape[-1], count // steps)):
+        everywhere = places + stride * np.arange(steps)[None, :, None]
+        if everywhere.max() < count and np.unique(everywhere // stride).size == steps:
+            return stride
+    return None
+
+
+def _rotary(x: NDArray[Any], y: NDArray[Any]) -> nn.Rotary | None:
+    """Returns the rotation that makes y of x, both (heads, time, head_dim)."""
+    _, time, extent = x.shape
+    if extent % 2 or time < 2:
+        return None
+    pair = np.arange(extent // 2)
+    for layout in ("interleaved", "half_split"):
+        one = 2 * pair if layout == "interleaved" else pair
+        two = one + 1 if layout == "interleaved" else pair + extent // 2
+
+        def turned(angle: NDArray[Any], one: NDArray[Any] = one, two: NDArray[Any] = two) -> NDArray[Any]:
+            made = np.empty_like(x)
+            cosine, sine = np.cos(angle), np.sin(angle)
+            made[..., one] = x[..., one] * cosine - x[..., two] * sine
+            made[..., two] = x[..., one] * sine + x[..., two] * cosine
+            return made
+
+        complex_x = x[0, 1, one] + 1j * x[0, 1, two]
+        angles = np.angle((y[0, 1, one] + 1j * y[0, 1, two]) / complex_x)
+        if angles.min() <= 0:
+            continue
+        scaling = 1 / angles[0]
+        scaling = np.rint(scaling * 1000) / 1000
+        base = 10_000.0
+        if extent > 2:
+            base = float((angles[-1] * scaling) ** (-extent / (2 * (extent // 2 - 1))))
+            rounded = float(f"{base:.3g}")
+            base = rounded if abs(rounded / base - 1) < 1e-3 else base
+        angle = (np.arange(time) / scaling)[:, None] * base ** (-2.0 * pair / extent)
+        if np.abs(turned(angle) - y).max() < 2e-3:
+            return nn.Rotary(base=base, scaling=float(scaling), layout=layout)
+    return None
+
+
+def _output(
+    graph: Graph, value: str, shape: tuple[int, int, int], tensors: dict[str, NDArray[Any]]
+) -> str | None:
+    """Enters the product that gathers heads, and returns its result; without one, what heads lie side by side in."""
+    heads, time, head_dim = shape
+    after = following(graph, value)
+    if after is not None:
+        reads, made = after
+    else:
+        reads, made = value, None
+        for _ in range(6):
+            readers = graph.consumers.get(reads, [])
+            if graph.sample(reads) == (time, heads * head_dim):
+                break
+            if len(readers) != 1 or not is_movement(graph, readers[0]):
+                return None
+            reads = readers[0].outputs[0]
+    count = math.prod(graph.single.shapes[value] or ())
+    places = graph.moved(value, reads)
+    if count != math.prod(shape) or places.size != count:
+        return None
+    places = places.reshape(time, heads * head_dim)
+    head, rest = np.divmod(places, time * head_dim)
+    step, element = np.divmod(rest, head_dim)
+    columns = head[0] * head_dim + element[0]
+    if (step != np.arange(time)[:, None]).any() or (head * head_dim + element != columns).any():
+        return None
+    weight = np.eye(heads * head_dim, dtype=np.float32) if made is None else made.weight
+    ordered = np.empty_like(weight)
+    ordered[:, columns] = weight
+    tensors["output_weight"] = ordered
+    bias = None if made is None else made.bias
+    tensors["output_bias"] = np.zeros(len(weight), np.float32) if bias is None else bias
+    return reads if made is None else made.value
+
+
+__all__ += ["Operand", "Projection"]

@@ -1,0 +1,209 @@
+"""What of a graph is constant, and the shape of everything else, for a given number of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom.errors import LoomError
+from loom.extras import require
+from loom.models.onnx.importing.reading import array_of
+
+__all__ = ["Folded", "evaluate_nodes", "fold"]
+
+LARGEST = 2**28
+"""Bytes that a folded constant has at most."""
+ALIASES = {"Identity", "Dropout", "ZipMap"}
+
+
+class Folded:
+    """A graph with its constants and shapes.
+
+    Args:
+        nodes: What is left to compute, in order; names of values are those behind aliases.
+        constants: What is constant, by name.
+        shapes: The shape of every value, or None where it is not known.
+        alias: The name behind names that are given on as they are.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: dict[str, NDArray[Any]] = {}
+        self.shapes: dict[str, tuple[int, ...] | None] = {}
+        self.types: dict[str, int] = {}
+        self.alias: dict[str, str] = {}
+
+
+def evaluate_nodes(
+    nodes: list[Any],
+    given: Mapping[str, NDArray[Any]],
+    wanted: list[str],
+    opsets: list[Any],
+) -> list[NDArray[Any]]:
+    """Computes values with ONNX's own reference implementation.
+
+    Args:
+        nodes: NodeProtos, in order.
+        given: What they read.
+        wanted: Which values are returned.
+        opsets: The model's operator sets.
+    """
+    onnx = require("onnx", extra="onnx", purpose="reading ONNX")
+    helper = onnx.helper
+    reads = {name for node in nodes for name in node.input if name}
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape
+        )
+        for name in sorted(reads & set(given))
+    ]
+    outputs = [helper.make_tensor_value_info(name, 0, None) for name in wanted]
+    graph = helper.make_graph(nodes, "piece", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=opsets)
+    runner = require("onnx.reference", extra="onnx", purpose="reading ONNX").ReferenceEvaluator(model)
+    found = runner.run(wanted, {name: given[name] for name in reads & set(given)})
+    return [np.asarray(value) for value in found]
+
+
+def fold(
+    model: Any,  # noqa: ANN401 - a ModelProto
+    tensors: Mapping[str, NDArray[Any]],
+    shapes: Mapping[str, tuple[int, ...]],
+    folder: Path | None,
+) -> Folded:
+    """Finds constants and shapes.
+
+    Args:
+        model: The model.
+        tensors: Its initializers, and inputs that are given once and for all.
+        shapes: The shape of each other input.
+        folder: Where external data is.
+    """
+    onnx = require("onnx", extra="onnx", purpose="reading ONNX")
+    helper = onnx.helper
+    made = Folded()
+    made.constants.update(tensors)
+    for value in model.graph.input:
+        if value.name not in made.constants:
+            made.shapes[value.name] = shapes.get(value.name)
+            made.types[value.name] = value.type.tensor_type.elem_type
+    for given in model.graph.node:
+        node = onnx.NodeProto()
+        node.CopyFrom(given)
+        for place, name in enumerate(given.input):
+            node.input[place] = made.alias.get(name, name)
+        if node.op_type in ALIASES or _keeps(node, made):
+            made.alias[node.output[0]] = node.input[0]
+            continue
+        if node.op_type == "Constant":
+            value = _constant(onnx, node, folder)
+            if value is not None:
+                made.constants[node.output[0]] = value
+                continue
+        elif node.op_type in ("Shape", "Size") and made.shapes.get(node.input[0]) is not None:
+            made.constants[node.output[0]] = _extents(onnx, node, made.shapes[node.input[0]] or ())
+            continue
+        found = _inferred(onnx, node, made, model.opset_import)
+        constant = bool(node.input) and all(not name or name in made.constants for name in node.input)
+        if constant and node.op_type != "Constant" and _small(found, node):
+            try:
+                values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
+                made.constants.update(zip(node.output, values, strict=True))
+                continue
+            except LoomError:
+                raise
+            except Exception:  # noqa: BLE001 - what cannot be computed is left, and told as an operator
+                pass
+        for name in node.output:
+            kind = found.get(name)
+            shape = kind and helper_shape(kind)
+            made.shapes[name] = shape
+            made.types[name] = kind.tensor_type.elem_type if kind else 1
+        made.nodes.append(node)
+    return made
+
+
+def helper_shape(kind: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - a TypeProto
+    """Returns the extents of a type, or None where one is not known."""
+    tensor = kind.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    extents = [extent.dim_value if extent.HasField("dim_value") else -1 for extent in tensor.shape.dim]
+    return None if -1 in extents else tuple(extents)
+
+
+def _keeps(node: Any, made: Folded) -> bool:  # noqa: ANN401 - a NodeProto
+    """Whether a cast leaves values what they are to a network: between floats, or between whole numbers."""
+    if node.op_type != "Cast" or node.input[0] in made.constants:
+        return False
+    after = next(attribute.i for attribute in node.attribute if attribute.name == "to")
+    floats, wholes = {1, 10, 11, 16}, {2, 3, 4, 5, 6, 7, 12, 13}
+    before = made.types.get(node.input[0], 0)
+    return any({before, after} <= group for group in (floats, wholes))
+
+
+def _constant(onnx: Any, node: Any, folder: Path | None) -> NDArray[Any] | None:  # noqa: ANN401
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return array_of(attribute.t, folder)
+        if attribute.name in ("value_float", "value_floats"):
+            return np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
+        if attribute.name in ("value_int", "value_ints"):
+            return np.asarray(onnx.helper.get_attribute_value(attribute), np.int64)
+    return None
+
+
+def _extents(onnx: Any, node: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401
+    if node.op_type == "Size":
+        return np.asarray(math.prod(shape), np.int64)
+    settings = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    return np.asarray(shape[settings.get("start", 0) : settings.get("end", len(shape))], np.int64)
+
+
+def _inferred(onnx: Any, node: Any, made: Folded, opsets: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Returns the types of a node's outputs, by ONNX's own rules."""
+    versions = {opset.domain: opset.version for opset in opsets}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
+        types, data = {}, {}
+        for name in node.input:
+            if name in made.constants:
+                value = made.constants[name]
+                kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+                types[name] = onnx.helper.make_tensor_type_proto(kind, value.shape)
+                if value.size <= 4096:
+                    data[name] = onnx.numpy_helper.from_array(np.asarray(value), name)
+            elif name:
+                types[name] = onnx.helper.make_tensor_type_proto(
+                    made.types.get(name, 1), made.shapes.get(name)
+                )
+        found: dict[str, Any] = onnx.shape_inference.infer_node_outputs(
+            schema, node, types, data, opset_imports=list(opsets)
+        )
+        return found
+    except Exception:  # noqa: BLE001 - what has no shape is told as an operator that is not known
+        return {}
+
+
+def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a NodeProto
+    """Whether a constant may be computed: a few numbers in a file may ask for any amount of memory."""
+    for name in node.output:
+        shape = helper_shape(found[name]) if name in found else None
+        if name and (shape is None or 8 * math.prod(shape) > LARGEST):
+            # Ranges do not say how long they are.
+            return node.op_type in (
+                "NonZero",
+                "Cast",
+                "Squeeze",
+                "Concat",
+                "Gather",
+                "Unsqueeze",
+                "Equal",
+                "Where",
+            )
+    return True

@@ -1,0 +1,205 @@
+"""The graph that is read: who makes and who reads a value, what all paths to it pass, what it comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import nn
+from loom.extras import require
+from loom.models.onnx.importing.folding import Folded, evaluate_nodes
+
+__all__ = ["MOVEMENTS", "Graph", "Made", "Node", "Unsupported", "is_movement"]
+
+MOVEMENTS = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Expand"}
+"""Operators that hand elements on, each as it is."""
+
+
+class Unsupported(Exception):  # noqa: N818 - it is caught, and told with all others
+    """Why a node cannot become a layer."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(f'{node.op} "{node.name}": {why}')
+
+
+@dataclass
+class Made:
+    """A layer with its parameters and states by name."""
+
+    layer: nn.Layer
+    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Node:
+    """A node: what it computes of what.
+
+    Args:
+        op: The operator; "" for what a pattern has made of several nodes.
+        name: The node's name, or that of its first output.
+        inputs: Values, "" where one is left out.
+        outputs: Values.
+        attributes: Settings by name.
+        proto: The NodeProto, to compute it with.
+        made: The layers that it is, for a pattern.
+    """
+
+    op: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    proto: Any = None
+    made: list[Made] = field(default_factory=list)
+
+
+class Graph:
+    """Nodes between one input and one output.
+
+    Args:
+        many: The graph, folded for a number of rows that is told from all other extents.
+        one: The graph, folded for one row, to compute pieces with.
+        rows: That number of rows.
+        ends: The input's and the output's name.
+        opsets: The model's operator sets.
+    """
+
+    def __init__(
+        self, many: Folded, one: Folded, rows: int, ends: tuple[str, str], opsets: list[Any]
+    ) -> None:
+        helper = require("onnx", extra="onnx", purpose="reading ONNX").helper
+        self.constants, self.shapes, self.rows, self.opsets = many.constants, many.shapes, rows, opsets
+        self.single = one
+        self.input, self.output = ends[0], many.alias.get(ends[1], ends[1])
+        self.opset = next((entry.version for entry in opsets if entry.domain in ("", "ai.onnx")), 1)
+        self.nodes = [
+            Node(
+                proto.op_type,
+                proto.name or (proto.output[0] if proto.output else proto.op_type),
+                list(proto.input),
+                list(proto.output),
+                {each.name: helper.get_attribute_value(each) for each in proto.attribute},
+                proto,
+            )
+            for proto in many.nodes
+        ]
+        self.protos = {name: node for node in one.nodes for name in node.output if name}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Notes anew who makes and reads what, after nodes have changed; drops what the output does not need."""
+        self.producer = {name: node for node in self.nodes for name in node.outputs if name}
+        needed: set[int] = set()
+        waiting = [self.output]
+        while waiting:
+            node = self.producer.get(waiting.pop())
+            if node is not None and id(node) not in needed:
+                needed.add(id(node))
+                waiting.extend(self.data(node))
+        self.nodes = [node for node in self.nodes if id(node) in needed]
+        self.producer = {name: node for node in self.nodes for name in node.outputs if name}
+        self.consumers: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(self.data(node)):
+                self.consumers.setdefault(name, []).append(node)
+        self.before: dict[str, str | None] = {self.input: None}
+        depth = {self.input: 0}
+        for node in self.nodes:
+            meeting: str | None = None
+            for name in dict.fromkeys(self.data(node)):
+                other: str | None = name if name in depth else None
+                if other is None:
+                    continue
+                if meeting is None:
+                    meeting = other
+                while meeting is not None and other is not None and meeting != other:
+                    if depth[meeting] >= depth[other]:
+                        meeting = self.before[meeting]
+                    else:
+                        other = self.before[other]
+            for name in node.outputs:
+                if meeting is not None:
+                    self.before[name], depth[name] = meeting, depth[meeting] + 1
+
+    def data(self, node: Node) -> list[str]:
+        """Returns what a node reads that is not constant."""
+        return [name for name in node.inputs if name and name not in self.constants]
+
+    def constant(self, name: str) -> NDArray[Any] | None:
+        """Returns a constant's values, of one row where they are the same for all; None for other values."""
+        value = self.constants.get(name)
+        if value is not None and value.ndim and value.shape[0] == self.rows and value.ndim > 1:
+            first = value[:1]
+            return first if bool((value == first).all()) else value
+        return value
+
+    def sample(self, name: str) -> tuple[int, ...] | None:
+        """Returns one row's extents; None where the rows are not on the first axis."""
+        shape = self.shapes.get(name)
+        if not shape or shape[0] % self.rows or any(extent % self.rows == 0 for extent in shape[1:]):
+            return None
+        several = shape[0] // self.rows
+        return shape[1:] if several == 1 else (several, *shape[1:])
+
+    def between(self, source: str, value: str) -> list[Node] | None:
+        """Returns the nodes that make a value of another, in order; None where they read more than that."""
+        found: set[int] = set()
+        waiting = [value]
+        while waiting:
+            name = waiting.pop()
+            if name == source:
+                continue
+            node = self.producer.get(name)
+            if node is None:
+                return None
+            if id(node) not in found:
+                found.add(id(node))
+                waiting.extend(self.data(node))
+        return [node for node in self.nodes if id(node) in found]
+
+    def compute(self, given: Mapping[str, NDArray[Any]], value: str) -> NDArray[Any]:
+        """Computes a value of others, for one row."""
+        nodes, waiting, seen = [], [value], set(given)
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name in self.single.constants or not name:
+                continue
+            seen.add(name)
+            proto = self.protos[name]
+            nodes.append((name, proto))
+            waiting.extend(self.single.alias.get(read, read) for read in proto.input)
+        wanted = {id(proto) for _, proto in nodes}
+        ordered = [proto for proto in self.single.nodes if id(proto) in wanted]
+        if not ordered:
+            return np.asarray(given[value])
+        return evaluate_nodes(ordered, {**self.single.constants, **given}, [value], self.opsets)[0]
+
+    def moved(self, source: str, value: str) -> NDArray[np.int64]:
+        """Returns where each element of a value stands in another, for one row; between them only movements."""
+        shape = self.single.shapes[source] or ()
+        places = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        return np.rint(self.compute({source: places}, value)).astype(np.int64)
+
+    def replace(self, value: str, source: str, made: Iterable[Made]) -> None:
+        """Puts layers that read one value in the place of what made another."""
+        node = self.producer[value]
+        fused = Node("", node.name, [source], [value], made=list(made))
+        place = self.nodes.index(node)
+        if len(node.outputs) == 1:
+            self.nodes[place] = fused
+        else:
+            node.outputs = [name if name != value else "" for name in node.outputs]
+            self.nodes.insert(place + 1, fused)
+        self.refresh()
+
+
+def is_movement(graph: Graph, node: Node) -> bool:
+    """Whether a node hands elements on, each as it is."""
+    if node.op not in MOVEMENTS or len(graph.data(node)) != 1:
+        return False
+    return node.op != "Gather" or node.inputs[0] not in graph.constants

@@ -1,0 +1,285 @@
+"""Pieces of a graph that are activations or norms, found by what they compute rather than by how they are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import activations, nn
+from loom.models.onnx.importing.graph import Graph, Made, Node
+from loom.models.onnx.importing.steps import affine, permuted
+from loom.network import Sequential
+
+__all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_norms"]
+
+ELEMENTWISE = set(
+    [
+        "Abs",
+        "Add",
+        "Celu",
+        "Clip",
+        "Div",
+        "Elu",
+        "Erf",
+        "Exp",
+        "Gelu",
+        "Greater",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Less",
+        "Log",
+        "Max",
+        "Min",
+        "Mish",
+        "Mul",
+        "Neg",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Selu",
+        "Sigmoid",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Swish",
+        "Tanh",
+        "ThresholdedRelu",
+        "Where",
+        "Not",
+        "And",
+        "Cast",
+        "GreaterOrEqual",
+        "LessOrEqual",
+    ]
+)
+"""Operators of single elements."""
+REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"}
+GRID = np.linspace(-9, 9, 721, dtype=np.float32)
+
+
+@cache
+def known() -> dict[str, NDArray[Any]]:
+    """Returns the values of every activation without a setting, on the grid."""
+    plain = [name for name in activations.names() if name not in ("linear", "leaky_relu", "elu")]
+    return {name: values(name) for name in plain}
+
+
+def values(function: activations.ActivationLike) -> NDArray[Any]:
+    """Returns the values of an activation on the grid."""
+    return Sequential([nn.Activation(function)], input_shape=GRID.shape).predict(GRID[None])[0]
+
+
+def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
+    """Returns the layers that have these values on the grid, for samples of this shape; None where none has."""
+    if not np.isfinite(y).all() or y.shape != GRID.shape:
+        return None
+
+    def is_it(other: NDArray[Any]) -> bool:
+        return bool(np.abs(other - y).max() <= 2e-5 * max(1.0, float(np.abs(y).max()) / 9))
+
+    slope, middle = float(y[-1] - y[-2]) / float(GRID[-1] - GRID[-2]), float(y[GRID.size // 2])
+    if is_it(slope * GRID + middle):
+        return affine(shape, _number(slope), _number(middle))
+    for name, expected in known().items():
+        if is_it(expected):
+            return [Made(nn.Activation(name))]
+    flat = float(-y[np.searchsorted(GRID, -1)])
+    for function in (
+        activations.LeakyReLU(flat),
+        activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0])))),
+    ):
+        if is_it(values(function)):
+            return [Made(nn.Activation(function))]
+    elu = activations.ELU(-float(y[0]) / slope / (1 - math.exp(float(GRID[0])))) if slope else None
+    if elu is not None and is_it(slope * values(elu)):
+        return [Made(nn.Activation(elu)), *affine(shape, _number(slope), _number(0))]
+    low, high = float(y[0]), float(y[-1])
+    if high > low and is_it(np.clip(GRID, low, high)):
+        # hardsigmoid(x) is x / 6 + 0.5 between 0 and 1.
+        width = high - low
+        inner = affine(shape, _number(6 / width), _number(-6 * low / width - 3))
+        return [*inner, Made(nn.Activation("hardsigmoid")), *affine(shape, _number(width), _number(low))]
+    for name, expected in known().items():
+        share = float((expected * y).sum() / (expected * expected).sum())
+        if is_it(share * expected):
+            return [Made(nn.Activation(name)), *affine(shape, _number(share), _number(0))]
+    return None
+
+
+def _number(value: float) -> NDArray[np.float32]:
+    return np.asarray(value, np.float32)
+
+
+def find_activations(graph: Graph) -> None:
+    """Puts activations in the place of what computes them from one value, element by element."""
+
+    def single(node: Node) -> bool:
+        if node.op not in ELEMENTWISE:
+            return False
+        return all(
+            graph.constants[name].size == 1 for name in node.inputs if name and name in graph.constants
+        )
+
+    def attempt(source: str, nodes: list[Node], value: str) -> list[Made] | None:
+        shape = graph.sample(value)
+        if shape is None or len(nodes) < 2 or not all(map(single, nodes)):
+            return None
+        y = _computed(graph, {source: GRID}, value)
+        return None if y is None else activation_of(y, shape)
+
+    _replace_largest(graph, attempt, single)
+
+
+def _computed(graph: Graph, given: dict[str, NDArray[Any]], value: str) -> NDArray[Any] | None:
+    try:
+        with np.errstate(all="ignore"):
+            return graph.compute(given, value)
+    except Exception:  # noqa: BLE001 - what cannot be computed so is no such pattern
+        return None
+
+
+def _replace_largest(
+    graph: Graph,
+    attempt: Callable[[str, list[Node], str], list[Made] | None],
+    allowed: Callable[[Node], bool],
+) -> None:
+    """Tries what ends at each value, the last first, from every value that all paths to it pass."""
+    done = False
+    tried: set[tuple[str, str]] = set()
+    while not done:
+        done = True
+        for node in reversed(graph.nodes):
+            if len(node.outputs) != 1 or not node.op or not allowed(node):
+                continue
+            for source in _sources(graph, node.outputs[0]):
+                nodes = graph.between(source, node.outputs[0])
+                if nodes is None or len(nodes) > 40 or not all(map(allowed, nodes)):
+                    break
+                if (source, node.outputs[0]) in tried:
+                    continue
+                tried.add((source, node.outputs[0]))
+                made = attempt(source, nodes, node.outputs[0])
+                if made is not None:
+                    graph.replace(node.outputs[0], source, made)
+                    done = False
+                    break
+            if not done:
+                break
+
+
+def _sources(graph: Graph, value: str) -> Iterator[str]:
+    """Yields what all paths to a value pass, the nearest first."""
+    for _ in range(12):
+        before = graph.before.get(value)
+        if before is None:
+            return
+        yield before
+        value = before
+
+
+def find_norms(graph: Graph) -> None:
+    """Puts LayerNorm and RMSNorm in the place of what computes them."""
+
+    def allowed(node: Node) -> bool:
+        return (
+            node.op in ELEMENTWISE or node.op in REDUCTIONS or node.op in ("Reshape", "Squeeze", "Unsqueeze")
+        )
+
+    def attempt(source: str, nodes: list[Node], value: str) -> list[Made] | None:
+        reductions = [node for node in nodes if node.op in REDUCTIONS]
+        shape = graph.single.shapes.get(source)
+        if not reductions or shape is None or graph.single.shapes.get(value) != shape or len(shape) < 2:
+            return None
+        if graph.sample(source) is None:
+            return None
+        axes = axes_of(graph, reductions[0], len(shape))
+        if 0 in axes or any(axes_of(graph, node, len(shape)) != axes for node in reductions):
+            return None
+        return _norm(graph, source, value, nodes, axes)
+
+    _replace_largest(graph, attempt, allowed)
+
+
+def axes_of(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
+    """Returns the axes that a reduction goes over, counted with that of the rows."""
+    axes = node.attributes.get("axes")
+    if axes is None and len(node.inputs) > 1 and node.inputs[1] in graph.constants:
+        axes = graph.constants[node.inputs[1]].reshape(-1).tolist()
+    return tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
+
+
+def _norm(
+    graph: Graph, source: str, value: str, nodes: list[Node], axes: tuple[int, ...]
+) -> list[Made] | None:
+    shape = graph.single.shapes[source] or ()
+    rng = np.random.default_rng(0)
+    drawn = [rng.normal(size=shape).astype(np.float32) * (0.05 if scale else 1) for scale in range(3)]
+    drawn.insert(0, rng.normal(size=shape).astype(np.float32))
+    made = [_computed(graph, {source: x}, value) for x in drawn]
+    outputs = [y for y in made if y is not None and y.shape == shape and np.isfinite(y).all()]
+    if len(outputs) != len(drawn):
+        return None
+    small = {
+        float(graph.constants[name].reshape(-1)[0])
+        for node in nodes
+        for name in node.inputs
+        if name in graph.constants and graph.constants[name].size == 1
+    }
+    for centred in (True, False):
+        for epsilon in sorted(each for each in small if 0 < each <= 1):
+            normal = []
+            for x in drawn:
+                wide = x.astype(np.float64)
+                rest = wide - wide.mean(axis=axes, keepdims=True) if centred else wide
+                normal.append(rest / np.sqrt((rest**2).mean(axis=axes, keepdims=True) + epsilon))
+            with np.errstate(all="ignore"):
+                gain, bias = _fitted(np.stack(normal), np.stack(outputs), axes)
+            fits = all(np.abs(gain * n + bias - y).max() < 1e-4 for n, y in zip(normal, outputs, strict=True))
+            if fits and (centred or np.abs(bias).max() < 1e-4):
+                vectors = [
+                    graph.constants[name] for node in nodes for name in node.inputs if name in graph.constants
+                ]
+                exact = [_snapped(each, vectors) for each in (gain, bias)]
+                return _norm_layers(shape, axes, centred, epsilon, *exact)
+    return None
+
+
+def _fitted(n: NDArray[Any], y: NDArray[Any], axes: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Returns gain and bias of every normalised element, by least squares over everything else."""
+    over = tuple(axis for axis in range(n.ndim) if axis - 1 not in axes)
+    mean_n, mean_y = n.mean(axis=over, keepdims=True), y.mean(axis=over, keepdims=True)
+    gain = ((n - mean_n) * (y - mean_y)).sum(axis=over, keepdims=True)
+    gain = gain / ((n - mean_n) ** 2).sum(axis=over, keepdims=True)
+    return gain[0], (mean_y - gain * mean_n)[0]
+
+
+def _snapped(values: NDArray[Any], constants: list[NDArray[Any]]) -> NDArray[Any]:
+    """Returns the constant that these values are but for rounding; ones or zeros, or themselves."""
+    for each in [*constants, np.ones(values.size), np.zeros(values.size)]:
+        if each.size == values.size and np.abs(each.reshape(-1) - values.reshape(-1)).max() < 1e-4:
+            return np.asarray(each, np.float32).reshape(values.shape)
+    return values
+
+
+def _norm_layers(
+    shape: tuple[int, ...], axes: tuple[int, ...], centred: bool, epsilon: float, *affines: NDArray[Any]
+) -> list[Made] | None:
+    if not centred and len(axes) != 1:
+        return None
+    others = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    order = [*others[1:], *axes]
+    back = [order.index(axis) for axis in range(1, len(shape))]
+    gain, bias = (each.reshape([shape[axis] for axis in axes]) for each in affines)
+    tensors = {"weight": gain, "bias": bias} if centred else {"weight": gain}
+    layer: nn.Layer = (
+        nn.LayerNorm(axes=len(axes), epsilon=epsilon) if centred else nn.RMSNorm(epsilon=epsilon)
+    )
+    turn = permuted([axis - 1 for axis in order])
+    return [*turn, Made(layer, tensors), *permuted(back)] if turn else [Made(layer, tensors)]

@@ -1,0 +1,145 @@
+"""A graph as layers in rows and in one another: what all paths pass stands in a row, what lies between is nested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import nn
+from loom.models.onnx.importing.graph import Graph, Made, Node, Unsupported, is_movement
+from loom.models.onnx.importing.operators import convert
+from loom.models.onnx.importing.steps import affine, joined, moved, permuted, tidy
+
+__all__ = ["JOINS", "Structure"]
+
+JOINS = {"Add", "Sum", "Sub", "Mean", "Concat"}
+DEEPEST = 64
+
+
+class Structure:
+    """Takes a graph apart.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.problems: list[str] = []
+        self._uses: dict[int, int] = {}
+
+    def row(self, source: str, value: str, depth: int = 0) -> list[Made]:
+        """Returns the layers that make a value of another, which all paths to it pass."""
+        graph, pieces = self.graph, []
+        while value != source:
+            node = graph.producer.get(value)
+            if node is None or depth > DEEPEST:
+                why = "branches are nested too deeply" if node else "it does not depend on the input alone"
+                self.problems.append(f'value "{value}": {why}')
+                break
+            before = graph.before.get(value) or source
+            try:
+                begin = self._movement(source, value)
+                if begin is not None:
+                    pieces.append(self._moved(begin, value))
+                    value = begin
+                    continue
+                self._count(node)
+                single = len(set(graph.data(node))) == 1
+                made = convert(graph, node) if single else self._join(node, value, before, depth)
+                if single:
+                    before = graph.data(node)[0]
+                pieces.append(made)
+            except Unsupported as problem:
+                if str(problem) not in self.problems:
+                    self.problems.append(str(problem))
+            value = before
+        return tidy([made for piece in reversed(pieces) for made in piece])
+
+    def _count(self, node: Node) -> None:
+        uses = self._uses[id(node)] = self._uses.get(id(node), 0) + 1
+        if uses > 1 and ((node.made and any(made.tensors for made in node.made)) or uses > 16):
+            raise Unsupported(node, "branches cross there, and layers in one another cannot say that")
+        if uses > 1 and node.op in ("Gemm", "MatMul", "Conv", "ConvTranspose"):
+            raise Unsupported(node, "branches cross there, and layers in one another cannot say that")
+
+    def _movement(self, source: str, value: str) -> str | None:
+        """Returns where the movements that end at a value begin; None where none does."""
+        graph, begin = self.graph, None
+        for _ in range(64):
+            node = graph.producer.get(value)
+            if value == source or node is None or not is_movement(graph, node):
+                break
+            value = graph.data(node)[0]
+            if graph.sample(value) is not None:
+                begin = value
+        return begin
+
+    def _moved(self, begin: str, value: str) -> list[Made]:
+        graph = self.graph
+        before, after = graph.sample(begin), graph.sample(value)
+        if before is not None and after is not None:
+            made = moved(before, after, graph.moved(begin, value))
+            if made is not None:
+                return made
+            middle = graph.producer[value]
+            inner = graph.data(middle)[0]
+            if inner != begin and graph.sample(inner) is not None:
+                return [*self._moved(begin, inner), *self._moved(inner, value)]
+        raise Unsupported(
+            graph.producer[value], f"elements move from {before} to {after} in no way that layers have"
+        )
+
+    def _join(self, node: Node, value: str, before: str, depth: int) -> list[Made]:
+        graph = self.graph
+        shape = graph.sample(value)
+        if shape is None or graph.sample(before) is None:
+            raise Unsupported(node, "rows are not on the first axis")
+        if node.op == "Concat":
+            return self._concat(node, before, shape, depth)
+        if node.op not in JOINS or any(name in graph.constants for name in node.inputs):
+            raise Unsupported(node, "loom has no layer that does this with values that are not constant")
+        if any(graph.sample(name) != shape for name in graph.data(node)):
+            raise Unsupported(node, "what it joins is of different shapes")
+        branches = [self.row(before, name, depth + 1) for name in node.inputs]
+        if node.op == "Sub":
+            branches[1] = [*branches[1], *affine(shape, np.float32(-1), np.float32(0))]
+        return [joined(branches, "average" if node.op == "Mean" else "add")]
+
+    def _concat(self, node: Node, before: str, shape: tuple[int, ...], depth: int) -> list[Made]:
+        graph = self.graph
+        rank = len(graph.shapes[node.outputs[0]] or ())
+        axis = node.attributes.get("axis", 0) % rank - 1
+        if axis < 0 or rank != len(shape) + 1:
+            raise Unsupported(node, "it joins rows")
+        fixed = {
+            place: graph.constant(name) for place, name in enumerate(node.inputs) if name in graph.constants
+        }
+        if not fixed:
+            branches = [self.row(before, name, depth + 1) for name in node.inputs]
+            return [joined(branches, "concat", axis)]
+        data = [place for place in range(len(node.inputs)) if place not in fixed]
+        if len(data) != 1 or len(shape) != 2 or any(v is None or v.shape[0] != 1 for v in fixed.values()):
+            raise Unsupported(node, "constants are joined to one sequence alone")
+        # Zeros make room, and what is added to every place brings the constants.
+        sizes = [
+            (graph.constants[name].shape if name in graph.constants else graph.shapes[name] or ())[axis + 1]
+            for name in node.inputs
+        ]
+        first, last = sum(sizes[: data[0]]), sum(sizes[data[0] + 1 :])
+        whole: list[NDArray[Any]] = [
+            np.zeros((1, *shape[:axis], sizes[place], *shape[axis + 1 :]), np.float32)
+            if value is None
+            else value
+            for place, value in ((place, fixed.get(place)) for place in range(len(node.inputs)))
+        ]
+        turn = permuted((1, 0)) if axis == 0 else []
+        return [
+            *self.row(before, node.inputs[data[0]], depth + 1),
+            *turn,
+            Made(nn.ZeroPadding1D(first, after=last)),
+            *turn,
+            *affine(shape, np.float32(1), np.concatenate(whole, axis=axis + 1)[0]),
+        ]

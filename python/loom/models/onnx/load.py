@@ -1,0 +1,182 @@
+"""ONNX files to networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from loom import nn
+from loom._typing import ArrayLike
+from loom.errors import LoomError, SerializationError
+from loom.models.onnx.importing.attention import find_attention
+from loom.models.onnx.importing.folding import fold
+from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
+from loom.models.onnx.importing.operators import CONVERTERS
+from loom.models.onnx.importing.patterns import find_activations, find_norms
+from loom.models.onnx.importing.projections import find_gates
+from loom.models.onnx.importing.reading import read_model, tensors_of
+from loom.models.onnx.importing.recurrent import KINDS, find_recurrence
+from loom.models.onnx.importing.steps import layers_of
+from loom.models.onnx.importing.structure import JOINS, Structure
+from loom.network import Network, Sequential
+
+__all__ = ["load"]
+
+
+def load(
+    source: str | PathLike[str] | bytes,
+    *,
+    input_shape: Sequence[int] | None = None,
+    output: str | None = None,
+    given: Mapping[str, ArrayLike] | None = None,
+) -> Network:
+    """Makes a network of an ONNX model.
+
+    Constants are folded; what is left is taken for loom's layers, by operators and, for activations, norms,
+    attention and gated layers, by what pieces of the graph compute. What all paths pass stands in a row;
+    what lies between becomes Residual and Parallel. docs/onnx.md lists the operators. Needs the package
+    onnx: `pip install 'loom-nn[onnx]'`.
+
+    Args:
+        source: The file, or its bytes.
+        input_shape: One sample's extents, where the model leaves them open; rows come first and are not
+            named.
+        output: The output that the network computes, by name; where there are several, the last one of
+            floats, if None.
+        given: Values of inputs other than one, such as an attention mask: arrays with one row, by name.
+
+    Returns:
+        The network.
+
+    Raises:
+        SerializationError: It is no ONNX model, or is damaged; or loom has no layers for some of it:
+            all operators and nodes are named, and nothing is built.
+        FileError: The file cannot be read.
+        MissingExtraError: The package onnx is not installed.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(3, activation="tanh")], input_shape=2)
+        >>> loom.save_onnx(net, "/tmp/tiny.onnx")
+        >>> loom.models.onnx.load("/tmp/tiny.onnx").layers[0].config.activation
+        'tanh'
+    """
+    try:
+        graph, shape = _graph(source, input_shape, output, given or {})
+        row = _layers(graph)
+    except LoomError:
+        raise
+    except RecursionError as error:
+        raise SerializationError("the ONNX model is nested too deeply") from error
+    except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as error:
+        raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
+    row = row or [Made(nn.Activation("linear"))]
+    net = Sequential(layers_of(row), input_shape=shape)
+    state = {
+        f"0.0.0.{place}.{name}": np.array(values, np.float32)
+        for place, made in enumerate(row)
+        for name, values in made.tensors.items()
+    }
+    net.load_state_dict(state)
+    return net
+
+
+def _graph(
+    source: str | PathLike[str] | bytes,
+    input_shape: Sequence[int] | None,
+    output: str | None,
+    given: Mapping[str, ArrayLike],
+) -> tuple[Graph, tuple[int, ...]]:
+    """Reads a model and folds its constants."""
+    model, folder = read_model(source)
+    tensors = tensors_of(model, folder)
+    inputs = [value for value in model.graph.input if value.name not in tensors]
+    unknown = set(given) - {value.name for value in inputs}
+    free = [value for value in inputs if value.name not in given]
+    if unknown or len(free) != 1:
+        names = ", ".join(value.name for value in inputs)
+        raise SerializationError(
+            f"a network has one input; the ONNX model has: {names}. Name the values of the others in given"
+        )
+    (entry,) = free
+    extents = [extent.dim_value or None for extent in entry.type.tensor_type.shape.dim]
+    shape = extents[1:] if input_shape is None else list(np.atleast_1d(np.asarray(input_shape)).tolist())
+    if not extents or any(extent is None for extent in shape) or not shape:
+        said = [extent.dim_param or extent.dim_value or "?" for extent in entry.type.tensor_type.shape.dim]
+        raise SerializationError(
+            f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape, without rows'
+        )
+    sample = tuple(int(extent or 0) for extent in shape)
+    if min(sample) < 1 or math.prod(sample) > 2**40:
+        raise SerializationError(
+            f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
+        )
+    end = _end(model, output)
+    rows = extents[0] if extents[0] not in (None, 1) else None
+    chosen = _rows(model, tensors, sample) if rows is None else rows
+    folded = []
+    for count in (chosen, 1 if rows is None else rows):
+        fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
+        folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
+    graph = Graph(folded[0], folded[1], chosen, (entry.name, end), list(model.opset_import))
+    if graph.output not in graph.producer and graph.output != entry.name:
+        raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
+    return graph, sample
+
+
+def _rows(model: Any, tensors: Mapping[str, Any], sample: tuple[int, ...]) -> int:  # noqa: ANN401
+    """Returns a number of rows that divides no extent there is, so that it tells rows from all others."""
+    seen = {*sample, math.prod(sample)}
+    for values in tensors.values():
+        seen.update(values.shape)
+        if values.dtype.kind in "iu" and values.size <= 64:
+            seen.update(abs(int(value)) for value in values.reshape(-1))
+    return next(number for number in _primes() if not any(each and each % number == 0 for each in seen))
+
+
+def _primes() -> Iterator[int]:
+    number = 251
+    while True:
+        if all(number % divisor for divisor in range(3, math.isqrt(number) + 1, 2)):
+            yield number
+        number += 2
+
+
+def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
+    names = {value.name: value.type for value in model.graph.output}
+    if output is not None and output not in names:
+        raise SerializationError(f'the ONNX model has no output "{output}"; it has {", ".join(names)}')
+    if output is not None:
+        return output
+    floats = [name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)]
+    return floats[-1] if floats else list(names)[-1]
+
+
+def _layers(graph: Graph) -> list[Made]:
+    """Finds patterns, refuses what is not known, and takes the graph apart."""
+    reasons = find_recurrence(graph)
+    find_activations(graph)
+    find_norms(graph)
+    reasons += find_attention(graph)
+    find_gates(graph)
+    known = MOVEMENTS | JOINS | set(CONVERTERS) | set(KINDS) | {""}
+    unknown = [
+        f'{node.op} "{node.name}": loom reads no such operator'
+        for node in graph.nodes
+        if node.op not in known
+    ]
+    if unknown or any(node.op in KINDS for node in graph.nodes):
+        raise _refused(unknown + reasons)
+    structure = Structure(graph)
+    row = structure.row(graph.input, graph.output)
+    if structure.problems:
+        raise _refused(structure.problems + reasons)
+    return row
+
+
+def _refused(problems: Sequence[str]) -> SerializationError:
+    listed = "\n  ".join(dict.fromkeys(problems))
+    return SerializationError(f"loom has no layers for some of this ONNX model:\n  {listed}")
