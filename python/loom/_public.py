@@ -4,7 +4,8 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot schedules"
+            "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
+            "schedules"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
@@ -28,7 +29,9 @@ HOMES = {
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
-        "loom.network": "Network Sequential load",
+        "loom.models.loading": "load",
+        "loom.models.plain": "export_model import_model",
+        "loom.network": "Network Sequential",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
         "loom.runs": "read_run",

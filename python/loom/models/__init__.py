@@ -1,0 +1,6 @@
+"""Models from elsewhere, and networks to elsewhere."""
+
+from loom.models.guessing import Guess, guess
+from loom.models.plain import export_model, import_model
+
+__all__ = ["Guess", "export_model", "guess", "import_model"]
