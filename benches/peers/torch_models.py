@@ -2,13 +2,15 @@
 
 Usage: torch_models.py, with an interpreter that has PyTorch, numpy and rich, and loom on its path. Prints a
 row for each module: the largest difference of `loom.from_torch(module, example)` from the module, of
-`loom.to_torch(net)` from the network, and the layers. Ends with 1 where one is above 1e-5 of the largest output.
+`loom.to_torch(net)` from the network, and the layers. Ends with 1 where one is above 1e-5 of the largest
+output.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,6 +36,7 @@ class Block(nn.Module):
         self.downsample = nn.Sequential(*parts) if changed else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         y = F.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         y += x if self.downsample is None else self.downsample(x)
@@ -45,12 +48,15 @@ class ResNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         self.blocks = nn.Sequential(Block(8, 8), Block(8, 16, 2), Block(16, 16))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(16, 5)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         return self.fc(torch.flatten(self.pool(self.blocks(self.stem(x))), 1))
 
 
@@ -63,6 +69,7 @@ class Inception(nn.Module):
         self.two = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(), nn.Conv2d(2, 4, 3, padding="same"))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         pooled = F.avg_pool2d(x, 3, 1, 1)
         return torch.cat([self.one(x), self.two(x), pooled], dim=1).mean(dim=(2, 3))
 
@@ -76,6 +83,7 @@ class UNet(nn.Module):
         self.up, self.last = nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         a = self.a(x).relu()
         b = self.b(F.max_pool2d(a, 2)).relu()
         return self.last(torch.cat([a, self.up(b)], 1)).sigmoid()
@@ -91,6 +99,7 @@ class Reader(nn.Module):
         self.head = nn.Linear(14 if options.get("bidirectional") else 7, 3)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         out, state = self.rnn(self.words(x))
         hidden = state[0] if isinstance(self.rnn, nn.LSTM) else state
         if self.how == "all":
@@ -108,12 +117,15 @@ class Transformer(nn.Module):
         self.words, self.positions = nn.Embedding(20, 8), positions
         self.table = nn.Embedding(6, 8)
         self.pos = nn.Parameter(torch.randn(1, 6, 8))
-        layer = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True, norm_first=norm_first)
+        layer = nn.TransformerEncoderLayer(
+            8, 2, 12, activation="gelu", batch_first=True, norm_first=norm_first
+        )
         self.blocks = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8), enable_nested_tensor=False)
         self.head = nn.Linear(8, 20, bias=False)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(6))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         table = self.table(torch.arange(6)) if self.positions == "table" else self.pos
         return self.head(self.blocks(self.words(x) + table, mask=self.mask))
 
@@ -127,6 +139,7 @@ class Attending(nn.Module):
         self.register_buffer("mask", ~torch.ones(5, 5, dtype=torch.bool).tril(1))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         y = self.norm(x)
         return x + self.attn(y, y, y, attn_mask=self.mask, need_weights=False)[0]
 
@@ -141,6 +154,7 @@ class Dynamic(nn.Module):
         self.bn = nn.BatchNorm1d(2)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
         for layer in self.layers:
             x = x + F.gelu(layer(self.norm(x))) if x.shape[1] > 2 else x
         if x.dim() != 3 or x.shape[-1] % 2:
@@ -149,11 +163,23 @@ class Dynamic(nn.Module):
 
 
 def real(*shape: int) -> Tensor:
+    """Returns random numbers."""
     return torch.randn(*shape)
 
 
 def words(*shape: int) -> Tensor:
+    """Returns random words."""
     return torch.randint(0, 20, shape)
+
+
+def read(kind: type[nn.Module], how: str, **options: object) -> Case:
+    """A reader and what it reads."""
+    return Reader(kind, how, **options), words(3, 5)
+
+
+def transform(norm_first: bool, positions: str) -> Case:
+    """A transformer and what it reads."""
+    return Transformer(norm_first, positions), words(2, 6)
 
 
 def cases() -> dict[str, Callable[[], Case]]:
@@ -161,16 +187,50 @@ def cases() -> dict[str, Callable[[], Case]]:
     row = nn.Sequential
     found: dict[str, Callable[[], Case]] = {
         "Linear": lambda: (nn.Linear(4, 3), real(5, 4)),
-        "perceptron": lambda: (row(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 3, bias=False)), real(5, 4)),
+        "perceptron": lambda: (
+            row(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 3, bias=False)),
+            real(5, 4),
+        ),
         "double": lambda: (row(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double(), real(5, 4).double()),
-        "Conv1d": lambda: (row(nn.Conv1d(4, 6, 5, 2, 2, 1, 2), nn.LeakyReLU(0.2), nn.MaxPool1d(2), nn.Flatten()), real(2, 4, 16)),
-        "Conv2d": lambda: (row(nn.Conv2d(3, 4, (3, 5), (1, 2), (1, 2)), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2)), real(2, 3, 8, 8)),
-        "Conv3d": lambda: (row(nn.Conv3d(2, 4, 3, padding=1, dilation=1), nn.GroupNorm(2, 4), nn.SiLU(), nn.AdaptiveMaxPool3d(2)), real(2, 2, 4, 4, 4)),
-        "ConvTranspose": lambda: (row(nn.ConvTranspose1d(4, 6, 4, 2, 1, groups=2), nn.ELU(0.7)), real(2, 4, 8)),
-        "ConvTranspose2d": lambda: (row(nn.ConvTranspose2d(3, 2, 3, 2, 1, output_padding=1), nn.InstanceNorm2d(2, affine=True)), real(2, 3, 4, 4)),
-        "norms": lambda: (row(nn.LayerNorm((4, 6)), nn.Linear(6, 6), nn.LayerNorm(6, bias=False), nn.RMSNorm(6), nn.PReLU()), real(2, 4, 6)),
-        "BatchNorm1d": lambda: (row(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Hardswish(), nn.Softmax(dim=1)), real(3, 4)),
-        "padding, Unflatten": lambda: (row(nn.ZeroPad2d((1, 2, 0, 1)), nn.Flatten(), nn.Unflatten(1, (5, 14)), nn.PReLU(5)), real(2, 2, 4, 4)),
+        "Conv1d": lambda: (
+            row(nn.Conv1d(4, 6, 5, 2, 2, 1, 2), nn.LeakyReLU(0.2), nn.MaxPool1d(2), nn.Flatten()),
+            real(2, 4, 16),
+        ),
+        "Conv2d": lambda: (
+            row(nn.Conv2d(3, 4, (3, 5), (1, 2), (1, 2)), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2)),
+            real(2, 3, 8, 8),
+        ),
+        "Conv3d": lambda: (
+            row(
+                nn.Conv3d(2, 4, 3, padding=1, dilation=1),
+                nn.GroupNorm(2, 4),
+                nn.SiLU(),
+                nn.AdaptiveMaxPool3d(2),
+            ),
+            real(2, 2, 4, 4, 4),
+        ),
+        "ConvTranspose": lambda: (
+            row(nn.ConvTranspose1d(4, 6, 4, 2, 1, groups=2), nn.ELU(0.7)),
+            real(2, 4, 8),
+        ),
+        "ConvTranspose2d": lambda: (
+            row(nn.ConvTranspose2d(3, 2, 3, 2, 1, output_padding=1), nn.InstanceNorm2d(2, affine=True)),
+            real(2, 3, 4, 4),
+        ),
+        "norms": lambda: (
+            row(
+                nn.LayerNorm((4, 6)), nn.Linear(6, 6), nn.LayerNorm(6, bias=False), nn.RMSNorm(6), nn.PReLU()
+            ),
+            real(2, 4, 6),
+        ),
+        "BatchNorm1d": lambda: (
+            row(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Hardswish(), nn.Softmax(dim=1)),
+            real(3, 4),
+        ),
+        "padding, Unflatten": lambda: (
+            row(nn.ZeroPad2d((1, 2, 0, 1)), nn.Flatten(), nn.Unflatten(1, (5, 14)), nn.PReLU(5)),
+            real(2, 2, 4, 4),
+        ),
         "Embedding": lambda: (row(nn.Embedding(20, 6), nn.Linear(6, 2), nn.Mish()), words(2, 5)),
         "ResNet": lambda: (ResNet(), real(2, 3, 32, 32)),
         "Inception": lambda: (Inception(), real(2, 3, 8, 8)),
@@ -182,13 +242,13 @@ def cases() -> dict[str, Callable[[], Case]]:
     for kind in (nn.RNN, nn.LSTM, nn.GRU):
         for how in ("all", "hidden", "last"):
             name = f"{kind.__name__}, {how}"
-            found[name] = lambda kind=kind, how=how: (Reader(kind, how, num_layers=2), words(3, 5))
+            found[name] = partial(read, kind, how, num_layers=2)
         name = f"{kind.__name__}, both directions"
-        found[name] = lambda kind=kind: (Reader(kind, "both", bidirectional=True), words(3, 5))
+        found[name] = partial(read, kind, "both", bidirectional=True)
     for first in (True, False):
         for positions in ("table", "parameter"):
             name = f"transformer, norm {'first' if first else 'last'}, {positions}"
-            found[name] = lambda first=first, positions=positions: (Transformer(first, positions), words(2, 6))
+            found[name] = partial(transform, first, positions)
     return found
 
 
@@ -216,7 +276,9 @@ def main() -> int:
             own = net.predict(example.numpy())
             back = loom.to_torch(net)(example).numpy()
         scale = max(1.0, float(np.abs(expected).max()))
-        apart = [float(np.abs(values - other).max()) / scale for values, other in ((own, expected), (back, own))]
+        apart = [
+            float(np.abs(values - other).max()) / scale for values, other in ((own, expected), (back, own))
+        ]
         worst = max(worst, *apart)
         kinds = " ".join(layer.kind for layer in net.layers)
         print(f"{name:34} {apart[0]:10.1e} {apart[1]:10.1e}  {kinds[:80]}")

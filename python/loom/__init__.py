@@ -92,6 +92,8 @@ if TYPE_CHECKING:
     from loom.models.loading import load as load
     from loom.models.plain import export_model as export_model
     from loom.models.plain import import_model as import_model
+    from loom.models.torch import from_torch as from_torch
+    from loom.models.torch import to_torch as to_torch
     from loom.network import Network as Network
     from loom.network import Sequential as Sequential
     from loom.network.session import Session as Session

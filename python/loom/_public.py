@@ -31,6 +31,7 @@ HOMES = {
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
         "loom.models.loading": "load",
         "loom.models.plain": "export_model import_model",
+        "loom.models.torch": "from_torch to_torch",
         "loom.network": "Network Sequential",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",

@@ -100,7 +100,15 @@ def _rms_norm(given: Settings, before: Shape, after: Shape) -> Row:
 def _group_norm(given: Settings, before: Shape, after: Shape) -> Row:
     held = _held(given, weight="weight", bias="bias")
     flags = {"gain": "weight" in held, "bias": "bias" in held}
-    return [{"type": "group_norm", "groups": given["num_groups"], "epsilon": given.get("eps", 1e-5), **flags, **held}]
+    return [
+        {
+            "type": "group_norm",
+            "groups": given["num_groups"],
+            "epsilon": given.get("eps", 1e-5),
+            **flags,
+            **held,
+        }
+    ]
 
 
 def _embedding(given: Settings, before: Shape, after: Shape) -> Row:
@@ -109,7 +117,9 @@ def _embedding(given: Settings, before: Shape, after: Shape) -> Row:
 
 def _mean(given: Settings, before: Shape, after: Shape) -> Row:
     axes = given.get("dim")
-    dims = sorted(axis % len(before) for axis in ([axes] if isinstance(axes, int) else axes or range(len(before))))
+    dims = sorted(
+        axis % len(before) for axis in ([axes] if isinstance(axes, int) else axes or range(len(before)))
+    )
     spatial = list(range(2, len(before)))
     if dims == spatial and spatial:
         return [{"type": f"global_avg_pool{len(spatial)}d"}, *reshaped(before[:2], after)]
@@ -135,7 +145,11 @@ def _transpose(given: Settings, before: Shape, after: Shape) -> Row:
 
 def _window(given: Settings, kind: str, before: Shape, after: Shape) -> Row:
     refuse(given.get("dilation", 1) not in (1, [1], [1, 1], [1, 1, 1], (1, 1)), "dilation of a pooling")
-    sizes = {"pool_size": given["kernel_size"], "stride": given.get("stride") or None, "padding": given.get("padding")}
+    sizes = {
+        "pool_size": given["kernel_size"],
+        "stride": given.get("stride") or None,
+        "padding": given.get("padding"),
+    }
     return pooled(kind, before, after, **sizes)
 
 
@@ -152,7 +166,9 @@ def _avg_pool(given: Settings, before: Shape, after: Shape) -> Row:
 
 def _pad(given: Settings, before: Shape, after: Shape) -> Row:
     mode, value = given.get("mode", "constant"), given.get("value")
-    refuse(mode != "constant" or value not in (None, 0, 0.0), f"padding other than with zeros ({mode}, {value})")
+    refuse(
+        mode != "constant" or value not in (None, 0, 0.0), f"padding other than with zeros ({mode}, {value})"
+    )
     return padded(given["pad"], before)
 
 
@@ -211,10 +227,14 @@ _CALLS: dict[str, Call] = {
     "elu": _elu,
     "prelu": _prelu,
     "softmax": lambda given, before, after: softmax(given["dim"], before),
-    **{name: _function(name) for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid")},
+    **{
+        name: _function(name)
+        for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid")
+    },
     "softplus": _function("softplus"),
     **dict.fromkeys(("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten"), _reshape),
     **dict.fromkeys(
-        ("dropout", "feature_dropout", "contiguous", "clone", "detach", "alias", "to", "identity", "float"), _nothing
+        ("dropout", "feature_dropout", "contiguous", "clone", "detach", "alias", "to", "identity", "float"),
+        _nothing,
     ),
 }

@@ -125,7 +125,9 @@ def _embedding(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
 
 def _recurrent(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
     name = type(module).__name__
-    refuse(not module.batch_first, f"batch_first=False of {name}: loom's sequences are (batch, time, features)")
+    refuse(
+        not module.batch_first, f"batch_first=False of {name}: loom's sequences are (batch, time, features)"
+    )
     refuse(getattr(module, "proj_size", 0) != 0, "proj_size of an LSTM")
     layer = {
         "type": name.lower(),
@@ -146,7 +148,7 @@ def attention(module: Any, causal: bool = False, mask: Any = None) -> dict[str, 
     """Returns a MultiheadAttention of one sequence as a layer."""
     refuse(not module.batch_first, "batch_first=False of MultiheadAttention: loom's are (batch, time, width)")
     refuse(module.bias_k is not None or module.add_zero_attn, "add_bias_kv or add_zero_attn of attention")
-    refuse(not module._qkv_same_embed_dim, "kdim or vdim of MultiheadAttention")
+    refuse(module.in_proj_weight is None, "kdim or vdim of MultiheadAttention")
     held = parameters(module, in_proj_weight="in_proj_weight", in_proj_bias="in_proj_bias")
     output = parameters(module.out_proj, output_weight="weight", output_bias="bias")
     layer = {"type": "multi_head_attention", "heads": module.num_heads, "causal": causal, **held, **output}
@@ -282,7 +284,9 @@ def _softplus(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
 
 
 def _prelu(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
-    return [{"type": "prelu", "per_channel": module.num_parameters > 1, **parameters(module, weight="weight")}]
+    return [
+        {"type": "prelu", "per_channel": module.num_parameters > 1, **parameters(module, weight="weight")}
+    ]
 
 
 def _nothing(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -307,8 +311,14 @@ _MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
     "TransformerEncoder": lambda module, before, after: encoder(module),
     **{f"MaxPool{axes}d": _max_pool for axes in (1, 2, 3)},
     **{f"AvgPool{axes}d": _avg_pool for axes in (1, 2, 3)},
-    **{f"AdaptiveAvgPool{n}d": lambda module, before, after: adaptive_pool("avg", before, after) for n in (1, 2, 3)},
-    **{f"AdaptiveMaxPool{n}d": lambda module, before, after: adaptive_pool("max", before, after) for n in (1, 2, 3)},
+    **{
+        f"AdaptiveAvgPool{n}d": lambda module, before, after: adaptive_pool("avg", before, after)
+        for n in (1, 2, 3)
+    },
+    **{
+        f"AdaptiveMaxPool{n}d": lambda module, before, after: adaptive_pool("max", before, after)
+        for n in (1, 2, 3)
+    },
     **{f"ZeroPad{n}d": lambda module, before, after: padded(module.padding, before) for n in (1, 2, 3)},
     "Flatten": lambda module, before, after: reshaped(before, after),
     "Unflatten": lambda module, before, after: reshaped(before, after),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,16 @@ from loom.errors import ConfigError, DataError
 from loom.extras import require
 from loom.models.plain import import_model
 from loom.models.torch.functions import JOINS, row_of_call
-from loom.models.torch.modules import Row, Unsupported, array, attention, encoder, encoder_layer, known, row_of
+from loom.models.torch.modules import (
+    Row,
+    Unsupported,
+    array,
+    attention,
+    encoder,
+    encoder_layer,
+    known,
+    row_of,
+)
 from loom.network import Network
 
 if TYPE_CHECKING:
@@ -40,7 +49,10 @@ _ARGUMENTS = {
         f"conv_transpose{n}d": ("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
         for n in (1, 2, 3)
     },
-    **{f"avg_pool{n}d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad") for n in (1, 2, 3)},
+    **{
+        f"avg_pool{n}d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+        for n in (1, 2, 3)
+    },
     **{f"max_pool{n}d": ("kernel_size", "stride", "padding", "dilation", "ceil_mode") for n in (1, 2, 3)},
 }
 _SAME = {"swapaxes": "transpose", "batch_norm_": "batch_norm", "relu_": "relu", "truediv": "div"}
@@ -124,8 +136,8 @@ def _compare(net: Network, example: Any, expected: Any) -> None:  # noqa: ANN401
     # Written so that a NaN is too far away, too.
     if not apart <= 1e-3 * (1 + float(np.abs(theirs).max(initial=0.0))):
         raise ConfigError(
-            f"the layers that were found make {own.shape} of the example, the module {theirs.shape}, {apart:.2g} "
-            "apart: it computes something that its graph does not show"
+            f"the layers that were found make {own.shape} of the example, the module {theirs.shape}, "
+            f"{apart:.2g} apart: it computes something that its graph does not show"
         )
 
 
@@ -166,7 +178,7 @@ class _Reading:
 
     def __init__(self, graph: GraphModule, example: Any) -> None:  # noqa: ANN401
         self.graph = graph
-        self.failures: list[str] = []
+        self.refused: dict[str, list[str]] = {}
         self.values = _values(graph, example)
         self.constant: dict[Node, bool] = {}
         self.inputs: dict[Node, list[Node]] = {}
@@ -184,7 +196,7 @@ class _Reading:
         if isinstance(end, tuple | list) and len(end) == 1:
             (end,) = end
         if isinstance(end, tuple | list | dict):
-            self.failures.append("several outputs: wrap the module in one that returns a single tensor")
+            self.refused["several outputs: wrap the module in one that returns a single tensor"] = ["output"]
             return []
         for node in nodes:
             self.constant[node] = node is not start and (
@@ -198,6 +210,14 @@ class _Reading:
                 self._take(node)
         return [] if self.failures else self._chain(start, end, set())
 
+    @property
+    def failures(self) -> list[str]:
+        """What has no layer, each with where it is."""
+        return [
+            f"{why} ({', '.join(places[:3])}{f' and {len(places) - 3} more' if len(places) > 3 else ''})"
+            for why, places in self.refused.items()
+        ]
+
     # Nodes
 
     def _take(self, node: Node) -> None:
@@ -205,7 +225,7 @@ class _Reading:
             inputs = self._step(node)
         except (Unsupported, KeyError) as error:
             why = f"{_name(node)} without its {error}" if isinstance(error, KeyError) else str(error)
-            self.failures.append(f"{why} ({node.name})")
+            self.refused.setdefault(why, []).append(node.name)
             inputs = [other for other in node.all_input_nodes if not self.constant[other]][:1]
             self.rows[node] = []
         self.inputs[node] = inputs
@@ -295,12 +315,12 @@ class _Reading:
         source, at = node.args[0], node.args[1:]
         if source not in self.recurrences and not isinstance(self.values[source], tuple):
             return None
-        whole = self.recurrences.get(source)  # type: ignore[arg-type]
+        whole = self.recurrences.get(source)
         if whole is None:
             if at == (0,):
                 # The outputs of attention, without its weights.
                 self.rows[node] = []
-                return source  # type: ignore[return-value]
+                return source
             raise Unsupported("the second of what a module returns")
         call = whole.node
         part = self.graph.get_submodule(str(call.target))
@@ -309,23 +329,26 @@ class _Reading:
         if whole.part == "all" and index in (0, 1):
             hidden = "states" if isinstance(self.values[call][1], tuple) else "hidden"
             self.recurrences[node] = _Recurrence(call, "outputs" if index == 0 else hidden)
-            return source  # type: ignore[return-value]
+            return source
         if whole.part == "states" and index == 0:
             self.recurrences[node] = _Recurrence(call, "hidden")
-            return source  # type: ignore[return-value]
+            return source
         last = (-1, part.num_layers - 1)
         everything = slice(None, None, None)
         if part.bidirectional and whole.part == "hidden" and isinstance(index, int):
             many = 2 * part.num_layers
             self.recurrences[node] = _Recurrence(call, f"hidden {index % many - many}")
-            return source  # type: ignore[return-value]
+            return source
         ends = ((everything, -1), (everything, -1, everything), (1, -1))
         if not part.bidirectional and (
             (whole.part == "hidden" and (index in last or at in ((0, last[0]), (0, last[1]))))
-            or (whole.part == "outputs" and (tuple(index) if isinstance(index, list | tuple) else index) in ends)
+            or (
+                whole.part == "outputs"
+                and (tuple(index) if isinstance(index, list | tuple) else index) in ends
+            )
         ):
             self.rows[node] = [{"~": "last"}]
-            return source  # type: ignore[return-value]
+            return source
         raise Unsupported(f"{index} of what {type(part).__name__} returns ({whole.part})")
 
     def _hidden_states(self, node: Node) -> Node | None:
@@ -333,7 +356,7 @@ class _Reading:
         values = node.args[0] if node.args else node.kwargs.get("tensors")
         if not isinstance(values, list | tuple) or len(values) != 2:
             return None
-        parts = [self.recurrences.get(value) for value in values]  # type: ignore[arg-type]
+        parts = [self.recurrences.get(value) for value in values]
         if [part.part for part in parts if part is not None] != ["hidden -2", "hidden -1"]:
             return None
         assert parts[0] is not None
@@ -343,7 +366,7 @@ class _Reading:
     def _join(self, node: Node, combine: str) -> list[Node] | None:
         arguments = self._arguments(node, _name(node))
         if combine == "concat":
-            values = list(node.args[0] if node.args else node.kwargs["tensors"])  # type: ignore[arg-type]
+            values = list(node.args[0] if node.args else node.kwargs["tensors"])
         else:
             values = list(node.args[:2]) if len(node.args) > 1 else [*node.args, *node.kwargs.values()][:2]
             if arguments.get("alpha", 1) != 1:
@@ -394,7 +417,7 @@ class _Reading:
     # Arguments
 
     def _moves(self, value: object) -> bool:
-        return value in self.constant and not self.constant[value]  # type: ignore[index]
+        return value in self.constant and not self.constant[value]
 
     def _plain(self, value: Any) -> Any:  # noqa: ANN401
         """An argument with nodes in it replaced by what they hold."""
@@ -405,6 +428,8 @@ class _Reading:
     def _shape(self, node: Node) -> tuple[int, ...]:
         value = self.values[node]
         value = value[0] if isinstance(value, tuple) else value
+        if not hasattr(value, "shape"):
+            raise Unsupported(f"{_name(node)}, which makes several values,")
         return tuple(value.shape)
 
     def _arguments(self, node: Node, name: str) -> dict[str, Any]:
@@ -424,7 +449,7 @@ class _Reading:
         while node is not start:
             if node in taken:
                 raise ConfigError(
-                    f"the value {node.name} goes into branches that are not nested in each other, which loom's "
+                    f"the value {node.name} goes into branches that are not nested in each other, which "
                     "Residual and Parallel cannot say"
                 )
             taken.add(node)
@@ -494,7 +519,9 @@ def _name(node: Node) -> str:
     if node.op == "call_method":
         return str(node.target).removesuffix("_")
     schema = getattr(node.target, "_schema", None)
-    name = str(schema.name).partition("::")[2] if schema is not None else getattr(node.target, "__name__", "?")
+    name = (
+        str(schema.name).partition("::")[2] if schema is not None else getattr(node.target, "__name__", "?")
+    )
     return name.removeprefix("_").removesuffix("_")
 
 
@@ -504,11 +531,9 @@ def _parameters_of(node: Node, name: str) -> tuple[str, ...]:
         return tuple(argument.name for argument in schema.arguments)
     if name in _ARGUMENTS:
         return ("input", *_ARGUMENTS[name])
-    if isinstance(node.target, Callable) and node.target is not operator.getitem:  # type: ignore[arg-type]
+    if callable(node.target) and node.target is not operator.getitem:
         try:
-            return tuple(inspect.signature(node.target).parameters)  # type: ignore[arg-type]
+            return tuple(inspect.signature(node.target).parameters)
         except ValueError:
             pass
     return ("input", "other")
-
-
