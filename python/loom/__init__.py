@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from loom import initializers as initializers
     from loom import losses as losses
     from loom import metrics as metrics
+    from loom import models as models
     from loom import nn as nn
     from loom import observers as observers
     from loom import optimizers as optimizers
@@ -91,9 +92,13 @@ if TYPE_CHECKING:
     from loom.mesh.stepping import train_stepping as train_stepping
     from loom.models.gguf_writing import save_gguf as save_gguf
     from loom.models.onnx import save_onnx as save_onnx
+    from loom.models.loading import load as load
+    from loom.models.plain import export_model as export_model
+    from loom.models.plain import import_model as import_model
+    from loom.models.torch import from_torch as from_torch
+    from loom.models.torch import to_torch as to_torch
     from loom.network import Network as Network
     from loom.network import Sequential as Sequential
-    from loom.network import load as load
     from loom.network.session import Session as Session
     from loom.optimizers import SGD as SGD
     from loom.optimizers import Adam as Adam

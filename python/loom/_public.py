@@ -4,8 +4,8 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot schedules "
-            "tensors"
+            "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
+            "schedules tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
@@ -30,8 +30,11 @@ HOMES = {
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
         "loom.models.gguf_writing": "save_gguf",
+        "loom.models.loading": "load",
         "loom.models.onnx": "save_onnx",
-        "loom.network": "Network Sequential load",
+        "loom.models.plain": "export_model import_model",
+        "loom.models.torch": "from_torch to_torch",
+        "loom.network": "Network Sequential",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
         "loom.runs": "read_run",

@@ -1,5 +1,7 @@
 """Models from elsewhere, and networks to elsewhere."""
 
 from loom.models.gguf_writing import save_gguf
+from loom.models.guessing import Guess, guess
+from loom.models.plain import export_model, import_model
 
-__all__ = ["save_gguf"]
+__all__ = ["Guess", "export_model", "guess", "import_model", "save_gguf"]

@@ -111,15 +111,15 @@ def _graph(
         )
     sample = tuple(int(extent or 0) for extent in shape)
     if min(sample) < 1 or math.prod(sample) > 2**40:
-        raise SerializationError(
-            f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
-        )
+        raise SerializationError(f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}')
     end = _end(model, output)
     rows = extents[0] if extents[0] not in (None, 1) else None
     chosen = _rows(model, tensors, sample) if rows is None else rows
     folded = []
     for count in (chosen, 1 if rows is None else rows):
-        fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
+        fixed = {
+            name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()
+        }
         folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
     graph = Graph(folded[0], folded[1], chosen, (entry.name, end), list(model.opset_import))
     if graph.output not in graph.producer and graph.output != entry.name:
@@ -151,7 +151,9 @@ def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
         raise SerializationError(f'the ONNX model has no output "{output}"; it has {", ".join(names)}')
     if output is not None:
         return output
-    floats = [name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)]
+    floats = [
+        name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)
+    ]
     return floats[-1] if floats else list(names)[-1]
 
 
@@ -164,9 +166,7 @@ def _layers(graph: Graph) -> list[Made]:
     find_gates(graph)
     known = MOVEMENTS | JOINS | set(CONVERTERS) | set(KINDS) | {""}
     unknown = [
-        f'{node.op} "{node.name}": loom reads no such operator'
-        for node in graph.nodes
-        if node.op not in known
+        f'{node.op} "{node.name}": loom reads no such operator' for node in graph.nodes if node.op not in known
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)

@@ -305,13 +305,7 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
 
 
 def _stride(
-    graph: Graph,
-    start: str,
-    value: str,
-    turn: bool,
-    places: NDArray[np.int64],
-    steps: int,
-    shape: tuple[int, ...],
+    graph: Graph, start: str, value: str, turn: bool, places: NDArray[np.int64], steps: int, shape: tuple[int, ...]
 ) -> int | None:
     """Returns how far apart steps are in what a value is made of: what its first step is not made of tells."""
     count = math.prod(shape)

@@ -57,9 +57,7 @@ def evaluate_nodes(
     helper = onnx.helper
     reads = {name for node in nodes for name in node.input if name}
     inputs = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape
-        )
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape)
         for name in sorted(reads & set(given))
     ]
     outputs = [helper.make_tensor_value_info(name, 0, None) for name in wanted]
@@ -179,9 +177,7 @@ def _inferred(onnx: Any, node: Any, made: Folded, opsets: Any) -> dict[str, Any]
                 if value.size <= 4096:
                     data[name] = onnx.numpy_helper.from_array(np.asarray(value), name)
             elif name:
-                types[name] = onnx.helper.make_tensor_type_proto(
-                    made.types.get(name, 1), made.shapes.get(name)
-                )
+                types[name] = onnx.helper.make_tensor_type_proto(made.types.get(name, 1), made.shapes.get(name))
         found: dict[str, Any] = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=list(opsets)
         )
@@ -196,14 +192,5 @@ def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a Nod
         shape = helper_shape(found[name]) if name in found else None
         if name and (shape is None or 8 * math.prod(shape) > LARGEST):
             # Ranges do not say how long they are.
-            return node.op_type in (
-                "NonZero",
-                "Cast",
-                "Squeeze",
-                "Concat",
-                "Gather",
-                "Unsqueeze",
-                "Equal",
-                "Where",
-            )
+            return node.op_type in ("NonZero", "Cast", "Squeeze", "Concat", "Gather", "Unsqueeze", "Equal", "Where")
     return True

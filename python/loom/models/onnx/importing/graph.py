@@ -69,9 +69,7 @@ class Graph:
         opsets: The model's operator sets.
     """
 
-    def __init__(
-        self, many: Folded, one: Folded, rows: int, ends: tuple[str, str], opsets: list[Any]
-    ) -> None:
+    def __init__(self, many: Folded, one: Folded, rows: int, ends: tuple[str, str], opsets: list[Any]) -> None:
         helper = require("onnx", extra="onnx", purpose="reading ONNX").helper
         self.constants, self.shapes, self.rows, self.opsets = many.constants, many.shapes, rows, opsets
         self.single = one

@@ -155,11 +155,7 @@ def slopes(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
         raise Unsupported(node, "its slopes differ along several axes")
     order = [varying[0], *(axis for axis in range(len(shape)) if axis != varying[0])]
     back = [order.index(axis) for axis in range(len(shape))]
-    return [
-        *permuted(order),
-        Made(nn.PReLU(per_channel=True), {"weight": slope.reshape(-1)}),
-        *permuted(back),
-    ]
+    return [*permuted(order), Made(nn.PReLU(per_channel=True), {"weight": slope.reshape(-1)}), *permuted(back)]
 
 
 CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
@@ -225,11 +221,7 @@ def transposed(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     if node.attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or "output_shape" in node.attributes:
         extents = (graph.sample(node.outputs[0]) or ())[1:]
         totals = [
-            (extent - 1) * strides[axis]
-            + added[axis]
-            + dilations[axis] * (kernel[axis] - 1)
-            + 1
-            - extents[axis]
+            (extent - 1) * strides[axis] + added[axis] + dilations[axis] * (kernel[axis] - 1) + 1 - extents[axis]
             for axis, extent in enumerate(shape[1:])
         ]
         lower = node.attributes.get("auto_pad") != b"SAME_UPPER"
@@ -276,18 +268,14 @@ def pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     # What is rounded up is reached by more at the end.
     short = [
         max((made - 1) * step + size - extent - low - high, 0)
-        for made, step, size, extent, low, high in zip(
-            out, strides, kernel, shape[1:], before, after, strict=True
-        )
+        for made, step, size, extent, low, high in zip(out, strides, kernel, shape[1:], before, after, strict=True)
     ]
     padding: list[Made] = []
     if before != after or any(short):
         positive = _not_negative(graph, graph.data(node)[0])
-        if (any(short) and mean) or (not (mean and counted) and not (positive and not mean)):
+        if any(short) and mean or not (mean and counted) and not (positive and not mean):
             raise Unsupported(node, f"pads {before} and {after}, {short} beyond the end, are not read")
-        padding = [
-            Made(PADDING[axes](tuple(before), tuple(a + s for a, s in zip(after, short, strict=True))))
-        ]
+        padding = [Made(PADDING[axes](tuple(before), tuple(a + s for a, s in zip(after, short, strict=True))))]
         before = [0] * axes
     elif any(2 * rim > size for rim, size in zip(before, kernel, strict=True)):
         raise Unsupported(node, "it pads by more than half of its window")
@@ -306,9 +294,7 @@ def _not_negative(graph: Graph, name: str) -> bool:
 @reads("GlobalAveragePool", "GlobalMaxPool")
 def global_pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """The mean, or the largest, of each channel."""
-    return _reduced(
-        shape, tuple(range(1, len(shape))), node.op == "GlobalMaxPool", graph.sample(node.outputs[0])
-    )
+    return _reduced(shape, tuple(range(1, len(shape))), node.op == "GlobalMaxPool", graph.sample(node.outputs[0]))
 
 
 @reads("ReduceMean", "ReduceMax", "ReduceSum")
@@ -334,12 +320,7 @@ def _reduced(
     order = [*kept, *axes]
     turned = [shape[axis] for axis in order]
     flat = (math.prod(turned[: len(kept)]), math.prod(turned[len(kept) :]))
-    return [
-        *permuted(order),
-        *reshaped(turned, flat),
-        Made(layers[1]()),
-        *reshaped(flat[:1], after or flat[:1]),
-    ]
+    return [*permuted(order), *reshaped(turned, flat), Made(layers[1]()), *reshaped(flat[:1], after or flat[:1])]
 
 
 @reads("BatchNormalization")

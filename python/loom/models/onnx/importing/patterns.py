@@ -18,46 +18,9 @@ from loom.network import Sequential
 __all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_norms"]
 
 ELEMENTWISE = set(
-    [
-        "Abs",
-        "Add",
-        "Celu",
-        "Clip",
-        "Div",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Gelu",
-        "Greater",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Less",
-        "Log",
-        "Max",
-        "Min",
-        "Mish",
-        "Mul",
-        "Neg",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Selu",
-        "Sigmoid",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "Swish",
-        "Tanh",
-        "ThresholdedRelu",
-        "Where",
-        "Not",
-        "And",
-        "Cast",
-        "GreaterOrEqual",
-        "LessOrEqual",
-    ]
+    "Abs Add Celu Clip Div Elu Erf Exp Gelu Greater HardSigmoid HardSwish LeakyRelu Less Log Max Min Mish Mul "
+    "Neg Pow Reciprocal Relu Selu Sigmoid Softplus Softsign Sqrt Sub Swish Tanh ThresholdedRelu Where Not And Cast "
+    "GreaterOrEqual LessOrEqual".split()
 )
 """Operators of single elements."""
 REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"}
@@ -91,10 +54,7 @@ def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
         if is_it(expected):
             return [Made(nn.Activation(name))]
     flat = float(-y[np.searchsorted(GRID, -1)])
-    for function in (
-        activations.LeakyReLU(flat),
-        activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0])))),
-    ):
+    for function in (activations.LeakyReLU(flat), activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0]))))):
         if is_it(values(function)):
             return [Made(nn.Activation(function))]
     elu = activations.ELU(-float(y[0]) / slope / (1 - math.exp(float(GRID[0])))) if slope else None
@@ -146,9 +106,7 @@ def _computed(graph: Graph, given: dict[str, NDArray[Any]], value: str) -> NDArr
 
 
 def _replace_largest(
-    graph: Graph,
-    attempt: Callable[[str, list[Node], str], list[Made] | None],
-    allowed: Callable[[Node], bool],
+    graph: Graph, attempt: Callable[[str, list[Node], str], list[Made] | None], allowed: Callable[[Node], bool]
 ) -> None:
     """Tries what ends at each value, the last first, from every value that all paths to it pass."""
     done = False
@@ -188,9 +146,7 @@ def find_norms(graph: Graph) -> None:
     """Puts LayerNorm and RMSNorm in the place of what computes them."""
 
     def allowed(node: Node) -> bool:
-        return (
-            node.op in ELEMENTWISE or node.op in REDUCTIONS or node.op in ("Reshape", "Squeeze", "Unsqueeze")
-        )
+        return node.op in ELEMENTWISE or node.op in REDUCTIONS or node.op in ("Reshape", "Squeeze", "Unsqueeze")
 
     def attempt(source: str, nodes: list[Node], value: str) -> list[Made] | None:
         reductions = [node for node in nodes if node.op in REDUCTIONS]
@@ -243,9 +199,7 @@ def _norm(
                 gain, bias = _fitted(np.stack(normal), np.stack(outputs), axes)
             fits = all(np.abs(gain * n + bias - y).max() < 1e-4 for n, y in zip(normal, outputs, strict=True))
             if fits and (centred or np.abs(bias).max() < 1e-4):
-                vectors = [
-                    graph.constants[name] for node in nodes for name in node.inputs if name in graph.constants
-                ]
+                vectors = [graph.constants[name] for node in nodes for name in node.inputs if name in graph.constants]
                 exact = [_snapped(each, vectors) for each in (gain, bias)]
                 return _norm_layers(shape, axes, centred, epsilon, *exact)
     return None

@@ -39,11 +39,7 @@ def _input(graph: Graph, node: Node) -> str | None:
     time = extents[1] if node.attributes.get("layout") else extents[0]
     for _ in range(8):
         if graph.sample(value) == (time, extents[2]):
-            moved = (
-                graph.moved(value, node.inputs[0])
-                if value != node.inputs[0]
-                else np.arange(math.prod(extents))
-            )
+            moved = graph.moved(value, node.inputs[0]) if value != node.inputs[0] else np.arange(math.prod(extents))
             if np.array_equal(moved.reshape(-1), np.arange(moved.size)):
                 return value
         before = graph.producer.get(value)
@@ -68,12 +64,7 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     if op == "GRU" and not settings.get("linear_before_reset"):
         return "loom's GRU resets after the product (linear_before_reset=1)"
     given = [graph.constant(inputs[place]) if inputs[place] else None for place in (1, 2, 3)]
-    if (
-        given[0] is None
-        or given[1] is None
-        or (inputs[3] and given[2] is None)
-        or (op == "LSTM" and inputs[7])
-    ):
+    if given[0] is None or given[1] is None or (inputs[3] and given[2] is None) or (op == "LSTM" and inputs[7]):
         return "its weights are not constant, or it has peepholes"
     source = _input(graph, node)
     if source is None:
@@ -90,9 +81,7 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     read = [name for name in outputs if name and (graph.consumers.get(name) or name == graph.output)]
     if len(read) != 1 or read[0] == outputs[2]:
         return "more than one of its outputs is used, or its cell state"
-    end, sequences = _end(
-        graph, read[0], read[0] == outputs[0], directions, time, units, settings.get("layout")
-    )
+    end, sequences = _end(graph, read[0], read[0] == outputs[0], directions, time, units, settings.get("layout"))
     if end is None:
         return "what is done with its output is not read"
     more: dict[str, Any] = {"activation": named[0].decode().lower()} if op == "RNN" else {}
@@ -120,15 +109,13 @@ def _tensors(op: str, directions: int, *given: NDArray[Any] | None) -> dict[str,
                 tensors[f"{name}_{end}"] = gates(values[direction])
         if given[2] is not None:
             both = np.split(given[2][direction], 2)
-            tensors |= {
-                f"{name}_{end}": gates(part) for name, part in zip(("bias_ih", "bias_hh"), both, strict=True)
-            }
+            tensors |= {f"{name}_{end}": gates(part) for name, part in zip(("bias_ih", "bias_hh"), both, strict=True)}
     return tensors
 
 
 def _states(
     graph: Graph, inputs: list[str], op: str, directions: int, units: int, first: bool
-) -> NDArray[Any] | str | None:
+) -> NDArray[Any] | None | str:
     """Returns what it starts from, where that is not zeros."""
     parts = []
     for name in inputs[5:7] if op == "LSTM" else inputs[5:6]:

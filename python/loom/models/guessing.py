@@ -1,0 +1,578 @@
+"""Networks from tensors alone: what layers they are is guessed from names and shapes, and shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+
+from loom import nn
+from loom._typing import ArrayLike
+from loom.errors import ConfigError, DataError
+from loom.grid import as_shape
+from loom.models.guessing_blocks import ACTIVATION, Stack, block_part, norm_layer
+from loom.models.parts import Part, Placed, Question, first_of
+from loom.models.spelling import activation_name, inferred, own_parameters
+from loom.network import Network, Sequential
+from loom.nn._layer import FAMILY
+from loom.nn.composite import as_layer
+from loom.reports.parameter_names import blocks, natural_key
+
+__all__ = ["Guess", "guess"]
+
+_HEAD = re.compile(r"(^|\.)(lm_head|head|output|classifier|score|cls|logits|fc_out|embed_out)$", re.I)
+_EMBEDDING = re.compile(r"emb|wte|wpe|vocab|^token", re.I)
+_POSITIONS = re.compile(r"wpe$|pos", re.I)
+_RECURRENT = {4: "lstm", 3: "gru", 1: "rnn"}
+
+
+def guess(tensors: Mapping[str, ArrayLike], config: Mapping[str, Any] | None = None) -> Guess:
+    """Guesses the layers that tensors belong to, from their names and shapes.
+
+    Names are taken in natural order, 2 before 10; numbered blocks with attention in them become blocks of a
+    transformer. In a layer's turn: 1-D tensors are norms, or biases of what has a weight; a 2-D weight with
+    more than four times as many rows as columns that comes first is an embedding; `_ih` and `_hh` are
+    recurrent; 3-D, 4-D and 5-D weights are convolutions; the rest is Dense. Where that does not decide, the
+    guess has an open question with the candidates, and `build` raises it.
+
+    Args:
+        tensors: Arrays by name; `loom.open_tensors` returns such a mapping. Only shapes are looked at.
+        config: What tensors do not tell: "activation" (or "hidden_act"), "input_shape"; of transformers
+            "num_attention_heads", "rope_theta", "causal" and so on, as in a config.json of the Hub.
+
+    Returns:
+        The guess: print it, correct it with `replace`, make the network with `build`.
+
+    Raises:
+        DataError: There are no tensors.
+        ConfigError: A name is no text, or comes twice.
+
+    Examples:
+        >>> tensors = {"fc1.weight": np.ones((8, 4)), "fc1.bias": np.zeros(8), "fc2.weight": np.ones((3, 8))}
+        >>> guess = loom.models.guess(tensors, {"activation": "relu"})
+        >>> print(guess)
+        fc1  2 tensors  dense(units=8), activation(function=relu)
+        fc2  1 tensor   dense(units=3, bias=False)
+        >>> guess.build().output_shape
+        (3,)
+    """
+    return Guess(tensors, dict(config or {}), {})
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What tensors may be; `loom.models.guess` makes it.
+
+    Args:
+        tensors: The tensors by name.
+        config: What they do not tell.
+        mapping: What was corrected, by the names of layers.
+    """
+
+    tensors: Mapping[str, ArrayLike] = field(repr=False)
+    config: Mapping[str, Any]
+    mapping: Mapping[str, Any]
+    parts: tuple[Part, ...] = field(init=False, repr=False)
+    open: tuple[Question, ...] = field(init=False)
+    input_shape: tuple[int, ...] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Guesses."""
+        if not self.tensors:
+            raise DataError("there are no tensors to guess layers from")
+        reading = _Reading(self.tensors, self.config, self.mapping)
+        parts = reading.parts()
+        object.__setattr__(self, "input_shape", reading.input_shape(parts))
+        object.__setattr__(self, "parts", tuple(parts))
+        object.__setattr__(self, "open", tuple(reading.open))
+
+    def replace(
+        self,
+        mapping: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        layer: Any = None,  # noqa: ANN401 - a layer in any of its forms
+        **config: Any,  # noqa: ANN401 - settings of any sort
+    ) -> Guess:
+        """Returns the guess with layers corrected.
+
+        Args:
+            mapping: By names of layers, as the guess prints them: a layer, several in a row (the
+                tensors go to the first of their kind), settings to change, as {"stride": 2}, or None to leave
+                the tensors out.
+            name: One such name.
+            layer: What it is.
+            **config: What tensors do not tell, such as `activation="relu"`.
+
+        Returns:
+            The new guess.
+
+        Raises:
+            ConfigError: There is no such layer, or it does not fit the tensors.
+        """
+        changed = {**self.mapping, **(mapping or {}), **({} if name is None else {name: layer})}
+        return Guess(self.tensors, {**self.config, **config}, changed)
+
+    def questions(self) -> str:
+        """Returns what is open, a line each, with the candidates."""
+        return "\n".join(f"{question.name}: {question.asked}" for question in self.open)
+
+    def build(self) -> Network:
+        """Makes the network.
+
+        Raises:
+            ConfigError: Something is open; the message lists all of it.
+            ShapeError: The layers do not fit together, or a tensor not its layer.
+        """
+        if self.open or self.input_shape is None:
+            raise ConfigError(
+                f"names and shapes leave open what the network is:\n{self.questions()}\n"
+                "say so with loom.models.guess(...).replace(...), or mapping= and config= of loom.load"
+            )
+        layers = [layer for part in self.parts for layer in part.layers]
+        net = Sequential(layers, self.input_shape).build()
+        begin = 0
+        for part in self.parts:
+            for placed in part.placed:
+                number, _, inner = placed.path.partition(".")
+                handle = net[0, 0, 0, begin + int(number)]
+                for name, array in placed.arrays(self.tensors).items():
+                    own = f"{inner}.{name}" if inner else name
+                    if own in handle.parameters:
+                        handle[own] = array
+                    else:
+                        handle.set_state(own, array)
+            begin += len(part.layers)
+        return net
+
+    def __str__(self) -> str:
+        rows = [(part.name, ", ".join(map(_brief, part.layers)), len(part.tensors())) for part in self.parts]
+        width = max((len(name) for name, *_ in rows), default=0)
+        lines = [
+            f"{name:{width}}  {count} tensor{' ' if count == 1 else 's'}  {layers}"
+            for name, layers, count in rows
+        ]
+        if self.open:
+            lines += ["open:", *(f"  {line}" for line in self.questions().splitlines())]
+        return "\n".join(lines)
+
+
+def _brief(layer: nn.Layer) -> str:
+    config = layer.to_config()
+    default = _defaults(layer)
+    told = ", ".join(
+        f"{name}={_value(value)}"
+        for name, value in config.items()
+        if name != "type" and (name not in default or default[name] != value)
+    )
+    return f"{layer.kind}({told})" if told else layer.kind
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return "[" + ", ".join(_brief(as_layer(layer)) for layer in value) + "]"
+    return str(value)
+
+
+def _defaults(layer: nn.Layer) -> dict[str, Any]:
+    fields = cast(Any, type(layer)).__dataclass_fields__
+    return {name: entry.default for name, entry in fields.items()}
+
+
+class _Reading:
+    """One guess in the making."""
+
+    def __init__(
+        self, tensors: Mapping[str, ArrayLike], config: Mapping[str, Any], mapping: Mapping[str, Any]
+    ) -> None:
+        self.shapes = {
+            name: tuple(tensor.shape if hasattr(tensor, "shape") else np.shape(cast(Any, tensor)))
+            for name, tensor in tensors.items()
+        }
+        self.config = config
+        self.mapping = dict(mapping)
+        self.open: list[Question] = []
+
+    def ask(self, name: str, asked: str) -> None:
+        self.open.append(Question(name, asked))
+
+    def parts(self) -> list[Part]:
+        modules = self._modules()
+        used = {name for name in self.mapping if name in modules}
+        unknown = set(self.mapping) - used - {block.name for block in blocks(self.shapes).numbered}
+        if unknown:
+            raise ConfigError(
+                f"mapping: no layer is called {', '.join(sorted(unknown))}; there are {', '.join(modules)}"
+            )
+        parts = self._transformer(modules) or self._in_a_row(modules)
+        return self._with_activations(parts)
+
+    def _modules(self) -> dict[str, dict[str, str]]:
+        """Names of tensors by their last part, for each module, in natural order."""
+        found: dict[str, dict[str, str]] = {}
+        for name in sorted(self.shapes, key=natural_key):
+            bare = re.sub(r":\d+$", "", name.replace("/", "."))
+            module, _, leaf = bare.rpartition(".")
+            if leaf != "num_batches_tracked" and not leaf.endswith("inv_freq"):
+                found.setdefault(module or leaf, {})[leaf] = name
+        return {name: held for name, held in found.items() if self.mapping.get(name, held) is not None}
+
+    # Transformers
+
+    def _transformer(self, modules: dict[str, dict[str, str]]) -> list[Part]:
+        """The parts of a transformer; none where no block is one."""
+        found = blocks(self.shapes)
+        attending = [block for block in found.numbered if block.part("attention")]
+        if not attending or any(block.family != attending[0].family for block in attending):
+            return []
+        inside = {block.name: block for block in attending}
+        held: dict[str, dict[str, dict[str, str]]] = {name: {} for name in inside}
+        outside: dict[str, dict[str, str]] = {}
+        for module, leaves in modules.items():
+            own = next((name for name in inside if module.startswith(f"{name}.")), None)
+            (outside if own is None else held[own])[module] = leaves
+        begin, end, stack = self._ends(outside)
+        parts = [block_part(name, held[name], self.shapes, stack) for name in inside]
+        if None in parts:
+            return []
+        self.open += stack.open
+        return [*begin, *(part for part in parts if part is not None), *end]
+
+    def _ends(self, outside: dict[str, dict[str, str]]) -> tuple[list[Part], list[Part], Stack]:
+        """What stands before and behind the blocks."""
+        begin: dict[str, Part] = {}
+        end: dict[str, Part] = {}
+        for name, held in outside.items():
+            (tensor,) = list(held.values())[:1]
+            shape = self.shapes[tensor]
+            if len(shape) == 2 and "bias" not in held and _HEAD.search(name):
+                end["head"] = self._part(name, nn.TiedHead(shape[0]), held)
+            elif len(shape) == 2 and _POSITIONS.search(name):
+                begin["positions"] = self._part(name, nn.PositionalEmbedding(shape[0]), held)
+            elif len(shape) == 2 and _EMBEDDING.search(name):
+                begin["embedding"] = self._part(name, nn.Embedding(*shape), held)
+            elif len(shape) == 1 and _NORM.search(name):
+                first = re.search("emb", name, re.I)
+                (begin if first else end)["norm"] = self._part(name, norm_layer(held, self.config), held)
+            else:
+                self.ask(
+                    name, f"it stands outside of all blocks, with shape {shape}: embedding, head or norm?"
+                )
+        if "embedding" not in begin:
+            self.ask("embedding", "no embedding of words was found")
+        elif "head" not in end:
+            tied = self.config.get("tie_word_embeddings")
+            if tied is None:
+                self.ask(
+                    "head",
+                    "none was found: say tie_word_embeddings=True where the embedding's table is the head's, "
+                    "False where the network ends without one",
+                )
+            if tied:
+                rows = self.shapes[begin["embedding"].tensors()[0]][0]
+                end["head"] = Part("head", (nn.TiedHead(rows, (0, 0, 0, 0)),), ())
+        stack = Stack(self.config, "positions" in begin, "head" in end, "norm" in end)
+        ordered = [begin[name] for name in ("embedding", "positions", "norm") if name in begin]
+        return ordered, [end[name] for name in ("norm", "head") if name in end], stack
+
+    # Layers one behind the other
+
+    def _in_a_row(self, modules: dict[str, dict[str, str]]) -> list[Part]:
+        several = [
+            block.name
+            for block in blocks(self.shapes).numbered
+            if sum(len(self.shapes[name]) > 1 for name in block.names) > 1
+        ]
+        if several and self.config.get("skips") is None:
+            self.ask(
+                several[0],
+                f"{len(several)} blocks of several layers: sums around them are in no tensor; say "
+                "skips=False where there are none, and otherwise build the network in code "
+                "(loom.from_torch reads modules)",
+            )
+        parts: list[Part] = []
+        width: int | None = None
+        spatial = False
+        rows = self._ordered(modules)
+        for place, name in enumerate(rows):
+            part = self._layers(name, modules[name], first=place == 0, last=place == len(rows) - 1)
+            if part is None:
+                width = None
+                continue
+            kind, own = part.placed[0].kind, self._own(part.placed[0])
+            reads = _reads(kind, own)
+            if (
+                width is not None
+                and reads
+                and width % reads == 0
+                and kind in _CONVOLUTIONS
+                and width != reads
+            ):
+                grouped = as_layer({**part.layers[0].to_config(), "groups": width // reads})
+                part = Part(name, (grouped, *part.layers[1:]), part.placed)
+            elif width is not None and reads is not None and reads != width:
+                if not (spatial and kind == "dense" and reads % width == 0):
+                    self.ask(
+                        name,
+                        f"it reads {reads} features, and {parts[-1].name} makes {width}: another order, or "
+                        "something between them, is to be said by building the network in code",
+                    )
+                parts.append(Part("", (nn.Flatten(),), ()))
+            elif spatial and kind == "dense" and not self._is_given(name):
+                self.ask(
+                    name,
+                    "it reads channels, and images come in: say what makes one number of each, in a mapping "
+                    f'such as {{"{name}": [nn.GlobalAvgPool2D(), nn.Dense(...)]}}',
+                )
+            parts.append(part)
+            width = _makes(kind, own) or reads or width
+            spatial = (spatial or kind.startswith("conv")) and kind != "dense"
+        return parts
+
+    def _ordered(self, modules: Mapping[str, dict[str, str]]) -> list[str]:
+        """Modules in the order in which what one makes is what the next reads."""
+        natural = sorted(modules, key=lambda name: bool(_HEAD.search(name)))
+        reads: dict[str, int | None] = {}
+        makes: dict[str, int | None] = {}
+        spatial: set[str] = set()
+        for name, held in modules.items():
+            shapes = {leaf: self.shapes[tensor] for leaf, tensor in held.items()}
+            kinds = self._kinds(name, shapes, first=False, last=False)
+            if kinds:
+                own = self._own(Placed("0", kinds[-1], held))
+                reads[name], makes[name] = _reads(kinds[-1], own), _makes(kinds[-1], own)
+                spatial |= {name} if kinds[-1].startswith("conv") else set()
+
+        def follows(width: int | None, image: bool, name: str) -> bool:
+            wanted = reads.get(name)
+            if width is None or wanted is None or wanted == width:
+                return True
+            # Groups of a convolution read a part of the channels each, and images are laid out flat.
+            groups, flat = name in spatial, image and makes.get(name) is not None
+            return (groups and width % wanted == 0) or (flat and not groups and wanted % width == 0)
+
+        def chains(rest: list[str], width: int | None, image: bool) -> Iterator[list[str]]:
+            if not rest:
+                yield []
+            for name in rest:
+                if follows(width, image, name):
+                    made = makes.get(name)
+                    images = name in spatial or (image and made is None)
+                    others = [other for other in rest if other != name]
+                    for row in chains(others, made or reads.get(name) or width, images):
+                        yield [name, *row]
+
+        def fits(order: list[str]) -> bool:
+            width: int | None = None
+            image = False
+            for name in order:
+                if not follows(width, image, name):
+                    return False
+                image = name in spatial or (image and makes.get(name) is None)
+                width = makes.get(name) or reads.get(name) or width
+            return True
+
+        def number(name: str) -> tuple[float, bool]:
+            digits = re.findall(r"\d+", name)
+            return float(digits[-1]) if digits else np.inf, makes.get(name) is None
+
+        for order in (natural, sorted(natural, key=number)):
+            if fits(order):
+                return order
+        found = list(islice(chains(natural, None, False), 2)) if len(natural) <= _FEW else []
+        return found[0] if len(found) == 1 else natural
+
+    def _own(self, placed: Placed) -> dict[str, tuple[int, ...]]:
+        """The shapes of a layer's parameters as loom has them."""
+        # Zeros without memory stand for the tensors, of which only shapes count here.
+        empty = {
+            leaf: np.broadcast_to(np.float32(0), self.shapes[tensor])
+            for leaf, tensor in placed.tensors.items()
+        }
+        return {name: array.shape for name, array in own_parameters(placed.kind, empty).items()}
+
+    def _layers(self, name: str, held: dict[str, str], *, first: bool, last: bool) -> Part | None:
+        """The layer that the tensors of one module become."""
+        shapes = {leaf: self.shapes[tensor] for leaf, tensor in held.items()}
+        given = self.mapping.get(name)
+        if given is not None and not isinstance(given, Mapping | str):
+            return self._given(name, given, held)
+        kinds = [given] if isinstance(given, str) else self._kinds(name, shapes, first=first, last=last)
+        settings = dict(given) if isinstance(given, Mapping) else {}
+        kinds = [settings.pop("type")] if "type" in settings else kinds
+        if len(kinds) != 1:
+            told = ", ".join(f"{leaf} {shape}" for leaf, shape in shapes.items())
+            what = f"may be {' or '.join(kinds)}" if kinds else "is of no layer that loom knows"
+            self.ask(name, f"{told} {what}: say which in a mapping, or None to leave it out")
+            return None
+        kind = kinds[0]
+        own = self._own(Placed("0", kind, held))
+        empty = {leaf: np.broadcast_to(np.float32(0), shape) for leaf, shape in own.items()}
+        made = {**inferred(kind, empty), "type": kind}
+        if kind.startswith("conv"):
+            self._window(name, made, settings)
+        if kind in ("rnn", "lstm", "gru"):
+            made.setdefault("return_sequences", not last and not self.config.get("last_step", False))
+        try:
+            return self._part(name, as_layer({**made, **settings}), held)
+        except ConfigError as error:
+            self.ask(name, f"{error}: say so in a mapping, and what it may lack in settings")
+            return None
+
+    def _kinds(
+        self, name: str, shapes: Mapping[str, tuple[int, ...]], *, first: bool, last: bool
+    ) -> list[str]:
+        """The kinds of layer that have such tensors."""
+        leaves = set(shapes)
+        weight = next((shapes[leaf] for leaf in _WEIGHTS if leaf in shapes), ())
+        hidden = next((shapes[leaf] for leaf in ("weight_hh_l0", "recurrent_kernel") if leaf in shapes), None)
+        if hidden is not None:
+            return [_RECURRENT[gates] for gates in (max(hidden) // min(hidden),) if gates in _RECURRENT]
+        if {"running_mean", "moving_mean"} & leaves:
+            return ["batch_norm"]
+        if len(weight) == 1:
+            if weight == (1,):
+                return ["prelu"]
+            if re.search(r"(^|\.)gn|group", name, re.I):
+                return ["group_norm"]
+            biased = {"bias", "beta"} & leaves
+            return ["layer_norm"] if biased else ["rms_norm"]
+        if len(weight) == 2:
+            tall = weight[0] > 4 * weight[1] and not {"bias"} & leaves
+            if _POSITIONS.search(name) or "embeddings" in leaves or _EMBEDDING.search(name):
+                return ["positional_embedding" if _POSITIONS.search(name) else "embedding"]
+            if tall and not last and not first and "weight" in leaves:
+                return ["embedding", "dense"]
+            return ["embedding"] if tall and first and not last and "weight" in leaves else ["dense"]
+        if len(weight) in (3, 4, 5):
+            turned = re.search(r"transpose|deconv|upconv", name, re.I)
+            return [f"{'conv_transpose' if turned else 'conv'}{len(weight) - 2}d"]
+        return []
+
+    def _window(self, name: str, made: dict[str, Any], settings: Mapping[str, Any]) -> None:
+        """Stride and padding of a convolution, of which its weight tells nothing."""
+        for setting in ("stride", "padding"):
+            if setting in self.config:
+                made[setting] = self.config[setting]
+        given = {*made, *settings}
+        if "padding" not in given and set(made["kernel_size"]) != {1}:
+            same = tuple(extent // 2 for extent in made["kernel_size"])
+            self.ask(
+                name,
+                f"a convolution's padding and stride are not in its tensors: say padding ({same} keeps the "
+                "extent, 0 is none) and stride (1 where it is left out), for all or in a mapping such as "
+                f'{{"{name}": {{"stride": 2, "padding": 1}}}}',
+            )
+
+    def _is_given(self, name: str) -> bool:
+        """Whether a mapping says all layers for a name, not settings alone."""
+        return not isinstance(self.mapping.get(name), Mapping | str | None)
+
+    def _given(self, name: str, given: object, held: dict[str, str]) -> Part:
+        """What a mapping says."""
+        row = list(given) if isinstance(given, Sequence) else [given]
+        layers = tuple(as_layer(layer) for layer in row)
+        wanting = [place for place, layer in enumerate(layers) if layer.kind not in _WITHOUT]
+        if not wanting:
+            raise ConfigError(
+                f"mapping: tensors of {name} are to go to a layer, and none of these has parameters"
+            )
+        return Part(name, layers, (Placed(f"{wanting[0]}", layers[wanting[0]].kind, held),))
+
+    def _part(self, name: str, layer: nn.Layer, held: Mapping[str, str]) -> Part:
+        return Part(name, (layer,), (Placed("0", layer.kind, held),))
+
+    def _with_activations(self, parts: list[Part]) -> list[Part]:
+        """Puts an activation behind each Dense and convolution but the last, or behind its norm."""
+        places = [
+            place
+            for place, part in enumerate(parts)
+            if part.layers and part.layers[-1].kind in _ACTIVATED and not self._is_given(part.name)
+        ]
+        last = max((place for place, part in enumerate(parts) if part.placed), default=0)
+        places = [place for place in places if place < last]
+        given = first_of(self.config, *ACTIVATION)
+        if places and given is None:
+            self.ask(
+                "network",
+                "tensors do not tell activations: say activation (relu, gelu, tanh, linear...)",
+            )
+        if given is None or given == "linear":
+            return parts
+        function = activation_name(given) or given if isinstance(given, str) else given
+        made = list(parts)
+        for place in places:
+            normed = (
+                place + 1 < len(parts)
+                and parts[place + 1].layers[-1:]
+                and (parts[place + 1].layers[-1].kind in _NORMS and not self._is_given(parts[place + 1].name))
+            )
+            at = place + 1 if normed else place
+            activation = nn.Activation(function)
+            made[at] = Part(made[at].name, (*made[at].layers, activation), made[at].placed)
+        return made
+
+    def input_shape(self, parts: Sequence[Part]) -> tuple[int, ...] | None:
+        """One sample's extents, where they are told."""
+        given = self.config.get("input_shape")
+        if given is not None:
+            return as_shape(given)
+        first = next((part for part in parts if part.placed), None)
+        if first is None:
+            return None
+        kind, own = first.placed[0].kind, self._own(first.placed[0])
+        reads = _reads(kind, own)
+        if kind in ("dense", "batch_norm", "layer_norm", "rms_norm") and reads is not None:
+            return (reads,)
+        time = first_of(self.config, "max_position_embeddings", "n_positions", "max_time")
+        tables = [self._own(part.placed[0])["weight"] for part in parts if _is_table(part)]
+        time = tables[0][0] if tables else time
+        if kind == "embedding" and time is not None:
+            return (int(time),)
+        extents = {"embedding": "(time,)", "rnn": f"(time, {reads})", "lstm": f"(time, {reads})"}
+        wanted = extents.get(kind, f"({reads}, ...)")
+        self.ask("network", f"what comes in has the shape {wanted}: say input_shape")
+        return None
+
+
+_WEIGHTS = ("weight", "kernel", "gamma", "embeddings", "scale")
+_NORM = re.compile(r"norm|(^|[._])ln|_ln", re.I)
+_FEW = 12
+"""Of more layers than these not every order is tried."""
+_NORMS = ("batch_norm", "layer_norm", "rms_norm", "group_norm")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_ACTIVATED = ("dense", *_CONVOLUTIONS, *(kind.replace("conv", "conv_transpose") for kind in _CONVOLUTIONS))
+_WITHOUT = frozenset(
+    kind
+    for kind in FAMILY.kinds
+    if re.search("pool|padding|softmax|dropout|activation|flatten|reshape|permute|max$|sinus", kind)
+)
+
+
+def _is_table(part: Part) -> bool:
+    return any(layer.kind == "positional_embedding" for layer in part.layers)
+
+
+def _reads(kind: str, own: Mapping[str, tuple[int, ...]]) -> int | None:
+    """How many features or channels a layer reads."""
+    shape = own.get("weight", own.get("weight_ih_l0", own.get("running_mean")))
+    if shape is None or kind in ("embedding", "group_norm", "prelu", "positional_embedding"):
+        return None
+    if kind in ("batch_norm", "layer_norm", "rms_norm"):
+        return shape[-1]
+    if kind.startswith("conv_transpose"):
+        return shape[0]
+    return shape[1]
+
+
+def _makes(kind: str, own: Mapping[str, tuple[int, ...]]) -> int | None:
+    """How many features or channels a layer makes; None where as many as it reads, or it is not told."""
+    if kind in ("rnn", "lstm", "gru"):
+        return own["weight_hh_l0"][1] * (2 if "weight_hh_l0_reverse" in own else 1)
+    if "weight" not in own or kind in (*_NORMS, "prelu", "positional_embedding"):
+        return None
+    return own["weight"][1 if kind == "embedding" or kind.startswith("conv_transpose") else 0]

@@ -1,0 +1,240 @@
+"""Functions and operators of PyTorch's graphs as layers, in the form that `loom.import_model` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from loom.models.torch.modules import (
+    Row,
+    Unsupported,
+    activation,
+    adaptive_pool,
+    array,
+    padded,
+    pooled,
+    refuse,
+    reshaped,
+    softmax,
+)
+
+__all__ = ["JOINS", "row_of_call"]
+
+Shape = tuple[int, ...]
+Settings = Mapping[str, Any]
+Call = Callable[[Settings, Shape, Shape], Row]
+
+JOINS = {"add": "add", "iadd": "add", "cat": "concat", "concat": "concat", "concatenate": "concat"}
+"""Functions that join several values, and how loom's Parallel calls it."""
+
+
+def row_of_call(name: str, given: Settings, before: Shape, after: Shape) -> Row:
+    """Returns the layers that a call becomes.
+
+    Args:
+        name: The function's, without what tells its overloads apart.
+        given: Its arguments by their names, constants as tensors.
+        before: The shape of the value that it reads.
+        after: The shape of what it makes.
+
+    Raises:
+        Unsupported: There is none, or it has an option that loom's has not.
+    """
+    if name not in _CALLS:
+        raise Unsupported(f"{name} is of no layer that loom has")
+    return _CALLS[name](given, before, after)
+
+
+def _held(given: Settings, **names: str) -> dict[str, Any]:
+    """Constants by loom's names of parameters."""
+    held = {own: given.get(name) for own, name in names.items()}
+    return {own: array(tensor) for own, tensor in held.items() if tensor is not None}
+
+
+def _linear(given: Settings, before: Shape, after: Shape) -> Row:
+    return [{"type": "dense", **_held(given, weight="weight", bias="bias")}]
+
+
+def _convolution(given: Settings, before: Shape, after: Shape) -> Row:
+    held = _held(given, weight="weight", bias="bias")
+    axes = held["weight"].ndim - 2
+    names = ("stride", "padding", "dilation", "groups", "output_padding")
+    settings = {name: given[name] for name in names if given.get(name) is not None}
+    turned = given.get("transposed", False)
+    if not turned:
+        settings.pop("output_padding", None)
+    return [{"type": f"conv{'_transpose' if turned else ''}{axes}d", **settings, **held}]
+
+
+def _transposed(given: Settings, before: Shape, after: Shape) -> Row:
+    row = _convolution({**given, "transposed": True}, before, after)
+    row[0]["filters"] = row[0]["weight"].shape[1] * given.get("groups", 1)
+    return row
+
+
+def _batch_norm(given: Settings, before: Shape, after: Shape) -> Row:
+    refuse(bool(given.get("training")), "a batch norm in training mode: call module.eval() first")
+    held = _held(given, weight="weight", bias="bias", running_mean="running_mean", running_var="running_var")
+    refuse("running_mean" not in held, "a batch norm without running statistics")
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    return [{"type": "batch_norm", "epsilon": given.get("eps", 1e-5), **flags, **held}]
+
+
+def _layer_norm(given: Settings, before: Shape, after: Shape) -> Row:
+    held = _held(given, weight="weight", bias="bias")
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    axes = len(given["normalized_shape"])
+    return [{"type": "layer_norm", "axes": axes, "epsilon": given.get("eps", 1e-5), **flags, **held}]
+
+
+def _rms_norm(given: Settings, before: Shape, after: Shape) -> Row:
+    held = _held(given, weight="weight")
+    epsilon = given.get("eps")
+    epsilon = float(np.finfo(np.float32).eps) if epsilon is None else epsilon
+    refuse(len(given["normalized_shape"]) != 1, "an RMS norm over several axes")
+    return [{"type": "rms_norm", "epsilon": epsilon, "gain": bool(held), **held}]
+
+
+def _group_norm(given: Settings, before: Shape, after: Shape) -> Row:
+    held = _held(given, weight="weight", bias="bias")
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    return [
+        {
+            "type": "group_norm",
+            "groups": given["num_groups"],
+            "epsilon": given.get("eps", 1e-5),
+            **flags,
+            **held,
+        }
+    ]
+
+
+def _embedding(given: Settings, before: Shape, after: Shape) -> Row:
+    return [{"type": "embedding", **_held(given, weight="weight")}]
+
+
+def _mean(given: Settings, before: Shape, after: Shape) -> Row:
+    axes = given.get("dim")
+    dims = sorted(
+        axis % len(before) for axis in ([axes] if isinstance(axes, int) else axes or range(len(before)))
+    )
+    spatial = list(range(2, len(before)))
+    if dims == spatial and spatial:
+        return [{"type": f"global_avg_pool{len(spatial)}d"}, *reshaped(before[:2], after)]
+    if dims == [1] and len(before) == 3:
+        turned = {"type": "permute", "axes": [1, 0]}
+        return [turned, {"type": "global_avg_pool1d"}, *reshaped((before[0], before[2]), after)]
+    raise Unsupported(f"a mean over axes {dims} of {len(before)}")
+
+
+def _permute(given: Settings, before: Shape, after: Shape) -> Row:
+    axes = [axis % len(before) for axis in given["dims"]]
+    refuse(axes[0] != 0, "a permutation that moves the batch")
+    own = [axis - 1 for axis in axes[1:]]
+    return [] if own == sorted(own) else [{"type": "permute", "axes": own}]
+
+
+def _transpose(given: Settings, before: Shape, after: Shape) -> Row:
+    axes = list(range(len(before)))
+    first, second = given["dim0"] % len(before), given["dim1"] % len(before)
+    axes[first], axes[second] = axes[second], axes[first]
+    return _permute({"dims": axes}, before, after)
+
+
+def _window(given: Settings, kind: str, before: Shape, after: Shape) -> Row:
+    refuse(given.get("dilation", 1) not in (1, [1], [1, 1], [1, 1, 1], (1, 1)), "dilation of a pooling")
+    sizes = {
+        "pool_size": given["kernel_size"],
+        "stride": given.get("stride") or None,
+        "padding": given.get("padding"),
+    }
+    return pooled(kind, before, after, **sizes)
+
+
+def _max_pool(given: Settings, before: Shape, after: Shape) -> Row:
+    return _window(given, "max_pool", before, after)
+
+
+def _avg_pool(given: Settings, before: Shape, after: Shape) -> Row:
+    refuse(given.get("divisor_override") is not None, "divisor_override of an average pooling")
+    row = _window(given, "avg_pool", before, after)
+    row[0]["count_include_pad"] = given.get("count_include_pad", True)
+    return row
+
+
+def _pad(given: Settings, before: Shape, after: Shape) -> Row:
+    mode, value = given.get("mode", "constant"), given.get("value")
+    refuse(
+        mode != "constant" or value not in (None, 0, 0.0), f"padding other than with zeros ({mode}, {value})"
+    )
+    return padded(given["pad"], before)
+
+
+def _gelu(given: Settings, before: Shape, after: Shape) -> Row:
+    return activation("gelu" if given.get("approximate", "none") == "none" else "gelu_tanh")
+
+
+def _leaky(given: Settings, before: Shape, after: Shape) -> Row:
+    return activation({"leaky_relu": {"slope": given.get("negative_slope", 0.01)}})
+
+
+def _elu(given: Settings, before: Shape, after: Shape) -> Row:
+    return activation({"elu": {"alpha": given.get("alpha", 1.0)}})
+
+
+def _prelu(given: Settings, before: Shape, after: Shape) -> Row:
+    held = _held(given, weight="weight")
+    return [{"type": "prelu", "per_channel": held["weight"].size > 1, **held}]
+
+
+def _nothing(given: Settings, before: Shape, after: Shape) -> Row:
+    return []
+
+
+def _reshape(given: Settings, before: Shape, after: Shape) -> Row:
+    return reshaped(before, after)
+
+
+def _function(name: str) -> Call:
+    return lambda given, before, after: activation(name)
+
+
+def _adaptive(kind: str) -> Call:
+    return lambda given, before, after: adaptive_pool(kind, before, after)
+
+
+_CALLS: dict[str, Call] = {
+    "linear": _linear,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), _convolution),
+    **{f"conv_transpose{axes}d": _transposed for axes in (1, 2, 3)},
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "embedding": _embedding,
+    "mean": _mean,
+    "permute": _permute,
+    "transpose": _transpose,
+    **{f"max_pool{axes}d": _max_pool for axes in (1, 2, 3)},
+    **{f"avg_pool{axes}d": _avg_pool for axes in (1, 2, 3)},
+    **{f"adaptive_avg_pool{axes}d": _adaptive("avg") for axes in (1, 2, 3)},
+    **{f"adaptive_max_pool{axes}d": _adaptive("max") for axes in (1, 2, 3)},
+    "pad": _pad,
+    "gelu": _gelu,
+    "leaky_relu": _leaky,
+    "elu": _elu,
+    "prelu": _prelu,
+    "softmax": lambda given, before, after: softmax(given["dim"], before),
+    **{
+        name: _function(name)
+        for name in ("relu", "sigmoid", "tanh", "silu", "mish", "hardswish", "hardsigmoid")
+    },
+    "softplus": _function("softplus"),
+    **dict.fromkeys(("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten"), _reshape),
+    **dict.fromkeys(
+        ("dropout", "feature_dropout", "contiguous", "clone", "detach", "alias", "to", "identity", "float"),
+        _nothing,
+    ),
+}

@@ -1,0 +1,345 @@
+"""What every layer computes, in PyTorch's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from loom import nn
+from loom.models.torch.scope import Scope
+from loom.models.torch.sequences import attention, recurrent
+from loom.models.torch.softmaxes import SOFTMAXES
+
+if find_spec("torch") is not None:
+    import torch
+    import torch.nn.functional as F  # noqa: N812 - as everybody writes it
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["apply", "apply_row"]
+
+Compute: TypeAlias = "Callable[[Any, Scope, Tensor], Tensor]"
+
+
+def apply(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
+    """Computes a layer."""
+    return _LAYERS[layer.kind](layer, scope, x)
+
+
+def apply_row(layers: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - as nn holds them
+    """Computes layers in a row, named by their places."""
+    for place, layer in enumerate(layers):
+        x = apply(layer, scope.within(str(place)), x)
+    return x
+
+
+def _by_axes(name: str, axes: int) -> Any:  # noqa: ANN401 - a function of torch.nn.functional
+    return getattr(F, f"{name}{axes}d")
+
+
+def _row(layer: Any) -> Any:  # noqa: ANN401 - also what users composed
+    return layer.layers() if isinstance(layer, nn.Composed) else layer.layers
+
+
+def _activate(function: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - a name or an object
+    """Computes an activation function."""
+    if isinstance(function, nn.LeakyReLU):
+        return F.leaky_relu(x, function.slope)
+    if isinstance(function, nn.ELU):
+        return torch.where(x > 0, x, function.alpha * torch.expm1(torch.where(x > 0, 0.0, x)))
+    functions: dict[str, Any] = {
+        "linear": lambda x: x,
+        "relu": torch.relu,
+        "leaky_relu": lambda x: F.leaky_relu(x, 0.01),
+        "elu": F.elu,
+        "relu_squared": lambda x: torch.relu(x) ** 2,
+        "scaled_relu": lambda x: 1.1 * torch.relu(x),
+        "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh,
+        "gelu": F.gelu,
+        "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+        "silu": F.silu,
+        # PyTorch's own is linear above 20, which is 2e-9 away.
+        "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+        "hardswish": F.hardswish,
+        # PyTorch's own goes back with a sixth in float32, which is 3e-8 away.
+        "hardsigmoid": lambda x: (x / 6 + 0.5).clamp(0, 1),
+        "mish": lambda x: x * torch.tanh(torch.logaddexp(x, torch.zeros_like(x))),
+    }
+    return functions[function](x)
+
+
+def _dense(layer: nn.Dense, scope: Scope, x: Tensor) -> Tensor:
+    """`activation(x W^T + b)` over the last axis."""
+    return _activate(layer.activation, F.linear(x, scope("weight"), scope.given("bias", layer.bias)))
+
+
+def _activation(layer: nn.Activation, scope: Scope, x: Tensor) -> Tensor:
+    """An activation by itself."""
+    return _activate(layer.function, x)
+
+
+def _prelu(layer: nn.PReLU, scope: Scope, x: Tensor) -> Tensor:
+    """Learned slopes below 0, of all elements or of each channel."""
+    return F.prelu(x, scope("weight"))
+
+
+def _convolution(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """A cross-correlation; "same" gives ceil(extent / stride), an odd zero at the end."""
+    axes = len(layer.kernel_size)
+    settings = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
+    rims: list[int] = []
+    for axis in range(axes):
+        if layer.padding == "same":
+            extent, step = x.shape[2 + axis], layer.stride[axis]
+            reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
+            total = max((-(-extent // step) - 1) * step + reach - extent, 0)
+            before, after = total // 2, total - total // 2
+        else:
+            before = after = layer.padding[axis]
+        rims = [before, after, *rims]
+    bias = scope.given("bias", layer.bias)
+    return _activate(
+        layer.activation, _by_axes("conv", axes)(F.pad(x, rims), scope("weight"), bias, **settings)
+    )
+
+
+def _transposed(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The gradient of a convolution's input; "same" leaves extent x stride, more cut at the end."""
+    axes = len(layer.kernel_size)
+    settings = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
+    bias = scope.given("bias", layer.bias)
+    if layer.padding != "same":
+        y = _by_axes("conv_transpose", axes)(
+            x, scope("weight"), bias, padding=layer.padding, output_padding=layer.output_padding, **settings
+        )
+        return _activate(layer.activation, y)
+    y = _by_axes("conv_transpose", axes)(x, scope("weight"), None, **settings)
+    rims: list[int] = []
+    for axis in range(axes):
+        total = y.shape[2 + axis] - x.shape[2 + axis] * layer.stride[axis]
+        before = max(total, 0) // 2
+        rims = [-before, before - total, *rims]
+    y = F.pad(y, rims)
+    if bias is not None:
+        y = y + bias.reshape(-1, *[1] * axes)
+    return _activate(layer.activation, y)
+
+
+def _largest(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The largest in each window."""
+    return _by_axes("max_pool", len(layer.pool_size))(x, layer.pool_size, layer.stride, layer.padding)
+
+
+def _mean(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """The mean of each window."""
+    pool = _by_axes("avg_pool", len(layer.pool_size))
+    counted = layer.count_include_pad
+    return pool(x, layer.pool_size, layer.stride, layer.padding, count_include_pad=counted)
+
+
+def _global_largest(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
+    """The largest of each channel; the first of several takes the gradient."""
+    pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+    return pool[x.dim() - 2](x, 1).flatten(1)
+
+
+def _global_mean(layer: nn.Layer, scope: Scope, x: Tensor) -> Tensor:
+    """The mean of each channel."""
+    return x.flatten(2).mean(dim=2)
+
+
+def _layer_norm(layer: nn.LayerNorm, scope: Scope, x: Tensor) -> Tensor:
+    """Over the last axes."""
+    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
+    return F.layer_norm(x, x.shape[x.dim() - layer.axes :], weight, bias, layer.epsilon)
+
+
+def _rms_norm(layer: nn.RMSNorm, scope: Scope, x: Tensor) -> Tensor:
+    """Over the last axis."""
+    return F.rms_norm(x, x.shape[-1:], scope.given("weight", layer.gain), layer.epsilon)
+
+
+def _group_norm(layer: nn.GroupNorm, scope: Scope, x: Tensor) -> Tensor:
+    """Channels group by group."""
+    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
+    return F.group_norm(x, layer.groups, weight, bias, layer.epsilon)
+
+
+def _batch_norm(layer: nn.BatchNorm, scope: Scope, x: Tensor) -> Tensor:
+    """Over the batch and all places of each channel."""
+    weight, bias = scope.given("weight", layer.gain), scope.given("bias", layer.bias)
+    running = scope("running_mean"), scope("running_var")
+    return F.batch_norm(x, *running, weight, bias, scope.training, layer.momentum, layer.epsilon)
+
+
+def _gated(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of two classes
+    """`down(function(gate(x)) * up(x))`."""
+
+    def product(name: str, x: Tensor) -> Tensor:
+        return F.linear(x, scope(f"{name}_weight"), scope.given(f"{name}_bias", layer.bias))
+
+    function = F.silu if isinstance(layer, nn.SwiGLU) else F.gelu
+    return product("down", function(product("gate", x)) * product("up", x))
+
+
+def _clusters(layer: nn.KMeans, scope: Scope, x: Tensor) -> Tensor:
+    """A softmax of `-distance^2 / (2 temperature^2)`."""
+    distances = (x.unsqueeze(-2) - scope("centroids")).square().sum(dim=-1)
+    return torch.softmax(-distances / (2 * layer.temperature**2), dim=-1)
+
+
+def _embedding(layer: nn.Embedding, scope: Scope, x: Tensor) -> Tensor:
+    """A row of the table for each number."""
+    return F.embedding(x.long(), scope("weight"))
+
+
+def _tied(layer: nn.TiedHead, scope: Scope, x: Tensor) -> Tensor:
+    """Products with an embedding's table, or with one of its own."""
+    if layer.tied_to is None:
+        return F.linear(x, scope("weight"))
+    return F.linear(x, scope.at(".".join(map(str, layer.tied_to)))("weight"))
+
+
+def _positions(layer: nn.PositionalEmbedding, scope: Scope, x: Tensor) -> Tensor:
+    """A trained vector added to each step."""
+    return x + scope("weight")[: x.shape[1]]
+
+
+def _waves(layer: nn.SinusoidalPositions, scope: Scope, x: Tensor) -> Tensor:
+    """Sines at even and cosines at odd elements."""
+    time, width = x.shape[1:]
+    element = torch.arange(width, dtype=torch.float64, device=x.device)
+    angles = torch.arange(time, dtype=torch.float64, device=x.device)[:, None] * layer.base ** (
+        -2.0 * (element // 2) / width
+    )
+    return x + torch.where(element % 2 == 0, angles.sin(), angles.cos()).to(x.dtype)
+
+
+def _flatten(layer: nn.Flatten, scope: Scope, x: Tensor) -> Tensor:
+    """One axis."""
+    return x.flatten(1)
+
+
+def _reshape(layer: nn.Reshape, scope: Scope, x: Tensor) -> Tensor:
+    """Other extents."""
+    shape: Any = layer.shape
+    return x.reshape(x.shape[0], *shape)
+
+
+def _permute(layer: nn.Permute, scope: Scope, x: Tensor) -> Tensor:
+    """Axes in another order."""
+    return x.permute(0, *(1 + axis for axis in layer.axes))
+
+
+def _zero_padding(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of three classes
+    """Zeros before and after each axis, which PyTorch names from the last one on."""
+    ends = zip(layer.before, layer.after or layer.before, strict=True)
+    return F.pad(x, [zeros for pair in reversed(list(ends)) for zeros in pair])
+
+
+def _dropout(layer: nn.Dropout, scope: Scope, x: Tensor) -> Tensor:
+    """Zeros at random in training."""
+    return F.dropout(x, layer.rate, scope.training)
+
+
+def _sequential(layer: nn.Sequential, scope: Scope, x: Tensor) -> Tensor:
+    """A row."""
+    return apply_row(_row(layer), scope, x)
+
+
+def _masked(layer: nn.Masked, scope: Scope, x: Tensor) -> Tensor:
+    """A row that is told which steps are padding."""
+    real = (x.detach() != layer.value).reshape(*x.shape[:2], -1).any(dim=2)
+    return apply_row(layer.layers, replace(scope, mask=real), x)
+
+
+def _residual(layer: nn.Residual, scope: Scope, x: Tensor) -> Tensor:
+    """`layers(x) + projection(x)`."""
+    y = apply_row(layer.layers, scope.within("layers"), x)
+    around = scope.within("projection")
+    if layer.projection:
+        return y + apply_row(layer.projection, around, x)
+    if y.shape == x.shape:
+        return y + x
+    weight = around.within("0")("weight")
+    # An image whose last axis no stride makes is projected as other shapes are.
+    if weight.dim() == 4:
+        stride = [-(-before // after) for before, after in zip(x.shape[2:], y.shape[2:], strict=True)]
+        return y + F.conv2d(x, weight, stride=stride)
+    return y + F.linear(x, weight)
+
+
+def _parallel(layer: nn.Parallel, scope: Scope, x: Tensor) -> Tensor:
+    """Branches, combined."""
+    branches: Any = layer.branches
+    made = [apply_row(branch, scope.within(f"branches.{i}"), x) for i, branch in enumerate(branches)]
+    if layer.combine == "concat":
+        usual = 0 if made[0].dim() > 3 else made[0].dim() - 2
+        return torch.cat(made, dim=1 + (usual if layer.axis is None else layer.axis))
+    if layer.combine in ("add", "average"):
+        return sum(made[1:], made[0]) / (len(made) if layer.combine == "average" else 1)
+    if layer.combine == "grid_scatter":
+        rows, columns = layer.grid or (1, 1)
+        places = layer.places or [divmod(i, columns) for i in range(len(made))]
+        empty = torch.zeros_like(made[0])
+        by_place = {tuple(place): y for place, y in zip(places, made, strict=True)}
+        cells = [by_place.get((row, column), empty) for row in range(rows) for column in range(columns)]
+        return torch.stack(cells, dim=1).reshape(x.shape[0], rows, columns, *made[0].shape[1:])
+    gate: Any = layer.gate or [nn.Flatten(), nn.Dense(len(made))]
+    shares = torch.softmax(apply_row(gate, scope.within("gate"), x), dim=-1)
+    weighted = [y * shares[:, i].reshape(-1, *[1] * (y.dim() - 1)) for i, y in enumerate(made)]
+    return sum(weighted[1:], weighted[0])
+
+
+_LAYERS: dict[str, Compute] = {
+    "dense": _dense,
+    "activation": _activation,
+    "prelu": _prelu,
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "conv3d": _convolution,
+    "conv_transpose1d": _transposed,
+    "conv_transpose2d": _transposed,
+    "conv_transpose3d": _transposed,
+    "max_pool1d": _largest,
+    "max_pool2d": _largest,
+    "max_pool3d": _largest,
+    "avg_pool1d": _mean,
+    "avg_pool2d": _mean,
+    "avg_pool3d": _mean,
+    "global_max_pool1d": _global_largest,
+    "global_max_pool2d": _global_largest,
+    "global_max_pool3d": _global_largest,
+    "global_avg_pool1d": _global_mean,
+    "global_avg_pool2d": _global_mean,
+    "global_avg_pool3d": _global_mean,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "batch_norm": _batch_norm,
+    "swiglu": _gated,
+    "geglu": _gated,
+    "kmeans": _clusters,
+    "embedding": _embedding,
+    "tied_head": _tied,
+    "positional_embedding": _positions,
+    "sinusoidal_positions": _waves,
+    "flatten": _flatten,
+    "reshape": _reshape,
+    "permute": _permute,
+    "zero_padding1d": _zero_padding,
+    "zero_padding2d": _zero_padding,
+    "zero_padding3d": _zero_padding,
+    "dropout": _dropout,
+    "sequential": _sequential,
+    "masked": _masked,
+    "residual": _residual,
+    "parallel": _parallel,
+    "multi_head_attention": attention,
+    **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
+    **SOFTMAXES,
+}

@@ -1,0 +1,341 @@
+"""Modules of PyTorch as layers with their parameters, in the form that `loom.import_model` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Row", "Unsupported", "activation", "array", "known", "pooled", "row_of", "softmax"]
+
+Row = list[dict[str, Any]]
+"""Layers one behind the other, each with its parameters as arrays beside its settings."""
+Shape = tuple[int, ...]
+
+
+class Unsupported(Exception):  # noqa: N818 - collected, and told all at once
+    """Something that no layer of loom is for."""
+
+
+def array(tensor: Any) -> NDArray[Any]:  # noqa: ANN401 - of PyTorch
+    """Returns a tensor's numbers, half precision as float32."""
+    tensor = tensor.detach().cpu()
+    return np.array(tensor.double().numpy() if tensor.element_size() == 8 else tensor.float().numpy())
+
+
+def row_of(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401 - of PyTorch
+    """Returns the layers that a module becomes.
+
+    Args:
+        module: The module, in eval mode.
+        before: The shape of what it reads, the batch first.
+        after: The shape of what it makes.
+
+    Raises:
+        Unsupported: There is none, or it has an option that loom's has not.
+    """
+    for cls in type(module).__mro__:
+        if cls.__name__ in _MODULES and cls.__module__.startswith("torch."):
+            return _MODULES[cls.__name__](module, before, after)
+    raise Unsupported(f"{type(module).__name__} is of no layer that loom has")
+
+
+def known(module: Any) -> bool:  # noqa: ANN401 - of PyTorch
+    """Returns whether a module, as a whole, becomes layers."""
+    return type(module).__name__ in _MODULES and type(module).__module__.startswith("torch.")
+
+
+def refuse(condition: bool, why: str) -> None:
+    """Raises Unsupported where a condition holds."""
+    if condition:
+        raise Unsupported(why)
+
+
+def parameters(module: Any, **names: str) -> dict[str, Any]:  # noqa: ANN401 - of PyTorch
+    """Returns a module's parameters by loom's names, without those that it has not."""
+    names = names or {"weight": "weight", "bias": "bias"}
+    found = {name: getattr(module, theirs, None) for name, theirs in names.items()}
+    return {name: array(tensor) for name, tensor in found.items() if tensor is not None}
+
+
+def _dense(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    return [{"type": "dense", **parameters(module)}]
+
+
+def _convolution(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(module.padding_mode != "zeros", f"padding_mode {module.padding_mode!r} of a convolution")
+    axes = len(module.kernel_size)
+    layer = {
+        "type": f"conv_transpose{axes}d" if module.transposed else f"conv{axes}d",
+        "filters": module.out_channels,
+        "stride": module.stride,
+        "padding": module.padding,
+        "dilation": module.dilation,
+        "groups": module.groups,
+        **parameters(module),
+    }
+    if module.transposed:
+        layer["output_padding"] = module.output_padding
+    return [layer]
+
+
+def _batch_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(module.running_mean is None, "track_running_stats=False of a BatchNorm")
+    refuse(len(before) == 3 and "1d" not in type(module).__name__, "a BatchNorm over another layout")
+    names = {name: name for name in ("weight", "bias", "running_mean", "running_var")}
+    momentum = 0.1 if module.momentum is None else module.momentum
+    flags = {"gain": module.affine, "bias": module.affine}
+    held = parameters(module, **names)
+    return [{"type": "batch_norm", "momentum": momentum, "epsilon": module.eps, **flags, **held}]
+
+
+def _layer_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    held = parameters(module)
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    axes = len(module.normalized_shape)
+    return [{"type": "layer_norm", "axes": axes, "epsilon": module.eps, **flags, **held}]
+
+
+def _rms_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(len(module.normalized_shape) != 1, "an RMSNorm over several axes")
+    held = parameters(module, weight="weight")
+    epsilon = float(np.finfo(np.float32).eps) if module.eps is None else module.eps
+    return [{"type": "rms_norm", "epsilon": epsilon, "gain": bool(held), **held}]
+
+
+def _group_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    held = parameters(module)
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    return [{"type": "group_norm", "groups": module.num_groups, "epsilon": module.eps, **flags, **held}]
+
+
+def _instance_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(module.track_running_stats, "track_running_stats=True of an InstanceNorm")
+    held = parameters(module)
+    flags = {"gain": "weight" in held, "bias": "bias" in held}
+    return [{"type": "group_norm", "groups": before[1], "epsilon": module.eps, **flags, **held}]
+
+
+def _embedding(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(module.max_norm is not None, "max_norm of an Embedding")
+    return [{"type": "embedding", **parameters(module, weight="weight")}]
+
+
+def _recurrent(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    name = type(module).__name__
+    refuse(
+        not module.batch_first, f"batch_first=False of {name}: loom's sequences are (batch, time, features)"
+    )
+    refuse(getattr(module, "proj_size", 0) != 0, "proj_size of an LSTM")
+    layer = {
+        "type": name.lower(),
+        "units": module.hidden_size,
+        "layers": module.num_layers,
+        "bidirectional": module.bidirectional,
+        "return_sequences": True,
+        "bias": module.bias,
+        "dropout": module.dropout,
+        **{name: array(tensor) for name, tensor in module.named_parameters()},
+    }
+    if name == "RNN":
+        layer["activation"] = module.nonlinearity
+    return [layer]
+
+
+def attention(module: Any, causal: bool = False, mask: Any = None) -> dict[str, Any]:  # noqa: ANN401
+    """Returns a MultiheadAttention of one sequence as a layer."""
+    refuse(not module.batch_first, "batch_first=False of MultiheadAttention: loom's are (batch, time, width)")
+    refuse(module.bias_k is not None or module.add_zero_attn, "add_bias_kv or add_zero_attn of attention")
+    refuse(module.in_proj_weight is None, "kdim or vdim of MultiheadAttention")
+    held = parameters(module, in_proj_weight="in_proj_weight", in_proj_bias="in_proj_bias")
+    output = parameters(module.out_proj, output_weight="weight", output_bias="bias")
+    layer = {"type": "multi_head_attention", "heads": module.num_heads, "causal": causal, **held, **output}
+    if mask is not None:
+        layer["mask"] = mask
+    return layer
+
+
+def encoder_layer(module: Any, causal: bool = False, mask: Any = None) -> Row:  # noqa: ANN401
+    """Returns a TransformerEncoderLayer as two sums with their norms."""
+    function = getattr(module.activation, "__name__", type(module.activation).__name__)
+    parts: list[tuple[Any, Row]] = [
+        (module.norm1, [attention(module.self_attn, causal, mask), *_dropout(module.dropout1, (), ())]),
+        (
+            module.norm2,
+            [
+                {**_dense(module.linear1, (), ())[0], "activation": function.lower()},
+                *_dropout(module.dropout, (), ()),
+                *_dense(module.linear2, (), ()),
+                *_dropout(module.dropout2, (), ()),
+            ],
+        ),
+    ]
+    row: Row = []
+    for norm, inner in parts:
+        normed = _layer_norm(norm, (), ())
+        if module.norm_first:
+            row.append({"type": "residual", "layers": [*normed, *inner]})
+        else:
+            row += [{"type": "residual", "layers": inner}, *normed]
+    return row
+
+
+def encoder(module: Any, causal: bool = False, mask: Any = None) -> Row:  # noqa: ANN401
+    """Returns a TransformerEncoder."""
+    row = [layer for each in module.layers for layer in encoder_layer(each, causal, mask)]
+    return [*row, *([] if module.norm is None else row_of(module.norm, (), ()))]
+
+
+def _dropout(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    return [{"type": "dropout", "rate": module.p}] if 0 < module.p < 1 else []
+
+
+def activation(function: Any) -> Row:  # noqa: ANN401 - a name, or one with settings
+    """Returns an activation as a layer."""
+    return [{"type": "activation", "function": function}]
+
+
+def _activations(name: str) -> Callable[[Any, Shape, Shape], Row]:
+    return lambda module, before, after: activation(name)
+
+
+def softmax(axis: int, before: Shape) -> Row:
+    """Returns a softmax over an axis."""
+    axis %= len(before)
+    own = 1 if len(before) == 4 else len(before) - 1
+    refuse(axis != own, f"a softmax over axis {axis} of {len(before)}")
+    return [{"type": "softmax"}]
+
+
+def pooled(kind: str, before: Shape, after: Shape, **settings: Any) -> Row:  # noqa: ANN401
+    """Returns a pooling layer, once it is seen that its extents are those of the module's."""
+    axes = len(before) - 2
+    settings = {name: _extents(value, axes) for name, value in settings.items() if value is not None}
+    stride = settings.get("stride") or settings["pool_size"]
+    padding = settings.get("padding", (0,) * axes)
+    own = [
+        (extent + 2 * rim - window) // step + 1
+        for extent, rim, window, step in zip(before[2:], padding, settings["pool_size"], stride, strict=True)
+    ]
+    refuse(tuple(own) != tuple(after[2:]), "ceil_mode=True of a pooling")
+    return [{"type": f"{kind}{axes}d", **settings}]
+
+
+def _extents(value: Any, axes: int) -> tuple[int, ...]:  # noqa: ANN401
+    several = tuple(value) if isinstance(value, Sequence) else (value,)
+    return several * axes if len(several) == 1 else several
+
+
+def _max_pool(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(set(_extents(module.dilation, 1)) != {1}, "dilation of a MaxPool")
+    refuse(module.return_indices, "return_indices of a MaxPool")
+    sizes = {"pool_size": module.kernel_size, "stride": module.stride, "padding": module.padding}
+    return pooled("max_pool", before, after, **sizes)
+
+
+def _avg_pool(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(getattr(module, "divisor_override", None) is not None, "divisor_override of an AvgPool")
+    sizes = {"pool_size": module.kernel_size, "stride": module.stride, "padding": module.padding}
+    row = pooled("avg_pool", before, after, **sizes)
+    row[0]["count_include_pad"] = module.count_include_pad
+    return row
+
+
+def adaptive_pool(kind: str, before: Shape, after: Shape) -> Row:
+    """Returns pooling to given extents: global where these are 1, windows where they divide the input's."""
+    axes = len(before) - 2
+    if set(after[2:]) == {1}:
+        shape = [before[1], *[1] * axes]
+        return [{"type": f"global_{kind}_pool{axes}d"}, {"type": "reshape", "shape": shape}]
+    divides = all(extent % made == 0 for extent, made in zip(before[2:], after[2:], strict=True))
+    refuse(not divides, f"adaptive pooling of {before[2:]} to {after[2:]}, whose windows differ")
+    size = [extent // made for extent, made in zip(before[2:], after[2:], strict=True)]
+    return [{"type": f"{kind}_pool{axes}d", "pool_size": size}]
+
+
+def reshaped(before: Shape, after: Shape) -> Row:
+    """Returns what gives samples another shape."""
+    if before[1:] == after[1:] and before[0] == after[0]:
+        return []
+    refuse(before[0] != after[0], f"a view of {before} as {after}, which changes the batch")
+    return [{"type": "flatten"} if len(after) == 2 else {"type": "reshape", "shape": list(after[1:])}]
+
+
+def padded(rims: Sequence[int], before: Shape) -> Row:
+    """Returns zeros around axes, named as PyTorch does from the last on."""
+    axes = len(before) - 2
+    refuse(len(rims) > 2 * axes or min(rims) < 0, f"padding {tuple(rims)} of an input of {len(before)} axes")
+    rims = [*rims, *[0] * (2 * axes - len(rims))]
+    ends = [rims[2 * axis : 2 * axis + 2] for axis in reversed(range(axes))]
+    return [
+        {
+            "type": f"zero_padding{axes}d",
+            "before": [first for first, _ in ends],
+            "after": [last for _, last in ends],
+        }
+    ]
+
+
+def _softplus(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    refuse(module.beta != 1, "beta of a Softplus")
+    return activation("softplus")
+
+
+def _prelu(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    return [
+        {"type": "prelu", "per_channel": module.num_parameters > 1, **parameters(module, weight="weight")}
+    ]
+
+
+def _nothing(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
+    return []
+
+
+_MODULES: dict[str, Callable[[Any, Shape, Shape], Row]] = {
+    "Linear": _dense,
+    **{f"Conv{axes}d": _convolution for axes in (1, 2, 3)},
+    **{f"ConvTranspose{axes}d": _convolution for axes in (1, 2, 3)},
+    **{f"BatchNorm{axes}d": _batch_norm for axes in (1, 2, 3)},
+    **{f"InstanceNorm{axes}d": _instance_norm for axes in (1, 2, 3)},
+    "LayerNorm": _layer_norm,
+    "RMSNorm": _rms_norm,
+    "GroupNorm": _group_norm,
+    "Embedding": _embedding,
+    "RNN": _recurrent,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+    "MultiheadAttention": lambda module, before, after: [attention(module)],
+    "TransformerEncoderLayer": lambda module, before, after: encoder_layer(module),
+    "TransformerEncoder": lambda module, before, after: encoder(module),
+    **{f"MaxPool{axes}d": _max_pool for axes in (1, 2, 3)},
+    **{f"AvgPool{axes}d": _avg_pool for axes in (1, 2, 3)},
+    **{
+        f"AdaptiveAvgPool{n}d": lambda module, before, after: adaptive_pool("avg", before, after)
+        for n in (1, 2, 3)
+    },
+    **{
+        f"AdaptiveMaxPool{n}d": lambda module, before, after: adaptive_pool("max", before, after)
+        for n in (1, 2, 3)
+    },
+    **{f"ZeroPad{n}d": lambda module, before, after: padded(module.padding, before) for n in (1, 2, 3)},
+    "Flatten": lambda module, before, after: reshaped(before, after),
+    "Unflatten": lambda module, before, after: reshaped(before, after),
+    "Identity": _nothing,
+    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), _dropout),
+    "ReLU": _activations("relu"),
+    "Sigmoid": _activations("sigmoid"),
+    "Tanh": _activations("tanh"),
+    "SiLU": _activations("silu"),
+    "Mish": _activations("mish"),
+    "Hardswish": _activations("hardswish"),
+    "Hardsigmoid": _activations("hardsigmoid"),
+    "GELU": lambda module, before, after: activation("gelu" if module.approximate == "none" else "gelu_tanh"),
+    "LeakyReLU": lambda module, before, after: activation({"leaky_relu": {"slope": module.negative_slope}}),
+    "ELU": lambda module, before, after: activation({"elu": {"alpha": module.alpha}}),
+    "Softplus": _softplus,
+    "PReLU": _prelu,
+    "Softmax": lambda module, before, after: softmax(module.dim, before),
+    "Softmax2d": lambda module, before, after: softmax(1, before),
+}

@@ -1,0 +1,131 @@
+"""Networks as modules of PyTorch, and its modules as networks, where PyTorch is installed."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+from networks import mlp
+from samples import SAMPLES, built
+
+torch = pytest.importorskip("torch")
+
+
+def same(net: loom.Network, seed: int = 0) -> None:
+    random = np.random.default_rng(seed)
+    shape = (3, *net.input_shape)
+    reads_words = net.layers[0].kind == "embedding"
+    x = random.integers(0, 1, shape) if reads_words else random.normal(size=shape)
+    x = x if reads_words or net.precision == "float64" else x.astype(np.float32)
+    expected = net.predict(x)
+    with torch.no_grad():
+        found = loom.to_torch(net)(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", sorted(SAMPLES))
+def test_every_layer_goes_to_torch(kind: str) -> None:
+    for config in SAMPLES[kind]:
+        net = built(config, "float32")
+        same(net)
+
+
+def test_names_are_looms_and_go_both_ways() -> None:
+    net = mlp(seed=1)
+    module = loom.to_torch(net)
+    assert list(module.state_dict()) == list(net.state_dict())
+    other = mlp(seed=2)
+    other.load_state_dict({name: values.numpy() for name, values in module.state_dict().items()})
+    assert all((values == net.state_dict()[name]).all() for name, values in other.state_dict().items())
+    module.load_state_dict({name: torch.tensor(values) for name, values in net.state_dict().items()})
+
+
+def test_links_statistics_and_packed_weights_come_along() -> None:
+    net = loom.Network((4, 6, 6), (1, 3), seed=5)
+    net[0, 0].add(nn.Conv2D(4, 3, padding=1), nn.BatchNorm())
+    net[0, 1].add(nn.Conv2D(4, 3, padding=1, activation="gelu"))
+    net[0, 2].add(nn.GlobalAvgPool2D(), nn.Dense(3))
+    net.link((0, 0), (0, 2), "concat")
+    net.forward(np.random.default_rng(0).normal(size=(8, 4, 6, 6)))
+    same(net)
+    same(net.morph("int8"))
+
+
+def test_modules_train_copy_and_pickle() -> None:
+    module = loom.to_torch(mlp(seed=3))
+    x = torch.ones(2, 6)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x), module(x))
+    module.train()
+    module(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_links_that_point_back_are_refused() -> None:
+    net = loom.Network(4, (1, 2))
+    net[0, 0].add(nn.Dense(4))
+    net[0, 1].add(nn.Dense(4))
+    net.link((0, 1), (0, 0))
+    with pytest.raises((loom.StateError, loom.ConfigError)):
+        loom.to_torch(net)
+
+
+def test_what_has_no_layer_is_listed_at_once() -> None:
+    class Odd(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bilinear, self.up = torch.nn.Linear(4, 4), torch.nn.Upsample(scale_factor=2)
+
+        def forward(self, x: Any) -> Any:
+            x = torch.sort(self.up(self.bilinear(x)), dim=-1)[0]
+            return torch.cumsum(x, 1)
+
+    with pytest.raises(loom.ConfigError) as raised:
+        loom.from_torch(Odd(), torch.ones(2, 3, 4))
+    assert all(name in str(raised.value) for name in ("Upsample", "sort", "cumsum"))
+
+
+def test_branches_that_are_not_nested_are_refused() -> None:
+    class Crossed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (torch.nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            a = self.a(x)
+            b = self.b(a + x)
+            return torch.cat([a, b, self.c(b)], dim=1)
+
+    with pytest.raises(loom.ConfigError, match="nested"):
+        loom.from_torch(Crossed(), torch.ones(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: torch.nn.Conv2d(1, 1, 3, padding=1, padding_mode="reflect"), "padding_mode"),
+        (lambda: torch.nn.BatchNorm2d(1, track_running_stats=False), "track_running_stats"),
+        (lambda: torch.nn.MaxPool2d(3, ceil_mode=True), "ceil_mode"),
+        (lambda: torch.nn.AdaptiveAvgPool2d(3), "adaptive"),
+    ],
+)
+def test_options_that_loom_has_not_are_named(make: Any, told: str) -> None:
+    with pytest.raises(loom.ConfigError, match=told):
+        loom.from_torch(make(), torch.ones(2, 1, 8, 8))
+
+
+def test_modules_keep_their_mode_and_bad_examples_are_refused() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(0.5))
+    loom.from_torch(module, np.ones((1, 4), np.float32))
+    assert module.training
+    assert module[1].training
+    with pytest.raises(loom.DataError, match="does not take"):
+        loom.from_torch(module, torch.ones(2, 5))
+    with pytest.raises(loom.ConfigError, match=r"torch\.nn\.Module"):
+        loom.from_torch(3, torch.ones(2, 5))
