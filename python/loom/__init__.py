@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
     from loom.callbacks import RunRecorder as RunRecorder
     from loom.callbacks import StopTraining as StopTraining
+    from loom.card import ModelCard as ModelCard
     from loom.catalogue import LayerKind as LayerKind
     from loom.catalogue import NumericType as NumericType
     from loom.catalogue import dtypes as dtypes
@@ -91,8 +92,8 @@ if TYPE_CHECKING:
     from loom.mesh.stepping import SteppingResult as SteppingResult
     from loom.mesh.stepping import train_stepping as train_stepping
     from loom.models.gguf_writing import save_gguf as save_gguf
-    from loom.models.onnx import save_onnx as save_onnx
     from loom.models.loading import load as load
+    from loom.models.onnx import save_onnx as save_onnx
     from loom.models.plain import export_model as export_model
     from loom.models.plain import import_model as import_model
     from loom.models.torch import from_torch as from_torch

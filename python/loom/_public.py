@@ -13,6 +13,7 @@ HOMES = {
             "CSVLogger Callback DeviationHistory EarlyStopping History LambdaCallback ModelCheckpoint "
             "ReduceLROnPlateau RunRecorder StopTraining"
         ),
+        "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",
         "loom.data": "TrainingBatch",
         "loom.device": (

@@ -9,20 +9,30 @@ import html
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
 from loom._typing import Precision
 from loom.architecture import LinkConfig, NetworkConfig
+from loom.card import ModelCard
 from loom.device import check_device
 from loom.engine import Engine
 from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
 from loom.measuring import Measures, Observe
-from loom.network import bits, inference, learning, looking, manual_loop, morphing, state_dicts, surgery
+from loom.network import (
+    bits,
+    inference,
+    learning,
+    looking,
+    manual_loop,
+    morphing,
+    saving,
+    state_dicts,
+    surgery,
+)
 from loom.network import blueprint as blueprints
 from loom.network.cells import Cell
 from loom.network.layers import LayerHandle, layers_of
@@ -93,6 +103,7 @@ class Network:
     def _wrap(cls, native: _native.Network) -> Self:
         network = cls.__new__(cls)
         network._compose(Engine(native))
+        saving.recall(network._engine, network._record)
         return network
 
     # What it is
@@ -101,6 +112,15 @@ class Network:
     def config(self) -> NetworkConfig:
         """The network without its weights."""
         return self._engine.config
+
+    @property
+    def card(self) -> ModelCard:
+        """What is told of the network: the names of its classes, a licence; files keep it."""
+        return saving.read_card(self._engine)
+
+    @card.setter
+    def card(self, card: ModelCard) -> None:
+        saving.write_card(self._engine, card)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -477,23 +497,8 @@ class Network:
 
     # Keeping work
 
-    def save(self, path: str | PathLike[str], optimizer: bool = False) -> None:
-        """Writes the network to a file: whole, or after an error not at all.
-
-        Args:
-            path: The file; an older one is replaced at the end.
-            optimizer: Whether the optimizer's state, the place in the data and the callbacks'
-                states are written too, so that `loom.train(..., resume=True)` goes on bit for bit.
-
-        Raises:
-            FileError: The file cannot be written.
-            NonFiniteError: A weight or a layer's state is infinite or NaN, which
-                `loom.load` would refuse; an older file stays as it is.
-        """
-        training = flag("save", "optimizer", optimizer)
-        if training:
-            self._record.bring_up_to_date()
-        self._engine.native.save(path, training)
+    save = saving.save
+    fingerprint = saving.fingerprint
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies through a file's bytes, with the optimizer's state and the user's attributes."""

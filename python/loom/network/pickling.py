@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from loom import _native
 from loom.architecture import NetworkConfig
 from loom.engine import Engine, NetworkT, engine_of
-from loom.metrics import Metric
-from loom.training.record import HasRecord, TrainingRecord, record_of
+from loom.training.record import HasRecord, TrainingRecord, portable, record_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -36,7 +34,7 @@ def reduced(
     if not engine.config.cells:
         return _begin, (kind, engine.config), state
     record.bring_up_to_date()
-    return _restore, (kind, engine.native.to_bytes(True), _portable(record.judged_by)), state
+    return _restore, (kind, engine.native.to_bytes(True), portable(record.judged_by)), state
 
 
 def _slots_of(network: object) -> dict[str, Any]:
@@ -76,10 +74,3 @@ def _restore(kind: type[RestoredT], data: bytes, judged_by: TrainingConfig | Non
     network = kind._wrap(_native.Network.from_bytes(data))
     record_of(network).judged_by = judged_by
     return network
-
-
-def _portable(config: TrainingConfig | None) -> TrainingConfig | None:
-    """Leaves out metrics that are functions, which need not be known elsewhere."""
-    if config is None:
-        return None
-    return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])

@@ -3,23 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loom._settings.encoding import encode
+from loom.errors import ConfigError
+from loom.metrics import Metric
 
 if TYPE_CHECKING:
     # A network that only predicts loads nothing of training.
     from loom.training.config import TrainingConfig
 
-__all__ = ["HasRecord", "TrainingRecord", "record_of"]
+__all__ = ["HasRecord", "TrainingRecord", "portable", "record_of"]
 
 
 class TrainingRecord:
     """How training judged what a network learned, and what keeps its callbacks' states while it runs."""
 
     def __init__(self) -> None:
-        self.judged_by: TrainingConfig | None = None
-        """The config of the newest training, whose loss and metrics `loom.evaluate` measures."""
+        self._judged_by: TrainingConfig | None = None
+        self._recalled: object = None
         self.take_notes: Callable[[], None] | None = None
         """Keeps the callbacks' states with the training state; None while no training runs."""
+
+    @property
+    def judged_by(self) -> TrainingConfig | None:
+        """The config of the newest training, whose loss and metrics `loom.evaluate` measures."""
+        if self._judged_by is None and isinstance(self._recalled, dict):
+            from loom.training.config import TrainingConfig
+
+            told, self._recalled = self._recalled, None
+            try:
+                self._judged_by = TrainingConfig.from_config(
+                    {name: value for name, value in told.items() if name in ("loss", "metrics")}
+                )
+            except ConfigError:
+                # Of another version, or of a metric that nobody here knows: then it is to be given again.
+                return None
+        return self._judged_by
+
+    @judged_by.setter
+    def judged_by(self, config: TrainingConfig | None) -> None:
+        self._judged_by, self._recalled = config, None
+
+    def recall(self, told: object) -> None:
+        """Remembers what `told` returned once, when somebody asks."""
+        self._recalled = told
+
+    def told(self) -> dict[str, Any] | None:
+        """Returns loss and metrics as plain JSON values, functions among them left out; None without any."""
+        config = portable(self.judged_by)
+        if config is None:
+            return None
+        try:
+            return {"loss": encode(config.loss), "metrics": encode(config.metrics)}
+        except ConfigError:
+            return None
 
     def bring_up_to_date(self) -> None:
         """Has the callbacks' states kept as they are now, before the training state is written."""
@@ -37,3 +76,10 @@ class HasRecord(Protocol):
 def record_of(network: HasRecord) -> TrainingRecord:
     """Returns what a network remembers of its training."""
     return network._record
+
+
+def portable(config: TrainingConfig | None) -> TrainingConfig | None:
+    """Leaves out metrics that are functions, which need not be known elsewhere."""
+    if config is None:
+        return None
+    return replace(config, metrics=[metric for metric in config.metrics if isinstance(metric, Metric)])

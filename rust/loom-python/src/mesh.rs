@@ -69,12 +69,14 @@ impl Mesh {
 
     /// Saves network and mesh to a file, with the optimizer's state if asked.
     fn save(&self, py: Python<'_>, path: PathBuf, optimizer: bool) -> PyResult<()> {
-        self.with(py, move |mesh, network| mesh.save(network, path, SaveOptions { optimizer }))
+        self.with(py, move |mesh, network| mesh.save(network, path, SaveOptions { optimizer, deploy: false }))
     }
 
     /// The bytes that `save` writes.
     fn to_bytes<'py>(&self, py: Python<'py>, optimizer: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.with(py, move |mesh, network| mesh.to_bytes(network, SaveOptions { optimizer }))?;
+        let bytes = self.with(py, move |mesh, network| {
+            mesh.to_bytes(network, SaveOptions { optimizer, deploy: false })
+        })?;
         Ok(PyBytes::new(py, &bytes))
     }
 

@@ -71,14 +71,28 @@ impl Network {
         detached(py, move || Engine::from_bytes(data)).map(Self::new)
     }
 
-    /// Saves to a file, with the optimizer's state if asked.
-    fn save(&self, py: Python<'_>, path: PathBuf, optimizer: bool) -> PyResult<()> {
-        self.change(py, move |engine| engine.save(path, SaveOptions { optimizer }))
+    /// Saves to a file, with the optimizer's state if asked, or with no more than inference reads.
+    fn save(&self, py: Python<'_>, path: PathBuf, optimizer: bool, deploy: bool) -> PyResult<()> {
+        self.change(py, move |engine| engine.save(path, SaveOptions { optimizer, deploy }))
+    }
+
+    /// What is told of the network beside it.
+    fn card(&self) -> PyResult<String> {
+        Ok(self.read()?.card().to_string())
+    }
+
+    /// Tells something of the network.
+    fn set_card(&self, py: Python<'_>, card: String) -> PyResult<()> {
+        self.change(py, move |engine| {
+            engine.set_card(card);
+            Ok(())
+        })
     }
 
     /// The bytes that `save` writes.
     fn to_bytes<'py>(&self, py: Python<'py>, optimizer: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.change(py, move |engine| engine.to_bytes(SaveOptions { optimizer }))?;
+        let bytes =
+            self.change(py, move |engine| engine.to_bytes(SaveOptions { optimizer, deploy: false }))?;
         Ok(PyBytes::new(py, &bytes))
     }
 

@@ -115,7 +115,7 @@ fn optimizers() -> Vec<Optimizer> {
 
 /// Everything that a network saves, by name: weights, moments, counters.
 fn state_of(network: &mut Network) -> Result<BTreeMap<String, Vec<u8>>> {
-    let bytes = network.to_bytes(SaveOptions { optimizer: true })?;
+    let bytes = network.to_bytes(SaveOptions::resumable())?;
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a checkpoint");
     let metadata = header.metadata().clone().unwrap_or_default();
     let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
@@ -281,7 +281,7 @@ fn resuming_gives_the_same_bits() -> Result<()> {
     let mut first = mlp()?;
     first.to("gpu")?;
     train(&mut first, &data.examples()?, &TrainingConfig { epochs: 2, ..config.clone() })?;
-    let mut second = Network::from_bytes(&first.to_bytes(SaveOptions { optimizer: true })?)?;
+    let mut second = Network::from_bytes(&first.to_bytes(SaveOptions::resumable())?)?;
     second.to("gpu")?;
     train_with(&mut second, &data.examples()?, None, &config, true, &mut ())?;
     assert!(state_of(&mut whole)? == state_of(&mut second)?);

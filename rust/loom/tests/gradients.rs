@@ -31,7 +31,7 @@ fn numbers(count: usize, seed: f64) -> Vec<f64> {
 /// The weighted sum of outputs whose gradient is known: the weights. The pass is made in a copy, so that the
 /// next one draws the same.
 fn objective(network: &mut Network, input: &[f64], shape: &[usize], weights: &[f64]) -> Result<f64> {
-    let mut network = Network::from_bytes(&network.to_bytes(SaveOptions { optimizer: true })?)?;
+    let mut network = Network::from_bytes(&network.to_bytes(SaveOptions::resumable())?)?;
     let output = network.forward(tensor_view(shape, input)?)?.output.to_f64();
     Ok(output.iter().zip(weights).map(|(output, weight)| output * weight).sum())
 }
@@ -52,7 +52,7 @@ fn check(mut network: Network, rows: usize) -> Result<()> {
     let mut input = numbers(rows * row, 0.1);
     let outputs = rows * network.output_shape().len();
     let weights = numbers(outputs, 0.7);
-    let copy = network.to_bytes(SaveOptions { optimizer: true })?;
+    let copy = network.to_bytes(SaveOptions::resumable())?;
     network.forward(tensor_view(&shape, &input)?)?;
     let gradient_shape = [&[rows], &network.output_shape()[..]].concat();
     let found = network.backward(tensor_view(&gradient_shape, &weights)?)?.to_f64();

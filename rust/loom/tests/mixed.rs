@@ -113,7 +113,7 @@ fn on(device: &str, mut network: Network) -> Result<Network> {
 }
 
 fn saved(network: &mut Network) -> Result<Vec<u8>> {
-    network.to_bytes(SaveOptions { optimizer: true })
+    network.to_bytes(SaveOptions::resumable())
 }
 
 /// Everything that a network saves, by name: weights, moments, counters, the loss scale.

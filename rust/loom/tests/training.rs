@@ -123,7 +123,7 @@ fn a_resumed_training_is_the_uninterrupted_one() -> Result<()> {
     // Stopped in the middle of the third epoch, saved, loaded, and taken up again.
     let mut first = mlp(6)?;
     train_with(&mut first, &examples, None, &config(6)?, false, &mut StopAfter(24))?;
-    let saved = first.to_bytes(SaveOptions { optimizer: true })?;
+    let saved = first.to_bytes(SaveOptions::resumable())?;
     let mut second = Network::from_bytes(&saved)?;
     let result = train_with(&mut second, &examples, None, &config(6)?, true, &mut ())?;
     assert_eq!(bytes(&mut second)?, bytes(&mut whole)?);

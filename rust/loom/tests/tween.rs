@@ -314,7 +314,7 @@ fn a_wild_step_is_taken_back_on_a_gpu() -> Result<()> {
 
 /// Everything that a network saves, by name: weights, moments, measures, counters.
 fn state_of(network: &mut Network) -> Result<BTreeMap<String, Vec<u8>>> {
-    let bytes = network.to_bytes(SaveOptions { optimizer: true })?;
+    let bytes = network.to_bytes(SaveOptions::resumable())?;
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a checkpoint");
     let metadata = header.metadata().clone().unwrap_or_default();
     let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
@@ -342,7 +342,7 @@ fn resumes_on(device: &str) -> Result<()> {
         let mut first = images(Precision::Float32)?;
         first.to(device)?;
         train(&mut first, &data.examples()?, &TrainingConfig { epochs: 2, ..config.clone() })?;
-        let saved = first.to_bytes(SaveOptions { optimizer: true })?;
+        let saved = first.to_bytes(SaveOptions::resumable())?;
         let mut second = Network::from_bytes(&saved)?;
         assert_same(&state_of(&mut second)?, &state_of(&mut first)?);
         second.to(device)?;
@@ -411,7 +411,7 @@ fn chain_rule_targets_take_little_memory() -> Result<()> {
     for config in [plain, config] {
         let mut network = images(Precision::Float32)?;
         let trainer = Trainer::new(&mut network, &config, &data.examples()?, 1)?;
-        let saved = network.to_bytes(SaveOptions { optimizer: true })?.len();
+        let saved = network.to_bytes(SaveOptions::resumable())?.len();
         bytes.push(trainer.run().program().run_bytes() + saved);
     }
     assert!(bytes[1] as f64 <= 1.3 * bytes[0] as f64, "{bytes:?}");

@@ -6,7 +6,8 @@
 //! carries from batch to batch); those of `watched.rs` and `calibrated.rs` come beside them.
 //! `z.y.x.l.name@importance` is what a search for scales weighs the errors of a parameter's rows by. The
 //! metadata holds `loom.format`, `loom.config` and, with the optimizer's state, `loom.training`,
-//! `loom.watched` and `loom.notes` (see [`Notes`]), whose arrays are named `training@note.name`.
+//! `loom.watched` and `loom.notes` (see [`Notes`]), whose arrays are named `training@note.name`; and
+//! `loom.card`, where there is one (see [`Network::card`]).
 //!
 //! The same network is the same bytes: tensors are in the order of their types and names, metadata in that of
 //! its keys.
@@ -33,6 +34,9 @@ pub const FORMAT: &str = "1";
 /// What ends the name of the mean squares that a parameter's rows multiply.
 const IMPORTANCE: &str = "importance";
 
+/// The metadata that tells what the network is for.
+const CARD: &str = "loom.card";
+
 /// What begins the name of an array that was kept with the training.
 const NOTE: &str = "training@note.";
 
@@ -41,6 +45,31 @@ const NOTE: &str = "training@note.";
 pub struct SaveOptions {
     /// Moments, counters and the place in the data, so that training can go on bit for bit.
     pub optimizer: bool,
+    /// Nothing but what inference reads: the masters of packed weights, and what only packing them again would
+    /// take, stay behind. What is loaded from it predicts the same, and can be trained once it is unpacked.
+    pub deploy: bool,
+}
+
+impl SaveOptions {
+    /// All that it takes to go on with a training bit for bit.
+    pub fn resumable() -> Self {
+        Self { optimizer: true, ..Self::default() }
+    }
+
+    /// No more than inference reads.
+    pub fn deployable() -> Self {
+        Self { deploy: true, ..Self::default() }
+    }
+
+    fn check(self) -> Result<()> {
+        match self.deploy && self.optimizer {
+            true => Err(Error::Value(
+                "a file to deploy has no masters for an optimizer to move; leave deploy or optimizer out"
+                    .into(),
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Network {
@@ -147,6 +176,7 @@ impl Network {
             restore_notes(&mut network, &tensors, &metadata)?;
         }
         check_content(&network).map_err(damaged)?;
+        network.card = metadata.get(CARD).cloned().unwrap_or_default();
         Ok(network)
     }
 }
@@ -157,6 +187,7 @@ pub(crate) fn bytes_with(
     options: SaveOptions,
     extra: Option<Extra>,
 ) -> Result<Vec<u8>> {
+    options.check()?;
     network.build()?;
     network.synchronize()?;
     check_content(network)?;
@@ -169,7 +200,7 @@ pub(crate) fn bytes_with(
         }
     }
     collect_ranges(network, &mut entries);
-    if let Some(carried) = network.registry.begun() {
+    if let Some(carried) = network.registry.begun().filter(|_| !options.deploy) {
         for (number, place) in carried.places().iter().enumerate() {
             let name = format!("{}@carried.{}", place.path, place.spec.name);
             entries.push((name, Entry::real(&carried.tensor(number)?)));
@@ -177,7 +208,7 @@ pub(crate) fn bytes_with(
     }
     for placed in network.owners() {
         let Some(store) = placed.store else { continue };
-        collect_weights(network, placed, store, &mut entries)?;
+        collect_weights(network, placed, store, options.deploy, &mut entries)?;
         if options.optimizer {
             collect_moments(network, placed, store, &mut entries);
         }
@@ -186,6 +217,9 @@ pub(crate) fn bytes_with(
         ("loom.format".to_string(), FORMAT.to_string()),
         ("loom.config".into(), network.to_json()?),
     ]);
+    if !network.card.is_empty() {
+        metadata.insert(CARD.into(), network.card.clone());
+    }
     if options.optimizer {
         // JSON knows no infinity; the mean of an epoch that has come to it is lost in any case.
         let loss_sum = network.optimizer_state.loss_sum.clamp(f64::MIN, f64::MAX);
@@ -212,16 +246,18 @@ fn collect_weights(
     network: &Network,
     placed: &PlacedLayer,
     store: usize,
+    deploy: bool,
     entries: &mut Entries,
 ) -> Result<()> {
     let weights = &network.registry.stores[store];
     for (index, info) in weights.parameters().iter().enumerate() {
         let name = format!("{}.{}", placed.path, info.name);
-        if !(weights.is_dropped() && weights.dtype_of(index).is_some()) {
+        let left_out = (weights.is_dropped() || deploy) && weights.dtype_of(index).is_some();
+        if !left_out {
             entries.push((name.clone(), Entry::real(&weights.get(index)?)));
         }
         let importance = weights.importance(index);
-        if !importance.is_empty() {
+        if !importance.is_empty() && !deploy {
             entries.push((format!("{name}@{IMPORTANCE}"), Entry::list(Dtype::F32, importance)));
         }
         if let Some(dtype) = weights.dtype_of(index) {

@@ -16,7 +16,7 @@ impl TweenState {
     /// As [`Network::save`].
     pub fn save(&mut self, network: &mut Network, path: impl AsRef<Path>) -> Result<()> {
         network.kept_step = self.kept_step()?;
-        let outcome = network.save(path, SaveOptions { optimizer: true });
+        let outcome = network.save(path, SaveOptions::resumable());
         network.kept_step = KeptStep::default();
         outcome
     }

@@ -1,9 +1,9 @@
 //! Trained steps before a sequence.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{kind_and_config, settings};
-use super::layer::Linear;
 use super::{Context, Forward, Layer, ParameterSpec, Sample, TargetRules, shape_error, single};
 use crate::ops::{BiasAdd, BiasGradient, Concat, Slice};
 use crate::program::{Builder, Value};

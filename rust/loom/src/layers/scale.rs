@@ -1,9 +1,9 @@
 //! Layers of one fixed number: a factor, and a soft limit.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{kind_and_config, settings};
-use super::layer::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, single};
 use crate::Result;
 use crate::ops::pointwise::Activation;

@@ -1,9 +1,9 @@
 //! One vector of a whole sequence.
 
 use super::kind_registry::Configured;
+use super::layer::Linear;
 use super::one_input::{Backward, OneInput, one_input};
 use super::settings::{forms, kind_and_config, names, settings};
-use super::layer::Linear;
 use super::{Context, Forward, Layer, Sample, TargetRules, shape_error, single};
 use crate::Result;
 use crate::ops::{Mix, MixPart, PooledSteps, StepWeights};

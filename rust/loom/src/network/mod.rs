@@ -107,6 +107,8 @@ pub struct Network {
     pub(crate) kept_step: KeptStep,
     /// What whoever drives the training keeps with its state.
     pub(crate) notes: Notes,
+    /// What the network is for, in words of whoever made it.
+    pub(crate) card: String,
     /// Whether the weights came from a file that has no training state.
     pub(crate) came_without_state: bool,
     /// Which steps programs fuse.
@@ -171,6 +173,7 @@ impl Network {
             measures: Measures::default(),
             kept_step: KeptStep::default(),
             notes: Notes::default(),
+            card: String::new(),
             came_without_state: false,
             rewrites: Rewrites::default(),
             device: Device::cpu(),
@@ -311,6 +314,17 @@ impl Network {
     /// is forgotten when a training starts afresh.
     pub fn set_notes(&mut self, notes: Notes) {
         self.notes = notes;
+    }
+
+    /// What is told of the network beside it, such as the names of its classes: a text, JSON by custom, that files
+    /// keep and nothing here reads.
+    pub fn card(&self) -> &str {
+        &self.card
+    }
+
+    /// Tells something of the network, in place of what was told before; an empty text for nothing.
+    pub fn set_card(&mut self, card: impl Into<String>) {
+        self.card = card.into();
     }
 
     /// What the newest watched training has shown: losses, and each layer's figures.

@@ -19,7 +19,7 @@ const ROWS: usize = 8;
 
 /// All that a network saves with its optimizer, by name; the tensors alone without `counters`.
 pub(crate) fn saved(network: &mut Network, counters: bool) -> Result<BTreeMap<String, Vec<u8>>> {
-    let bytes = network.to_bytes(SaveOptions { optimizer: true })?;
+    let bytes = network.to_bytes(SaveOptions::resumable())?;
     let (_, header) = SafeTensors::read_metadata(&bytes).expect("a checkpoint");
     let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
     let mut all: BTreeMap<String, Vec<u8>> =
@@ -36,7 +36,7 @@ pub(crate) fn saved(network: &mut Network, counters: bool) -> Result<BTreeMap<St
 
 /// What is not finite among the tensors that a network saves in its own precision.
 pub(crate) fn odd(network: &mut Network) -> Result<Vec<String>> {
-    let bytes = network.to_bytes(SaveOptions { optimizer: true })?;
+    let bytes = network.to_bytes(SaveOptions::resumable())?;
     let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
     let is_odd = |tensor: &safetensors::tensor::TensorView<'_>| match tensor.dtype() {
         safetensors::Dtype::F32 => {
@@ -65,7 +65,7 @@ pub(crate) fn is_usable(network: &mut Network, row: &[f32]) -> Result<()> {
     assert_eq!(odd(network)?, Vec::<String>::new());
     network.reset_states();
     network.predict(tensor_view(&shape, row)?)?;
-    let mut loaded = Network::from_bytes(&network.to_bytes(SaveOptions { optimizer: true })?)?;
+    let mut loaded = Network::from_bytes(&network.to_bytes(SaveOptions::resumable())?)?;
     let found = saved(&mut loaded, true)?;
     // Moments that were never made are zeros once loaded.
     assert!(saved(network, false)?.iter().all(|(name, bytes)| found.get(name) == Some(bytes)));

@@ -27,7 +27,7 @@ pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resu
         if network.came_without_state && network.optimizer_state.is_fresh() {
             return Err(Error::State(
                 "there is nothing to resume: the network came from a file without training state; save with \
-                 optimizer=True (in Rust SaveOptions { optimizer: true }) what is to be resumed, or train without \
+                 optimizer=True (in Rust SaveOptions::resumable()) what is to be resumed, or train without \
                  resume to start anew from these weights"
                     .into(),
             ));

@@ -130,7 +130,7 @@ fn a_saved_mesh_goes_on_bit_for_bit() -> Result<()> {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mesh.loom");
-    mesh.save(&mut network, &path, SaveOptions { optimizer: true })?;
+    mesh.save(&mut network, &path, SaveOptions::resumable())?;
     let rest = |network: &mut Network, mesh: &mut Mesh, mut stepper: Stepper| -> Result<Vec<u64>> {
         for sample in stream.samples().skip(20) {
             stepper.step(network, mesh, &sample)?;

@@ -111,7 +111,7 @@ fn learns_as_the_processor_does(config: &SteppingConfig, looped: bool) -> Result
         for sample in stream.samples().take(40) {
             stepper.step(&mut network, &mut mesh, &sample)?;
         }
-        let bytes = mesh.to_bytes(&mut network, SaveOptions { optimizer: true })?;
+        let bytes = mesh.to_bytes(&mut network, SaveOptions::resumable())?;
         let mut ends = Vec::new();
         for restored in [false, true] {
             if restored {

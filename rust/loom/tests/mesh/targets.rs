@@ -400,7 +400,7 @@ fn several_local_steps_are_taken_back_and_go_on_from_a_file() -> Result<()> {
         for sample in stream.samples().take(30) {
             stepper.step(&mut network, &mut mesh, &sample)?;
         }
-        let file = mesh.to_bytes(&mut network, SaveOptions { optimizer: true })?;
+        let file = mesh.to_bytes(&mut network, SaveOptions::resumable())?;
         let mut ends = Vec::new();
         for resumed in [false, true] {
             if resumed {

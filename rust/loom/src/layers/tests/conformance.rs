@@ -244,7 +244,7 @@ fn resumes_on(name: &str, sample: &Sample, device: &str) -> Result<()> {
             );
             train_with(network, &examples, None, &config, resume, &mut StopAfter(steps)).map(drop)
         };
-        let everything = SaveOptions { optimizer: true };
+        let everything = SaveOptions::resumable();
         let Place { network: mut whole, .. } = place(sample, Precision::Float32)?;
         whole.to(device)?;
         train(&mut whole, false, usize::MAX)?;

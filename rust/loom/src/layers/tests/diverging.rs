@@ -83,7 +83,7 @@ fn diverge(sample: &Sample, case: &Case) -> Result<usize> {
         let calm: Vec<f32> = calm.iter().map(|x| *x as f32).collect();
         network.reset_states();
         network.predict(tensor_view(&shape(&sample.input), &calm)?)?;
-        let file = network.to_bytes(crate::io::SaveOptions { optimizer: true })?;
+        let file = network.to_bytes(crate::io::SaveOptions::resumable())?;
         Network::from_bytes(&file)?;
     }
     Ok(refused)

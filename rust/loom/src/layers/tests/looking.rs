@@ -49,7 +49,7 @@ fn shows(name: &str, network: &Network, output: &[f64]) -> Result<()> {
 
 /// The network with everything that persists.
 fn file(network: &mut Network) -> Result<Vec<u8>> {
-    network.to_bytes(crate::io::SaveOptions { optimizer: true })
+    network.to_bytes(crate::io::SaveOptions::resumable())
 }
 
 /// Weights and what layers keep, as bits, and the counters.

@@ -461,7 +461,7 @@ fn stochastic_rounding_goes_on_bit_for_bit() -> Result<()> {
         learning_rate: 0.01,
         ..training()
     };
-    let save = crate::io::SaveOptions { optimizer: true };
+    let save = crate::io::SaveOptions::resumable();
     let resumed = |network: &mut Network, epochs| -> Result<()> {
         let examples = data.examples(false)?;
         crate::train::train_with(network, &examples, None, &config(epochs), true, &mut ()).map(|_| ())

@@ -1,0 +1,72 @@
+"""What is told of a network beside it: what its outputs mean, what its inputs have to be, whose it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from loom._settings.encoding import Plain, encode
+from loom.errors import ConfigError
+
+__all__ = ["ModelCard"]
+
+
+@dataclass(frozen=True)
+class ModelCard(Plain):
+    """What whoever loads a network needs to know to use it; `Network.card` has it, and files keep it.
+
+    loom hands it on, and does nothing by it.
+
+    Args:
+        labels: The names of the classes, in the order of the outputs; None where outputs are no classes,
+            or nobody has named them.
+        preprocessing: What was done to samples before they came to the network, such as
+            `{"mean": [0.13], "std": [0.31]}`: anything that JSON holds.
+        description: What the network is for, what it learned from, how good it is.
+        license: Under which licence it may be used: an SPDX expression such as "CC-BY-4.0".
+        metadata: Anything else that JSON holds, by name.
+
+    Raises:
+        ConfigError: A name is no text, two classes have one name, or something cannot be written as JSON.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+        >>> net.card = loom.ModelCard(labels=["cat", "dog"], license="MIT")
+        >>> net.card.labels
+        ('cat', 'dog')
+    """
+
+    labels: Sequence[str] | None = None
+    preprocessing: Mapping[str, Any] | None = None
+    description: str = ""
+    license: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("description", "license"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"ModelCard: {name} is a text, got {getattr(self, name)!r}")
+        for name in ("preprocessing", "metadata"):
+            value = getattr(self, name)
+            if not isinstance(value, Mapping) and not (name == "preprocessing" and value is None):
+                raise ConfigError(f"ModelCard: {name} is a dictionary, got {value!r}")
+        if self.labels is not None:
+            labels: object = self.labels
+            if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
+                raise ConfigError(f"ModelCard: labels is a list of the classes' names, got {labels!r}")
+            if not all(isinstance(label, str) for label in labels):
+                raise ConfigError(f"ModelCard: labels are texts, got {list(labels)!r}")
+            if len(set(labels)) < len(labels):
+                raise ConfigError("ModelCard: two classes have the same name")
+            object.__setattr__(self, "labels", tuple(labels))
+        for each in fields(self):
+            _check_json(each.name, getattr(self, each.name))
+
+
+def _check_json(name: str, value: object) -> None:
+    try:
+        json.dumps(encode(value), allow_nan=False)
+    except (ConfigError, ValueError, RecursionError) as error:
+        raise ConfigError(f"ModelCard: {name} cannot be written as JSON: {error}") from error

@@ -1,0 +1,155 @@
+"""Networks in files, and what is told of them there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from loom._settings.checks import flag
+from loom._settings.encoding import encode
+from loom.card import ModelCard
+from loom.engine import Engine, HasEngine, engine_of
+from loom.errors import ConfigError, SerializationError
+from loom.training.record import TrainingRecord, record_of
+
+if TYPE_CHECKING:
+    from loom.training.trainable import TrainableNetwork
+
+__all__ = ["fingerprint", "read_card", "recall", "save", "write_card"]
+
+
+def save(
+    self: TrainableNetwork, path: str | PathLike[str], optimizer: bool = False, deploy: bool = False
+) -> None:
+    """Writes the network to a file: whole, or after an error not at all.
+
+    With it goes its `card`, and by which loss and metrics it was judged, so that `evaluate` measures them
+    after `loom.load`, too. docs/format.md says what is in the file, byte for byte.
+
+    Args:
+        path: The file; an older one is replaced at the end.
+        optimizer: Whether the optimizer's state, the place in the data and the callbacks'
+            states are written too, so that `loom.train(..., resume=True)` goes on bit for bit.
+        deploy: Whether only what inference reads is written: the masters of packed weights stay behind,
+            and the file is as small as its bits. With it goes the `fingerprint` of the network it was
+            made from. What `loom.load` makes of it predicts the same; `unpack` has it trained again,
+            from its packed weights.
+
+    Raises:
+        FileError: The file cannot be written.
+        ConfigError: Both `optimizer` and `deploy` are asked for.
+        NonFiniteError: A weight or a layer's state is infinite or NaN, which
+            `loom.load` would refuse; an older file stays as it is.
+    """
+    training, alone = flag("save", "optimizer", optimizer), flag("save", "deploy", deploy)
+    if training and alone:
+        raise ConfigError(
+            "save: deploy=True leaves the masters behind that an optimizer moves; leave one of both out"
+        )
+    record = record_of(self)
+    if training:
+        record.bring_up_to_date()
+    engine = engine_of(self)
+    before = engine.native.card()
+    told = _told(engine)
+    judged = record.told()
+    told.pop("judged_by", None)
+    if judged:
+        told["judged_by"] = judged
+    if alone:
+        told["fingerprint"] = fingerprint(self)
+    engine.native.set_card(_text(told))
+    try:
+        engine.native.save(path, training, alone)
+    except BaseException:
+        engine.native.set_card(before)
+        raise
+
+
+def fingerprint(self: HasEngine) -> str:
+    """Returns a hash of the network's configuration and weights: that of another is another.
+
+    Equal networks have equal ones on every machine. What is told of a network, its `card`, and the state of
+    a training do not count.
+
+    Returns:
+        64 hexadecimal digits: SHA-256 of the bytes that `save` would write, without the card.
+
+    Raises:
+        NonFiniteError: A weight or a layer's state is infinite or NaN.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+        >>> before = net.fingerprint()
+        >>> net.layers[0].weight = 2 * net.layers[0].weight
+        >>> net.fingerprint() == before
+        False
+    """
+    data = memoryview(engine_of(self).native.to_bytes(False))
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(bytes(data[8:end]))
+    header["__metadata__"].pop("loom.card", None)
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    found.update(data[end:])
+    return found.hexdigest()
+
+
+def read_card(engine: Engine) -> ModelCard:
+    """Returns what is told of a network.
+
+    Args:
+        engine: Its engine.
+
+    Raises:
+        SerializationError: The file that it came from tells what is no card.
+    """
+    try:
+        return ModelCard.from_config(_told(engine).get("card", {}))
+    except ConfigError as error:
+        raise SerializationError(f"the network's card is damaged: {error}") from error
+
+
+def write_card(engine: Engine, card: object) -> None:
+    """Tells something of a network, in place of what was told before.
+
+    Args:
+        engine: Its engine.
+        card: The `ModelCard`.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not isinstance(card, ModelCard):
+        raise ConfigError(f"card is a loom.ModelCard, got {card!r}")
+    told = _told(engine)
+    told["card"] = encode(card)
+    engine.native.set_card(_text(told))
+
+
+def recall(engine: Engine, record: TrainingRecord) -> None:
+    """Has a network that came from a file remember by what it was judged.
+
+    Args:
+        engine: Its engine.
+        record: Where it remembers.
+    """
+    if engine.native.card():
+        record.recall(_told(engine).get("judged_by"))
+
+
+def _told(engine: Engine) -> dict[str, Any]:
+    text = engine.native.card()
+    try:
+        told = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"the network's card is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise SerializationError(f"the network's card is no JSON object, but {type(told).__name__}")
+    return told
+
+
+def _text(told: dict[str, Any]) -> str:
+    told = {name: value for name, value in told.items() if value}
+    return json.dumps(told, sort_keys=True) if told else ""
