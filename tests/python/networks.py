@@ -63,3 +63,26 @@ def quiet(**settings: Any) -> loom.TrainingConfig:
 def weights(net: loom.Network) -> bytes:
     """Every parameter's bytes, one after the other."""
     return b"".join(values.tobytes() for values in net.state_dict().values())
+
+
+def llama(
+    *, blocks: int = 2, tied: bool = False, rotary: nn.Rotary | None = None, **attention: Any
+) -> loom.Network:
+    """A network of Llama's family, of 50 words and 12 steps, whose vectors are random, too."""
+    rotary = rotary or nn.Rotary(layout="half_split")
+    attention = {"key_value_heads": 2, "head_dim": 16, "bias": False, **attention}
+    # That of norms of heads, which is one for all norms in the files of others.
+    epsilon = 1e-6 if attention.get("qk_norm") else 1e-5
+    rows: list[nn.Layer] = []
+    for _ in range(blocks):
+        heads = nn.MultiHeadAttention(4, causal=True, rotary=rotary, **attention)
+        rows.append(nn.Residual([nn.RMSNorm(epsilon=epsilon), heads]))
+        rows.append(nn.Residual([nn.RMSNorm(epsilon=epsilon), nn.SwiGLU(96)]))
+    head = nn.TiedHead(50, tied_to=(0, 0, 0, 0)) if tied else nn.Dense(50, bias=False)
+    layers = [nn.Embedding(50, 32), *rows, nn.RMSNorm(epsilon=epsilon), head]
+    net = loom.Sequential(layers, input_shape=12, seed=3)
+    random = np.random.default_rng(5)
+    state = net.state_dict()
+    for name, array in state.items():
+        state[name] = 1.5 * array if array.ndim == 2 else array + 0.3 * random.normal(size=array.shape)
+    return net.load_state_dict(state)

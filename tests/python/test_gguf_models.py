@@ -12,23 +12,9 @@ import loom
 from loom import nn
 from loom.models.gguf import hub_config, hub_tensors, llama3_factors, to_halves, to_pairs
 from loom.tensors import write_gguf
+from networks import llama
 
-
-def network(
-    *, blocks: int = 2, tied: bool = False, rotary: nn.Rotary | None = None, **attention: Any
-) -> loom.Network:
-    """A small network of Llama's family."""
-    rotary = rotary or nn.Rotary(layout="half_split")
-    attention = {"key_value_heads": 2, "head_dim": 16, "bias": False, **attention}
-    rows: list[nn.Layer] = []
-    for _ in range(blocks):
-        heads = nn.MultiHeadAttention(4, causal=True, rotary=rotary, **attention)
-        rows.append(nn.Residual([nn.RMSNorm(epsilon=1e-5), heads]))
-        rows.append(nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(96)]))
-    head = nn.TiedHead(50, tied_to=(0, 0, 0, 0)) if tied else nn.Dense(50, bias=False)
-    layers = [nn.Embedding(50, 32), *rows, nn.RMSNorm(epsilon=1e-5), head]
-    return loom.Sequential(layers, input_shape=12, seed=3)
-
+GOLDEN = Path(__file__).parents[1] / "golden" / "tensors"
 
 HUB_NAMES = {
     "0.layers.0.weight": "input_layernorm.weight",
@@ -78,7 +64,7 @@ def as_on_the_hub(net: loom.Network, blocks: int = 2) -> dict[str, Any]:
 def test_what_is_saved_is_what_the_hub_would_have(
     settings: dict[str, Any], model_type: str, tmp_path: Path
 ) -> None:
-    net, blocks = network(**settings), settings.get("blocks", 2)
+    net, blocks = llama(**settings), settings.get("blocks", 2)
     loom.save_gguf(net, tmp_path / "net")
     with loom.open_tensors(tmp_path / "net") as file:
         assert hub_config(file) == {
@@ -90,7 +76,7 @@ def test_what_is_saved_is_what_the_hub_would_have(
             "intermediate_size": 96,
             "num_attention_heads": 4,
             "num_key_value_heads": settings.get("key_value_heads", 2) or 4,
-            "rms_norm_eps": 1e-5,
+            "rms_norm_eps": 1e-6 if settings.get("qk_norm") else 1e-5,
             "rope_theta": 10_000.0,
             "vocab_size": 50,
             "head_dim": settings.get("head_dim", 16) or 8,
@@ -105,8 +91,8 @@ def test_what_is_saved_is_what_the_hub_would_have(
 
 @pytest.mark.parametrize("qk_norm", [False, True])
 def test_how_heads_pair_elements_makes_no_difference(qk_norm: bool, tmp_path: Path) -> None:
-    halves = network(qk_norm=qk_norm)
-    pairs = network(qk_norm=qk_norm, rotary=nn.Rotary())
+    halves = llama(qk_norm=qk_norm)
+    pairs = llama(qk_norm=qk_norm, rotary=nn.Rotary())
     state = halves.state_dict()
     for name, array in state.items():
         if name.endswith(("query_weight", "key_weight")):
@@ -128,7 +114,7 @@ def test_orders_of_rows_are_each_other_s_inverse() -> None:
 
 
 def test_saved_packed_it_is_smaller_and_says_so(tmp_path: Path) -> None:
-    net = network()
+    net = llama()
     for dtype, number in (("float16", 1), ("q4_0", 2), ("q8_0", 7), ("bfloat16", 32)):
         loom.save_gguf(
             net, tmp_path / dtype, dtype, {"tokenizer.ggml.model": "gpt2", "general.name": "small"}
@@ -143,7 +129,7 @@ def test_saved_packed_it_is_smaller_and_says_so(tmp_path: Path) -> None:
 
 
 def test_networks_of_another_kind_are_named(tmp_path: Path) -> None:
-    good = network().config.cells[0].layers  # type: ignore[union-attr]
+    good = llama().config.cells[0].layers  # type: ignore[union-attr]
     norm = nn.RMSNorm(epsilon=1e-5)
     rotary = nn.Rotary()
 
@@ -171,7 +157,7 @@ def test_networks_of_another_kind_are_named(tmp_path: Path) -> None:
         with pytest.raises(loom.ConfigError, match=says):
             loom.save_gguf(loom.Sequential(layers, input_shape=12), tmp_path / "net")
     with pytest.raises(loom.ConfigError, match="dtype"):
-        loom.save_gguf(network(), tmp_path / "net", "q6_k")
+        loom.save_gguf(llama(), tmp_path / "net", "q6_k")
 
 
 def described(**metadata: Any) -> dict[str, Any]:
@@ -260,3 +246,14 @@ def test_files_without_a_model_and_of_others_are_named(tmp_path: Path) -> None:
         hub_tensors(loom.open_tensors(path))["model.layers.0.self_attn.q_proj.weight"].numpy()
     with pytest.raises(loom.SerializationError, match="token_embd"):
         hub_config(loom.open_tensors(path))
+
+
+def test_llama_cpp_makes_the_same_of_what_is_saved(tmp_path: Path) -> None:
+    golden = np.load(GOLDEN / "llama_cpp.npz")
+    net = llama(blocks=1)
+    loom.save_gguf(net, tmp_path / "net")
+    # What llama.cpp has run is what is written.
+    assert (tmp_path / "net").read_bytes() == (GOLDEN / "llama.gguf").read_bytes()
+    scores = net.predict([golden["words"]])[0]
+    np.testing.assert_allclose(scores, golden["scores"], atol=1e-4)
+    assert scores[3:-1].argmax(axis=1).tolist() == golden["words"][4:].tolist()

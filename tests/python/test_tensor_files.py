@@ -389,3 +389,34 @@ def test_metadata_has_the_types_that_llama_cpp_expects(tmp_path: Path) -> None:
     }
     read = loom.open_tensors(tmp_path / "file").metadata
     assert read == {**metadata, "texts": ["a", "b"], "scores": [0.5, 1.0]}
+
+
+def test_whatever_is_in_an_archive_of_arrays_reading_it_ends_well() -> None:
+    seeds = []
+    for save in (np.savez, np.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, a=np.arange(6).reshape(2, 3), b=np.ones(300, np.float32), c=np.array(["x", "yy"]))
+        seeds.append(stream.getvalue())
+    seeds.append(npy(np.arange(6.0)))
+    random = np.random.default_rng(17)
+    outcomes = []
+    for _ in range(1500):
+        data = bytearray(seeds[random.integers(len(seeds))])
+        for place in random.integers(len(data) - 40, size=random.integers(1, 4)):
+            match random.integers(4):
+                case 0:
+                    data[place] ^= 1 << random.integers(8)
+                case 1:
+                    data[place : place + 4] = b"\xff" * 4
+                case 2:
+                    del data[place : place + 3]
+                case _:
+                    data[place:place] = data[place : place + 20]
+        try:
+            for entry in loom.open_tensors(bytes(data)).values():
+                entry.numpy()
+        except loom.SerializationError:
+            outcomes.append("refused")
+        else:
+            outcomes.append("read")
+    assert set(outcomes) == {"refused", "read"}

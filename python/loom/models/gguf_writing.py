@@ -23,6 +23,19 @@ __all__ = ["save_gguf"]
 _FILE_TYPES = {"float32": 0, "float16": 1, "q4_0": 2, "q8_0": 7, "bfloat16": 32}
 """llama.cpp's numbers of what most of a file is."""
 
+_ATTENTION = (
+    "heads",
+    "key_value_heads",
+    "head_dim",
+    "causal",
+    "rotary",
+    "qk_norm",
+    "qk_norm_epsilon",
+    "bias",
+    "output_bias",
+)
+"""The settings of attention that are written."""
+
 _PROJECTIONS = {"query": "attn_q", "key": "attn_k", "value": "attn_v", "output": "attn_output"}
 
 
@@ -72,6 +85,19 @@ def save_gguf(
         described.setdefault("general.quantization_version", 2)
     described.setdefault("tokenizer.ggml.model", "no_vocab")
     write_gguf(path, model.tensors, described, dtype)
+
+
+def _output_bias(attention: nn.MultiHeadAttention) -> bool:
+    """Returns whether something is added to the output."""
+    given = getattr(attention, "output_bias", None)
+    return attention.bias if given is None else bool(given)
+
+
+def _architecture(attention: nn.MultiHeadAttention) -> str:
+    """Returns llama.cpp's name of what has such attention."""
+    if attention.qk_norm:
+        return "qwen3"
+    return "qwen2" if attention.bias and not _output_bias(attention) else "llama"
 
 
 class _Model:
@@ -151,14 +177,19 @@ class _Model:
         wanted = "Residual([RMSNorm, MultiHeadAttention])"
         norm, attention = self._inside(place, layer, nn.MultiHeadAttention, wanted)
         self._norm(place, norm, f"blk.{block}.attn_norm", f"{place}.layers.0")
-        known = ("heads", "key_value_heads", "head_dim", "causal", "rotary", "qk_norm", "bias")
-        self._check_plain(place, attention, *known)
+        self._check_plain(place, attention, *_ATTENTION)
         if not attention.causal or attention.rotary is None or attention.qk_norm not in (False, True):
             raise ConfigError(
                 f"save_gguf: layer {place}: attention must be causal and rotary, and norms those of heads"
             )
-        if attention.qk_norm and attention.bias:
-            raise ConfigError(f"save_gguf: layer {place}: Qwen 3 has no biases in attention; set bias=False")
+        bias_behind = _output_bias(attention)
+        if (attention.qk_norm and attention.bias) or (bias_behind and not attention.bias):
+            raise ConfigError(
+                f"save_gguf: layer {place}: biases must be those of all projections or of all but the "
+                "output, and not beside qk_norm"
+            )
+        if attention.qk_norm:
+            self.epsilons.add(getattr(attention, "qk_norm_epsilon", 1e-6))
         self._check_rotary(place, attention.rotary)
         self.attentions.append(attention)
         if attention != self.attentions[0]:
@@ -167,7 +198,8 @@ class _Model:
         for projection, name in _PROJECTIONS.items():
             of = {"query": heads, "key": attention.key_value_heads or heads}.get(projection)
             change = None if of is None else self._ordered(attention, of)
-            for kind in ("weight", "bias") if attention.bias else ("weight",):
+            bias = bias_behind if projection == "output" else attention.bias
+            for kind in ("weight", "bias") if bias else ("weight",):
                 self._take(f"blk.{block}.{name}.{kind}", f"{place}.layers.1.{projection}_{kind}", change)
         for projection in ("query", "key") if attention.qk_norm else ():
             name = f"blk.{block}.{_PROJECTIONS[projection]}_norm.weight"
@@ -176,9 +208,9 @@ class _Model:
     def _ordered(
         self, attention: nn.MultiHeadAttention, heads: int
     ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
-        """Returns how rows are to be ordered: llama.cpp turns neighbours of Llama, and halves of Qwen 3."""
+        """Returns how rows are to be ordered: llama.cpp turns neighbours of Llama, and halves of Qwen."""
         layout = attention.rotary.layout if isinstance(attention.rotary, nn.Rotary) else None
-        if attention.qk_norm:
+        if _architecture(attention) != "llama":
             return None if layout == "half_split" else lambda rows: to_halves(rows, heads)
         return None if layout == "interleaved" else lambda rows: to_pairs(rows, heads)
 
@@ -214,7 +246,7 @@ class _Model:
         if not isinstance(rotary, nn.Rotary):
             raise ConfigError("save_gguf: attention must be rotary")
         head_dim = attention.head_dim or embedding.width // attention.heads
-        name = "qwen3" if attention.qk_norm else "llama"
+        name = _architecture(attention)
         own: dict[str, Any] = {
             "context_length": net.input_shape[0],
             "embedding_length": embedding.width,

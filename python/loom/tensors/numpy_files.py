@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -12,18 +14,34 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from loom.errors import SerializationError
+from loom.errors import FileError, LoomError, SerializationError
 from loom.tensors.entry import TensorEntry, TensorFile
 
-__all__ = ["MAGIC", "open_npy", "open_npz"]
+__all__ = ["MAGIC", "damage_told", "open_npy", "open_npz"]
 
 MAGIC = npy.MAGIC_PREFIX
 
-_DAMAGE = (ValueError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, SyntaxError)
-"""What NumPy and zipfile raise for files that are damaged; zlib's error is one of its own."""
-
 _MOST_PACKED = 1032
 """What deflate can make of a byte at the most."""
+
+
+@contextmanager
+def damage_told(what: str) -> Iterator[None]:
+    """Tells of damage in a file as loom does; NumPy and zipfile raise nearly anything then.
+
+    Args:
+        what: What is read.
+    """
+    try:
+        yield
+    except (LoomError, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise FileError(error.errno, f"could not read {what}: {error.strerror}") from error
+        raise SerializationError(f"{what} is damaged: {error}") from error
+    except Exception as error:
+        raise SerializationError(f"{what} is damaged: {error}") from error
 
 
 def open_npz(source: Path | io.BytesIO, label: str) -> TensorFile:
@@ -40,20 +58,15 @@ def open_npz(source: Path | io.BytesIO, label: str) -> TensorFile:
         SerializationError: The archive is damaged, or holds objects.
     """
     entries: dict[str, TensorEntry] = {}
-    with zipfile.ZipFile(source) as archive:
+    with damage_told(label), zipfile.ZipFile(source) as archive:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name in entries:
                 raise SerializationError(f'{label}: "{name}" is there twice')
             if info.file_size > _MOST_PACKED * info.compress_size + 1024:
                 raise SerializationError(f'{label}: "{name}" cannot unpack to {info.file_size} bytes')
-            try:
-                with archive.open(info) as member:
-                    shape, dtype = _header(member, info.file_size, f'{label}: "{name}"')
-            except (*_DAMAGE, _zlib_error()) as error:
-                if isinstance(error, SerializationError):
-                    raise
-                raise SerializationError(f'{label}: "{name}" is damaged ({error})') from error
+            with damage_told(f'{label}: "{name}"'), archive.open(info) as member:
+                shape, dtype = _header(member, info.file_size, f'{label}: "{name}"')
             nbytes = prod(shape) * dtype.itemsize
             read = _Member(source, info.filename, label)
             entries[name] = TensorEntry(name, shape, dtype.name, nbytes, read)
@@ -74,7 +87,7 @@ def open_npy(source: Path | io.BytesIO, label: str, name: str) -> TensorFile:
     Raises:
         SerializationError: The file is damaged, or holds objects.
     """
-    try:
+    with damage_told(label):
         if isinstance(source, Path):
             with source.open("rb") as file:
                 _header(file, source.stat().st_size, label)
@@ -83,10 +96,6 @@ def open_npy(source: Path | io.BytesIO, label: str, name: str) -> TensorFile:
             _header(source, len(source.getbuffer()), label)
             source.seek(0)
             array = np.load(source, allow_pickle=False)
-    except _DAMAGE as error:
-        if isinstance(error, SerializationError):
-            raise
-        raise SerializationError(f"{label}: damaged ({error})") from error
     array.flags.writeable = False
     entry = TensorEntry(name, array.shape, array.dtype.name, array.nbytes, lambda: array)
     return TensorFile("npy", {}, {name: entry}, label)
@@ -101,11 +110,12 @@ class _Member:
         self.source, self.member, self.label = source, member, label
 
     def __call__(self) -> NDArray[Any]:
-        try:
-            with zipfile.ZipFile(self.source) as archive, archive.open(self.member) as member:
-                return np.asarray(npy.read_array(member, allow_pickle=False))
-        except (*_DAMAGE, _zlib_error()) as error:
-            raise SerializationError(f'{self.label}: "{self.member}" is damaged ({error})') from error
+        with (
+            damage_told(f'{self.label}: "{self.member}"'),
+            zipfile.ZipFile(self.source) as archive,
+            archive.open(self.member) as member,
+        ):
+            return np.asarray(npy.read_array(member, allow_pickle=False))
 
 
 def _header(file: IO[bytes], size: int, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -115,12 +125,6 @@ def _header(file: IO[bytes], size: int, what: str) -> tuple[tuple[int, ...], np.
     shape, _, dtype = read(file)
     if dtype.hasobject:
         raise SerializationError(f"{what} holds Python objects, which would have to be unpickled")
-    if prod(shape) * dtype.itemsize > size:
+    if min(shape, default=0) < 0 or prod(shape) * dtype.itemsize > size:
         raise SerializationError(f"{what} of extents {shape} lies beyond the end of the file")
     return tuple(shape), dtype
-
-
-def _zlib_error() -> type[Exception]:
-    import zlib
-
-    return zlib.error

@@ -134,11 +134,8 @@ def _refuse_foreign(head: bytes, label: str) -> None:
 
 def _open_zip(source: Path | io.BytesIO, label: str) -> TensorFile:
     """Opens NumPy's or PyTorch's archives."""
-    try:
-        with zipfile.ZipFile(source) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise SerializationError(f"{label}: a damaged archive ({error})") from error
+    with numpy_files.damage_told(f"the archive {label}"), zipfile.ZipFile(source) as archive:
+        names = archive.namelist()
     if any(name == "data.pkl" or name.endswith("/data.pkl") for name in names):
         return torch_files.open_torch(source, label)
     if all(name.endswith(".npy") for name in names):

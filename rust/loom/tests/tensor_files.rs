@@ -324,6 +324,33 @@ fn parts_are_one_file_and_an_index_stays_in_its_folder() {
 }
 
 #[test]
+fn gguf_in_several_files_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = |place: u16, name: &str| {
+        let metadata = [
+            ("split.no".to_string(), Value::U16(place)),
+            ("split.count".to_string(), Value::U16(2)),
+            (format!("only.{place}"), Value::Bool(true)),
+        ];
+        let tensors = specs(&[(["a", "b"][usize::from(place)], ElementType::F32, &[2])]);
+        let path = folder.path().join(name);
+        write_gguf(&path, &metadata, &tensors, |index| content(&tensors[index])).unwrap();
+        path
+    };
+    let first = part(0, "m-00001-of-00002.gguf");
+    assert!(matches!(TensorFile::open(&first), Err(Error::Io { .. })));
+    let second = part(1, "m-00002-of-00002.gguf");
+    for path in [first, second] {
+        let file = TensorFile::open(path).unwrap();
+        assert_eq!(file.tensors().iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(file.to_f32("b").unwrap(), numbers(2));
+        assert_eq!(file.metadata().len(), 4);
+    }
+    let other = part(0, "renamed.gguf");
+    assert!(TensorFile::open(other).unwrap_err().to_string().contains("one of 2 files"));
+}
+
+#[test]
 fn a_file_that_cannot_be_written_leaves_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");

@@ -28,7 +28,10 @@ pub(super) fn open(path: &Path) -> Result<Opened> {
         && storage.bytes().iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     match is_index {
         true => open_index(path, storage.bytes()),
-        false => read(storage.bytes()).map(|contents| (contents, vec![storage])),
+        false => read(storage.bytes()).and_then(|contents| match split_count(&contents) {
+            0 | 1 => Ok((contents, vec![storage])),
+            count => open_split(path, count),
+        }),
     }
     .map_err(|error| in_file(path, error))
 }
@@ -75,6 +78,31 @@ fn open_folder(folder: &Path) -> Result<Opened> {
     }
 }
 
+/// How many files a GGUF file says that it is one of.
+fn split_count(contents: &Contents) -> usize {
+    match contents.metadata.iter().find(|(key, _)| key == "split.count") {
+        Some((_, Value::U16(count))) => usize::from(*count),
+        _ => 1,
+    }
+}
+
+/// Opens a GGUF file of which llama.cpp has made several: "model-00001-of-00003.gguf" and so on.
+fn open_split(path: &Path, count: usize) -> Result<Opened> {
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let named = |place: usize| format!("-{place:05}-of-{count:05}.gguf");
+    let Some(stem) = (1..=count).find_map(|place| name.strip_suffix(&named(place))) else {
+        return Err(damaged(format_args!(
+            "this is one of {count} files, which must be called {} and so on",
+            named(1)
+        )));
+    };
+    let mut parts = Parts { format: Format::Gguf, ..Parts::default() };
+    for place in 1..=count {
+        parts.add(&path.with_file_name(format!("{stem}{}", named(place))), None)?;
+    }
+    Ok(parts.joined())
+}
+
 /// What an index says: which file holds which tensor.
 #[derive(serde::Deserialize)]
 struct Index {
@@ -111,12 +139,23 @@ fn open_index(path: &Path, bytes: &[u8]) -> Result<Opened> {
     Ok(parts.joined())
 }
 
-/// Files on their way to be one.
-#[derive(Default)]
+/// Files on their way to be one; of what several say, the first holds.
 struct Parts {
+    format: Format,
     metadata: BTreeMap<String, Value>,
     tensors: Vec<TensorInfo>,
     storages: Vec<Storage>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            format: Format::Safetensors,
+            metadata: BTreeMap::new(),
+            tensors: Vec::new(),
+            storages: Vec::new(),
+        }
+    }
 }
 
 impl Parts {
@@ -124,10 +163,12 @@ impl Parts {
     fn add(&mut self, path: &Path, names: Option<&[&str]>) -> Result<()> {
         let storage = Storage::open(path)?;
         let contents = read(storage.bytes()).map_err(|error| in_file(path, error))?;
-        if contents.format != Format::Safetensors {
-            return Err(damaged(format_args!("{} is not a safetensors file", path.display())));
+        if contents.format != self.format {
+            return Err(damaged(format_args!("{} is not a {} file", path.display(), self.format.name())));
         }
-        self.metadata.extend(contents.metadata);
+        for (key, value) in contents.metadata {
+            self.metadata.entry(key).or_insert(value);
+        }
         let place = self.storages.len();
         let tensors = contents.tensors.into_iter().map(|tensor| TensorInfo { storage: place, ..tensor });
         match names {
@@ -152,7 +193,7 @@ impl Parts {
 
     fn joined(self) -> Opened {
         let metadata = self.metadata.into_iter().collect();
-        let contents = Contents { format: Format::Safetensors, metadata, tensors: self.tensors };
+        let contents = Contents { format: self.format, metadata, tensors: self.tensors };
         (contents, self.storages)
     }
 }
