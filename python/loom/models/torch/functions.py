@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loom.models.branches import Row
 from loom.models.torch.modules import (
-    Row,
     Unsupported,
     activation,
     adaptive_pool,

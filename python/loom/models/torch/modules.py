@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Row", "Unsupported", "activation", "array", "known", "pooled", "row_of", "softmax"]
+from loom.models.branches import Row
 
-Row = list[dict[str, Any]]
-"""Layers one behind the other, each with its parameters as arrays beside its settings."""
+__all__ = ["Unsupported", "activation", "array", "known", "pooled", "row_of", "softmax"]
+
 Shape = tuple[int, ...]
 
 

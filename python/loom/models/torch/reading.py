@@ -11,10 +11,10 @@ import numpy as np
 
 from loom.errors import ConfigError, DataError
 from loom.extras import require
+from loom.models.branches import Branches, Join, Row
 from loom.models.plain import import_model
 from loom.models.torch.functions import JOINS, row_of_call
 from loom.models.torch.modules import (
-    Row,
     Unsupported,
     array,
     attention,
@@ -181,12 +181,9 @@ class _Reading:
         self.refused: dict[str, list[str]] = {}
         self.values = _values(graph, example)
         self.constant: dict[Node, bool] = {}
-        self.inputs: dict[Node, list[Node]] = {}
         self.rows: dict[Node, Row] = {}
-        self.joins: dict[Node, tuple[str, int]] = {}
+        self.joins: dict[Node, Join] = {}
         self.recurrences: dict[Node, _Recurrence] = {}
-        self.dominator: dict[Node, Node] = {}
-        self.depth: dict[Node, int] = {}
 
     def row(self) -> Row:
         """Returns the layers of the whole graph; what has none is among `failures`."""
@@ -204,11 +201,12 @@ class _Reading:
                 or not _holds_tensors(self.values.get(node))
                 or all(self.constant[other] for other in node.all_input_nodes)
             )
-        self.dominator[start], self.depth[start] = start, 0
+        branches = Branches(start)
         for node in _needed(end, nodes):
             if node is not start and not self.constant[node]:
-                self._take(node)
-        return [] if self.failures else self._chain(start, end, set())
+                inputs = self._taken(node)
+                branches.add(node, inputs, self.joins.get(node) or self.rows.get(node, []))
+        return [] if self.failures else _settled(branches.row(end))
 
     @property
     def failures(self) -> list[str]:
@@ -220,27 +218,14 @@ class _Reading:
 
     # Nodes
 
-    def _take(self, node: Node) -> None:
+    def _taken(self, node: Node) -> list[Node]:
+        """Notes what a node does, and returns the values that it reads."""
         try:
-            inputs = self._step(node)
+            return self._step(node)
         except (Unsupported, KeyError) as error:
             why = f"{_name(node)} without its {error}" if isinstance(error, KeyError) else str(error)
             self.refused.setdefault(why, []).append(node.name)
-            inputs = [other for other in node.all_input_nodes if not self.constant[other]][:1]
-            self.rows[node] = []
-        self.inputs[node] = inputs
-        common = inputs[0]
-        for other in inputs[1:]:
-            common = self._common(common, other)
-        self.dominator[node], self.depth[node] = common, self.depth[common] + 1
-
-    def _common(self, one: Node, other: Node) -> Node:
-        """The last value that both are computed from alone."""
-        while one is not other:
-            if self.depth[one] < self.depth[other]:
-                one, other = other, one
-            one = self.dominator[one]
-        return one
+            return [other for other in node.all_input_nodes if not self.constant[other]][:1]
 
     def _step(self, node: Node) -> list[Node]:
         """Notes the layers of a node, and returns the values that they read."""
@@ -384,7 +369,7 @@ class _Reading:
         axis = int(arguments.get("dim", 0)) % len(after)
         if combine == "concat" and axis == 0:
             raise Unsupported("values concatenated along the batch")
-        self.joins[node] = (combine, axis - 1)
+        self.joins[node] = Join(combine, axis - 1 if combine == "concat" else None)
         return values
 
     def _added(self, constant: Any, before: tuple[int, ...]) -> Row:  # noqa: ANN401
@@ -440,47 +425,20 @@ class _Reading:
         given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
         return {key: self._plain(value) for key, value in given.items() if not self._moves(value)}
 
-    # Structure
-
-    def _chain(self, start: Node, end: Node, taken: set[Node]) -> Row:
-        """The layers that compute one value from another."""
-        row: Row = []
-        node = end
-        while node is not start:
-            if node in taken:
-                raise ConfigError(
-                    f"the value {node.name} goes into branches that are not nested in each other, which "
-                    "Residual and Parallel cannot say"
-                )
-            taken.add(node)
-            if node in self.joins:
-                common = self.dominator[node]
-                branches = [self._chain(common, value, taken) for value in self.inputs[node]]
-                row.insert(0, _joined(branches, *self.joins[node]))
-                node = common
-            else:
-                row = [*self.rows[node], *row]
-                (node,) = self.inputs[node]
-        return _settled(row)
-
-
-def _joined(branches: list[Row], combine: str, axis: int) -> dict[str, Any]:
-    if combine == "add" and len(branches) == 2:
-        layers, skip = sorted(branches, key=len, reverse=True)
-        if layers and not skip:
-            return {"type": "residual", "layers": layers}
-    settings = {"axis": axis} if combine == "concat" else {}
-    return {"type": "parallel", "branches": branches, "combine": combine, **settings}
-
 
 def _settled(row: Row) -> Row:
-    """A row in which recurrent layers know whether all of their steps are wanted."""
+    """A row, and those in it, in which recurrent layers know whether all of their steps are wanted."""
     made: Row = []
     for layer in row:
         if "~" in layer:
             made[-1] = {**made[-1], "return_sequences": False}
-        else:
-            made.append(layer)
+            continue
+        inner: dict[str, Any] = {}
+        if isinstance(layer.get("layers"), list):
+            inner["layers"] = _settled(layer["layers"])
+        if "branches" in layer:
+            inner["branches"] = [_settled(branch) for branch in layer["branches"]]
+        made.append({**layer, **inner})
     return made
 
 

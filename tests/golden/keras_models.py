@@ -1,0 +1,145 @@
+"""Writes small Keras models with random weights, what they read, and what they make of it.
+
+Written with keras 3.15.1 on jax 0.10.2, h5py 3.16.0 and numpy 2.4.6:
+KERAS_BACKEND=jax python tests/golden/keras_models.py
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import layers as L
+
+FOLDER = Path(__file__).parent / "keras"
+RANDOM = np.random.default_rng(7)
+
+
+def sequential(shape, *row, dtype="float32"):
+    return keras.Sequential([keras.Input(shape, dtype=dtype), *row])
+
+
+def functional(shape, make, dtype="float32"):
+    start = keras.Input(shape, dtype=dtype)
+    return keras.Model(start, make(start))
+
+
+def residual(x):
+    y = L.Conv2D(4, 3, padding="same", use_bias=False)(x)
+    y = L.BatchNormalization()(y)
+    y = L.ReLU()(y)
+    x = L.Add()([x, y])
+    z = L.Concatenate()([L.Conv2D(2, 1, activation="relu")(x), L.MaxPooling2D(3, 1, padding="same")(x), x])
+    z = L.Conv2D(6, 3, strides=2, padding="same")(z)
+    return L.Dense(3, activation="softmax")(L.GlobalAveragePooling2D()(z))
+
+
+def transformer(x):
+    x = L.Embedding(11, 8)(x)
+    y = L.LayerNormalization()(x)
+    x = x + L.MultiHeadAttention(2, 4)(y, y, use_causal_mask=True)
+    y = L.LayerNormalization(epsilon=1e-6)(x)
+    y = L.Dense(8)(L.Dense(12, activation="gelu")(y))
+    return L.Dense(11)(L.Add()([x, y]))
+
+
+def nested(x):
+    inner = keras.Sequential([keras.Input((6,)), L.Dense(6, "tanh"), L.Dropout(0.2), L.Dense(6)])
+    return L.Dense(2)(L.add([inner(x), x]))
+
+
+def unet(x):
+    a = L.Conv2D(3, 3, padding="same", activation="relu")(x)
+    b = L.Conv2D(4, 3, padding="same", activation="silu")(L.MaxPooling2D(2)(a))
+    up = L.Conv2DTranspose(3, 3, strides=2, padding="same")(b)
+    return L.Conv2D(1, 1, activation="sigmoid")(L.concatenate([a, up]))
+
+
+MODELS = {
+    "perceptron": lambda: sequential(
+        (5,), L.Dense(8, "relu"), L.BatchNormalization(), L.Dropout(0.1), L.Dense(3, "softmax")
+    ),
+    "image": lambda: sequential(
+        (8, 8, 2),
+        L.Rescaling(0.5, offset=-0.25),
+        L.Conv2D(4, 3, activation="relu"),
+        L.AveragePooling2D(2),
+        L.DepthwiseConv2D(3, padding="same", depth_multiplier=2),
+        L.LeakyReLU(negative_slope=0.2),
+        L.SeparableConv2D(5, 3, padding="same"),
+        L.ZeroPadding2D(((1, 0), (2, 1))),
+        L.GroupNormalization(5),
+        L.Flatten(),
+        L.Dense(3),
+    ),
+    "signal": lambda: sequential(
+        (12, 3),
+        L.Conv1D(4, 3, dilation_rate=2, padding="causal", activation="tanh"),
+        L.Conv1D(6, 5, strides=2, padding="same"),
+        L.BatchNormalization(scale=False),
+        L.MaxPooling1D(2),
+        L.Conv1DTranspose(2, 4, strides=2),
+        L.GlobalMaxPooling1D(),
+    ),
+    "volume": lambda: sequential(
+        (4, 4, 4, 1),
+        L.Conv3D(2, 2),
+        L.ELU(0.5),
+        L.Permute((3, 1, 2, 4)),
+        L.Reshape((9, 6)),
+        L.PReLU(shared_axes=[1, 2]),
+    ),
+    "lstm": lambda: sequential(
+        (6,),
+        L.Embedding(11, 5),
+        L.Bidirectional(L.LSTM(4, return_sequences=True)),
+        L.LSTM(3),
+        L.Dense(2),
+        dtype="int32",
+    ),
+    "gru": lambda: sequential(
+        (6, 4), L.GRU(3, return_sequences=True), L.TimeDistributed(L.Dense(3)), L.Bidirectional(L.GRU(2))
+    ),
+    "rnn": lambda: sequential(
+        (6, 4), L.SimpleRNN(3, return_sequences=True, activation="relu"), L.SimpleRNN(2), L.Softmax()
+    ),
+    "residual": lambda: functional((7, 7, 4), residual),
+    "transformer": lambda: functional((6,), transformer, "int32"),
+    "nested": lambda: functional((6,), nested),
+    "unet": lambda: functional((6, 6, 1), unet),
+}
+
+
+def compress(path):
+    """Writes an archive anew, smaller."""
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in held.items():
+            archive.writestr(name, data)
+
+
+def main():
+    FOLDER.mkdir(exist_ok=True)
+    values = {}
+    for name, make in MODELS.items():
+        keras.utils.clear_session()
+        model = make()
+        for weight in model.weights:
+            drawn = RANDOM.uniform(-0.6, 0.6, weight.shape)
+            weight.assign(np.abs(drawn) + 0.5 if "variance" in weight.path else drawn)
+        shape = (3, *model.input_shape[1:])
+        words = name in ("lstm", "transformer")
+        x = RANDOM.integers(0, 11, shape) if words else RANDOM.normal(size=shape).astype(np.float32)
+        values[f"{name}.x"], values[f"{name}.y"] = x, np.asarray(model.predict(x, verbose=0))
+        model.save(FOLDER / f"{name}.keras")
+        if name in ("image", "lstm", "residual"):
+            model.save(FOLDER / f"{name}.h5")
+        compress(FOLDER / f"{name}.keras")
+    np.savez_compressed(FOLDER / "values.npz", **values)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Models that Keras saved compute here what they did there; `tests/golden/keras_models.py` wrote them."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loom
+
+h5py = pytest.importorskip("h5py")
+FOLDER = Path(__file__).parents[1] / "golden" / "keras"
+FILES = sorted(path.name for path in FOLDER.iterdir() if path.suffix != ".npz")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_model_gives_what_keras_gave(name: str) -> None:
+    net = loom.load(FOLDER / name)
+    with np.load(FOLDER / "values.npz") as values:
+        x, y = values[f"{name.partition('.')[0]}.x"], values[f"{name.partition('.')[0]}.y"]
+    np.testing.assert_allclose(net.predict(x), y, rtol=1e-5, atol=1e-5)
+
+
+def changed(path: Path, change: dict[str, object]) -> bytes:
+    """A model's archive with settings of its first layer of each class changed."""
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(held["config.json"])
+    for layer in config["config"]["layers"]:
+        for key, value in change.items():
+            kind, _, setting = key.partition(".")
+            if layer["class_name"] == kind and setting:
+                layer["config"][setting] = value
+            elif layer["class_name"] == kind:
+                layer["class_name"] = value
+    held["config.json"] = json.dumps(config).encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in held.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "told"),
+    [
+        ("lstm.keras", {"Embedding.mask_zero": True, "LSTM.go_backwards": True}, "mask_zero"),
+        ("lstm.keras", {"Embedding.mask_zero": True, "LSTM.go_backwards": True}, "go_backwards"),
+        ("perceptron.keras", {"Dropout": "Lambda"}, r"Lambda is of no layer that loom has \(dropout\)"),
+        ("image.keras", {"Conv2D.activation": "selu"}, "the activation selu"),
+        ("image.keras", {"Conv2D.data_format": "channels_first"}, "channels_first"),
+        ("gru.keras", {"GRU.reset_after": False}, "reset_after"),
+        ("transformer.keras", {"MultiHeadAttention.value_dim": 3}, "value_dim"),
+    ],
+)
+def test_what_loom_has_not_is_listed_by_name(tmp_path: Path, file: str, change: dict, told: str) -> None:
+    path = tmp_path / "model.keras"
+    path.write_bytes(changed(FOLDER / file, change))
+    with pytest.raises(loom.ConfigError, match=told):
+        loom.load(path)
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    path = tmp_path / "model"
+    for name in ("perceptron.keras", "lstm.h5"):
+        data = (FOLDER / name).read_bytes()
+        for _ in range(40):
+            damaged = bytearray(data)
+            damaged[int(random.integers(len(data)))] ^= 1 << int(random.integers(8))
+            cut = len(data) if random.random() < 0.5 else int(random.integers(len(data)))
+            path.write_bytes(bytes(damaged[:cut]))
+            with suppress(loom.SerializationError, loom.ConfigError, loom.ShapeError, loom.NonFiniteError):
+                loom.load(path)
+
+
+def test_weights_alone_say_so(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        file["a"] = np.zeros(3)
+    with pytest.raises(loom.SerializationError, match="weights and no model"):
+        loom.load(tmp_path / "weights.h5")
