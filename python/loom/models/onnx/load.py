@@ -113,7 +113,8 @@ def _graph(
     if min(sample) < 1 or math.prod(sample) > 2**40:
         raise SerializationError(f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}')
     end = _end(model, output)
-    rows = extents[0] if extents[0] not in (None, 1) else None
+    # A model for a fixed number of rows is read as it is: constants may depend on it.
+    rows = extents[0] if extents[0] is not None else None
     chosen = _rows(model, tensors, sample) if rows is None else rows
     folded = []
     for count in (chosen, 1 if rows is None else rows):
@@ -121,7 +122,8 @@ def _graph(
             name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()
         }
         folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
-    graph = Graph(folded[0], folded[1], chosen, (entry.name, end), list(model.opset_import))
+    ends = (entry.name, end)
+    graph = Graph(folded[0], folded[1], chosen, ends, list(model.opset_import), shared=rows is not None)
     if graph.output not in graph.producer and graph.output != entry.name:
         raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
     return graph, sample
@@ -170,6 +172,8 @@ def _layers(graph: Graph) -> list[Made]:
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)
+    if graph.rows_axis(graph.output) != 0:
+        raise _refused([f'output "{graph.output}": its rows are not on the first axis'])
     structure = Structure(graph)
     row = structure.row(graph.input, graph.output)
     if structure.problems:

@@ -95,7 +95,7 @@ def fold(
         node.CopyFrom(given)
         for place, name in enumerate(given.input):
             node.input[place] = made.alias.get(name, name)
-        if node.op_type in ALIASES or _keeps(node, made):
+        if node.op_type in ALIASES or _keeps(node, made) or (node.op_type == "Concat" and len(node.input) == 1):
             made.alias[node.output[0]] = node.input[0]
             continue
         if node.op_type == "Constant":
@@ -117,9 +117,11 @@ def fold(
                 raise
             except Exception:  # noqa: BLE001 - what cannot be computed is left, and told as an operator
                 pass
-        for name in node.output:
+        other = _of_learning(onnx, node, made)
+        for place, name in enumerate(node.output):
             kind = found.get(name)
-            shape = kind and helper_shape(kind)
+            shape = helper_shape(kind) if kind else None
+            shape = other[place] if other and shape is None else shape
             made.shapes[name] = shape
             made.types[name] = kind.tensor_type.elem_type if kind else 1
         made.nodes.append(node)
@@ -184,6 +186,20 @@ def _inferred(onnx: Any, node: Any, made: Folded, opsets: Any) -> dict[str, Any]
         return found
     except Exception:  # noqa: BLE001 - what has no shape is told as an operator that is not known
         return {}
+
+
+def _of_learning(onnx: Any, node: Any, made: Folded) -> list[tuple[int, ...]] | None:  # noqa: ANN401
+    """Returns the shapes that operators of classical learning make, of which ONNX's rules say nothing."""
+    shape = made.shapes.get(node.input[0]) if node.input else None
+    if node.domain != "ai.onnx.ml" or not shape:
+        return None
+    if node.op_type in ("Scaler", "Normalizer"):
+        return [shape]
+    settings = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    if node.op_type in ("LinearRegressor", "LinearClassifier"):
+        scores = (shape[0], len(settings.get("coefficients", ())) // shape[-1])
+        return [scores] if node.op_type == "LinearRegressor" else [shape[:1], scores]
+    return None
 
 
 def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a NodeProto

@@ -47,7 +47,7 @@ def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
     def is_it(other: NDArray[Any]) -> bool:
         return bool(np.abs(other - y).max() <= 2e-5 * max(1.0, float(np.abs(y).max()) / 9))
 
-    slope, middle = float(y[-1] - y[-2]) / float(GRID[-1] - GRID[-2]), float(y[GRID.size // 2])
+    slope, middle = float(y[-1] - y[0]) / float(GRID[-1] - GRID[0]), float(y[GRID.size // 2])
     if is_it(slope * GRID + middle):
         return affine(shape, _number(slope), _number(middle))
     for name, expected in known().items():
@@ -57,6 +57,7 @@ def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
     for function in (activations.LeakyReLU(flat), activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0]))))):
         if is_it(values(function)):
             return [Made(nn.Activation(function))]
+    slope = float(y[-1] / GRID[-1])
     elu = activations.ELU(-float(y[0]) / slope / (1 - math.exp(float(GRID[0])))) if slope else None
     if elu is not None and is_it(slope * values(elu)):
         return [Made(nn.Activation(elu)), *affine(shape, _number(slope), _number(0))]
