@@ -16,7 +16,7 @@ from loom.models.onnx.importing.attention import find_attention
 from loom.models.onnx.importing.folding import fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
-from loom.models.onnx.importing.patterns import find_activations, find_norms
+from loom.models.onnx.importing.patterns import find_activations, find_norms, find_noted
 from loom.models.onnx.importing.projections import find_gates
 from loom.models.onnx.importing.reading import read_model, tensors_of
 from loom.models.onnx.importing.recurrent import KINDS, find_recurrence
@@ -161,6 +161,7 @@ def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
 
 def _layers(graph: Graph) -> list[Made]:
     """Finds patterns, refuses what is not known, and takes the graph apart."""
+    find_noted(graph)
     reasons = find_recurrence(graph)
     find_activations(graph)
     find_norms(graph)

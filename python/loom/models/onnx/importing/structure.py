@@ -11,7 +11,7 @@ from loom import nn
 from loom.models.onnx.importing.graph import Graph, Made, Node, Unsupported, is_movement
 from loom.models.onnx.importing.operators import convert
 from loom.models.onnx.importing.projections import projection
-from loom.models.onnx.importing.steps import affine, dense, joined, moved, permuted, tidy
+from loom.models.onnx.importing.steps import affine, dense, joined, layers_of, moved, nested, permuted, tidy
 
 __all__ = ["JOINS", "Structure"]
 
@@ -120,10 +120,37 @@ class Structure:
             raise Unsupported(node, "loom has no layer that does this with values that are not constant")
         if any(graph.sample(name) != shape for name in graph.data(node)):
             raise Unsupported(node, "what it joins is of different shapes")
+        routed = self._filter(node, before, depth) if node.op in ("Add", "Sum") else None
+        if routed is not None:
+            return [routed]
         branches = [self.row(before, name, depth + 1) for name in node.inputs]
         if node.op == "Sub":
             branches[1] = [*branches[1], *affine(shape, np.float32(-1), np.float32(0))]
         return [joined(branches, "average" if node.op == "Mean" else "add")]
+
+    def _filter(self, node: Node, before: str, depth: int) -> Made | None:
+        """Returns branches that are weighed by a softmax of the same input; None where that is not it."""
+        graph, found, gates = self.graph, [], set()
+        for place, name in enumerate(node.inputs):
+            product = graph.producer.get(name)
+            if product is None or product.op != "Mul" or len(set(graph.data(product))) != 2:
+                return None
+            for share, value in (product.inputs, product.inputs[::-1]):
+                begin = self._movement(before, share)
+                softmax = graph.producer.get(begin or "")
+                if begin is None or softmax is None or graph.sample(begin) != (len(node.inputs),):
+                    continue
+                if softmax.op == "Softmax" and graph.moved(begin, share).reshape(-1).tolist() == [place]:
+                    gates.add(softmax.inputs[0])
+                    found.append(value)
+                    break
+        if len(found) != len(node.inputs) or len(gates) != 1:
+            return None
+        branches = [self.row(before, value, depth + 1) for value in found]
+        gate = self.row(before, gates.pop(), depth + 1) or [Made(nn.Activation("linear"))]
+        rows = {f"branches.{place}.": branch for place, branch in enumerate(branches)}
+        layer = nn.Parallel([layers_of(row) for row in branches], combine="filter", gate=layers_of(gate))
+        return Made(layer, nested({**rows, "gate.": gate}))
 
     def _concat(self, node: Node, before: str, shape: tuple[int, ...], depth: int) -> list[Made]:
         graph = self.graph
