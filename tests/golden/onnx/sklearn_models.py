@@ -22,9 +22,21 @@ X = rng.normal(size=(60, 4)).astype(np.float32)
 NUMBERS = X @ rng.normal(size=4)
 TWO, THREE = (NUMBERS > 0).astype(int), np.digitize(NUMBERS, [-1, 1])
 MODELS = {
-    "mlp_regressor": (MLPRegressor(hidden_layer_sizes=(6, 5), activation="tanh", max_iter=20), NUMBERS, "predict"),
-    "mlp_classifier": (make_pipeline(StandardScaler(), MLPClassifier(hidden_layer_sizes=(6,), max_iter=20)), THREE, "predict_proba"),
-    "mlp_two": (MLPClassifier(hidden_layer_sizes=(5,), activation="logistic", max_iter=20), TWO, "predict_proba"),
+    "mlp_regressor": (
+        MLPRegressor(hidden_layer_sizes=(6, 5), activation="tanh", max_iter=20),
+        NUMBERS,
+        "predict",
+    ),
+    "mlp_classifier": (
+        make_pipeline(StandardScaler(), MLPClassifier(hidden_layer_sizes=(6,), max_iter=20)),
+        THREE,
+        "predict_proba",
+    ),
+    "mlp_two": (
+        MLPClassifier(hidden_layer_sizes=(5,), activation="logistic", max_iter=20),
+        TWO,
+        "predict_proba",
+    ),
     "linear": (make_pipeline(MinMaxScaler(), LinearRegression()), NUMBERS, "predict"),
     "logistic": (LogisticRegression(), THREE, "predict_proba"),
 }

@@ -66,7 +66,11 @@ class Dense(nn.Module):
 class UNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.enter, self.down, self.middle = nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(2, 4, 3, padding=1)
+        self.enter, self.down, self.middle = (
+            nn.Conv2d(1, 2, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.Conv2d(2, 4, 3, padding=1),
+        )
         self.up, self.out = nn.ConvTranspose2d(4, 2, 2, 2), nn.Conv2d(4, 1, 1)
 
     def forward(self, x):
@@ -96,7 +100,12 @@ class Attention(nn.Module):
 
     def __init__(self, width, heads, causal):
         super().__init__()
-        self.qkv, self.proj, self.heads, self.causal = nn.Linear(width, 3 * width), nn.Linear(width, width), heads, causal
+        self.qkv, self.proj, self.heads, self.causal = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+            heads,
+            causal,
+        )
 
     def forward(self, x):
         b, t, w = x.shape
@@ -172,7 +181,9 @@ class Llama(nn.Module):
         q, k, v = (f(y).view(b, t, -1, self.extent).transpose(1, 2) for f in (self.q, self.k, self.v))
         q, k = self.turned(q, cos, sin), self.turned(k, cos, sin)
         k, v = (
-            z[:, :, None].expand(b, self.groups, self.heads // self.groups, t, self.extent).reshape(b, self.heads, t, -1)
+            z[:, :, None]
+            .expand(b, self.groups, self.heads // self.groups, t, self.extent)
+            .reshape(b, self.heads, t, -1)
             for z in (k, v)
         )
         mask = torch.triu(torch.full((t, t), float("-inf")), 1)
@@ -229,41 +240,88 @@ def encoder(first, activation="relu"):
 
 WHOLE = torch.randint(0, 9, (2, 5))
 MODELS = {
-    "mlp": (lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3), nn.Softmax(-1)), (4,)),
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3), nn.Softmax(-1)),
+        (4,),
+    ),
     "activations": (
         lambda: nn.Sequential(
-            nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 6), nn.GELU("tanh"), nn.Linear(6, 6), nn.SiLU(), nn.Linear(6, 6),
-            nn.Mish(), nn.Linear(6, 6), nn.Hardswish(), nn.Linear(6, 6), nn.ReLU6(), nn.Linear(6, 6), nn.ELU(0.7),
-            nn.Linear(6, 6), nn.LeakyReLU(0.2), nn.Linear(6, 6), nn.Softplus(), nn.Linear(6, 6), nn.Hardsigmoid(),
-            nn.Linear(6, 6), nn.SELU(), nn.PReLU(6), nn.Hardtanh(-0.5, 2.0),
+            nn.Linear(4, 6),
+            nn.GELU(),
+            nn.Linear(6, 6),
+            nn.GELU("tanh"),
+            nn.Linear(6, 6),
+            nn.SiLU(),
+            nn.Linear(6, 6),
+            nn.Mish(),
+            nn.Linear(6, 6),
+            nn.Hardswish(),
+            nn.Linear(6, 6),
+            nn.ReLU6(),
+            nn.Linear(6, 6),
+            nn.ELU(0.7),
+            nn.Linear(6, 6),
+            nn.LeakyReLU(0.2),
+            nn.Linear(6, 6),
+            nn.Softplus(),
+            nn.Linear(6, 6),
+            nn.Hardsigmoid(),
+            nn.Linear(6, 6),
+            nn.SELU(),
+            nn.PReLU(6),
+            nn.Hardtanh(-0.5, 2.0),
         ),
         (4,),
     ),
     "cnn": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, groups=2),
-            nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3),
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3, groups=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(6, 3),
         ),
         (1, 8, 8),
     ),
     "conv1d": (
         lambda: nn.Sequential(
-            nn.Conv1d(2, 4, 5, stride=2, padding=2, dilation=1), nn.Tanh(), nn.AvgPool1d(2), nn.GroupNorm(2, 4),
-            nn.Conv1d(4, 4, 2), nn.InstanceNorm1d(4, affine=True), nn.Flatten(), nn.Linear(12, 2),
+            nn.Conv1d(2, 4, 5, stride=2, padding=2, dilation=1),
+            nn.Tanh(),
+            nn.AvgPool1d(2),
+            nn.GroupNorm(2, 4),
+            nn.Conv1d(4, 4, 2),
+            nn.InstanceNorm1d(4, affine=True),
+            nn.Flatten(),
+            nn.Linear(12, 2),
         ),
         (2, 16),
     ),
     "resnet": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 3, 3, 2, 1), nn.MaxPool2d(3, 2, 1), Block(3, 3, 1), Block(3, 4, 2),
-            Lambda(lambda x: x.mean([2, 3])), nn.Linear(4, 2),
+            nn.Conv2d(1, 3, 3, 2, 1),
+            nn.MaxPool2d(3, 2, 1),
+            Block(3, 3, 1),
+            Block(3, 4, 2),
+            Lambda(lambda x: x.mean([2, 3])),
+            nn.Linear(4, 2),
         ),
         (1, 16, 16),
     ),
     "mobile": (
         lambda: nn.Sequential(
-            nn.Conv2d(2, 4, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU6(), nn.Conv2d(4, 4, 3, 1, 1, groups=4, bias=False),
-            nn.BatchNorm2d(4), nn.Hardswish(), nn.Upsample(scale_factor=2), nn.ZeroPad2d((1, 0, 0, 1)), nn.Conv2d(4, 2, 2),
+            nn.Conv2d(2, 4, 1, bias=False),
+            nn.BatchNorm2d(4),
+            nn.ReLU6(),
+            nn.Conv2d(4, 4, 3, 1, 1, groups=4, bias=False),
+            nn.BatchNorm2d(4),
+            nn.Hardswish(),
+            nn.Upsample(scale_factor=2),
+            nn.ZeroPad2d((1, 0, 0, 1)),
+            nn.Conv2d(4, 2, 2),
         ),
         (2, 4, 4),
     ),
@@ -300,11 +358,22 @@ def write(name):
     x = torch.randn(2, *shape) if isinstance(shape, tuple) else shape
     for traced in (False, True):
         stem = HERE / f"torch_{name}{'_traced' if traced else ''}"
-        batch = {"dynamic_axes": {"x": {0: "batch"}}, "dynamo": False} if traced else {"dynamic_shapes": ({0: torch.export.Dim("batch")},)}
+        batch = (
+            {"dynamic_axes": {"x": {0: "batch"}}, "dynamo": False}
+            if traced
+            else {"dynamic_shapes": ({0: torch.export.Dim("batch")},)}
+        )
         try:
             torch.onnx.export(
-                model, (x,), f"{stem}.onnx", input_names=["x"], output_names=["y"],
-                opset_version=17 if traced else 18, verbose=False, external_data=False, **batch,
+                model,
+                (x,),
+                f"{stem}.onnx",
+                input_names=["x"],
+                output_names=["y"],
+                opset_version=17 if traced else 18,
+                verbose=False,
+                external_data=False,
+                **batch,
             )
         except Exception as error:
             print(stem.name, "is not exported:", str(error)[:200])

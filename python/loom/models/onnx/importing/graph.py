@@ -209,7 +209,9 @@ class Graph:
         """Returns where each element of a value stands in another, for one row; between them only movements."""
         shape = self.single.shapes[source] or ()
         places = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-        return np.rint(self.compute({source: places}, value)).astype(np.int64)
+        moved = np.rint(self.compute({source: places}, value)).astype(np.int64)
+        # All rows move alike, so that the first tells.
+        return moved.reshape(self.rows, -1)[0] if self.shared else moved
 
     def replace(self, value: str, source: str, made: Iterable[Made]) -> None:
         """Puts layers that read one value in the place of what made another."""

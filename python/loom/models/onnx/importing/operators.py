@@ -356,6 +356,8 @@ def layer_norm(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """Over the last axes."""
     rank = len(graph.shapes[node.inputs[0]] or ())
     axes = rank - node.attributes.get("axis", -1) % rank
+    if axes >= rank or axes > len(shape):
+        raise Unsupported(node, "it goes over rows")
     extents = shape[len(shape) - axes :]
     epsilon = node.attributes.get("epsilon", 1e-5)
     tensors = {"weight": np.broadcast_to(fixed(graph, node, 1, "gain"), extents)}

@@ -19,7 +19,7 @@ from loom.models.onnx.importing.steps import affine, permuted
 from loom.network import Sequential
 from loom.nn import layer_from_config
 
-__all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_norms", "find_noted"]
+__all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_indices", "find_norms", "find_noted"]
 
 ELEMENTWISE = set(
     "Abs Add Celu Clip Div Elu Erf Exp Gelu Greater HardSigmoid HardSwish LeakyRelu Less Log Max Min Mish Mul "
@@ -45,7 +45,7 @@ def values(function: activations.ActivationLike) -> NDArray[Any]:
 
 def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
     """Returns the layers that have these values on the grid, for samples of this shape; None where none has."""
-    if not np.isfinite(y).all() or y.shape != GRID.shape:
+    if y.dtype.kind != "f" or y.shape != GRID.shape or not np.isfinite(y).all():
         return None
 
     def is_it(other: NDArray[Any]) -> bool:
@@ -66,10 +66,14 @@ def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
     if elu is not None and is_it(slope * values(elu)):
         return [Made(nn.Activation(elu)), *affine(shape, _number(slope), _number(0))]
     low, high = float(y[0]), float(y[-1])
-    if high > low and is_it(np.clip(GRID, low, high)):
+    steepest = int(np.argmax(np.diff(y)))
+    rise = float(y[steepest + 1] - y[steepest]) / float(GRID[1] - GRID[0])
+    rise = float(np.rint(rise * 1e3) / 1e3) if abs(rise - np.rint(rise * 1e3) / 1e3) < 1e-4 else rise
+    begin = float(y[steepest + 1]) - rise * float(GRID[steepest + 1])
+    if high > low and is_it(np.clip(rise * GRID + begin, low, high)):
         # hardsigmoid(x) is x / 6 + 0.5 between 0 and 1.
         width = high - low
-        inner = affine(shape, _number(6 / width), _number(-6 * low / width - 3))
+        inner = affine(shape, _number(6 * rise / width), _number(6 * (begin - low) / width - 3))
         return [*inner, Made(nn.Activation("hardsigmoid")), *affine(shape, _number(width), _number(low))]
     for name, expected in known().items():
         share = float((expected * y).sum() / (expected * expected).sum())
@@ -280,3 +284,22 @@ def _noted(graph: Graph, value: str, layer: nn.Layer) -> None:
             found = source
     if found is not None:
         graph.replace(value, found, [Made(layer)])
+
+
+def find_indices(graph: Graph) -> None:
+    """Leaves out what makes places in a table of whole numbers that are such places already."""
+    for node in list(graph.nodes):
+        table = graph.constants.get(node.inputs[0]) if node.op == "Gather" else None
+        if table is None or table.ndim != 2 or node.attributes.get("axis", 0) or node not in graph.nodes:
+            continue
+        places = np.arange(len(table))
+        for source in _sources(graph, node.inputs[1]):
+            between = graph.between(source, node.inputs[1])
+            if between is None or not all(each.op in ELEMENTWISE for each in between):
+                break
+            for dtype in (np.int64, np.int32, np.float32):
+                made = _computed(graph, {source: places.astype(dtype)}, node.inputs[1])
+                if made is not None and np.array_equal(made, places):
+                    node.inputs[1] = source
+                    graph.refresh()
+                    break
