@@ -110,7 +110,10 @@ def fold(
         constant = bool(node.input) and all(not name or name in made.constants for name in node.input)
         if constant and node.op_type != "Constant" and _small(found, node):
             try:
-                values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
+                if node.op_type == "DequantizeLinear":
+                    values = [_dequantised(onnx, node, made.constants)]
+                else:
+                    values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
                 made.constants.update(zip(node.output, values, strict=True))
                 continue
             except LoomError:
@@ -156,6 +159,19 @@ def _constant(onnx: Any, node: Any, folder: Path | None) -> NDArray[Any] | None:
         if attribute.name in ("value_int", "value_ints"):
             return np.asarray(onnx.helper.get_attribute_value(attribute), np.int64)
     return None
+
+
+def _dequantised(onnx: Any, node: Any, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any]:  # noqa: ANN401
+    """Returns what codes stand for; ONNX's evaluator knows the operator from opset 19 on alone."""
+    settings = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    codes, scale, *zero = (np.asarray(constants[name]) for name in node.input if name)
+    if settings.get("block_size"):
+        raise NotImplementedError("scales of blocks")
+    extents = [1] * codes.ndim
+    if scale.ndim == 1 and scale.size > 1:
+        extents[settings.get("axis", 1)] = -1
+    moved = codes.astype(np.float32) - (zero[0].astype(np.float32).reshape(extents) if zero else 0)
+    return np.asarray(moved * scale.astype(np.float32).reshape(extents), np.float32)
 
 
 def _extents(onnx: Any, node: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401

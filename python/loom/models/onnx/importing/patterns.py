@@ -27,7 +27,7 @@ ELEMENTWISE = set(
     "GreaterOrEqual LessOrEqual".split()
 )
 """Operators of single elements."""
-REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"}
+REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool"}
 GRID = np.linspace(-9, 9, 721, dtype=np.float32)
 
 
@@ -175,6 +175,8 @@ def find_norms(graph: Graph) -> None:
 def axes_of(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
     """Returns the axes that a reduction goes over, counted with that of the rows."""
     axes = node.attributes.get("axes")
+    if node.op == "GlobalAveragePool":
+        axes = range(2, rank)
     if axes is None and len(node.inputs) > 1 and node.inputs[1] in graph.constants:
         axes = graph.constants[node.inputs[1]].reshape(-1).tolist()
     return tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
