@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -15,6 +16,7 @@ from loom.extras import require
 from loom.grid import coordinates
 from loom.models.onnx.exporting import layers, sequences, softmaxes
 from loom.models.onnx.exporting.graph import Graph
+from loom.models.onnx.hints import HINT, HINTED
 from loom.models.onnx.exporting.scope import EXPORTERS, Context, Scope, Unsayable
 from loom.network import Network
 from loom.network.layers import LayerHandle
@@ -128,6 +130,8 @@ def _write(net: Network, graph: Graph, x: str) -> str:
                 if kind not in EXPORTERS:
                     raise Unsayable("ONNX has nothing like it")
                 x = EXPORTERS[kind](scope.at(handle), x)
+                if kind in HINTED and graph.nodes[-1].output[0] == x:
+                    graph.nodes[-1].doc_string = HINT + json.dumps(handle.config.to_config())
             except Unsayable as reason:
                 reasons.append(f"layer {handle.path} ({kind}): {reason}")
         return x

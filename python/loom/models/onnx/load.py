@@ -16,7 +16,7 @@ from loom.models.onnx.importing.attention import find_attention
 from loom.models.onnx.importing.folding import fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
-from loom.models.onnx.importing.patterns import find_activations, find_norms
+from loom.models.onnx.importing.patterns import find_activations, find_indices, find_norms, find_noted
 from loom.models.onnx.importing.projections import find_gates
 from loom.models.onnx.importing.reading import read_model, tensors_of
 from loom.models.onnx.importing.recurrent import KINDS, find_recurrence
@@ -65,8 +65,7 @@ def load(
         'tanh'
     """
     try:
-        graph, shape = _graph(source, input_shape, output, given or {})
-        row = _layers(graph)
+        row, shape = _read(source, input_shape, output, given or {})
     except LoomError:
         raise
     except RecursionError as error:
@@ -84,13 +83,13 @@ def load(
     return net
 
 
-def _graph(
+def _read(
     source: str | PathLike[str] | bytes,
     input_shape: Sequence[int] | None,
     output: str | None,
     given: Mapping[str, ArrayLike],
-) -> tuple[Graph, tuple[int, ...]]:
-    """Reads a model and folds its constants."""
+) -> tuple[list[Made], tuple[int, ...]]:
+    """Reads a model and returns the layers that it is, and one sample's shape."""
     model, folder = read_model(source)
     tensors = tensors_of(model, folder)
     inputs = [value for value in model.graph.input if value.name not in tensors]
@@ -113,18 +112,26 @@ def _graph(
     if min(sample) < 1 or math.prod(sample) > 2**40:
         raise SerializationError(f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}')
     end = _end(model, output)
-    rows = extents[0] if extents[0] not in (None, 1) else None
-    chosen = _rows(model, tensors, sample) if rows is None else rows
-    folded = []
-    for count in (chosen, 1 if rows is None else rows):
-        fixed = {
-            name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()
-        }
-        folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
-    graph = Graph(folded[0], folded[1], chosen, (entry.name, end), list(model.opset_import))
-    if graph.output not in graph.producer and graph.output != entry.name:
-        raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
-    return graph, sample
+
+    def attempt(rows: int, one: int) -> list[Made]:
+        folded = []
+        for count in (rows, one):
+            fixed = {
+                name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()
+            }
+            folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
+        graph = Graph(*folded, rows, (entry.name, end), list(model.opset_import), shared=rows == one)
+        if graph.output not in graph.producer and graph.output != entry.name:
+            raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
+        return _layers(graph)
+
+    try:
+        return attempt(_rows(model, tensors, sample), 1), sample
+    except (SerializationError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError):
+        # A model for a fixed number of rows may have that number among its constants.
+        if extents[0] is None:
+            raise
+    return attempt(extents[0], extents[0]), sample
 
 
 def _rows(model: Any, tensors: Mapping[str, Any], sample: tuple[int, ...]) -> int:  # noqa: ANN401
@@ -159,6 +166,8 @@ def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
 
 def _layers(graph: Graph) -> list[Made]:
     """Finds patterns, refuses what is not known, and takes the graph apart."""
+    find_noted(graph)
+    find_indices(graph)
     reasons = find_recurrence(graph)
     find_activations(graph)
     find_norms(graph)
@@ -170,6 +179,8 @@ def _layers(graph: Graph) -> list[Made]:
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)
+    if graph.rows_axis(graph.output) != 0:
+        raise _refused([f'output "{graph.output}": its rows are not on the first axis'])
     structure = Structure(graph)
     row = structure.row(graph.input, graph.output)
     if structure.problems:

@@ -52,7 +52,7 @@ class Graph:
 
     def tensor(self, name: str, values: NDArray[Any]) -> str:
         """Enters a tensor under a name of its own, once."""
-        self.tensors.setdefault(name, np.ascontiguousarray(values))
+        self.tensors.setdefault(name, np.asarray(values, order="C"))
         return name
 
     def constant(self, values: ArrayLike, dtype: str = "float32") -> str:

@@ -147,11 +147,12 @@ def _scores(graph: Graph, product: str, value: str) -> tuple[float, NDArray[np.b
     with np.errstate(all="ignore"):
         zero = graph.compute({product: np.zeros(shape, np.float32)}, value)
         one = graph.compute({product: np.ones(shape, np.float32)}, value)
-    zero, one = (np.asarray(each, np.float64).reshape(-1, *shape[-2:]) for each in (zero, one))
-    keep = zero > -1e4
+        zero, one = (np.asarray(each, np.float64).reshape(-1, *shape[-2:]) for each in (zero, one))
+        keep = zero > -1e4
+        difference = one - zero
     if (keep != keep[:1]).any() or np.abs(zero[keep]).max(initial=0) > 1e-6:
         return "something other than a mask, the same for all heads, is added to its scores"
-    scales = (one - zero)[keep]
+    scales = difference[keep]
     if not scales.size or np.ptp(scales) > 1e-6:
         return "its scores are not multiplied by one number"
     return float(scales[0]), keep[0]

@@ -95,7 +95,7 @@ def fold(
         node.CopyFrom(given)
         for place, name in enumerate(given.input):
             node.input[place] = made.alias.get(name, name)
-        if node.op_type in ALIASES or _keeps(node, made):
+        if node.op_type in ALIASES or _keeps(node, made) or (node.op_type == "Concat" and len(node.input) == 1):
             made.alias[node.output[0]] = node.input[0]
             continue
         if node.op_type == "Constant":
@@ -110,16 +110,21 @@ def fold(
         constant = bool(node.input) and all(not name or name in made.constants for name in node.input)
         if constant and node.op_type != "Constant" and _small(found, node):
             try:
-                values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
+                if node.op_type == "DequantizeLinear":
+                    values = [_dequantised(onnx, node, made.constants)]
+                else:
+                    values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
                 made.constants.update(zip(node.output, values, strict=True))
                 continue
             except LoomError:
                 raise
             except Exception:  # noqa: BLE001 - what cannot be computed is left, and told as an operator
                 pass
-        for name in node.output:
+        other = _of_learning(onnx, node, made)
+        for place, name in enumerate(node.output):
             kind = found.get(name)
-            shape = kind and helper_shape(kind)
+            shape = helper_shape(kind) if kind else None
+            shape = other[place] if other and shape is None else shape
             made.shapes[name] = shape
             made.types[name] = kind.tensor_type.elem_type if kind else 1
         made.nodes.append(node)
@@ -156,6 +161,19 @@ def _constant(onnx: Any, node: Any, folder: Path | None) -> NDArray[Any] | None:
     return None
 
 
+def _dequantised(onnx: Any, node: Any, constants: Mapping[str, NDArray[Any]]) -> NDArray[Any]:  # noqa: ANN401
+    """Returns what codes stand for; ONNX's evaluator knows the operator from opset 19 on alone."""
+    settings = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    codes, scale, *zero = (np.asarray(constants[name]) for name in node.input if name)
+    if settings.get("block_size"):
+        raise NotImplementedError("scales of blocks")
+    extents = [1] * codes.ndim
+    if scale.ndim == 1 and scale.size > 1:
+        extents[settings.get("axis", 1)] = -1
+    moved = codes.astype(np.float32) - (zero[0].astype(np.float32).reshape(extents) if zero else 0)
+    return np.asarray(moved * scale.astype(np.float32).reshape(extents), np.float32)
+
+
 def _extents(onnx: Any, node: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401
     if node.op_type == "Size":
         return np.asarray(math.prod(shape), np.int64)
@@ -184,6 +202,20 @@ def _inferred(onnx: Any, node: Any, made: Folded, opsets: Any) -> dict[str, Any]
         return found
     except Exception:  # noqa: BLE001 - what has no shape is told as an operator that is not known
         return {}
+
+
+def _of_learning(onnx: Any, node: Any, made: Folded) -> list[tuple[int, ...]] | None:  # noqa: ANN401
+    """Returns the shapes that operators of classical learning make, of which ONNX's rules say nothing."""
+    shape = made.shapes.get(node.input[0]) if node.input else None
+    if node.domain != "ai.onnx.ml" or not shape:
+        return None
+    if node.op_type in ("Scaler", "Normalizer"):
+        return [shape]
+    settings = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    if node.op_type in ("LinearRegressor", "LinearClassifier"):
+        scores = (shape[0], len(settings.get("coefficients", ())) // shape[-1])
+        return [scores] if node.op_type == "LinearRegressor" else [shape[:1], scores]
+    return None
 
 
 def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a NodeProto

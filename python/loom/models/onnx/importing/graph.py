@@ -67,12 +67,23 @@ class Graph:
         rows: That number of rows.
         ends: The input's and the output's name.
         opsets: The model's operator sets.
+        shared: Whether other extents may be that number, too, as in a model that was written for it.
     """
 
-    def __init__(self, many: Folded, one: Folded, rows: int, ends: tuple[str, str], opsets: list[Any]) -> None:
+    def __init__(
+        self,
+        many: Folded,
+        one: Folded,
+        rows: int,
+        ends: tuple[str, str],
+        opsets: list[Any],
+        *,
+        shared: bool = False,
+    ) -> None:
         helper = require("onnx", extra="onnx", purpose="reading ONNX").helper
         self.constants, self.shapes, self.rows, self.opsets = many.constants, many.shapes, rows, opsets
         self.single = one
+        self.shared = shared
         self.input, self.output = ends[0], many.alias.get(ends[1], ends[1])
         self.opset = next((entry.version for entry in opsets if entry.domain in ("", "ai.onnx")), 1)
         self.nodes = [
@@ -131,18 +142,35 @@ class Graph:
     def constant(self, name: str) -> NDArray[Any] | None:
         """Returns a constant's values, of one row where they are the same for all; None for other values."""
         value = self.constants.get(name)
-        if value is not None and value.ndim and value.shape[0] == self.rows and value.ndim > 1:
+        if value is not None and value.ndim > 1 and value.shape[0] == self.rows and not self.shared:
             first = value[:1]
             return first if bool((value == first).all()) else value
         return value
 
     def sample(self, name: str) -> tuple[int, ...] | None:
-        """Returns one row's extents; None where the rows are not on the first axis."""
+        """Returns one row's extents; None where the rows have no axis, or share one that is not the first."""
         shape = self.shapes.get(name)
-        if not shape or shape[0] % self.rows or any(extent % self.rows == 0 for extent in shape[1:]):
+        axis = self.rows_axis(name)
+        if shape is None or axis is None or not all(shape):
             return None
-        several = shape[0] // self.rows
-        return shape[1:] if several == 1 else (several, *shape[1:])
+        several = shape[axis] // self.rows
+        return (*shape[:axis], *([several] if several > 1 else []), *shape[axis + 1 :])
+
+    def rows_axis(self, name: str) -> int | None:
+        """Returns the axis of the rows, which only as the first may have other things on it."""
+        shape = self.shapes.get(name) or ()
+        if self.shared:
+            return 0 if shape and shape[0] % self.rows == 0 else None
+        axes = [axis for axis, extent in enumerate(shape) if extent and extent % self.rows == 0]
+        return axes[0] if len(axes) == 1 and (axes[0] == 0 or shape[axes[0]] == self.rows) else None
+
+    def of_sample(self, name: str, axis: int) -> int | None:
+        """Returns which axis of a sample an axis of a value is; None where it is that of the rows."""
+        rows, rank = self.rows_axis(name), len(self.shapes.get(name) or ())
+        axis %= rank
+        if rows is None or axis == rows:
+            return None
+        return axis - (axis > rows) + len(self.sample(name) or ()) - (rank - 1)
 
     def between(self, source: str, value: str) -> list[Node] | None:
         """Returns the nodes that make a value of another, in order; None where they read more than that."""
@@ -181,7 +209,9 @@ class Graph:
         """Returns where each element of a value stands in another, for one row; between them only movements."""
         shape = self.single.shapes[source] or ()
         places = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-        return np.rint(self.compute({source: places}, value)).astype(np.int64)
+        moved = np.rint(self.compute({source: places}, value)).astype(np.int64)
+        # All rows move alike, so that the first tells.
+        return moved.reshape(self.rows, -1)[0] if self.shared else moved
 
     def replace(self, value: str, source: str, made: Iterable[Made]) -> None:
         """Puts layers that read one value in the place of what made another."""

@@ -19,6 +19,8 @@ __all__ = ["AFFINE", "CONVERTERS", "convert"]
 Converter: TypeAlias = "Callable[[Graph, Node, tuple[int, ...]], list[Made]]"
 CONVERTERS: dict[str, Converter] = {}
 AFFINE = {"Add", "Sub", "Mul", "Div", "Sum", "Neg"}
+ANYWHERE = AFFINE | ELEMENTWISE | {"MatMul", "Softmax", "LayerNormalization", "Gather", "ReduceMean", "ReduceMax", "ReduceSum"}
+"""Operators for which the axis of the rows need not be the first."""
 
 
 def reads(*ops: str) -> Callable[[Converter], Converter]:
@@ -36,8 +38,10 @@ def convert(graph: Graph, node: Node) -> list[Made]:
     if not node.op:
         return node.made
     shape = graph.sample(graph.data(node)[0])
-    if shape is None or graph.sample(node.outputs[0]) is None:
-        raise Unsupported(node, f"rows are not on the first axis of {graph.shapes.get(node.outputs[0])}")
+    after = graph.sample(node.outputs[0])
+    axis = graph.rows_axis(graph.data(node)[0])
+    if shape is None or after is None or (axis and node.op not in ANYWHERE):
+        raise Unsupported(node, f"rows are not on the first axis of {graph.shapes.get(graph.data(node)[0])}")
     if node.op in CONVERTERS:
         return CONVERTERS[node.op](graph, node, shape)
     raise Unsupported(node, "loom has no layer for it")
@@ -116,18 +120,20 @@ def _with_itself(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]
 
 def _of_sample(graph: Graph, node: Node, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Returns a constant as it broadcasts to one sample."""
-    value = np.asarray(graph.constant(name), np.float32)
-    rank = len(graph.shapes.get(graph.data(node)[0]) or ())
-    if value.ndim == rank and rank:
-        if value.shape[0] != 1 and len(shape) >= rank:
-            # Rows and the first axis are one here.
-            value = value.reshape(-1, shape[0], *value.shape[1:])
-            if bool((value == value[:1]).all()):
-                return value[0]
-        if value.shape[0] != 1:
-            raise Unsupported(node, "its constant differs from row to row")
-        value = value[0]
-    return value
+    source = graph.data(node)[0]
+    value = np.asarray(graph.constants[name], np.float32)
+    rank, rows = len(graph.shapes.get(source) or ()), graph.rows_axis(source) or 0
+    axis = rows - (rank - value.ndim)
+    if axis < 0 or not value.ndim:
+        return value
+    if len(shape) == rank and value.shape[axis] != 1:
+        # Rows and the first axis are one here.
+        value = value.reshape(-1, shape[0], *value.shape[1:])
+    first = np.take(value, [0], axis=axis)
+    if value.shape[axis] != 1 and not bool((value == first).all()):
+        raise Unsupported(node, "its constant differs from row to row")
+    value = np.take(value, 0, axis=axis)
+    return value[None] if len(shape) == rank and value.ndim < rank and rows == 0 and value.ndim else value
 
 
 @reads(*sorted(ELEMENTWISE - AFFINE - {"Where", "Not", "And", "Cast", "Greater", "Less"}))
@@ -300,13 +306,14 @@ def global_pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Mad
 @reads("ReduceMean", "ReduceMax", "ReduceSum")
 def reduced(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """The mean, the largest or the sum over axes."""
-    rank = len(graph.shapes[graph.data(node)[0]] or ())
-    axes = axes_of(graph, node, rank)
-    if 0 in axes or rank != len(shape) + 1:
+    source = graph.data(node)[0]
+    inner = [graph.of_sample(source, axis) for axis in axes_of(graph, node, len(graph.shapes[source] or ()))]
+    axes = tuple(axis for axis in inner if axis is not None)
+    if len(axes) != len(inner):
         raise Unsupported(node, "it goes over rows")
     after = graph.sample(node.outputs[0]) or ()
-    made = _reduced(shape, tuple(axis - 1 for axis in axes), node.op == "ReduceMax", after)
-    count = math.prod(shape[axis - 1] for axis in axes)
+    made = _reduced(shape, axes, node.op == "ReduceMax", after)
+    count = math.prod(shape[axis] for axis in axes)
     return [*made, *(affine(after, np.float32(count), np.float32(0)) if node.op == "ReduceSum" else [])]
 
 
@@ -349,6 +356,8 @@ def layer_norm(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """Over the last axes."""
     rank = len(graph.shapes[node.inputs[0]] or ())
     axes = rank - node.attributes.get("axis", -1) % rank
+    if axes >= rank or axes > len(shape):
+        raise Unsupported(node, "it goes over rows")
     extents = shape[len(shape) - axes :]
     epsilon = node.attributes.get("epsilon", 1e-5)
     tensors = {"weight": np.broadcast_to(fixed(graph, node, 1, "gain"), extents)}
@@ -371,12 +380,11 @@ def unsaid(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
 @reads("Softmax")
 def softmax(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """Over an axis."""
-    rank = len(graph.shapes[node.inputs[0]] or ())
-    axis = node.attributes.get("axis", -1 if graph.opset >= 13 else 1) % rank - (rank - len(shape))
+    axis = graph.of_sample(node.inputs[0], node.attributes.get("axis", -1 if graph.opset >= 13 else 1))
+    if axis is None:
+        raise Unsupported(node, "it goes over rows")
     if graph.opset < 13 and axis != len(shape) - 1 and math.prod(shape[axis + 1 :]) != 1:
         raise Unsupported(node, "it goes over several axes, as before opset 13")
-    if axis < 0:
-        raise Unsupported(node, "it goes over rows")
     if axis == (0 if len(shape) == 3 else len(shape) - 1):
         return [Made(nn.Softmax())]
     if axis == len(shape) - 1:
@@ -457,6 +465,20 @@ def scaler(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     return affine(shape, scale, -offset * scale)
 
 
+@reads("Normalizer")
+def normalizer(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
+    """Nothing, where probabilities sum to one already."""
+    source = graph.producer.get(node.inputs[0])
+    settings = {} if source is None else source.attributes
+    after = settings.get("post_transform")
+    numbers = np.asarray(settings.get("coefficients", []))
+    halves = np.split(numbers, 2) if after == b"LOGISTIC" and numbers.size % 2 == 0 else []
+    two = len(halves) == 2 and np.allclose(halves[0], -halves[1])
+    if node.attributes.get("norm") != b"L1" or not (after == b"SOFTMAX" or two):
+        raise Unsupported(node, "loom has no layer for it")
+    return []
+
+
 @reads("LinearRegressor", "LinearClassifier")
 def linear(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """Scikit-learn's linear models."""
@@ -468,7 +490,6 @@ def linear(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
         "LOGISTIC": [Made(nn.Activation("sigmoid"))],
         "SOFTMAX": [Made(nn.Softmax())],
     }
-    classes = graph.sample(node.outputs[-1])
-    if after not in functions or (classes and classes != (len(weight),)):
+    if after not in functions:
         raise Unsupported(node, f"post_transform {after} for {len(weight)} scores is not read")
     return [dense(weight, bias), *functions[after]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import activations, nn
+from loom.errors import LoomError
+from loom.models.onnx.hints import HINT, HINTED
 from loom.models.onnx.importing.graph import Graph, Made, Node
 from loom.models.onnx.importing.steps import affine, permuted
 from loom.network import Sequential
+from loom.nn import layer_from_config
 
-__all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_norms"]
+__all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_indices", "find_norms", "find_noted"]
 
 ELEMENTWISE = set(
     "Abs Add Celu Clip Div Elu Erf Exp Gelu Greater HardSigmoid HardSwish LeakyRelu Less Log Max Min Mish Mul "
@@ -23,7 +27,7 @@ ELEMENTWISE = set(
     "GreaterOrEqual LessOrEqual".split()
 )
 """Operators of single elements."""
-REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2"}
+REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool"}
 GRID = np.linspace(-9, 9, 721, dtype=np.float32)
 
 
@@ -41,13 +45,13 @@ def values(function: activations.ActivationLike) -> NDArray[Any]:
 
 def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
     """Returns the layers that have these values on the grid, for samples of this shape; None where none has."""
-    if not np.isfinite(y).all() or y.shape != GRID.shape:
+    if y.dtype.kind != "f" or y.shape != GRID.shape or not np.isfinite(y).all():
         return None
 
     def is_it(other: NDArray[Any]) -> bool:
         return bool(np.abs(other - y).max() <= 2e-5 * max(1.0, float(np.abs(y).max()) / 9))
 
-    slope, middle = float(y[-1] - y[-2]) / float(GRID[-1] - GRID[-2]), float(y[GRID.size // 2])
+    slope, middle = float(y[-1] - y[0]) / float(GRID[-1] - GRID[0]), float(y[GRID.size // 2])
     if is_it(slope * GRID + middle):
         return affine(shape, _number(slope), _number(middle))
     for name, expected in known().items():
@@ -57,14 +61,19 @@ def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
     for function in (activations.LeakyReLU(flat), activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0]))))):
         if is_it(values(function)):
             return [Made(nn.Activation(function))]
+    slope = float(y[-1] / GRID[-1])
     elu = activations.ELU(-float(y[0]) / slope / (1 - math.exp(float(GRID[0])))) if slope else None
     if elu is not None and is_it(slope * values(elu)):
         return [Made(nn.Activation(elu)), *affine(shape, _number(slope), _number(0))]
     low, high = float(y[0]), float(y[-1])
-    if high > low and is_it(np.clip(GRID, low, high)):
+    steepest = int(np.argmax(np.diff(y)))
+    rise = float(y[steepest + 1] - y[steepest]) / float(GRID[1] - GRID[0])
+    rise = float(np.rint(rise * 1e3) / 1e3) if abs(rise - np.rint(rise * 1e3) / 1e3) < 1e-4 else rise
+    begin = float(y[steepest + 1]) - rise * float(GRID[steepest + 1])
+    if high > low and is_it(np.clip(rise * GRID + begin, low, high)):
         # hardsigmoid(x) is x / 6 + 0.5 between 0 and 1.
         width = high - low
-        inner = affine(shape, _number(6 / width), _number(-6 * low / width - 3))
+        inner = affine(shape, _number(6 * rise / width), _number(6 * (begin - low) / width - 3))
         return [*inner, Made(nn.Activation("hardsigmoid")), *affine(shape, _number(width), _number(low))]
     for name, expected in known().items():
         share = float((expected * y).sum() / (expected * expected).sum())
@@ -166,6 +175,8 @@ def find_norms(graph: Graph) -> None:
 def axes_of(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
     """Returns the axes that a reduction goes over, counted with that of the rows."""
     axes = node.attributes.get("axes")
+    if node.op == "GlobalAveragePool":
+        axes = range(2, rank)
     if axes is None and len(node.inputs) > 1 and node.inputs[1] in graph.constants:
         axes = graph.constants[node.inputs[1]].reshape(-1).tolist()
     return tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
@@ -237,3 +248,60 @@ def _norm_layers(
     )
     turn = permuted([axis - 1 for axis in order])
     return [*turn, Made(layer, tensors), *permuted(back)] if turn else [Made(layer, tensors)]
+
+
+def find_noted(graph: Graph) -> None:
+    """Puts layers in the place of what loom has noted to be them, where they compute the same."""
+    for node in list(graph.nodes):
+        note = node.proto.doc_string if node.proto is not None else ""
+        if not note.startswith(HINT) or len(note) > 2**20 or len(node.outputs) != 1:
+            continue
+        try:
+            config = json.loads(note.removeprefix(HINT))
+            layer = layer_from_config(config) if config["type"] in HINTED else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if layer is not None:
+            _noted(graph, node.outputs[0], layer)
+
+
+def _noted(graph: Graph, value: str, layer: nn.Layer) -> None:
+    # The farthest: what takes the largest element away first makes the same of what follows that.
+    found = None
+    for source in _sources(graph, value):
+        shape = graph.sample(source)
+        if shape is None or graph.rows_axis(source) != 0 or graph.between(source, value) is None:
+            continue
+        whole = graph.single.shapes[source] or ()
+        drawn = np.random.default_rng(0).normal(size=(4, *shape)).astype(np.float32)
+        try:
+            expected = Sequential([layer], input_shape=shape).predict(drawn)
+        except LoomError:
+            continue
+        made = [_computed(graph, {source: x.reshape(whole)}, value) for x in drawn]
+        if all(
+            y is not None and y.size == e.size and np.abs(y.reshape(e.shape) - e).max() < 1e-5
+            for y, e in zip(made, expected, strict=True)
+        ):
+            found = source
+    if found is not None:
+        graph.replace(value, found, [Made(layer)])
+
+
+def find_indices(graph: Graph) -> None:
+    """Leaves out what makes places in a table of whole numbers that are such places already."""
+    for node in list(graph.nodes):
+        table = graph.constants.get(node.inputs[0]) if node.op == "Gather" else None
+        if table is None or table.ndim != 2 or node.attributes.get("axis", 0) or node not in graph.nodes:
+            continue
+        places = np.arange(len(table))
+        for source in _sources(graph, node.inputs[1]):
+            between = graph.between(source, node.inputs[1])
+            if between is None or not all(each.op in ELEMENTWISE for each in between):
+                break
+            for dtype in (np.int64, np.int32, np.float32):
+                made = _computed(graph, {source: places.astype(dtype)}, node.inputs[1])
+                if made is not None and np.array_equal(made, places):
+                    node.inputs[1] = source
+                    graph.refresh()
+                    break

@@ -81,7 +81,7 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     read = [name for name in outputs if name and (graph.consumers.get(name) or name == graph.output)]
     if len(read) != 1 or read[0] == outputs[2]:
         return "more than one of its outputs is used, or its cell state"
-    end, sequences = _end(graph, read[0], read[0] == outputs[0], directions, time, units, settings.get("layout"))
+    end, sequences = _end(graph, read[0], read[0] == outputs[0], directions, time, units)
     if end is None:
         return "what is done with its output is not read"
     more: dict[str, Any] = {"activation": named[0].decode().lower()} if op == "RNN" else {}
@@ -131,29 +131,34 @@ def _states(
 
 
 def _end(
-    graph: Graph, value: str, every: bool, directions: int, time: int, units: int, layout: object
+    graph: Graph, value: str, every: bool, directions: int, time: int, units: int
 ) -> tuple[str | None, bool]:
     """Returns the value with rows first that the output becomes, and whether that has every step."""
     d, t, h = np.meshgrid(np.arange(directions), np.arange(time), np.arange(units), indexing="ij")
     # Where (step, direction, unit) stands in the output, for one row.
-    places = (t * directions + d) * units + h if not layout else (t * directions + d) * units + h
+    places = (t * directions + d) * units + h
     sequences = places.transpose(1, 0, 2).reshape(time, -1)
     ends = np.concatenate([sequences[-1, :units], sequences[0, units:]])
     last = np.arange(directions * units) if not every else ends
     found: tuple[str | None, bool] = (None, True)
-    start = value
-    for _ in range(10):
-        shape = graph.sample(value)
-        if shape is not None:
-            moved = graph.moved(start, value).reshape(-1) if value != start else None
-            if moved is None:
-                moved = np.arange(math.prod(graph.single.shapes[start] or ()))
-            if every and shape == sequences.shape and np.array_equal(moved, sequences.reshape(-1)):
-                found = (value, True)
-            if shape == last.shape and np.array_equal(moved, last):
-                return value, False
-        readers = graph.consumers.get(value, [])
-        if len(readers) != 1 or not is_movement(graph, readers[0]) or value == graph.output:
-            break
-        value = readers[0].outputs[0]
+    for end in _reached(graph, value):
+        shape = graph.sample(end)
+        if shape not in (sequences.shape, last.shape):
+            continue
+        moved = graph.moved(value, end).reshape(-1)
+        if np.array_equal(moved, last) and shape == last.shape:
+            return end, False
+        if every and found[0] is None and shape == sequences.shape and np.array_equal(moved, sequences.reshape(-1)):
+            found = (end, True)
     return found
+
+
+def _reached(graph: Graph, value: str) -> list[str]:
+    """Returns a value, and what is made of it alone by movements."""
+    reached = {value: None}
+    for node in graph.nodes:
+        data = graph.data(node)
+        moves = is_movement(graph, node) or (node.op == "Concat" and len(data) == len(node.inputs))
+        if moves and all(name in reached for name in data):
+            reached |= dict.fromkeys(node.outputs)
+    return list(reached)

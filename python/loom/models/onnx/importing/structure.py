@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from loom import nn
 from loom.models.onnx.importing.graph import Graph, Made, Node, Unsupported, is_movement
 from loom.models.onnx.importing.operators import convert
-from loom.models.onnx.importing.steps import affine, joined, moved, permuted, tidy
+from loom.models.onnx.importing.projections import projection
+from loom.models.onnx.importing.steps import affine, dense, joined, layers_of, moved, nested, permuted, tidy
 
 __all__ = ["JOINS", "Structure"]
 
@@ -29,6 +30,7 @@ class Structure:
         self.graph = graph
         self.problems: list[str] = []
         self._uses: dict[int, int] = {}
+        _share_beginnings(graph)
 
     def row(self, source: str, value: str, depth: int = 0) -> list[Made]:
         """Returns the layers that make a value of another, which all paths to it pass."""
@@ -47,7 +49,12 @@ class Structure:
                     value = begin
                     continue
                 self._count(node)
-                single = len(set(graph.data(node))) == 1
+                product = self._product(node)
+                if product is not None:
+                    pieces.append([product[0]])
+                    value = product[1]
+                    continue
+                single = len(set(graph.data(node))) == 1 and node.op != "Concat"
                 made = convert(graph, node) if single else self._join(node, value, before, depth)
                 if single:
                     before = graph.data(node)[0]
@@ -64,6 +71,18 @@ class Structure:
             raise Unsupported(node, "branches cross there, and layers in one another cannot say that")
         if uses > 1 and node.op in ("Gemm", "MatMul", "Conv", "ConvTranspose"):
             raise Unsupported(node, "branches cross there, and layers in one another cannot say that")
+
+    def _product(self, node: Node) -> tuple[Made, str] | None:
+        """Returns the Dense layer that a bias ends, and what it reads; None where there is none."""
+        graph = self.graph
+        inner = graph.producer.get(graph.data(node)[0]) if node.op == "Add" and len(graph.data(node)) == 1 else None
+        if inner is None or inner.op != "MatMul" or len(graph.consumers[inner.outputs[0]]) > 1:
+            return None
+        made = projection(graph, node.outputs[0])
+        if made is None or made.bias is None or graph.sample(inner.inputs[0]) is None:
+            return None
+        self._count(inner)
+        return dense(made.weight, made.bias), inner.inputs[0]
 
     def _movement(self, source: str, value: str) -> str | None:
         """Returns where the movements that end at a value begin; None where none does."""
@@ -101,16 +120,42 @@ class Structure:
             raise Unsupported(node, "loom has no layer that does this with values that are not constant")
         if any(graph.sample(name) != shape for name in graph.data(node)):
             raise Unsupported(node, "what it joins is of different shapes")
+        routed = self._filter(node, before, depth) if node.op in ("Add", "Sum") else None
+        if routed is not None:
+            return [routed]
         branches = [self.row(before, name, depth + 1) for name in node.inputs]
         if node.op == "Sub":
             branches[1] = [*branches[1], *affine(shape, np.float32(-1), np.float32(0))]
         return [joined(branches, "average" if node.op == "Mean" else "add")]
 
+    def _filter(self, node: Node, before: str, depth: int) -> Made | None:
+        """Returns branches that are weighed by a softmax of the same input; None where that is not it."""
+        graph, found, gates = self.graph, [], set()
+        for place, name in enumerate(node.inputs):
+            product = graph.producer.get(name)
+            if product is None or product.op != "Mul" or len(set(graph.data(product))) != 2:
+                return None
+            for share, value in (product.inputs, product.inputs[::-1]):
+                begin = self._movement(before, share)
+                softmax = graph.producer.get(begin or "")
+                if begin is None or softmax is None or graph.sample(begin) != (len(node.inputs),):
+                    continue
+                if softmax.op == "Softmax" and graph.moved(begin, share).reshape(-1).tolist() == [place]:
+                    gates.add(softmax.inputs[0])
+                    found.append(value)
+                    break
+        if len(found) != len(node.inputs) or len(gates) != 1:
+            return None
+        branches = [self.row(before, value, depth + 1) for value in found]
+        gate = self.row(before, gates.pop(), depth + 1) or [Made(nn.Activation("linear"))]
+        rows = {f"branches.{place}.": branch for place, branch in enumerate(branches)}
+        layer = nn.Parallel([layers_of(row) for row in branches], combine="filter", gate=layers_of(gate))
+        return Made(layer, nested({**rows, "gate.": gate}))
+
     def _concat(self, node: Node, before: str, shape: tuple[int, ...], depth: int) -> list[Made]:
         graph = self.graph
-        rank = len(graph.shapes[node.outputs[0]] or ())
-        axis = node.attributes.get("axis", 0) % rank - 1
-        if axis < 0 or rank != len(shape) + 1:
+        axis = graph.of_sample(node.outputs[0], node.attributes.get("axis", 0))
+        if axis is None:
             raise Unsupported(node, "it joins rows")
         fixed = {place: graph.constant(name) for place, name in enumerate(node.inputs) if name in graph.constants}
         if not fixed:
@@ -137,3 +182,15 @@ class Structure:
             *turn,
             *affine(shape, np.float32(1), np.concatenate(whole, axis=axis + 1)[0]),
         ]
+
+
+def _share_beginnings(graph: Graph) -> None:
+    """Lets what joins [a, b, c] read what has joined [a, b] already, as DenseNet's layers mean it."""
+    joins = [(node, list(node.inputs)) for node in graph.nodes if node.op == "Concat"]
+    for node, inputs in joins:
+        for other, begin in sorted(joins, key=lambda join: -len(join[1])):
+            alike = other.attributes.get("axis") == node.attributes.get("axis")
+            if alike and 1 < len(begin) < len(inputs) and inputs[: len(begin)] == begin:
+                node.inputs = [other.outputs[0], *inputs[len(begin) :]]
+                break
+    graph.refresh()

@@ -1,0 +1,363 @@
+"""Networks to ONNX and back: against ONNX's own evaluator, models of other frameworks, and files that lie."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import loom
+from loom import _native, nn
+from loom.models.onnx import load
+from loom.models.onnx.export import onnx_model
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "onnx"
+SAMPLES: dict[str, list[dict[str, Any]]] = json.loads(_native.layer_samples())
+SHAPES: list[tuple[int, ...]] = [
+    (3, 4),
+    (2, 4),
+    (4, 6),
+    (4, 8),
+    (6, 4),
+    (2, 6, 6),
+    (4, 5, 5),
+    (4, 4, 4, 4),
+    *((extent,) for extent in range(2, 17)),
+]
+# What ONNX's own evaluator computes otherwise than its operators say; onnxruntime agrees with loom.
+EVALUATED_WRONG = {
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "global_max_pool1d",
+    "global_max_pool3d",
+}
+# What has no layer to be read as: a mask that is made of the input, places on a grid, one class alone.
+NOT_READ = {"masked", "parallel", "hierarchical_softmax"}
+
+
+def drawn(net: loom.Network, rows: int = 3) -> NDArray[Any]:
+    """Gives a network weights that no initializer draws, and returns something to read."""
+    rng = np.random.default_rng(0)
+    for layer in net.layers:
+        for name, values in layer.parameters.items():
+            layer[name] = values + 0.1 * rng.normal(size=values.shape).astype(np.float32)
+        if layer.states:
+            layer.states = {name: 0.5 + rng.random(values.shape) for name, values in layer.states.items()}
+    limit = net._engine.native.index_limit()
+    shape = (rows, *net.input_shape)
+    return rng.integers(0, limit, shape) if limit else rng.normal(size=shape).astype(np.float32)
+
+
+def computed(model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(ReferenceEvaluator(model).run(None, {"input": x})[0])
+
+
+def check_both_ways(net: loom.Network, *, evaluates: bool = True) -> loom.Network:
+    """Compares a network with ONNX's evaluator, and with what is read back."""
+    x = drawn(net)
+    model = onnx_model(net)
+    onnx.checker.check_model(model, full_check=True)
+    expected = net.predict(x)
+    if evaluates:
+        np.testing.assert_allclose(computed(model, x), expected, rtol=0, atol=1e-5)
+    again = load(model.SerializeToString())
+    np.testing.assert_allclose(again.predict(x), expected, rtol=0, atol=1e-5)
+    return again
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_every_kind_of_layer_goes_out_and_comes_back(kind: str) -> None:
+    tried = 0
+    # Bisection is unrolled, which ONNX's evaluator takes a while for.
+    for sample in SAMPLES[kind][:1] if kind in ("entmax", "sparsemax") else SAMPLES[kind]:
+        for shape in SHAPES:
+            try:
+                net = loom.Sequential([sample], input_shape=shape, seed=1).build()
+            except loom.LoomError:
+                continue
+            tried += 1
+            try:
+                check_both_ways(net, evaluates=kind not in EVALUATED_WRONG)
+            except loom.SerializationError:
+                assert kind in NOT_READ
+            break
+    # Cross-attention and the like need a link; see below.
+    assert tried
+
+
+def test_links_and_second_inputs_go_out() -> None:
+    net = loom.Network(input_shape=(3, 4), grid=(1, 4), seed=2)
+    net[0, 0].add(nn.Dense(4, activation="tanh"))
+    net[0, 1].add(nn.Dense(4), nn.MultiHeadAttention(2, cross=True))
+    net[0, 2].add(nn.Dense(4), nn.LayerNorm())
+    net[0, 3].add(nn.Dense(3))
+    net.link((0, 0), (0, 1), "context").link((0, 0), (0, 2)).link((0, 1), (0, 3), "concat")
+    x = drawn(net)
+    np.testing.assert_allclose(computed(onnx_model(net), x), net.predict(x), rtol=0, atol=1e-5)
+
+
+def test_a_state_from_a_second_input_and_padding_go_out() -> None:
+    net = loom.Network(input_shape=(2, 6), grid=(1, 2), seed=2)
+    net[0, 0].add(nn.Flatten(), nn.Dense(6))
+    net[0, 1].add(nn.Reshape((2, 3)), nn.LSTM(3, initial_state="context"))
+    net.link((0, 0), (0, 1), "context")
+    x = drawn(net)
+    np.testing.assert_allclose(computed(onnx_model(net), x), net.predict(x), rtol=0, atol=1e-5)
+    masked = loom.Sequential(
+        [nn.Masked([nn.MultiHeadAttention(2, causal=True), nn.Dense(2)])], input_shape=(4, 6)
+    )
+    x = drawn(masked)
+    x[0, 2:] = x[1] = 0
+    np.testing.assert_allclose(computed(onnx_model(masked), x), masked.predict(x), rtol=0, atol=1e-5)
+
+
+def test_what_onnx_cannot_say_is_told_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+    layers = [nn.Masked(nn.LSTM(3, return_sequences=True)), nn.Masked(nn.GRU(2))]
+    net = loom.Sequential(layers, input_shape=(4, 2))
+    with pytest.raises(loom.InvalidValueError, match=r"0\.0\.0\.0\.0 \(lstm\)(.|\n)*0\.0\.0\.1\.0 \(gru\)"):
+        loom.save_onnx(net, tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(loom.ConfigError, match="opset"):
+        loom.save_onnx(net, tmp_path / "net.onnx", opset=16)
+    with pytest.raises(loom.ConfigError, match="at most"):
+        loom.save_onnx(net, tmp_path / "net.onnx", opset=999)
+
+
+@pytest.mark.parametrize("opset", [18, onnx.defs.onnx_opset_version()])
+def test_newer_operators(opset: int) -> None:
+    net = loom.Sequential(
+        [nn.RMSNorm(), nn.Masked(nn.MaskedSoftmax(axis=0)), nn.GroupNorm(2)], input_shape=(4, 3)
+    )
+    x = drawn(net)
+    np.testing.assert_allclose(computed(onnx_model(net, opset), x), net.predict(x), rtol=0, atol=1e-5)
+
+
+def test_packed_weights_go_out_as_codes(tmp_path: Path) -> None:
+    layers = [nn.Conv2D(4, 3), nn.Flatten(), nn.Dense(3)]
+    net = loom.Sequential(layers, input_shape=(2, 5, 5), seed=1).morph("int8")
+    model = onnx_model(net)
+    held = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    assert held["0.0.0.0.weight.int8"] == held["0.0.0.2.weight.int8"] == TensorProto.INT8
+    assert sum(node.op_type == "DequantizeLinear" for node in model.graph.node) == 2
+    x = drawn(loom.Sequential(layers, input_shape=(2, 5, 5)))
+    expected = net.predict(x)
+    np.testing.assert_allclose(load(model.SerializeToString()).predict(x), expected, rtol=0, atol=1e-5)
+    # ONNX's evaluator knows the operator from opset 19 on.
+    np.testing.assert_allclose(computed(onnx_model(net, 19), x), expected, rtol=0, atol=1e-5)
+    other = onnx_model(net.morph("q4_0"))
+    assert not any(node.op_type == "DequantizeLinear" for node in other.graph.node)
+    np.testing.assert_allclose(computed(other, x), net.predict(x), rtol=0, atol=1e-5)
+
+
+def test_large_tensors_stand_beside(tmp_path: Path) -> None:
+    net = loom.Sequential([nn.Dense(40), nn.Dense(30)], input_shape=20)
+    path = tmp_path / "net.onnx"
+    loom.save_onnx(net, path, external_data=True, metadata={"made by": "a test"})
+    assert (tmp_path / "net.onnx.data").stat().st_size >= 4 * (40 * 20 + 40 * 30)
+    x = drawn(loom.Sequential([nn.Dense(1)], input_shape=20))
+    np.testing.assert_array_equal(load(path).predict(x), net.predict(x))
+    found = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
+    assert found == {"made by": "a test", "loom.version": loom.__version__}
+    with pytest.raises(loom.SerializationError, match="by its path"):
+        load(path.read_bytes())
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "missing", "", "link"])
+def test_external_data_stays_in_its_folder(location: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(4096))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    net = loom.Sequential([nn.Dense(16)], input_shape=16)
+    loom.save_onnx(net, folder / "net.onnx", external_data=True)
+    model = onnx.load(folder / "net.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    (folder / "net.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(loom.SerializationError, match="in the folder of the model"):
+        load(folder / "net.onnx")
+
+
+def damaged(change: Any) -> bytes:
+    model = onnx_model(loom.Sequential([nn.Dense(4), nn.Dense(2)], input_shape=3))
+    change(model)
+    return bytes(model.SerializeToString())
+
+
+def test_files_that_lie_are_refused() -> None:
+    def huge(model: Any) -> None:
+        model.graph.initializer[0].dims[:] = [2**40, 2**40]
+
+    def short(model: Any) -> None:
+        model.graph.initializer[0].raw_data = b"1234"
+
+    def negative(model: Any) -> None:
+        model.graph.initializer[0].dims[0] = -4
+
+    def twice(model: Any) -> None:
+        model.graph.initializer.append(model.graph.initializer[0])
+
+    def backwards(model: Any) -> None:
+        model.graph.node[0].input[0] = model.graph.node[-1].output[0]
+
+    def missing(model: Any) -> None:
+        model.graph.node[1].input[0] = "nowhere"
+
+    for change in (huge, short, negative, twice, backwards, missing):
+        with pytest.raises(loom.SerializationError):
+            load(damaged(change))
+    for data in (b"", b"not a model", b"\x08\x08" * 1000):
+        with pytest.raises(loom.SerializationError):
+            load(data)
+    with pytest.raises(loom.FileError):
+        load("/nowhere/at/all.onnx")
+
+
+def test_a_few_numbers_do_not_ask_for_all_memory() -> None:
+    extents = numpy_helper.from_array(np.array([2**20, 2**20, 2**10], np.int64), "extents")
+    nodes = [
+        helper.make_node("ConstantOfShape", ["extents"], ["bomb"]),
+        helper.make_node("ReduceSum", ["bomb"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["input", "sum"], ["y"]),
+    ]
+    with pytest.raises(loom.SerializationError, match="ConstantOfShape"):
+        load(built(nodes, [extents]))
+
+
+def test_random_bytes_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    whole = damaged(lambda model: None)
+    for _ in range(150):
+        data = bytearray(whole)
+        for place in rng.integers(0, len(data), rng.integers(1, 6)):
+            data[place] = rng.integers(0, 256)
+        data = data[: rng.integers(1, len(data) + 1)] if rng.random() < 0.3 else data
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                load(bytes(data))
+            except loom.LoomError:
+                pass
+
+
+def built(nodes: list[Any], tensors: list[Any] = [], shape: tuple[int, ...] = (3,), opset: int = 17) -> bytes:  # noqa: B006
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *shape])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        tensors,
+    )
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]).SerializeToString())
+
+
+def test_operators_that_are_not_read_are_told_at_once() -> None:
+    nodes = [
+        helper.make_node("Sin", ["input"], ["a"], "first"),
+        helper.make_node("TopK", ["a", "k"], ["b", "c"], "second"),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    k = numpy_helper.from_array(np.array([2], np.int64), "k")
+    with pytest.raises(loom.SerializationError, match='Sin "first"(.|\n)*TopK "second"'):
+        load(built(nodes, [k]))
+
+
+def test_inputs_and_outputs_are_named() -> None:
+    model = onnx_model(loom.Sequential([nn.Dense(2)], input_shape=3))
+    model.graph.input.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, ["batch", 2]))
+    model.graph.node.append(helper.make_node("Add", ["output", "more"], ["sum"]))
+    model.graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, ["batch", 2]))
+    data = model.SerializeToString()
+    with pytest.raises(loom.SerializationError, match="one input"):
+        load(data)
+    more, x = np.array([[5.0, 7.0]], np.float32), np.ones((2, 3), np.float32)
+    net = load(data, given={"more": more})
+    np.testing.assert_allclose(
+        net.predict(x) - load(data, given={"more": more}, output="output").predict(x), [[5, 7]] * 2, atol=1e-5
+    )
+    with pytest.raises(loom.SerializationError, match="no output"):
+        load(data, given={"more": more}, output="other")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "features"
+    with pytest.raises(loom.SerializationError, match="input_shape"):
+        load(model.SerializeToString(), given={"more": more})
+    assert load(model.SerializeToString(), given={"more": more}, input_shape=[3]).input_shape == (3,)
+
+
+MODELS = sorted(path.stem for path in GOLDEN.glob("*.onnx"))
+# PyTorch's newer exporter writes every step of a plain recurrence by itself.
+UNROLLED = {"torch_rnn"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in UNROLLED])
+def test_models_of_other_frameworks(name: str) -> None:
+    with np.load(GOLDEN / f"{name}.npz") as held:
+        x, y = held["x"], held["y"]
+    np.testing.assert_allclose(load(GOLDEN / f"{name}.onnx").predict(x), y, rtol=0, atol=1e-5)
+
+
+def test_patterns_become_layers() -> None:
+    def kinds(name: str) -> str:
+        return load(GOLDEN / f"{name}.onnx").to_json()
+
+    assert '"causal": true' in kinds("torch_gpt")
+    llama = kinds("torch_llama")
+    for part in ('"key_value_heads": 2', '"layout": "half_split"', '"type": "swiglu"', '"type": "rms_norm"'):
+        assert part in llama
+    assert kinds("torch_vit_traced").count('"multi_head_attention"') == 1
+    assert kinds("torch_lstm_both").count('"bidirectional": true') == 2
+    assert kinds("torch_bert").count('"layer_norm"') == 3
+
+
+def test_what_has_no_layer_names_its_nodes() -> None:
+    with pytest.raises(loom.SerializationError, match='Add "node_add"'):
+        load(GOLDEN / "torch_rnn.onnx")
+
+
+CASES = (
+    "conv convtranspose elu flatten gemm globalaveragepool hardsigmoid layernormalization leakyrelu "
+    "matmul pad prelu reducemean relu reshape selu sigmoid softmax softplus tanh transpose unsqueeze"
+)
+
+
+def test_onnx_s_own_cases() -> None:
+    """What is read of them computes what they say; what they cannot be read as is refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        node = importlib.import_module("onnx.backend.test.case.node")
+        for name in CASES.split():
+            importlib.import_module(f"{node.__name__}.{name}")
+    read: dict[str, int] = {}
+    for case in node._NodeTestCases:
+        values, (expected, *_) = case.data_sets[0]
+        if "expanded" in case.name or not all(isinstance(v, np.ndarray) for v in values):
+            continue
+        if not values or values[0].dtype != np.float32 or values[0].size > 5000:
+            continue
+        model = onnx.ModelProto()
+        model.CopyFrom(case.model)
+        for entry, array in list(zip(model.graph.input, values, strict=True))[1:]:
+            model.graph.initializer.append(numpy_helper.from_array(array, entry.name))
+        try:
+            net = load(model.SerializeToString(), output=model.graph.output[0].name)
+        except loom.SerializationError:
+            continue
+        y = net.predict(values[0]).reshape(expected.shape)
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4, err_msg=case.name)
+        kind = case.name.split("_")[1]
+        read[kind] = read.get(kind, 0) + 1
+    assert sum(read.values()) >= 50, read
+    assert len(read) >= 16, read
