@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from loom import initializers as initializers
     from loom import losses as losses
     from loom import metrics as metrics
+    from loom import models as models
     from loom import nn as nn
     from loom import observers as observers
     from loom import optimizers as optimizers

@@ -4,7 +4,8 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics nn observers optimizers plot schedules"
+            "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
+            "schedules"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",

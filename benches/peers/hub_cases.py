@@ -1,0 +1,95 @@
+"""The models that `hub_families.py` compares, each in several configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+import loom
+
+__all__ = ["CASES", "Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of model, in several configurations."""
+
+    name: str
+    title: str
+    model_type: str
+    config: str
+    model: str
+    configurations: Sequence[Mapping[str, Any]]
+    common: Mapping[str, Any] = field(default_factory=dict)
+    decodes: bool = True
+    parts: Sequence[str | None] = (None,)
+    files: Sequence[str] = ("config.json",)
+    steps: int | None = 11
+
+    def settings(self, index: int) -> dict[str, Any]:
+        """Returns all settings of a configuration."""
+        return {**self.common, **self.configurations[index]}
+
+    def build(self, index: int) -> torch.nn.Module:
+        """Returns the reference."""
+        config = getattr(transformers, self.config)(**self.settings(index))
+        config._attn_implementation = "eager"
+        return getattr(transformers, self.model)(config)
+
+    def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
+        """Writes the folder that loom opens; later configurations in shards."""
+        model.save_pretrained(folder, max_shard_size="5GB" if index == 0 else "8KB")
+
+    def length(self, index: int) -> int | None:
+        """Returns the steps of a sequence."""
+        return self.steps
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        """Returns two samples."""
+        random = np.random.default_rng(index)
+        if len(net.input_shape) == 1:
+            return random.integers(3, self.settings(index)["vocab_size"], size=(2, *net.input_shape))
+        return random.standard_normal((2, *net.input_shape)).astype(np.float32)
+
+    def kept(self, x: np.ndarray, index: int) -> Any:
+        """Returns which places of the output are compared."""
+        return slice(None)
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        """Returns the reference's output."""
+        return model(torch.as_tensor(x)).logits
+
+
+LLAMA = dict(vocab_size=47, hidden_size=24, intermediate_size=40, num_hidden_layers=2, max_position_embeddings=64)
+HEADS = [
+    dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False),
+    dict(num_attention_heads=3, num_key_value_heads=3, tie_word_embeddings=True, hidden_size=18),
+    dict(num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False, intermediate_size=37),
+]
+
+
+def having(**added: Any) -> list[dict[str, Any]]:
+    """Returns the usual configurations of heads, with more settings."""
+    return [{**each, **added} for each in HEADS]
+
+
+CASES = [
+    Case(
+        "llama",
+        "Llama 2",
+        "llama",
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        [
+            *HEADS,
+            dict(HEADS[0], head_dim=8, attention_bias=True, mlp_bias=True, rope_theta=500000.0),
+        ],
+        LLAMA,
+    ),
+]

@@ -1,0 +1,198 @@
+"""What decoders of the Hub have in common: blocks of attention and a feed-forward layer, and a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loom import nn
+from loom.models.families.family import Composition, Folder
+from loom.models.families.pieces import (
+    Piece,
+    Source,
+    dense,
+    embedding,
+    gated,
+    residual,
+    rms_norm,
+    take,
+    weight_and_bias,
+    zeros,
+)
+from loom.models.families.rotary import rotary_of
+from loom.models.families.settings import Settings
+
+__all__ = ["ACTIVATIONS", "GATED", "Decoder", "attention", "has_head", "language_model", "separate"]
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu_squared",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""loom's names of the Hub's activations."""
+GATED: dict[str, Callable[..., nn.Layer]] = {"silu": nn.SwiGLU, "swish": nn.SwiGLU, "gelu": nn.GeGLU}
+"""The gated layers by their activation."""
+PROJECTIONS = ("query", "key", "value", "output")
+SEPARATE = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+def separate(at: str, biases: Sequence[bool], names: Sequence[str] = SEPARATE) -> dict[str, Source]:
+    """Returns the sources of attention whose four projections stand in tensors of their own."""
+    return {
+        f"{projection}_{each}": source
+        for projection, name, bias in zip(PROJECTIONS, names, biases, strict=True)
+        for each, source in weight_and_bias(f"{at}.{name}", bias).items()
+    }
+
+
+def attention(layer: nn.MultiHeadAttention, tensors: dict[str, Source], width: int) -> Piece:
+    """Returns attention; biases that the layer has and the file has not are zeros."""
+    if layer.bias and "output_bias" not in tensors:
+        tensors = {**tensors, "output_bias": zeros(width)}
+    return Piece(layer, tensors)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The settings that nearly all decoders have, under their usual names.
+
+    Args:
+        folder: What config.json and the tensors say.
+        offset: What is added to the gains of norms.
+    """
+
+    folder: Folder
+    offset: float = 0.0
+
+    @property
+    def settings(self) -> Settings:
+        """Those of config.json."""
+        return self.folder.settings
+
+    @property
+    def width(self) -> int:
+        """Extent of what flows from block to block."""
+        return self.settings.whole("hidden_size")
+
+    @property
+    def heads(self) -> int:
+        """Heads of the queries."""
+        return self.settings.whole("num_attention_heads")
+
+    @property
+    def shared_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.settings.whole("num_key_value_heads", self.heads)
+
+    @property
+    def head_dim(self) -> int:
+        """Extent of a head."""
+        return self.settings.whole("head_dim", self.width // self.heads or 1)
+
+    def norm(self, name: str) -> Piece:
+        """Returns a root-mean-square norm."""
+        return rms_norm(name, self.settings.real("rms_norm_eps", 1e-6), self.offset)
+
+    def attention(
+        self,
+        at: str,
+        *,
+        rotary: nn.Rotary | None,
+        bias: bool = False,
+        output_bias: bool | None = None,
+        tensors: dict[str, Source] | None = None,
+        head_norms: bool = False,
+        **settings: Any,  # noqa: ANN401 - of nn.MultiHeadAttention
+    ) -> Piece:
+        """Returns causal attention, from the usual four projections unless other tensors are given."""
+        layer = nn.MultiHeadAttention(
+            self.heads,
+            key_value_heads=self.shared_heads,
+            head_dim=self.head_dim,
+            causal=True,
+            rotary=rotary,
+            bias=bias,
+            qk_norm=head_norms,
+            **settings,
+        )
+        if tensors is None:
+            tensors = separate(at, (bias, bias, bias, bias if output_bias is None else output_bias))
+        if head_norms:
+            for projection, name in (("query", "q_norm"), ("key", "k_norm")):
+                gain = take(f"{at}.{name}.weight")
+                tensors[f"{projection}_gain"] = gain.plus(self.offset) if self.offset else gain
+        return attention(layer, tensors, self.width)
+
+    def rotary(self, **chosen: Any) -> nn.Rotary:  # noqa: ANN401 - of rotary_of
+        """Returns the rotary embedding that config.json tells of."""
+        return rotary_of(self.folder, self.head_dim, **chosen)
+
+    def feed_forward(self, at: str, activation: str = "hidden_act") -> Piece:
+        """Returns a gated layer of three projections."""
+        bias = self.settings.flag("mlp_bias", False)
+        layer = self.settings.one_of(activation, GATED, "silu")
+        parts = {each: weight_and_bias(f"{at}.{each}_proj", bias) for each in ("gate", "up", "down")}
+        return gated(layer(self.settings.whole("intermediate_size"), bias=bias), **parts)
+
+    def pre_norm_block(self, at: str, attention: Piece) -> list[Piece]:
+        """Returns the usual block: norms before attention and before the feed-forward layer."""
+        return [
+            residual(self.norm(f"{at}.input_layernorm"), attention),
+            residual(self.norm(f"{at}.post_attention_layernorm"), self.feed_forward(f"{at}.mlp")),
+        ]
+
+    def model(self, block: Callable[[int, str], Iterable[Piece]]) -> Composition:
+        """Returns the whole: an embedding, blocks, a norm and a head."""
+        count = self.settings.layers()
+        blocks = [piece for place in range(count) for piece in block(place, f"layers.{place}")]
+        most = self.settings.whole("max_position_embeddings", 2048)
+        return language_model(
+            self.folder, self.width, most, "embed_tokens", [*blocks, self.norm("norm")], tied=False
+        )
+
+
+def has_head(folder: Folder, head: str, tied: bool) -> bool:
+    """Returns whether a decoder's folder has scores for words on top."""
+    architecture = folder.architecture
+    if architecture.endswith(("ForCausalLM", "LMHeadModel")):
+        return True
+    if not architecture:
+        return tied or f"{head}.weight" in folder.shapes
+    if architecture.endswith("Model"):
+        return False
+    raise folder.settings.unsupported(
+        "architectures", architecture, ["one of a causal language model", "one of a base model"]
+    )
+
+
+def language_model(
+    folder: Folder,
+    width: int,
+    most: int,
+    table: str,
+    pieces: Iterable[Piece],
+    *,
+    tied: bool,
+    head: str = "lm_head",
+) -> Composition:
+    """Returns an embedding, pieces, and a head where there is one; `tied` says whether it is by default."""
+    settings = folder.settings
+    vocabulary = settings.whole("vocab_size")
+    tied = settings.flag("tie_word_embeddings", tied)
+    layers = [embedding(table, vocabulary, width), *pieces]
+    unused: list[str] = []
+    if not has_head(folder, head, tied):
+        pass
+    elif tied:
+        layers.append(Piece(nn.TiedHead(vocabulary, tied_to=(0, 0, 0, 0))))
+        unused.append(rf"{head}\.weight")
+    else:
+        layers.append(dense(head, vocabulary, bias=False))
+    return Composition((folder.steps(most),), layers, unused)

@@ -1,0 +1,73 @@
+"""A family of models: what is told of it, in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loom.models.families.pieces import Piece
+from loom.models.families.settings import Settings
+
+__all__ = ["Composition", "Family", "Folder"]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a family sees of a folder.
+
+    Args:
+        settings: Those of config.json.
+        shapes: The shapes of the file's tensors by name, without what all names of a base model begin with.
+        architecture: The class that wrote the folder, such as "LlamaForCausalLM"; "" where it is not said.
+        length: The steps that a sequence is to have; None for the most that the model knows.
+        part: Which part of a model of several is asked for.
+        modules: Further files of settings by their paths in the folder, as sentence encoders have them.
+    """
+
+    settings: Settings
+    shapes: Mapping[str, tuple[int, ...]]
+    architecture: str
+    length: int | None = None
+    part: str | None = None
+    modules: Callable[[str], Any] = lambda path: None
+
+    def steps(self, most: int) -> int:
+        """Returns how many steps a sequence has, at most so many."""
+        if self.length is not None and self.length > most:
+            raise self.settings.unsupported("length", self.length, [f"at most {most} steps"])
+        return self.length or most
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A model as pieces.
+
+    Args:
+        input_shape: One sample's extents.
+        pieces: The layers in a row, with what their parameters are made of.
+        unused: Patterns of names of tensors that say nothing new.
+    """
+
+    input_shape: Sequence[int]
+    pieces: Sequence[Piece]
+    unused: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of models of the Hub.
+
+    Args:
+        name: What errors and tables call it.
+        model_types: What "model_type" in config.json says, or "architecture" in timm's.
+        compose: Makes pieces of what a folder says.
+        base: What the names of a base model's tensors begin with when a head stands on it.
+        unused: Patterns of names of tensors that say nothing new, such as tables of masks.
+    """
+
+    name: str
+    model_types: Sequence[str]
+    compose: Callable[[Folder], Composition]
+    base: Sequence[str] = ()
+    unused: Sequence[str] = ()

@@ -1,0 +1,232 @@
+"""A network from a local folder of the Hugging Face Hub's shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loom._settings.checks import whole
+from loom._settings.suggestions import unknown
+from loom._typing import ArrayLike
+from loom.convert import as_real_array
+from loom.engine import engine_of
+from loom.errors import ConfigError, DTypeError, FileError, SerializationError, ShapeError
+from loom.models.families.catalogue import family_of
+from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.pieces import Source
+from loom.models.families.settings import Settings
+from loom.network import Network, Sequential
+
+__all__ = ["from_hub"]
+
+_MOST_TEXT = 64 << 20
+"""Bytes of JSON beyond which a file is not a configuration; indexes of large models have a few megabytes."""
+_SHOWN = 8
+
+
+def from_hub(
+    folder: str | PathLike[str],
+    dtype: str | None = None,
+    *,
+    length: int | None = None,
+    part: str | None = None,
+) -> Network:
+    """Opens a local folder of the Hugging Face Hub's shape: config.json, and tensors beside it.
+
+    Tensors are read from model.safetensors, from shards with an index, or from pytorch_model.bin (through
+    PyTorch's `weights_only`, where it is installed), and go into the network one by one. Every tensor of the
+    files must be used, or be known to say nothing new; every parameter of the network must be filled. The
+    folder is only read. Which families there are is told in docs/models.md.
+
+    A causal language model reads token ids, (time,), and makes a score for each word after each step;
+    `net.session(capacity)` decodes step by step. Encoders read ids, with the padding token where a text is
+    shorter; towers for images read (channels, height, width).
+
+    Args:
+        folder: The folder.
+        dtype: The numeric type of the weights, as in `Network.morph`; "float64" computes in that; float32
+            where None, whatever the files have.
+        length: How many steps `predict` reads; the most that the model knows by default. Sessions do not
+            mind.
+        part: The part of a model that has several: "vision" or "text" for CLIP.
+
+    Returns:
+        The network. `net.labels` are the names of its classes, in order, where the folder says them, and
+        `net.hub_folder` is the folder, where a tokenizer finds its files.
+
+    Raises:
+        FileError: There is no such folder, or no config.json or tensors in it.
+        SerializationError: A file is damaged, tensors are missing, or there are some that nobody uses.
+        ConfigError: The model's family or a setting of it is not supported; the message names it.
+        ShapeError: A tensor does not have the shape that config.json tells of.
+        DTypeError: There is no such numeric type.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise FileError(f"{path} is not a folder")
+    if length is not None:
+        length = whole("from_hub", "length", length, least=1)
+    config = _json(path, "config.json", needed=True)
+    family = family_of(config)
+    with ExitStack() as stack:
+        tensors = _without_base(_tensors(path, stack), family.base)
+        found = Folder(
+            Settings(config, family.name),
+            {name: tuple(np.shape(tensor)) for name, tensor in tensors.items()},
+            str((config.get("architectures") or [""])[0]),
+            length,
+            part,
+            lambda name: _json(path, name),
+        )
+        network = _filled(family, family.compose(found), tensors, dtype)
+    return _with_origin(network, path, config)
+
+
+def _json(folder: Path, name: str, *, needed: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """Returns what a file of settings holds; None where it is not there and need not be."""
+    path = folder / name
+    if not path.is_file():
+        if needed:
+            raise FileError(f"{folder} has no {name}; a folder of the Hub's shape does")
+        return None
+    if path.stat().st_size > _MOST_TEXT:
+        raise SerializationError(f"{path} is too large for a file of settings")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"{path} is not JSON: {error}") from error
+    if needed and not isinstance(found, dict):
+        raise SerializationError(f"{path} must hold settings by name")
+    return found
+
+
+def _tensors(folder: Path, stack: ExitStack) -> dict[str, ArrayLike]:
+    """Returns all tensors of a folder by name, none of them read."""
+    from loom.tensors import open_tensors
+
+    tensors: dict[str, ArrayLike] = {}
+    for path in _files(folder):
+        for name, tensor in stack.enter_context(open_tensors(path)).items():
+            if name in tensors:
+                raise SerializationError(f'{path}: "{name}" stands in another file of the folder, too')
+            tensors[name] = tensor
+    return tensors
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields the files of tensors: of safetensors if there are any, in one file or by their index."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            yield folder / name
+            return
+        index = _json(folder, f"{name}.index.json")
+        if index is None:
+            continue
+        shards = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+            raise SerializationError(f"{folder / name}.index.json has no weight_map of files by tensor")
+        for shard in sorted(set(shards.values())):
+            if Path(shard).name != shard:
+                raise SerializationError(f'{folder / name}.index.json names "{shard}", outside of the folder')
+            if not (folder / shard).is_file():
+                raise FileError(f"{folder} has no {shard}, which its index names")
+            yield folder / shard
+        return
+    raise FileError(
+        f"{folder} has no tensors: neither model.safetensors nor pytorch_model.bin, whole or in shards"
+    )
+
+
+def _without_base(tensors: Mapping[str, ArrayLike], base: Sequence[str]) -> dict[str, ArrayLike]:
+    """Returns tensors named as in the base model, whether a head stands on it or not."""
+    shortened: dict[str, ArrayLike] = {}
+    for name, tensor in tensors.items():
+        short = name
+        for prefix in base:
+            short = short.removeprefix(prefix)
+        if short in shortened:
+            raise SerializationError(f'two tensors of the folder are "{short}"')
+        shortened[short] = tensor
+    return shortened
+
+
+def _filled(
+    family: Family, composition: Composition, tensors: Mapping[str, ArrayLike], dtype: str | None
+) -> Network:
+    """Builds the network and fills it, tensor by tensor."""
+    sources = {
+        (place, name): source
+        for place, piece in enumerate(composition.pieces)
+        for name, source in piece.tensors.items()
+    }
+    _check_all_used(family, composition, sources.values(), tensors)
+    precision = "float64" if dtype == "float64" else "float32"
+    if dtype is not None and not isinstance(dtype, str):
+        raise DTypeError(f'from_hub takes the name of a numeric type, such as "int8", got {dtype!r}')
+    network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape, precision)
+    network.build()
+    native = engine_of(network).native
+    for place in range(len(composition.pieces)):
+        at = (0, 0, 0, place)
+        states = set(native.state_names(at))
+        wanted = {*native.parameter_names(at), *states}
+        given = {name for where, name in sources if where == place}
+        if wanted != given:
+            told = ", ".join(sorted(wanted ^ given)[:_SHOWN])
+            raise ConfigError(f"{family.name}: layer {place} and its tensors do not fit: {told}")
+        for name in sorted(given):
+            source = sources[place, name]
+            arrays = [np.asarray(tensors[each]) for each in source.names]
+            made = np.ascontiguousarray(source.make(*arrays))
+            label = " and ".join(source.names) or name
+            values = as_real_array(made, precision, what=label)
+            try:
+                (native.set_state if name in states else native.set_parameter)(at, name, values)
+            except ShapeError as error:
+                raise ShapeError(f"{family.name}: {label} does not fit config.json: {error}") from error
+    if dtype not in (None, "float32", "float64"):
+        network.morph(dtype)
+    return network
+
+
+def _check_all_used(
+    family: Family, composition: Composition, sources: Any, tensors: Mapping[str, ArrayLike]  # noqa: ANN401
+) -> None:
+    used = {name for source in sources for name in source.names}
+    missing = sorted(used - set(tensors))
+    if missing:
+        raise SerializationError(f"{family.name}: the folder lacks {_listed(missing)}")
+    patterns = [re.compile(pattern) for pattern in (*family.unused, *composition.unused)]
+    left = [
+        name
+        for name in sorted(set(tensors) - used)
+        if not any(pattern.fullmatch(name) for pattern in patterns)
+    ]
+    if left:
+        raise SerializationError(f"{family.name}: the folder has tensors that nothing uses: {_listed(left)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _with_origin(network: Network, folder: Path, config: Mapping[str, Any]) -> Network:
+    """Notes where a network comes from, as attributes that copies of it keep."""
+    labels = config.get("id2label")
+    if isinstance(labels, dict):
+        try:
+            named = [str(labels[key]) for key in sorted(labels, key=int)]
+        except ValueError:
+            named = None
+    else:
+        named = None
+    vars(network).update(labels=named, hub_folder=folder)
+    return network
