@@ -8,11 +8,18 @@ from typing import Any
 from loom._settings.suggestions import unknown
 from loom.errors import SerializationError
 from loom.models.families.family import Family
+from loom.models.families.gpt2 import GPT2
+from loom.models.families.gpt_neox import GPT_NEOX
 from loom.models.families.llama import LLAMA
+from loom.models.families.mistral import MISTRAL
+from loom.models.families.olmo import OLMO2
+from loom.models.families.phi import PHI3
+from loom.models.families.qwen import QWEN2, QWEN3
+from loom.models.families.smollm import SMOLLM3
 
 __all__ = ["FAMILIES", "family_of"]
 
-FAMILIES = (LLAMA,)
+FAMILIES = (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, PHI3, OLMO2, GPT2, GPT_NEOX)
 _BY_TYPE = {name: family for family in FAMILIES for name in family.model_types}
 
 

@@ -20,10 +20,10 @@ from loom.models.families.pieces import (
     weight_and_bias,
     zeros,
 )
-from loom.models.families.rotary import rotary_of
+from loom.models.families.rotary import longest, rotary_of
 from loom.models.families.settings import Settings
 
-__all__ = ["ACTIVATIONS", "GATED", "Decoder", "attention", "has_head", "language_model", "separate"]
+__all__ = ["ACTIVATIONS", "GATED", "PROJECTIONS", "Decoder", "attention", "has_head", "language_model", "separate"]
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -108,7 +108,7 @@ class Decoder:
         bias: bool = False,
         output_bias: bool | None = None,
         tensors: dict[str, Source] | None = None,
-        head_norms: bool = False,
+        norms: bool | str = False,
         **settings: Any,  # noqa: ANN401 - of nn.MultiHeadAttention
     ) -> Piece:
         """Returns causal attention, from the usual four projections unless other tensors are given."""
@@ -119,12 +119,12 @@ class Decoder:
             causal=True,
             rotary=rotary,
             bias=bias,
-            qk_norm=head_norms,
+            qk_norm=norms,
             **settings,
         )
         if tensors is None:
             tensors = separate(at, (bias, bias, bias, bias if output_bias is None else output_bias))
-        if head_norms:
+        if norms:
             for projection, name in (("query", "q_norm"), ("key", "k_norm")):
                 gain = take(f"{at}.{name}.weight")
                 tensors[f"{projection}_gain"] = gain.plus(self.offset) if self.offset else gain
@@ -148,14 +148,27 @@ class Decoder:
             residual(self.norm(f"{at}.post_attention_layernorm"), self.feed_forward(f"{at}.mlp")),
         ]
 
-    def model(self, block: Callable[[int, str], Iterable[Piece]]) -> Composition:
-        """Returns the whole: an embedding, blocks, a norm and a head."""
+    def windows(self, slides: Callable[[int], bool] = lambda place: True) -> list[int | None]:
+        """Returns each block's window; `slides` says which blocks have one where config.json does not."""
+        settings = self.settings
+        count = settings.layers()
+        kinds = settings.list_of("layer_types", count) or [
+            "sliding_attention" if "sliding_window" in settings and slides(place) else "full_attention"
+            for place in range(count)
+        ]
+        known = {"full_attention": lambda: None, "sliding_attention": lambda: settings.whole("sliding_window")}
+        for kind in kinds:
+            if kind not in known:
+                raise settings.unsupported("layer_types", kind, known)
+        return [known[kind]() for kind in kinds]
+
+    def model(self, block: Callable[[int, str], Iterable[Piece]], tied: bool = False) -> Composition:
+        """Returns the whole: an embedding, blocks, a norm and a head; `tied` where config.json is silent."""
         count = self.settings.layers()
         blocks = [piece for place in range(count) for piece in block(place, f"layers.{place}")]
-        most = self.settings.whole("max_position_embeddings", 2048)
-        return language_model(
-            self.folder, self.width, most, "embed_tokens", [*blocks, self.norm("norm")], tied=False
-        )
+        pieces = [*blocks, self.norm("norm")]
+        most = longest(self.settings)
+        return language_model(self.folder, self.width, most, "embed_tokens", pieces, tied=tied)
 
 
 def has_head(folder: Folder, head: str, tied: bool) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from loom import nn
 
 __all__ = [
+    "Array",
     "Piece",
     "Source",
     "batch_norm",

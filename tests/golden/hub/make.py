@@ -6,8 +6,8 @@ what a session decodes greedily, token by token, must be what the reference find
 
 Usage, with an interpreter that has what `VERSIONS` names:
 
-    PYTHONPATH=python python-with-torch benches/peers/hub_families.py
-    PYTHONPATH=python python-with-torch benches/peers/hub_families.py --only llama --golden tests/golden/hub
+    PYTHONPATH=python python-with-torch tests/golden/hub/make.py
+    PYTHONPATH=python python-with-torch tests/golden/hub/make.py --only llama --golden tests/golden/hub
 
 `--golden` writes the first configuration of each case, with inputs and outputs, for tests that have no
 reference at hand; `--table` writes the table of docs/models.md.
@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hub_cases import CASES, Case
+from cases import CASES, Case
 
 import loom.models
 
