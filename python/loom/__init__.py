@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from loom import optimizers as optimizers
     from loom import plot as plot
     from loom import schedules as schedules
+    from loom import tensors as tensors
     from loom.architecture import CellConfig as CellConfig
     from loom.architecture import LinkConfig as LinkConfig
     from loom.architecture import NetworkConfig as NetworkConfig
@@ -100,6 +101,9 @@ if TYPE_CHECKING:
     from loom.optimizers import RMSprop as RMSprop
     from loom.runs import read_run as read_run
     from loom.schemas import json_schema as json_schema
+    from loom.tensors import TensorEntry as TensorEntry
+    from loom.tensors import TensorFile as TensorFile
+    from loom.tensors import open_tensors as open_tensors
     from loom.trainer import Trainer as Trainer
     from loom.training import train as train
     from loom.training.config import TrainingConfig as TrainingConfig

@@ -2,7 +2,7 @@
 # configurations that the package has converted and checked.
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, final
 
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ __all__ = [
     "Report",
     "Session",
     "Stepper",
+    "TensorFile",
     "Trainer",
     "TweenState",
     "__version__",
@@ -24,6 +25,7 @@ __all__ = [
     "check_examples",
     "copy_layer",
     "dtypes",
+    "encode_tensor",
     "feedback_names",
     "feedback_parameter",
     "frame_statistics",
@@ -46,6 +48,8 @@ __all__ = [
     "set_feedback_parameter",
     "target_passages",
     "time_frames",
+    "write_gguf",
+    "write_safetensors",
 ]
 __version__: Final[str]
 
@@ -283,3 +287,32 @@ class Evaluator:
     def __new__(cls, network: Network, config: str) -> Evaluator: ...
     def update(self, examples: _Examples, batch_size: int) -> None: ...
     def finish(self) -> tuple[float, list[tuple[str, float]]]: ...
+
+_Specified: TypeAlias = tuple[str, str, Sequence[int]]
+_GivenValue: TypeAlias = str | Sequence[str] | tuple[bool, str, bytes]
+
+@final
+class TensorFile:
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> TensorFile: ...
+    @staticmethod
+    def from_bytes(data: bytes) -> TensorFile: ...
+    def format(self) -> str: ...
+    def metadata(self) -> dict[str, Any]: ...
+    def tensors(self) -> list[tuple[str, str, list[int], int]]: ...
+    def bytes(self, name: str) -> _Array: ...
+    def numbers(self, name: str) -> _Array: ...
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str],
+    tensors: Sequence[_Specified],
+    bytes_of: Callable[[int], _Array],
+) -> None: ...
+def write_gguf(
+    path: str | os.PathLike[str],
+    metadata: Sequence[tuple[str, _GivenValue]],
+    tensors: Sequence[_Specified],
+    bytes_of: Callable[[int], _Array],
+) -> None: ...
+def encode_tensor(dtype: str, numbers: _Array) -> _Array: ...

@@ -5,7 +5,7 @@ HOMES = {
     for module, names in {
         "loom": (
             "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
-            "schedules"
+            "schedules tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
@@ -34,6 +34,7 @@ HOMES = {
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",
+        "loom.tensors": "TensorEntry TensorFile open_tensors",
         "loom.trainer": "Trainer",
         "loom.training": "train",
         "loom.training.config": "TrainingConfig",

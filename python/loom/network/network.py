@@ -387,6 +387,7 @@ class Network:
 
     state_dict = state_dicts.state_dict
     load_state_dict = state_dicts.load_state_dict
+    save_safetensors = state_dicts.save_safetensors
 
     # Numeric types
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+from os import PathLike
 from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, items
 from loom._typing import ArrayLike
-from loom.convert import as_real_array
+from loom.convert import as_real_array, real_dtype
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, ShapeError
+from loom.tensors import TensorEntry, write_safetensors
 
-__all__ = ["IncompatibleKeys", "load_state_dict", "state_dict"]
+__all__ = ["IncompatibleKeys", "load_state_dict", "save_safetensors", "state_dict"]
 
 
 def state_dict(self: HasEngine) -> dict[str, NDArray[Any]]:
@@ -33,6 +37,41 @@ def state_dict(self: HasEngine) -> dict[str, NDArray[Any]]:
         for name in native.state_names(at):
             state[f"{path}.{name}"] = native.state(at, name)
     return state
+
+
+def save_safetensors(
+    self: HasEngine, path: str | PathLike[str], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Saves all parameters and states as safetensors, for other programs; `save` is what keeps the network.
+
+    They are named as `state_dict` names them, and laid out as PyTorch does; each is read when its turn comes
+    to be written. `load_state_dict(loom.open_tensors(path))` reads them back. An older file survives a
+    failure.
+
+    Args:
+        path: Where to.
+        metadata: What the file is to say beside them: strings by name. "format" is "pt" unless it is given,
+            by which programs know the layout.
+
+    Raises:
+        InvalidValueError: Metadata are not strings by name.
+        FileError: The system refuses.
+    """
+    engine = engine_of(self)
+    native, dtype = engine.native, real_dtype(engine.precision)
+    entries: dict[str, TensorEntry] = {}
+
+    def add(name: str, shape: Sequence[int], read: Callable[[], NDArray[Any]]) -> None:
+        entries[name] = TensorEntry(name, tuple(shape), dtype.name, prod(shape) * dtype.itemsize, read)
+
+    for path_of, at in _places(engine):
+        for name in native.parameter_names(at):
+            shape = native.parameter_shape(at, name)
+            add(f"{path_of}.{name}", shape, partial(native.parameter, at, name, False))
+        for name in native.state_names(at):
+            array = native.state(at, name)
+            add(f"{path_of}.{name}", array.shape, lambda array=array: array)  # type: ignore[misc]
+    write_safetensors(path, entries, {"format": "pt", **(metadata or {})})
 
 
 class IncompatibleKeys(NamedTuple):

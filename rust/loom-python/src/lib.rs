@@ -11,6 +11,7 @@ mod network;
 mod session;
 mod shared;
 mod surgery;
+mod tensor_file;
 mod training;
 mod tween;
 
@@ -34,6 +35,8 @@ mod _native {
     use super::shared::{Claim, Network};
     #[pymodule_export]
     use super::surgery::{LayerCopy, copy_layer, insert_layer, remove_layer, replace_layer};
+    #[pymodule_export]
+    use super::tensor_file::{TensorFile, encode_tensor, write_gguf, write_safetensors};
     #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient, schedule_rate};
     #[pymodule_export]

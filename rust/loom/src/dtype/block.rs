@@ -119,7 +119,7 @@ pub(crate) trait BlockCoding: Send + Sync + 'static {
 }
 
 /// Encodes a block; false where a scale would not be finite.
-fn encode_block<B: BlockCoding>(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+pub(super) fn encode_block<B: BlockCoding>(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
     let mut codes = [0; BLOCK];
     let Some(scale) = B::encode(values, &mut codes) else { return false };
     let (head, bytes) = bytes.split_at_mut(B::Scale::BYTES);

@@ -1,7 +1,7 @@
 //! The block formats of llama.cpp, byte for byte: `block_q4_0` and `block_q8_0`, a binary16 scale d before
 //! the codes.
 
-use super::block::{BLOCK, BlockCoding, CodeOrder, Scale};
+use super::block::{BLOCK, BlockCoding, CodeOrder, Scale, encode_block};
 use super::decoders::{Int8, Nibbles, Offset, Whole};
 use super::float16::{f32_to_float16, float16_to_f32};
 use super::vec4::{self, Vec4Decoder};
@@ -17,6 +17,16 @@ impl Scale for Half {
     fn read(bits: u16) -> f32 {
         float16_to_f32(bits)
     }
+}
+
+/// Packs a block as [`Q4_0`]; false where its scale would not be finite.
+pub(crate) fn encode_q4_0(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+    encode_block::<Q4_0>(values, bytes)
+}
+
+/// Packs a block as [`Q8_0`]; false where its scale would not be finite.
+pub(crate) fn encode_q8_0(values: &[f32; BLOCK], bytes: &mut [u8]) -> bool {
+    encode_block::<Q8_0>(values, bytes)
 }
 
 /// The reciprocal that codes are made with: of d before it is rounded, 0 where d is.

@@ -31,6 +31,7 @@ pub(crate) use block::{BLOCK, BlockCoding, BlockLayout, CodeOrder, Scale, WithBl
 pub use float16::{bfloat16_to_f32, f32_to_bfloat16, f32_to_float16, float16_to_f32};
 pub(crate) use format::{GpuEncoding, GpuStatistic};
 pub use format::{Granularity, Refusal};
+pub(crate) use ggml::{encode_q4_0, encode_q8_0};
 pub use packing::Packing;
 pub use recipe::Recipe;
 pub use rule::{Calibration, Rounding, Rule};

@@ -10,6 +10,19 @@ use std::path::Path;
 /// # Errors
 /// [`Error::Io`] saying what was refused; an older file at `path` is then untouched.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_with(path, |file| file.write_all(bytes).map_err(|source| refused("the file", source)))
+}
+
+/// The error of a part of a file that could not be written; [`write_with`] says which file.
+pub(super) fn refused(what: &str, source: std::io::Error) -> Error {
+    Error::Io { context: format!("could not write {what}"), source }
+}
+
+/// [`write`] for a file that is written piece by piece.
+///
+/// # Errors
+/// As [`write`], and whatever `content` says: then no file is left.
+pub(super) fn write_with(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = |source| Error::Io { context: format!("could not write {}", path.display()), source };
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -20,7 +33,10 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         .prefix(".loom-")
         .make_in(folder, |path| File::options().write(true).create_new(true).open(path))
         .map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
+    content(&mut file).map_err(|error| match error {
+        Error::Io { source, .. } => failed(source),
+        other => other,
+    })?;
     file.as_file().sync_all().map_err(failed)?;
     #[cfg(unix)]
     open_permissions(&file, path).map_err(failed)?;

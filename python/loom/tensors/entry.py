@@ -1,0 +1,147 @@
+"""A file of tensors as a dictionary, of which nothing is read before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from loom.errors import StateError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+__all__ = ["TensorEntry", "TensorFile"]
+
+
+class TensorEntry:
+    """One tensor of a file: what it is, and its elements when they are asked for.
+
+    Args:
+        name: What the file calls it.
+        shape: Its extents.
+        dtype: What its elements are in the file, such as "float32", "bfloat16" or "q4_0".
+        nbytes: How many bytes it takes there.
+        read: Reads its elements.
+        raw: Reads its bytes, where those are something else.
+    """
+
+    __slots__ = ("_raw", "_read", "dtype", "name", "nbytes", "shape")
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        nbytes: int,
+        read: Callable[[], NDArray[Any]],
+        raw: Callable[[], NDArray[np.uint8]] | None = None,
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = nbytes
+        self._read = read
+        self._raw = raw
+
+    def __repr__(self) -> str:
+        return f"TensorEntry({self.name!r}, shape={self.shape}, dtype={self.dtype!r})"
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return prod(self.shape)
+
+    def numpy(self, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """Reads the elements.
+
+        Args:
+            dtype: The type wanted; the file's own where it is None, and float32 where NumPy has no such type.
+
+        Returns:
+            An array of the tensor's shape: where the file holds that type, a read-only view of the file,
+            which is read as one looks at it and stays open as long as the array is held; a new array
+            otherwise.
+
+        Raises:
+            DTypeError: The file's type is one that loom does not decode.
+        """
+        array = self._read()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def raw(self) -> NDArray[np.uint8]:
+        """Returns the bytes as they are in the file, in one row, without a copy where that is possible."""
+        if self._raw is not None:
+            return self._raw()
+        return np.ascontiguousarray(self._read()).reshape(-1).view(np.uint8)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        array = self.numpy(dtype)
+        return array.copy() if copy else array
+
+
+class TensorFile(Mapping[str, TensorEntry]):
+    """Tensors by name, as `loom.open_tensors` finds them in a file.
+
+    It is a mapping, so that `net.load_state_dict` and whatever else takes arrays by name takes it. Closed, it
+    gives no more tensors; arrays that it gave stay valid.
+
+    Args:
+        form: What the file is, which is `format`: "safetensors", "gguf", "npz", "npy" or "torch".
+        metadata: What the file says beside its tensors.
+        entries: The tensors.
+        path: Where the file is, for those who look at it.
+    """
+
+    def __init__(
+        self, form: str, metadata: dict[str, Any], entries: dict[str, TensorEntry], path: str
+    ) -> None:
+        self.format = form
+        self.metadata = metadata
+        self.path = path
+        self._entries: dict[str, TensorEntry] | None = entries
+
+    def _open(self) -> dict[str, TensorEntry]:
+        if self._entries is None:
+            raise StateError(f"{self.path} is closed; open it again with loom.open_tensors")
+        return self._entries
+
+    def __getitem__(self, name: str) -> TensorEntry:
+        return self._open()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._open())
+
+    def __len__(self) -> int:
+        return len(self._open())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._open()
+
+    def __repr__(self) -> str:
+        if self._entries is None:
+            return f"TensorFile({self.path!r}, closed)"
+        return f"TensorFile({self.path!r}, {self.format}, {len(self)} tensors, {self.nbytes:,} bytes)"
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all tensors take in the file."""
+        return sum(entry.nbytes for entry in self._open().values())
+
+    def close(self) -> None:
+        """Lets go of the file: it is closed once no array looks at it any more."""
+        self._entries = None
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

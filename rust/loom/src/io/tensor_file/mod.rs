@@ -1,0 +1,26 @@
+//! Files of tensors by other programs: safetensors, alone or in several parts, and GGUF.
+//!
+//! A file is mapped into memory and its header read; a tensor's bytes are read when somebody looks at them.
+//! Everything that a header says is checked against the file before anything is allocated by it, so that no file,
+//! whatever is in it, needs more memory than a small multiple of its header.
+
+mod blocks;
+mod contents;
+mod decode;
+mod element;
+mod encode;
+mod file;
+mod gguf;
+mod parts;
+mod read;
+mod safetensors;
+mod storage;
+mod value;
+mod write;
+
+pub use contents::{Format, TensorInfo};
+pub use element::ElementType;
+pub use encode::encode;
+pub use file::TensorFile;
+pub use value::{NumberType, Value, Values};
+pub use write::{TensorSpec, write_gguf, write_safetensors};
