@@ -34,13 +34,17 @@ class Case:
 
     def settings(self, index: int) -> dict[str, Any]:
         """Returns all settings of a configuration."""
-        return {**self.common, **self.configurations[index]}
+        return {name: value for name, value in {**self.common, **self.configurations[index]}.items() if name != "model"}
+
+    def model_of(self, index: int) -> str:
+        """Returns the reference's class."""
+        return self.configurations[index].get("model", self.model)
 
     def build(self, index: int) -> torch.nn.Module:
         """Returns the reference."""
         config = getattr(transformers, self.config)(**self.settings(index))
         config._attn_implementation = "eager"
-        return getattr(transformers, self.model)(config)
+        return getattr(transformers, self.model_of(index))(config)
 
     def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
         """Writes the folder that loom opens; later configurations in shards."""
@@ -66,12 +70,44 @@ class Case:
         return model(torch.as_tensor(x)).logits
 
 
+class TextCase(Case):
+    """An encoder of text, whose inputs end in padding."""
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        x = super().inputs(net, index)
+        x[1, -4:] = self.padding(index)
+        return x
+
+    def padding(self, index: int) -> int:
+        """Returns the padding token."""
+        return self.settings(index)["pad_token_id"]
+
+    def kept(self, x: np.ndarray, index: int) -> Any:
+        return x != self.padding(index) if "SequenceClassification" not in self.model_of(index) else slice(None)
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        ids = torch.as_tensor(x)
+        out = model(ids, attention_mask=(ids != self.padding(index)).long())
+        if "start_logits" in out:
+            return torch.stack([out.start_logits, out.end_logits], dim=-1)
+        return out.logits if "logits" in out else out.last_hidden_state
+
+
 LLAMA = dict(vocab_size=47, hidden_size=24, intermediate_size=40, num_hidden_layers=2, max_position_embeddings=64)
 HEADS = [
     dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False),
     dict(num_attention_heads=3, num_key_value_heads=3, tie_word_embeddings=True, hidden_size=18),
     dict(num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False, intermediate_size=37),
 ]
+
+ENCODER = dict(
+    vocab_size=47,
+    hidden_size=24,
+    intermediate_size=37,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=32,
+)
 
 
 def having(**added: Any) -> list[dict[str, Any]]:
@@ -165,5 +201,51 @@ CASES = [
             dict(num_attention_heads=2, attention_bias=False, rotary_pct=1.0, tie_word_embeddings=True),
         ],
         LLAMA,
+    ),
+    TextCase(
+        "bert",
+        "BERT",
+        "bert",
+        "BertConfig",
+        "BertModel",
+        [
+            dict(model="BertForMaskedLM"),
+            dict(hidden_size=18, num_attention_heads=3),
+            dict(model="BertForTokenClassification", num_labels=5, hidden_act="gelu_new"),
+            dict(model="BertForQuestionAnswering"),
+            dict(model="BertForSequenceClassification", num_labels=3),
+        ],
+        dict(ENCODER, pad_token_id=0),
+        decodes=False,
+    ),
+    TextCase(
+        "roberta",
+        "RoBERTa, XLM-RoBERTa, CamemBERT",
+        "roberta",
+        "RobertaConfig",
+        "RobertaModel",
+        [
+            dict(model="RobertaForMaskedLM"),
+            dict(hidden_size=18, num_attention_heads=3),
+            dict(model="RobertaForSequenceClassification", num_labels=3),
+        ],
+        dict(ENCODER, pad_token_id=1, type_vocab_size=1),
+        decodes=False,
+    ),
+    TextCase(
+        "distilbert",
+        "DistilBERT",
+        "distilbert",
+        "DistilBertConfig",
+        "DistilBertModel",
+        [
+            dict(model="DistilBertForMaskedLM"),
+            dict(dim=18, n_heads=3),
+            dict(model="DistilBertForSequenceClassification", num_labels=3),
+        ],
+        dict(
+            vocab_size=47, dim=24, n_heads=4, hidden_dim=37, n_layers=2, max_position_embeddings=32, pad_token_id=0
+        ),
+        decodes=False,
     ),
 ]

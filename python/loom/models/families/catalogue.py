@@ -8,6 +8,7 @@ from typing import Any
 from loom._settings.suggestions import unknown
 from loom.errors import SerializationError
 from loom.models.families.family import Family
+from loom.models.families.bert import BERT, DISTILBERT, ROBERTA
 from loom.models.families.gpt2 import GPT2
 from loom.models.families.gpt_neox import GPT_NEOX
 from loom.models.families.llama import LLAMA
@@ -19,7 +20,7 @@ from loom.models.families.smollm import SMOLLM3
 
 __all__ = ["FAMILIES", "family_of"]
 
-FAMILIES = (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, PHI3, OLMO2, GPT2, GPT_NEOX)
+FAMILIES = (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, PHI3, OLMO2, GPT2, GPT_NEOX, BERT, ROBERTA, DISTILBERT)
 _BY_TYPE = {name: family for family in FAMILIES for name in family.model_types}
 
 

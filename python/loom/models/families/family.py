@@ -64,6 +64,7 @@ class Family:
         compose: Makes pieces of what a folder says.
         base: What the names of a base model's tensors begin with when a head stands on it.
         unused: Patterns of names of tensors that say nothing new, such as tables of masks.
+        renamed: Patterns within older names, with what replaces them.
     """
 
     name: str
@@ -71,3 +72,4 @@ class Family:
     compose: Callable[[Folder], Composition]
     base: Sequence[str] = ()
     unused: Sequence[str] = ()
+    renamed: Sequence[tuple[str, str]] = ()

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from loom._settings.checks import whole
-from loom._settings.suggestions import unknown
 from loom._typing import ArrayLike
 from loom.convert import as_real_array
 from loom.engine import engine_of
 from loom.errors import ConfigError, DTypeError, FileError, SerializationError, ShapeError
 from loom.models.families.catalogue import family_of
 from loom.models.families.family import Composition, Family, Folder
-from loom.models.families.pieces import Source
 from loom.models.families.settings import Settings
 from loom.network import Network, Sequential
+from loom.tensors import open_tensors
 
 __all__ = ["from_hub"]
 
@@ -76,7 +75,7 @@ def from_hub(
     config = _json(path, "config.json", needed=True)
     family = family_of(config)
     with ExitStack() as stack:
-        tensors = _without_base(_tensors(path, stack), family.base)
+        tensors = _renamed(_tensors(path, stack), family)
         found = Folder(
             Settings(config, family.name),
             {name: tuple(np.shape(tensor)) for name, tensor in tensors.items()},
@@ -109,8 +108,6 @@ def _json(folder: Path, name: str, *, needed: bool = False) -> Any:  # noqa: ANN
 
 def _tensors(folder: Path, stack: ExitStack) -> dict[str, ArrayLike]:
     """Returns all tensors of a folder by name, none of them read."""
-    from loom.tensors import open_tensors
-
     tensors: dict[str, ArrayLike] = {}
     for path in _files(folder):
         for name, tensor in stack.enter_context(open_tensors(path)).items():
@@ -144,17 +141,19 @@ def _files(folder: Path) -> Iterator[Path]:
     )
 
 
-def _without_base(tensors: Mapping[str, ArrayLike], base: Sequence[str]) -> dict[str, ArrayLike]:
-    """Returns tensors named as in the base model, whether a head stands on it or not."""
-    shortened: dict[str, ArrayLike] = {}
+def _renamed(tensors: Mapping[str, ArrayLike], family: Family) -> dict[str, ArrayLike]:
+    """Returns tensors named as in the base model of today, whether a head stands on it or not."""
+    renamed: dict[str, ArrayLike] = {}
     for name, tensor in tensors.items():
-        short = name
-        for prefix in base:
-            short = short.removeprefix(prefix)
-        if short in shortened:
-            raise SerializationError(f'two tensors of the folder are "{short}"')
-        shortened[short] = tensor
-    return shortened
+        new = name
+        for prefix in family.base:
+            new = new.removeprefix(prefix)
+        for pattern, replacement in family.renamed:
+            new = re.sub(pattern, replacement, new)
+        if new in renamed:
+            raise SerializationError(f'two tensors of the folder are "{new}"')
+        renamed[new] = tensor
+    return renamed
 
 
 def _filled(
