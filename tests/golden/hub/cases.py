@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import timm.models.convnext
+import timm.models.resnet
+import timm.models.vision_transformer
 import torch
+import torchvision
 import transformers
+from safetensors.torch import save_file
 
 import loom
 
 __all__ = ["CASES", "Case"]
+
+
+OURS = ("model", "loom_image_size")
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Case:
 
     def settings(self, index: int) -> dict[str, Any]:
         """Returns all settings of a configuration."""
-        return {name: value for name, value in {**self.common, **self.configurations[index]}.items() if name != "model"}
+        return {name: value for name, value in {**self.common, **self.configurations[index]}.items() if name not in OURS}
 
     def model_of(self, index: int) -> str:
         """Returns the reference's class."""
@@ -53,6 +62,10 @@ class Case:
     def length(self, index: int) -> int | None:
         """Returns the steps of a sequence."""
         return self.steps
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Returns what else `from_hub` is told."""
+        return {}
 
     def inputs(self, net: loom.Network, index: int) -> np.ndarray:
         """Returns two samples."""
@@ -93,6 +106,54 @@ class TextCase(Case):
         return out.logits if "logits" in out else out.last_hidden_state
 
 
+class ImageCase(Case):
+    """A model of images, whose side is a setting or, for convolutional networks, anything."""
+
+    def length(self, index: int) -> int | None:
+        return None
+
+    def options(self, index: int) -> dict[str, Any]:
+        size = self.configurations[index].get("loom_image_size")
+        return {} if size is None else {"image_size": size}
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        out = model(torch.as_tensor(x))
+        if isinstance(out, torch.Tensor):
+            return out
+        return out.logits if "logits" in out else out.last_hidden_state
+
+
+class ClipCase(ImageCase):
+    """CLIP, part by part."""
+
+    def length(self, index: int) -> int | None:
+        return None
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        random = np.random.default_rng(index)
+        if len(net.input_shape) == 1:
+            return random.integers(3, 47, size=(2, *net.input_shape))
+        return super().inputs(net, index)
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        if part == "vision":
+            return model.visual_projection(model.vision_model(torch.as_tensor(x)).pooler_output)
+        return model.text_projection(model.text_model(torch.as_tensor(x)).last_hidden_state)
+
+
+class ModuleCase(ImageCase):
+    """A model of timm or torchvision, made by a function; timm says an architecture, torchvision nothing."""
+
+    def build(self, index: int) -> torch.nn.Module:
+        return self.configurations[index]["make"]()
+
+    def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
+        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
+        told = self.configurations[index].get("told")
+        if told:
+            (folder / "config.json").write_text(json.dumps(told))
+
+
 LLAMA = dict(vocab_size=47, hidden_size=24, intermediate_size=40, num_hidden_layers=2, max_position_embeddings=64)
 HEADS = [
     dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False),
@@ -107,6 +168,15 @@ ENCODER = dict(
     num_hidden_layers=2,
     num_attention_heads=4,
     max_position_embeddings=32,
+)
+TEXT = dict(ENCODER, max_position_embeddings=11, hidden_size=18, num_attention_heads=3, eos_token_id=2)
+VISION = dict(
+    hidden_size=24,
+    intermediate_size=37,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    image_size=12,
+    patch_size=4,
 )
 
 
@@ -246,6 +316,128 @@ CASES = [
         dict(
             vocab_size=47, dim=24, n_heads=4, hidden_dim=37, n_layers=2, max_position_embeddings=32, pad_token_id=0
         ),
+        decodes=False,
+    ),
+    ImageCase(
+        "vit",
+        "ViT",
+        "vit",
+        "ViTConfig",
+        "ViTModel",
+        [
+            dict(model="ViTForImageClassification", num_labels=3),
+            dict(hidden_size=18, num_attention_heads=3, qkv_bias=False),
+            dict(patch_size=3, num_channels=1, hidden_act="gelu_new"),
+        ],
+        dict(ENCODER, image_size=12, patch_size=4),
+        decodes=False,
+    ),
+    ModuleCase(
+        "vit_timm",
+        "ViT, by timm's names",
+        "vit_base_patch16_224 ...",
+        "",
+        "",
+        [
+            dict(
+                make=lambda: timm.models.vision_transformer.VisionTransformer(
+                    img_size=12, patch_size=4, embed_dim=64, depth=2, num_heads=1, num_classes=3, mlp_ratio=1.0
+                ),
+                told={"architecture": "vit_tiny_patch4_12"},
+            )
+        ],
+        decodes=False,
+    ),
+    ClipCase(
+        "clip",
+        "CLIP: both towers",
+        "clip",
+        "CLIPConfig",
+        "CLIPModel",
+        [
+            dict(text_config=TEXT, vision_config=VISION, projection_dim=10),
+            dict(
+                text_config=dict(TEXT, hidden_act="gelu", num_attention_heads=2),
+                vision_config=dict(VISION, hidden_act="gelu", hidden_size=18, num_attention_heads=3),
+                projection_dim=7,
+            ),
+        ],
+        decodes=False,
+        parts=("vision", "text"),
+    ),
+    ImageCase(
+        "resnet",
+        "ResNet",
+        "resnet",
+        "ResNetConfig",
+        "ResNetModel",
+        [
+            dict(model="ResNetForImageClassification", num_labels=3, layer_type="basic"),
+            dict(depths=[2, 1], hidden_sizes=[12, 20]),
+            dict(downsample_in_first_stage=True, downsample_in_bottleneck=True),
+        ],
+        dict(embedding_size=6, hidden_sizes=[8, 12], depths=[1, 2], loom_image_size=32),
+        decodes=False,
+    ),
+    ModuleCase(
+        "resnet_timm",
+        "ResNet, ResNeXt, by torchvision's and timm's names",
+        "resnet50, resnext50_32x4d ..., or no config.json",
+        "",
+        "",
+        [
+            dict(
+                make=lambda: timm.models.resnet.ResNet(
+                    timm.models.resnet.BasicBlock, [1, 2, 1, 1], channels=(8, 10, 12, 14), stem_width=8, num_classes=3
+                ),
+                told={"architecture": "resnet18", "pretrained_cfg": {"input_size": [3, 40, 40]}},
+                loom_image_size=None,
+            ),
+            dict(make=lambda: torchvision.models.resnet18(num_classes=4)),
+            dict(make=lambda: torchvision.models.resnet50(num_classes=4)),
+            dict(make=lambda: torchvision.models.resnext50_32x4d(num_classes=4)),
+        ],
+        dict(loom_image_size=32),
+        decodes=False,
+    ),
+    ImageCase(
+        "convnext",
+        "ConvNeXt",
+        "convnext",
+        "ConvNextConfig",
+        "ConvNextModel",
+        [
+            dict(model="ConvNextForImageClassification", num_labels=3),
+            dict(hidden_sizes=[6, 8, 10, 12], depths=[2, 1, 1, 1]),
+        ],
+        dict(hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 2, 1], image_size=32),
+        decodes=False,
+    ),
+    ModuleCase(
+        "convnext_timm",
+        "ConvNeXt, by torchvision's and timm's names",
+        "convnext_tiny ..., or no config.json",
+        "",
+        "",
+        [
+            dict(
+                make=lambda: timm.models.convnext.ConvNeXt(
+                    depths=(1, 1, 2, 1), dims=(8, 12, 16, 20), num_classes=3, conv_mlp=True
+                ),
+                told={"architecture": "convnext_tiny", "pretrained_cfg": {"input_size": [3, 32, 32]}},
+            ),
+            dict(
+                make=lambda: torchvision.models.convnext.ConvNeXt(
+                    [
+                        torchvision.models.convnext.CNBlockConfig(8, 12, 1),
+                        torchvision.models.convnext.CNBlockConfig(12, 16, 2),
+                        torchvision.models.convnext.CNBlockConfig(16, None, 1),
+                    ],
+                    num_classes=4,
+                ),
+                loom_image_size=32,
+            ),
+        ],
         decodes=False,
     ),
 ]

@@ -40,7 +40,7 @@ def randomised(model: torch.nn.Module, seed: int) -> torch.nn.Module:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            scale = 0.3 if parameter.dim() < 2 else 1.5 / parameter.shape[-1] ** 0.5
+            scale = 0.3 if parameter.dim() < 2 else 1.5 / parameter[0].numel() ** 0.5
             noise = scale * torch.randn(parameter.shape, generator=generator)
             parameter.copy_(noise + (parameter if parameter.dim() < 2 else 0))
         for name, buffer in model.named_buffers():
@@ -58,12 +58,14 @@ def compared(case: Case, index: int, folder: Path) -> tuple[float, dict[str, np.
     case.save(model, index, folder)
     worst, arrays = 0.0, {}
     for part in case.parts:
-        options = {"part": part} if part else {}
+        options = case.options(index) | ({"part": part} if part else {})
         net = loom.models.from_hub(folder, length=case.length(index), **options)
         x = case.inputs(net, index)
         with torch.no_grad():
             expected = case.reference(model, x, part, index).numpy()
         found = net.predict(x)
+        if not np.isfinite(expected).all() or np.ptp(expected) == 0:
+            raise SystemExit(f"{case.name} {index}: the reference's output says nothing")
         keep = case.kept(x, index)
         if found.shape != expected.shape:
             raise SystemExit(f"{case.name} {index}: shapes {found.shape} and {expected.shape}")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loom.errors import SerializationError, ShapeError
 from loom.models.families.pieces import Piece
-from loom.models.families.settings import Settings
+from loom.models.families.settings import MOST_LAYERS, Settings
 
 __all__ = ["Composition", "Family", "Folder"]
 
@@ -22,6 +23,7 @@ class Folder:
         architecture: The class that wrote the folder, such as "LlamaForCausalLM"; "" where it is not said.
         length: The steps that a sequence is to have; None for the most that the model knows.
         part: Which part of a model of several is asked for.
+        image_size: The side of images, for models that read any; None for the usual one.
         modules: Further files of settings by their paths in the folder, as sentence encoders have them.
     """
 
@@ -30,7 +32,31 @@ class Folder:
     architecture: str
     length: int | None = None
     part: str | None = None
+    image_size: int | None = None
     modules: Callable[[str], Any] = lambda path: None
+
+    def shape(self, name: str, axes: int) -> tuple[int, ...]:
+        """Returns a tensor's shape, which must have so many axes."""
+        shape = self.shapes.get(name)
+        if shape is None:
+            raise SerializationError(f"{self.settings.where}: the folder lacks {name}")
+        if len(shape) != axes or 0 in shape:
+            raise ShapeError(f"{self.settings.where}: {name} must have {axes} axes, and has shape {shape}")
+        return shape
+
+    def count(self, pattern: str) -> int:
+        """Returns how many of the names that a pattern makes of 0, 1, ... begin those of tensors."""
+        numbers = range(MOST_LAYERS)
+        begun = {name[: end + 1] for name in self.shapes for end, sign in enumerate(name) if sign == "."}
+        return next(number for number in numbers if f"{pattern.format(number)}." not in begun)
+
+    def side(self, usual: int = 224) -> int:
+        """Returns the side of images for a model that reads any."""
+        if self.image_size is not None:
+            return self.image_size
+        told = self.settings.get("pretrained_cfg", {})
+        size = told.get("input_size") if isinstance(told, dict) else None
+        return size[-1] if isinstance(size, list) and size and isinstance(size[-1], int) else usual
 
     def steps(self, most: int) -> int:
         """Returns how many steps a sequence has, at most so many."""
@@ -60,11 +86,12 @@ class Family:
 
     Args:
         name: What errors and tables call it.
-        model_types: What "model_type" in config.json says, or "architecture" in timm's.
+        model_types: Patterns of what "model_type" in config.json says, or "architecture" in timm's.
         compose: Makes pieces of what a folder says.
         base: What the names of a base model's tensors begin with when a head stands on it.
         unused: Patterns of names of tensors that say nothing new, such as tables of masks.
         renamed: Patterns within older names, with what replaces them.
+        known_by: Names of tensors that tell the family where there is no config.json.
     """
 
     name: str
@@ -73,3 +100,4 @@ class Family:
     base: Sequence[str] = ()
     unused: Sequence[str] = ()
     renamed: Sequence[tuple[str, str]] = ()
+    known_by: Sequence[str] = ()

@@ -36,6 +36,7 @@ def from_hub(
     *,
     length: int | None = None,
     part: str | None = None,
+    image_size: int | None = None,
 ) -> Network:
     """Opens a local folder of the Hugging Face Hub's shape: config.json, and tensors beside it.
 
@@ -55,6 +56,8 @@ def from_hub(
         length: How many steps `predict` reads; the most that the model knows by default. Sessions do not
             mind.
         part: The part of a model that has several: "vision" or "text" for CLIP.
+        image_size: The side of images, for convolutional networks, which read any; what the folder says, or
+            224, by default.
 
     Returns:
         The network. `net.labels` are the names of its classes, in order, where the folder says them, and
@@ -72,38 +75,38 @@ def from_hub(
         raise FileError(f"{path} is not a folder")
     if length is not None:
         length = whole("from_hub", "length", length, least=1)
-    config = _json(path, "config.json", needed=True)
-    family = family_of(config)
+    if image_size is not None:
+        image_size = whole("from_hub", "image_size", image_size, least=1, most=1 << 16)
     with ExitStack() as stack:
-        tensors = _renamed(_tensors(path, stack), family)
+        tensors = _tensors(path, stack)
+        config = _json(path, "config.json")
+        family = family_of(config, tensors)
+        config = config or {}
+        tensors = _renamed(tensors, family)
         found = Folder(
             Settings(config, family.name),
             {name: tuple(np.shape(tensor)) for name, tensor in tensors.items()},
             str((config.get("architectures") or [""])[0]),
             length,
             part,
+            image_size,
             lambda name: _json(path, name),
         )
         network = _filled(family, family.compose(found), tensors, dtype)
     return _with_origin(network, path, config)
 
 
-def _json(folder: Path, name: str, *, needed: bool = False) -> Any:  # noqa: ANN401 - JSON
-    """Returns what a file of settings holds; None where it is not there and need not be."""
+def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Returns what a file of settings holds, or None where it is not there."""
     path = folder / name
     if not path.is_file():
-        if needed:
-            raise FileError(f"{folder} has no {name}; a folder of the Hub's shape does")
         return None
     if path.stat().st_size > _MOST_TEXT:
         raise SerializationError(f"{path} is too large for a file of settings")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise SerializationError(f"{path} is not JSON: {error}") from error
-    if needed and not isinstance(found, dict):
-        raise SerializationError(f"{path} must hold settings by name")
-    return found
 
 
 def _tensors(folder: Path, stack: ExitStack) -> dict[str, ArrayLike]:

@@ -7,7 +7,7 @@ composition and its names at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -116,9 +116,10 @@ def row(*pieces: Piece) -> Piece:
     return Piece(nn.Sequential([piece.layer for piece in pieces]), _inside("", pieces))
 
 
-def residual(*pieces: Piece) -> Piece:
-    """Returns pieces in a row with a skip around them."""
-    return Piece(nn.Residual([piece.layer for piece in pieces]), _inside("layers.", pieces))
+def residual(*pieces: Piece, projection: Sequence[Piece] = ()) -> Piece:
+    """Returns pieces in a row with a skip around them, on which what brings it to their shape may stand."""
+    layer = nn.Residual([piece.layer for piece in pieces], projection=[piece.layer for piece in projection])
+    return Piece(layer, _inside("layers.", pieces) | _inside("projection.", projection))
 
 
 def masked(padding: float, *pieces: Piece) -> Piece:
