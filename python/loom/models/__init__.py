@@ -1,5 +1,5 @@
 """Models from elsewhere, and networks to elsewhere."""
 
-from loom.models.families import from_hub
+from loom.models.hub import from_hub
 
 __all__ = ["from_hub"]

@@ -32,6 +32,7 @@ class SwiGLU(_Gated):
         hidden: Extent between the products.
         bias: Whether trained numbers are added after each product.
         weight_initializer: The weights' first values; Xavier normal by default.
+        activation: The function of the gate.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -40,6 +41,8 @@ class SwiGLU(_Gated):
         >>> nn.SwiGLU(682).bias
         False
     """
+
+    activation: ActivationLike = "silu"
 
 
 @FAMILY.register("geglu")
@@ -55,6 +58,7 @@ class GeGLU(_Gated):
         hidden: Extent between the products.
         bias: Whether trained numbers are added after each product.
         weight_initializer: The weights' first values; Xavier normal by default.
+        activation: The function of the gate; "gelu_tanh" in Gemma.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -63,6 +67,8 @@ class GeGLU(_Gated):
         >>> nn.GeGLU(682).hidden
         682
     """
+
+    activation: ActivationLike = "gelu"
 
 
 @FAMILY.register("mixture_of_experts")

@@ -17,20 +17,23 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
-
 from cases import CASES, Case
 
 import loom.models
 
-VERSIONS = {"torch": "2.", "transformers": "4.57.1", "safetensors": "0."}
+VERSIONS = {
+    "torch": "2.15.",
+    "transformers": "4.57.1",
+    "timm": "1.0.22",
+    "torchvision": "0.29.2",
+    "safetensors": "0.8.0",
+}
 TOLERANCE = 1e-4
 DECODED = 6
 
@@ -39,7 +42,7 @@ def randomised(model: torch.nn.Module, seed: int) -> torch.nn.Module:
     """Moves every number of a model, those that begin as 0 or 1, too."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             scale = 0.3 if parameter.dim() < 2 else 1.5 / parameter[0].numel() ** 0.5
             noise = scale * torch.randn(parameter.shape, generator=generator)
             parameter.copy_(noise + (parameter if parameter.dim() < 2 else 0))
@@ -71,7 +74,7 @@ def compared(case: Case, index: int, folder: Path) -> tuple[float, dict[str, np.
             raise SystemExit(f"{case.name} {index}: shapes {found.shape} and {expected.shape}")
         difference = np.abs(found - expected)[keep] / max(1.0, np.abs(expected[keep]).max())
         worst = max(worst, float(difference.max()))
-        if case.decodes:
+        if case.configurations[index].get("decodes", case.decodes):
             check_decoding(case, net, model, index, x)
         key = f"{part}." if part else ""
         arrays |= {f"{key}input": x, f"{key}output": expected}

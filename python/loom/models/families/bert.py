@@ -67,7 +67,13 @@ class Text:
 
 
 def _compose(
-    folder: Folder, encoder: Encoder, count: int, at: str, places: Source, most: int, heads: Mapping[str, Head]
+    folder: Folder,
+    encoder: Encoder,
+    count: int,
+    at: str,
+    places: Source,
+    most: int,
+    heads: Mapping[str, Head],
 ) -> Composition:
     """Returns embeddings, blocks and a head; padding is left out."""
     settings = folder.settings
@@ -218,6 +224,4 @@ ROBERTA = Family(
     renamed=_NORMS,
     unused=(_IDS,),
 )
-DISTILBERT = Family(
-    "DistilBERT", ("distilbert",), _compose_distilbert, base=("distilbert.",), unused=(_IDS,)
-)
+DISTILBERT = Family("DistilBERT", ("distilbert",), _compose_distilbert, base=("distilbert.",), unused=(_IDS,))

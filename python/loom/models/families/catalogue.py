@@ -7,14 +7,16 @@ from collections.abc import Container, Mapping
 
 from loom._settings.suggestions import unknown
 from loom.errors import FileError, SerializationError
-from loom.models.families.family import Family
 from loom.models.families.bert import BERT, DISTILBERT, ROBERTA
 from loom.models.families.clip import CLIP
 from loom.models.families.convnext import CONVNEXT
+from loom.models.families.family import Family
+from loom.models.families.gemma import GEMMA, GEMMA2, GEMMA3
 from loom.models.families.gpt2 import GPT2
 from loom.models.families.gpt_neox import GPT_NEOX
 from loom.models.families.llama import LLAMA
 from loom.models.families.mistral import MISTRAL
+from loom.models.families.mixtures import MIXTRAL, QWEN2_MOE, QWEN3_MOE
 from loom.models.families.olmo import OLMO2
 from loom.models.families.phi import PHI3
 from loom.models.families.qwen import QWEN2, QWEN3
@@ -24,7 +26,30 @@ from loom.models.families.vit import VIT
 
 __all__ = ["FAMILIES", "family_of"]
 
-FAMILIES = (LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3, PHI3, OLMO2, GPT2, GPT_NEOX, BERT, ROBERTA, DISTILBERT, VIT, CLIP, RESNET, CONVNEXT)
+FAMILIES = (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    SMOLLM3,
+    PHI3,
+    OLMO2,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    MIXTRAL,
+    QWEN2_MOE,
+    QWEN3_MOE,
+    GPT2,
+    GPT_NEOX,
+    BERT,
+    ROBERTA,
+    DISTILBERT,
+    VIT,
+    CLIP,
+    RESNET,
+    CONVNEXT,
+)
 
 
 def family_of(config: object, tensors: Container[str]) -> Family:

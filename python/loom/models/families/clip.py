@@ -34,7 +34,11 @@ def _compose(folder: Folder) -> Composition:
     inner = settings.inner(f"{part}_config") if f"{part}_config" in settings else settings
     composition = towers[part](folder, inner)
     other = "text" if part == "vision" else "vision"
-    unused = (*composition.unused, "logit_scale", rf"{other}_(model|projection)\..*|{_PROJECTIONS[other]}\..*")
+    unused = (
+        *composition.unused,
+        "logit_scale",
+        rf"{other}_(model|projection)\..*|{_PROJECTIONS[other]}\..*",
+    )
     return Composition(composition.input_shape, composition.pieces, unused)
 
 
@@ -66,7 +70,8 @@ def _projected(folder: Folder, name: str) -> list[Piece]:
 def _vision(folder: Folder, settings: Settings) -> Composition:
     """Images to their vectors."""
     encoder = _encoder(settings, causal=False)
-    image, colours = settings.whole("image_size", 224), settings.whole("num_channels", 3)
+    image = folder.fixed_side(settings.whole("image_size", 224))
+    colours = settings.whole("num_channels", 3)
     at = "vision_model.embeddings"
     size = settings.whole("patch_size", 32)
     steps, made = patches(f"{at}.patch_embedding", encoder.width, image, size, bias=False)

@@ -8,7 +8,16 @@ import numpy as np
 
 from loom import nn
 from loom.models.families.family import Composition, Family, Folder
-from loom.models.families.pieces import Array, Piece, Source, convolution, dense, layer_norm, plain, residual, take
+from loom.models.families.pieces import (
+    Array,
+    Piece,
+    Source,
+    convolution,
+    dense,
+    layer_norm,
+    plain,
+    residual,
+)
 
 __all__ = ["CONVNEXT"]
 
@@ -73,7 +82,9 @@ def _scaled(piece: Piece, scale: str) -> Piece:
         return np.asarray(array * factors.reshape(-1, *[1] * (array.ndim - 1)))
 
     tensors = {
-        name: Source((*source.names, scale), lambda array, factors, make=source.make: by_output(make(array), factors))
+        name: Source(
+            (*source.names, scale), lambda array, factors, make=source.make: by_output(make(array), factors)
+        )
         for name, source in piece.tensors.items()
     }
     return Piece(piece.layer, tensors)

@@ -14,16 +14,16 @@ from loom.models.families.pieces import (
     dense,
     embedding,
     gated,
+    plain,
     residual,
     rms_norm,
     take,
     weight_and_bias,
-    zeros,
 )
 from loom.models.families.rotary import longest, rotary_of
 from loom.models.families.settings import Settings
 
-__all__ = ["ACTIVATIONS", "GATED", "PROJECTIONS", "Decoder", "attention", "has_head", "language_model", "separate"]
+__all__ = ["ACTIVATIONS", "PROJECTIONS", "Decoder", "has_head", "language_model", "separate"]
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -37,8 +37,6 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 """loom's names of the Hub's activations."""
-GATED: dict[str, Callable[..., nn.Layer]] = {"silu": nn.SwiGLU, "swish": nn.SwiGLU, "gelu": nn.GeGLU}
-"""The gated layers by their activation."""
 PROJECTIONS = ("query", "key", "value", "output")
 SEPARATE = ("q_proj", "k_proj", "v_proj", "o_proj")
 
@@ -50,13 +48,6 @@ def separate(at: str, biases: Sequence[bool], names: Sequence[str] = SEPARATE) -
         for projection, name, bias in zip(PROJECTIONS, names, biases, strict=True)
         for each, source in weight_and_bias(f"{at}.{name}", bias).items()
     }
-
-
-def attention(layer: nn.MultiHeadAttention, tensors: dict[str, Source], width: int) -> Piece:
-    """Returns attention; biases that the layer has and the file has not are zeros."""
-    if layer.bias and "output_bias" not in tensors:
-        tensors = {**tensors, "output_bias": zeros(width)}
-    return Piece(layer, tensors)
 
 
 @dataclass(frozen=True)
@@ -96,9 +87,14 @@ class Decoder:
         """Extent of a head."""
         return self.settings.whole("head_dim", self.width // self.heads or 1)
 
+    @property
+    def epsilon(self) -> float:
+        """That of the norms."""
+        return self.settings.real("rms_norm_eps", 1e-6)
+
     def norm(self, name: str) -> Piece:
         """Returns a root-mean-square norm."""
-        return rms_norm(name, self.settings.real("rms_norm_eps", 1e-6), self.offset)
+        return rms_norm(name, self.epsilon, self.offset)
 
     def attention(
         self,
@@ -119,7 +115,9 @@ class Decoder:
             causal=True,
             rotary=rotary,
             bias=bias,
+            output_bias=output_bias,
             qk_norm=norms,
+            qk_norm_epsilon=self.epsilon,
             **settings,
         )
         if tensors is None:
@@ -128,24 +126,26 @@ class Decoder:
             for projection, name in (("query", "q_norm"), ("key", "k_norm")):
                 gain = take(f"{at}.{name}.weight")
                 tensors[f"{projection}_gain"] = gain.plus(self.offset) if self.offset else gain
-        return attention(layer, tensors, self.width)
+        return Piece(layer, tensors)
 
-    def rotary(self, **chosen: Any) -> nn.Rotary:  # noqa: ANN401 - of rotary_of
-        """Returns the rotary embedding that config.json tells of."""
-        return rotary_of(self.folder, self.head_dim, **chosen)
+    def rotary(self, kind: str | None = None) -> nn.Rotary:
+        """Returns the rotary embedding that config.json tells of, for a type of blocks or for all."""
+        return rotary_of(self.folder, self.head_dim, kind=kind)
 
     def feed_forward(self, at: str, activation: str = "hidden_act") -> Piece:
         """Returns a gated layer of three projections."""
         bias = self.settings.flag("mlp_bias", False)
-        layer = self.settings.one_of(activation, GATED, "silu")
-        parts = {each: weight_and_bias(f"{at}.{each}_proj", bias) for each in ("gate", "up", "down")}
-        return gated(layer(self.settings.whole("intermediate_size"), bias=bias), **parts)
+        function = self.settings.one_of(activation, ACTIVATIONS, "silu")
+        hidden = self.settings.whole("intermediate_size")
+        layer = (nn.GeGLU if "gelu" in function else nn.SwiGLU)(hidden, bias=bias, activation=function)
+        return gated(layer, at, bias)
 
-    def pre_norm_block(self, at: str, attention: Piece) -> list[Piece]:
+    def block(self, at: str, attention: Piece, feed_forward: Piece | None = None) -> list[Piece]:
         """Returns the usual block: norms before attention and before the feed-forward layer."""
+        feed_forward = feed_forward or self.feed_forward(f"{at}.mlp")
         return [
             residual(self.norm(f"{at}.input_layernorm"), attention),
-            residual(self.norm(f"{at}.post_attention_layernorm"), self.feed_forward(f"{at}.mlp")),
+            residual(self.norm(f"{at}.post_attention_layernorm"), feed_forward),
         ]
 
     def windows(self, slides: Callable[[int], bool] = lambda place: True) -> list[int | None]:
@@ -156,17 +156,27 @@ class Decoder:
             "sliding_attention" if "sliding_window" in settings and slides(place) else "full_attention"
             for place in range(count)
         ]
-        known = {"full_attention": lambda: None, "sliding_attention": lambda: settings.whole("sliding_window")}
+        known = ("full_attention", "sliding_attention")
         for kind in kinds:
             if kind not in known:
                 raise settings.unsupported("layer_types", kind, known)
-        return [known[kind]() for kind in kinds]
+        return [settings.whole("sliding_window") if kind == known[1] else None for kind in kinds]
 
-    def model(self, block: Callable[[int, str], Iterable[Piece]], tied: bool = False) -> Composition:
-        """Returns the whole: an embedding, blocks, a norm and a head; `tied` where config.json is silent."""
+    def model(
+        self, block: Callable[[int, str], Iterable[Piece]], tied: bool = False, scale: float = 1.0
+    ) -> Composition:
+        """Returns the whole: an embedding, blocks, a norm and a head.
+
+        Args:
+            block: Makes the block of a number, whose tensors' names begin as is said.
+            tied: Whether the head has the embedding's table where config.json is silent.
+            scale: What the embedding is multiplied by.
+        """
         count = self.settings.layers()
         blocks = [piece for place in range(count) for piece in block(place, f"layers.{place}")]
         pieces = [*blocks, self.norm("norm")]
+        if scale != 1.0:
+            pieces.insert(0, plain(nn.Scale(scale)))
         most = longest(self.settings)
         return language_model(self.folder, self.width, most, "embed_tokens", pieces, tied=tied)
 
@@ -201,11 +211,12 @@ def language_model(
     tied = settings.flag("tie_word_embeddings", tied)
     layers = [embedding(table, vocabulary, width), *pieces]
     unused: list[str] = []
-    if not has_head(folder, head, tied):
-        pass
-    elif tied:
+    scores = has_head(folder, head, tied)
+    if scores and tied:
         layers.append(Piece(nn.TiedHead(vocabulary, tied_to=(0, 0, 0, 0))))
         unused.append(rf"{head}\.weight")
-    else:
+    elif scores:
         layers.append(dense(head, vocabulary, bias=False))
+    if scores and "final_logit_softcapping" in settings:
+        layers.append(plain(nn.SoftCap(settings.real("final_logit_softcapping"))))
     return Composition((folder.steps(most),), layers, unused)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loom import nn
-from loom.models.families.decoder import attention, separate
+from loom.models.families.decoder import separate
 from loom.models.families.pieces import (
     Array,
     Piece,
@@ -31,8 +31,8 @@ class Encoder:
         hidden: Extent between the two Dense layers.
         activation: What stands between them.
         epsilon: Of the norms.
-        names: Within a block: the four projections, the two Dense layers, and the norms of attention and of the
-            Dense layers.
+        names: Within a block: the four projections, the two Dense layers, the norm of attention and that of
+            the Dense layers.
         biases: Whether the four projections have biases.
         norm_first: Whether norms stand before attention and Dense layers, or behind them and their skips.
         causal: Whether a step sees none after its own.
@@ -53,8 +53,9 @@ class Encoder:
     def block(self, at: str) -> list[Piece]:
         """Returns the block whose tensors' names begin so."""
         *projections, grow, shrink, before, behind = self.names
-        layer = nn.MultiHeadAttention(self.heads, causal=self.causal, bias=any(self.biases))
-        seen = attention(layer, separate(at, self.biases, projections), self.width)
+        *inputs, output = self.biases
+        layer = nn.MultiHeadAttention(self.heads, causal=self.causal, bias=all(inputs), output_bias=output)
+        seen = Piece(layer, separate(at, self.biases, projections))
         grown = dense(f"{at}.{grow}", self.hidden, activation=self.activation)
         shrunk = dense(f"{at}.{shrink}", self.width)
         if self.slope != 1.0:

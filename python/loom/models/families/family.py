@@ -58,6 +58,12 @@ class Folder:
         size = told.get("input_size") if isinstance(told, dict) else None
         return size[-1] if isinstance(size, list) and size and isinstance(size[-1], int) else usual
 
+    def fixed_side(self, side: int) -> int:
+        """Returns the side of images for a model that reads no others."""
+        if self.image_size not in (None, side):
+            raise self.settings.unsupported("image_size", self.image_size, [side])
+        return side
+
     def steps(self, most: int) -> int:
         """Returns how many steps a sequence has, at most so many."""
         if self.length is not None and self.length > most:

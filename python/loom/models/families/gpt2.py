@@ -12,9 +12,7 @@ __all__ = ["GPT2"]
 
 def _compose(folder: Folder) -> Composition:
     settings = folder.settings
-    settings.only(
-        scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False
-    )
+    settings.only(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     width, most = settings.whole("n_embd"), settings.whole("n_positions")
     epsilon = settings.real("layer_norm_epsilon", 1e-5)
     hidden = settings.whole("n_inner", 4 * width)
@@ -27,7 +25,10 @@ def _compose(folder: Folder) -> Composition:
             "output_weight": take(f"{at}.attn.c_proj.weight").transposed(),
             "output_bias": take(f"{at}.attn.c_proj.bias"),
         }
-        fused = {"weight": take(f"{at}.attn.c_attn.weight").transposed(), "bias": take(f"{at}.attn.c_attn.bias")}
+        fused = {
+            "weight": take(f"{at}.attn.c_attn.weight").transposed(),
+            "bias": take(f"{at}.attn.c_attn.bias"),
+        }
         for third, projection in enumerate(PROJECTIONS[:3]):
             for name, source in fused.items():
                 tensors[f"{projection}_{name}"] = source.part(third * width, (third + 1) * width)

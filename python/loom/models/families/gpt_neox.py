@@ -7,7 +7,16 @@ import numpy as np
 from loom import nn
 from loom.models.families.decoder import ACTIVATIONS, PROJECTIONS, language_model
 from loom.models.families.family import Composition, Family, Folder
-from loom.models.families.pieces import Array, Piece, Source, dense, layer_norm, mixed, residual, take, weight_and_bias
+from loom.models.families.pieces import (
+    Array,
+    Piece,
+    Source,
+    dense,
+    layer_norm,
+    mixed,
+    residual,
+    weight_and_bias,
+)
 from loom.models.families.rotary import longest, rotary_of
 
 __all__ = ["GPT_NEOX"]
@@ -49,9 +58,7 @@ def _compose(folder: Folder) -> Composition:
         else:
             pieces += [residual(*attention), residual(*feed_forward)]
     pieces.append(layer_norm("final_layer_norm", epsilon))
-    return language_model(
-        folder, width, longest(settings), "embed_in", pieces, tied=False, head="embed_out"
-    )
+    return language_model(folder, width, longest(settings), "embed_in", pieces, tied=False, head="embed_out")
 
 
 def _third(source: Source, heads: int, third: int) -> Source:

@@ -17,7 +17,7 @@ def _compose(folder: Folder) -> Composition:
     rotary = decoder.rotary()
 
     def block(place: int, at: str) -> Iterable[Piece]:
-        return decoder.pre_norm_block(at, decoder.attention(f"{at}.self_attn", rotary=rotary, bias=bias))
+        return decoder.block(at, decoder.attention(f"{at}.self_attn", rotary=rotary, bias=bias))
 
     return decoder.model(block)
 

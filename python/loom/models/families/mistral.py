@@ -17,7 +17,7 @@ def _compose(folder: Folder) -> Composition:
 
     def block(place: int, at: str) -> Iterable[Piece]:
         attention = decoder.attention(f"{at}.self_attn", rotary=rotary, window=windows[place])
-        return decoder.pre_norm_block(at, attention)
+        return decoder.block(at, attention)
 
     return decoder.model(block)
 

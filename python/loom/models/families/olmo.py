@@ -17,9 +17,7 @@ def _compose(folder: Folder) -> Composition:
     bias = folder.settings.flag("attention_bias", False)
 
     def block(place: int, at: str) -> Iterable[Piece]:
-        attention = decoder.attention(
-            f"{at}.self_attn", rotary=rotary, bias=bias, norms="width"
-        )
+        attention = decoder.attention(f"{at}.self_attn", rotary=rotary, bias=bias, norms="width")
         return [
             residual(attention, decoder.norm(f"{at}.post_attention_layernorm")),
             residual(decoder.feed_forward(f"{at}.mlp"), decoder.norm(f"{at}.post_feedforward_layernorm")),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from loom import nn
 from loom.models.families.decoder import Decoder
 from loom.models.families.family import Composition, Family, Folder
-from loom.models.families.pieces import Piece, gated, residual, take
+from loom.models.families.pieces import Piece, take
 
 __all__ = ["PHI3"]
 
@@ -34,16 +34,12 @@ def _compose(folder: Folder) -> Composition:
             },
         )
         both = take(f"{at}.mlp.gate_up_proj.weight")
-        feed_forward = gated(
-            nn.SwiGLU(hidden),
-            gate={"weight": both.part(0, hidden)},
-            up={"weight": both.part(hidden, 2 * hidden)},
-            down={"weight": take(f"{at}.mlp.down_proj.weight")},
-        )
-        return [
-            residual(decoder.norm(f"{at}.input_layernorm"), attention),
-            residual(decoder.norm(f"{at}.post_attention_layernorm"), feed_forward),
-        ]
+        parts = {
+            "gate_weight": both.part(0, hidden),
+            "up_weight": both.part(hidden, 2 * hidden),
+            "down_weight": take(f"{at}.mlp.down_proj.weight"),
+        }
+        return decoder.block(at, attention, Piece(nn.SwiGLU(hidden), parts))
 
     return decoder.model(block)
 

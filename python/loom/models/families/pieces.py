@@ -33,9 +33,9 @@ __all__ = [
     "residual",
     "rms_norm",
     "row",
+    "stack",
     "take",
     "weight_and_bias",
-    "zeros",
 ]
 
 Array: TypeAlias = "NDArray[Any]"
@@ -80,9 +80,9 @@ def take(name: str) -> Source:
     return Source((name,))
 
 
-def zeros(*shape: int) -> Source:
-    """Returns zeros, for a parameter that the file does not have because it adds nothing there."""
-    return Source((), lambda: np.zeros(shape, np.float32))
+def stack(names: Sequence[str]) -> Source:
+    """Returns tensors of one shape, one behind the other along an axis of their own."""
+    return Source(tuple(names), lambda *arrays: np.stack(arrays))
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,12 @@ def layer_norm(name: str, epsilon: float, bias: bool = True) -> Piece:
     return Piece(nn.LayerNorm(epsilon=epsilon, bias=bias), weight_and_bias(name, bias))
 
 
-def gated(layer: nn.Layer, **projections: Mapping[str, Source]) -> Piece:
-    """Returns a gated feed-forward layer of what is given for gate, up and down."""
+def gated(layer: nn.Layer, at: str, bias: bool = False) -> Piece:
+    """Returns a gated feed-forward layer of three projections."""
     tensors = {
         f"{projection}_{name}": source
-        for projection, sources in projections.items()
-        for name, source in sources.items()
+        for projection in ("gate", "up", "down")
+        for name, source in weight_and_bias(f"{at}.{projection}_proj", bias).items()
     }
     return Piece(layer, tensors)
 

@@ -27,7 +27,7 @@ def _compose2(folder: Folder) -> Composition:
         attention = decoder.attention(
             f"{at}.self_attn", rotary=rotary, window=seen[place], bias=True, output_bias=False
         )
-        return decoder.pre_norm_block(at, attention)
+        return decoder.block(at, attention)
 
     return decoder.model(block)
 
@@ -41,7 +41,7 @@ def _compose3(folder: Folder) -> Composition:
         attention = decoder.attention(
             f"{at}.self_attn", rotary=rotary, window=seen[place], bias=bias, norms=True
         )
-        return decoder.pre_norm_block(at, attention)
+        return decoder.block(at, attention)
 
     return decoder.model(block)
 

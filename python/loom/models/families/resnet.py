@@ -36,7 +36,9 @@ _TORCHVISION = _Names(
 )
 
 
-def _normalised(folder: Folder, names: Sequence[str], channels: int, stride: int = 1) -> tuple[int, list[Piece]]:
+def _normalised(
+    folder: Folder, names: Sequence[str], channels: int, stride: int = 1
+) -> tuple[int, list[Piece]]:
     """Returns the channels that a convolution makes, and it with its norm; the rest its tensor tells."""
     filters, share, kernel, _ = folder.shape(f"{names[0]}.weight", 4)
     groups = channels // share

@@ -22,6 +22,9 @@ def _rule(settings: Settings, kind: str | None) -> Settings:
     found = settings.get("rope_parameters", settings.get("rope_scaling", {}))
     if isinstance(found, dict) and kind is not None and isinstance(found.get(kind), dict):
         found = found[kind]
+    elif kind == "sliding_attention":
+        # Blocks with a window of their own base see no further than in training.
+        found = {"rope_theta": settings.get("rope_local_base_freq", 10_000.0)}
     if not isinstance(found, dict):
         raise settings.unsupported("rope_scaling", found, ["null", "settings by name"])
     return Settings(found, f"{settings.where}: rope_scaling")

@@ -1,4 +1,4 @@
-"""SmolLM 3: Llama's blocks, some of them without places. (SmolLM 2 is a Llama.)"""
+"""SmolLM 3: Llama's blocks, some of them without places; SmolLM 2 is a Llama."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _compose(folder: Folder) -> Composition:
             window=windows[place] if slides else None,
             bias=bias,
         )
-        return decoder.pre_norm_block(at, attention)
+        return decoder.block(at, attention)
 
     return decoder.model(block, tied=True)
 

@@ -40,7 +40,8 @@ def _compose_hub(folder: Folder) -> Composition:
         biases=(bias, bias, bias, True),
         norm_first=True,
     )
-    image, colours = settings.whole("image_size", 224), settings.whole("num_channels", 3)
+    image = folder.fixed_side(settings.whole("image_size", 224))
+    colours = settings.whole("num_channels", 3)
     steps, made = patches(
         "embeddings.patch_embeddings.projection", width, image, settings.whole("patch_size", 16)
     )
@@ -64,15 +65,13 @@ def _compose_timm(folder: Folder) -> Composition:
     """The settings are those of the tensors; a head is 64 wide in all models of timm's names."""
     width, colours, patch, _ = folder.shape("patch_embed.proj.weight", 4)
     steps = folder.shape("pos_embed", 3)[1]
-    image = patch * isqrt(steps - 1)
+    image = folder.fixed_side(patch * isqrt(steps - 1))
     heads = folder.settings.whole("num_heads", width // 64 or 1)
     _, made = patches("patch_embed.proj", width, image, patch)
     pieces = [*made, class_token("cls_token"), places("pos_embed", steps)]
     for place in range(folder.count("blocks.{}")):
         at = f"blocks.{place}"
-        tensors = {
-            f"output_{name}": source for name, source in weight_and_bias(f"{at}.attn.proj").items()
-        }
+        tensors = {f"output_{name}": source for name, source in weight_and_bias(f"{at}.attn.proj").items()}
         for third, projection in enumerate(PROJECTIONS[:3]):
             for name, source in weight_and_bias(f"{at}.attn.qkv").items():
                 tensors[f"{projection}_{name}"] = source.part(third * width, (third + 1) * width)
@@ -88,6 +87,4 @@ def _compose_timm(folder: Folder) -> Composition:
     return Composition((colours, image, image), pieces)
 
 
-VIT = Family(
-    "ViT", ("vit", r"vit_(tiny|small|base|large)_patch\d+_\d+"), _compose, base=("vit.",)
-)
+VIT = Family("ViT", ("vit", r"vit_(tiny|small|base|large)_patch\d+_\d+"), _compose, base=("vit.",))

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from loom._settings.checks import whole
-from loom._typing import ArrayLike
+from loom._typing import Precision
 from loom.convert import as_real_array
 from loom.engine import engine_of
-from loom.errors import ConfigError, DTypeError, FileError, SerializationError, ShapeError
+from loom.errors import DTypeError, FileError, InternalError, SerializationError, ShapeError
 from loom.models.families.catalogue import family_of
 from loom.models.families.family import Composition, Family, Folder
 from loom.models.families.settings import Settings
 from loom.network import Network, Sequential
-from loom.tensors import open_tensors
+from loom.tensors import TensorEntry, open_tensors
 
 __all__ = ["from_hub"]
 
@@ -85,7 +85,7 @@ def from_hub(
         tensors = _renamed(tensors, family)
         found = Folder(
             Settings(config, family.name),
-            {name: tuple(np.shape(tensor)) for name, tensor in tensors.items()},
+            {name: tensor.shape for name, tensor in tensors.items()},
             str((config.get("architectures") or [""])[0]),
             length,
             part,
@@ -109,9 +109,9 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
         raise SerializationError(f"{path} is not JSON: {error}") from error
 
 
-def _tensors(folder: Path, stack: ExitStack) -> dict[str, ArrayLike]:
+def _tensors(folder: Path, stack: ExitStack) -> dict[str, TensorEntry]:
     """Returns all tensors of a folder by name, none of them read."""
-    tensors: dict[str, ArrayLike] = {}
+    tensors: dict[str, TensorEntry] = {}
     for path in _files(folder):
         for name, tensor in stack.enter_context(open_tensors(path)).items():
             if name in tensors:
@@ -144,9 +144,9 @@ def _files(folder: Path) -> Iterator[Path]:
     )
 
 
-def _renamed(tensors: Mapping[str, ArrayLike], family: Family) -> dict[str, ArrayLike]:
+def _renamed(tensors: Mapping[str, TensorEntry], family: Family) -> dict[str, TensorEntry]:
     """Returns tensors named as in the base model of today, whether a head stands on it or not."""
-    renamed: dict[str, ArrayLike] = {}
+    renamed: dict[str, TensorEntry] = {}
     for name, tensor in tensors.items():
         new = name
         for prefix in family.base:
@@ -160,35 +160,26 @@ def _renamed(tensors: Mapping[str, ArrayLike], family: Family) -> dict[str, Arra
 
 
 def _filled(
-    family: Family, composition: Composition, tensors: Mapping[str, ArrayLike], dtype: str | None
+    family: Family, composition: Composition, tensors: Mapping[str, TensorEntry], dtype: str | None
 ) -> Network:
     """Builds the network and fills it, tensor by tensor."""
-    sources = {
-        (place, name): source
-        for place, piece in enumerate(composition.pieces)
-        for name, source in piece.tensors.items()
-    }
-    _check_all_used(family, composition, sources.values(), tensors)
-    precision = "float64" if dtype == "float64" else "float32"
+    _check_all_used(family, composition, tensors)
     if dtype is not None and not isinstance(dtype, str):
         raise DTypeError(f'from_hub takes the name of a numeric type, such as "int8", got {dtype!r}')
+    precision: Precision = "float64" if dtype == "float64" else "float32"
     network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape, precision)
     network.build()
     native = engine_of(network).native
-    for place in range(len(composition.pieces)):
+    for place, piece in enumerate(composition.pieces):
         at = (0, 0, 0, place)
         states = set(native.state_names(at))
-        wanted = {*native.parameter_names(at), *states}
-        given = {name for where, name in sources if where == place}
-        if wanted != given:
-            told = ", ".join(sorted(wanted ^ given)[:_SHOWN])
-            raise ConfigError(f"{family.name}: layer {place} and its tensors do not fit: {told}")
-        for name in sorted(given):
-            source = sources[place, name]
-            arrays = [np.asarray(tensors[each]) for each in source.names]
-            made = np.ascontiguousarray(source.make(*arrays))
-            label = " and ".join(source.names) or name
-            values = as_real_array(made, precision, what=label)
+        odd = {*native.parameter_names(at), *states} ^ set(piece.tensors)
+        if odd:
+            raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
+        for name, source in piece.tensors.items():
+            made = source.make(*(tensors[each].numpy() for each in source.names))
+            label = _listed(source.names)
+            values = as_real_array(np.ascontiguousarray(made), precision, what=label)
             try:
                 (native.set_state if name in states else native.set_parameter)(at, name, values)
             except ShapeError as error:
@@ -198,19 +189,16 @@ def _filled(
     return network
 
 
-def _check_all_used(
-    family: Family, composition: Composition, sources: Any, tensors: Mapping[str, ArrayLike]  # noqa: ANN401
-) -> None:
-    used = {name for source in sources for name in source.names}
+def _check_all_used(family: Family, composition: Composition, tensors: Mapping[str, TensorEntry]) -> None:
+    used = {
+        name for piece in composition.pieces for source in piece.tensors.values() for name in source.names
+    }
     missing = sorted(used - set(tensors))
     if missing:
         raise SerializationError(f"{family.name}: the folder lacks {_listed(missing)}")
     patterns = [re.compile(pattern) for pattern in (*family.unused, *composition.unused)]
-    left = [
-        name
-        for name in sorted(set(tensors) - used)
-        if not any(pattern.fullmatch(name) for pattern in patterns)
-    ]
+    spare = sorted(set(tensors) - used)
+    left = [name for name in spare if not any(pattern.fullmatch(name) for pattern in patterns)]
     if left:
         raise SerializationError(f"{family.name}: the folder has tensors that nothing uses: {_listed(left)}")
 
