@@ -1,0 +1,83 @@
+"""All families, by what config.json calls their models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+
+from loom._settings.suggestions import unknown
+from loom.errors import FileError, SerializationError
+from loom.models.families.bert import BERT, DISTILBERT, ROBERTA
+from loom.models.families.clip import CLIP
+from loom.models.families.convnext import CONVNEXT
+from loom.models.families.family import Family
+from loom.models.families.gemma import GEMMA, GEMMA2, GEMMA3
+from loom.models.families.gpt2 import GPT2
+from loom.models.families.gpt_neox import GPT_NEOX
+from loom.models.families.llama import LLAMA
+from loom.models.families.mistral import MISTRAL
+from loom.models.families.mixtures import MIXTRAL, QWEN2_MOE, QWEN3_MOE
+from loom.models.families.olmo import OLMO2
+from loom.models.families.phi import PHI3
+from loom.models.families.qwen import QWEN2, QWEN3
+from loom.models.families.resnet import RESNET
+from loom.models.families.smollm import SMOLLM3
+from loom.models.families.vit import VIT
+
+__all__ = ["FAMILIES", "family_of"]
+
+FAMILIES = (
+    LLAMA,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    SMOLLM3,
+    PHI3,
+    OLMO2,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    MIXTRAL,
+    QWEN2_MOE,
+    QWEN3_MOE,
+    GPT2,
+    GPT_NEOX,
+    BERT,
+    ROBERTA,
+    DISTILBERT,
+    VIT,
+    CLIP,
+    RESNET,
+    CONVNEXT,
+)
+
+
+def family_of(config: object, tensors: Container[str]) -> Family:
+    """Returns the family of what config.json tells of.
+
+    Args:
+        config: Its settings by name; None where there is none, as torchvision writes none.
+        tensors: The names of the tensors beside it.
+
+    Returns:
+        The family.
+
+    Raises:
+        FileError: There is no config.json, and tensors do not tell.
+        SerializationError: It does not say the kind of model.
+        ConfigError: There is no such family here.
+    """
+    if config is None:
+        for family in FAMILIES:
+            if family.known_by and all(name in tensors for name in family.known_by):
+                return family
+        raise FileError("the folder has no config.json, and its tensors are none that torchvision names")
+    if not isinstance(config, Mapping):
+        raise SerializationError("config.json must hold settings by name")
+    name = config.get("model_type", config.get("architecture"))
+    if name is None:
+        raise SerializationError('config.json has no "model_type", which says what model it is')
+    for family in FAMILIES:
+        if any(re.fullmatch(pattern, str(name)) for pattern in family.model_types):
+            return family
+    raise unknown("model type", name, (name for family in FAMILIES for name in family.model_types))

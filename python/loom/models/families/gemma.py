@@ -1,0 +1,73 @@
+"""Gemma 1, 2 and 3: gains that count from 1, scaled embeddings, and from 2 on more norms and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import sqrt
+
+from loom.models.families.decoder import Decoder
+from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.pieces import Piece, residual
+
+__all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
+
+
+def _compose1(folder: Folder) -> Composition:
+    decoder = Decoder(folder, offset=1.0)
+    rotary = decoder.rotary()
+    bias = folder.settings.flag("attention_bias", False)
+
+    def block(place: int, at: str) -> Iterable[Piece]:
+        attention = decoder.attention(f"{at}.self_attn", rotary=rotary, bias=bias)
+        return decoder.block(at, attention)
+
+    return decoder.model(block, tied=True, scale=sqrt(decoder.width))
+
+
+def _later(folder: Folder, slides: Callable[[int], bool], norms: bool) -> Composition:
+    """Returns Gemma 2 or 3: norms on both sides, some blocks with a window."""
+    decoder = Decoder(folder, offset=1.0)
+    settings = folder.settings
+    settings.only(use_bidirectional_attention=False)
+    windows = decoder.windows(slides)
+    bias = settings.flag("attention_bias", False)
+    score = settings.real("query_pre_attn_scalar", 256.0) ** -0.5
+    cap = settings.real("attn_logit_softcapping") if "attn_logit_softcapping" in settings else None
+    rotary = decoder.rotary("full_attention")
+    near = decoder.rotary("sliding_attention") if norms else rotary
+
+    def block(place: int, at: str) -> Iterable[Piece]:
+        attention = decoder.attention(
+            f"{at}.self_attn",
+            rotary=rotary if windows[place] is None else near,
+            bias=bias,
+            window=windows[place],
+            norms=norms,
+            scale=score,
+            soft_cap=cap,
+        )
+        feed_forward = decoder.feed_forward(f"{at}.mlp", "hidden_activation")
+        rows = (
+            ("input_layernorm", attention, "post_attention_layernorm"),
+            ("pre_feedforward_layernorm", feed_forward, "post_feedforward_layernorm"),
+        )
+        return [
+            residual(decoder.norm(f"{at}.{before}"), piece, decoder.norm(f"{at}.{behind}"))
+            for before, piece, behind in rows
+        ]
+
+    return decoder.model(block, tied=True, scale=sqrt(decoder.width))
+
+
+def _compose2(folder: Folder) -> Composition:
+    return _later(folder, lambda place: place % 2 == 0, norms=False)
+
+
+def _compose3(folder: Folder) -> Composition:
+    every = folder.settings.whole("sliding_window_pattern", 6)
+    return _later(folder, lambda place: (place + 1) % every != 0, norms=True)
+
+
+GEMMA = Family("Gemma", ("gemma",), _compose1, base=("model.",))
+GEMMA2 = Family("Gemma 2", ("gemma2",), _compose2, base=("model.",))
+GEMMA3 = Family("Gemma 3", ("gemma3_text",), _compose3, base=("model.",))

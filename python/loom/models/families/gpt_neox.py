@@ -1,0 +1,80 @@
+"""GPT-NeoX and Pythia: attention and feed-forward side by side, rotary embedding on part of a head."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loom import nn
+from loom.models.families.decoder import ACTIVATIONS, PROJECTIONS, language_model
+from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.pieces import (
+    Array,
+    Piece,
+    Source,
+    dense,
+    layer_norm,
+    mixed,
+    residual,
+    weight_and_bias,
+)
+from loom.models.families.rotary import longest, rotary_of
+
+__all__ = ["GPT_NEOX"]
+
+
+def _compose(folder: Folder) -> Composition:
+    settings = folder.settings
+    width, heads = settings.whole("hidden_size"), settings.whole("num_attention_heads")
+    epsilon = settings.real("layer_norm_eps", 1e-5)
+    hidden = settings.whole("intermediate_size")
+    activation = settings.one_of("hidden_act", ACTIVATIONS, "gelu")
+    bias = settings.flag("attention_bias", True)
+    parallel = settings.flag("use_parallel_residual", True)
+    layer = nn.MultiHeadAttention(
+        heads,
+        causal=True,
+        bias=bias,
+        rotary=rotary_of(folder, width // heads or 1, base="rotary_emb_base", share="rotary_pct"),
+    )
+    pieces = []
+    for place in range(settings.layers()):
+        at = f"layers.{place}"
+        fused = weight_and_bias(f"{at}.attention.query_key_value", bias)
+        tensors = {
+            f"output_{name}": source
+            for name, source in weight_and_bias(f"{at}.attention.dense", bias).items()
+        }
+        for third, projection in enumerate(PROJECTIONS[:3]):
+            for name, source in fused.items():
+                tensors[f"{projection}_{name}"] = _third(source, heads, third)
+        attention = [layer_norm(f"{at}.input_layernorm", epsilon), Piece(layer, tensors)]
+        feed_forward = [
+            layer_norm(f"{at}.post_attention_layernorm", epsilon),
+            dense(f"{at}.mlp.dense_h_to_4h", hidden, activation=activation),
+            dense(f"{at}.mlp.dense_4h_to_h", width),
+        ]
+        if parallel:
+            pieces.append(mixed([], attention, feed_forward))
+        else:
+            pieces += [residual(*attention), residual(*feed_forward)]
+    pieces.append(layer_norm("final_layer_norm", epsilon))
+    return language_model(folder, width, longest(settings), "embed_in", pieces, tied=False, head="embed_out")
+
+
+def _third(source: Source, heads: int, third: int) -> Source:
+    """Returns queries, keys or values of a tensor that has the three of each head together."""
+
+    def parted(array: Array) -> Array:
+        each = array.reshape(heads, 3, -1, *array.shape[1:])[:, third]
+        return np.ascontiguousarray(each).reshape(-1, *array.shape[1:])
+
+    return source.then(parted)
+
+
+GPT_NEOX = Family(
+    "GPT-NeoX",
+    ("gpt_neox",),
+    _compose,
+    base=("gpt_neox.",),
+    unused=(r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
+)

@@ -1,0 +1,222 @@
+"""A network from a local folder of the Hugging Face Hub's shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loom._settings.checks import whole
+from loom._typing import Precision
+from loom.convert import as_real_array
+from loom.engine import engine_of
+from loom.errors import DTypeError, FileError, InternalError, SerializationError, ShapeError
+from loom.models.families.catalogue import family_of
+from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.settings import Settings
+from loom.network import Network, Sequential
+from loom.tensors import TensorEntry, open_tensors
+
+__all__ = ["from_hub"]
+
+_MOST_TEXT = 64 << 20
+"""Bytes of JSON beyond which a file is not a configuration; indexes of large models have a few megabytes."""
+_SHOWN = 8
+
+
+def from_hub(
+    folder: str | PathLike[str],
+    dtype: str | None = None,
+    *,
+    length: int | None = None,
+    part: str | None = None,
+    image_size: int | None = None,
+) -> Network:
+    """Opens a local folder of the Hugging Face Hub's shape: config.json, and tensors beside it.
+
+    Tensors are read from model.safetensors, from shards with an index, or from pytorch_model.bin (through
+    PyTorch's `weights_only`, where it is installed), and go into the network one by one. Every tensor of the
+    files must be used, or be known to say nothing new; every parameter of the network must be filled. The
+    folder is only read. Which families there are is told in docs/models.md.
+
+    A causal language model reads token ids, (time,), and makes a score for each word after each step;
+    `net.session(capacity)` decodes step by step. Encoders read ids, with the padding token where a text is
+    shorter; towers for images read (channels, height, width).
+
+    Args:
+        folder: The folder.
+        dtype: The numeric type of the weights, as in `Network.morph`; "float64" computes in that; float32
+            where None, whatever the files have.
+        length: How many steps `predict` reads; the most that the model knows by default. Sessions do not
+            mind.
+        part: The part of a model that has several: "vision" or "text" for CLIP.
+        image_size: The side of images, for convolutional networks, which read any; what the folder says, or
+            224, by default.
+
+    Returns:
+        The network. `net.labels` are the names of its classes, in order, where the folder says them, and
+        `net.hub_folder` is the folder, where a tokenizer finds its files.
+
+    Raises:
+        FileError: There is no such folder, or no config.json or tensors in it.
+        SerializationError: A file is damaged, tensors are missing, or there are some that nobody uses.
+        ConfigError: The model's family or a setting of it is not supported; the message names it.
+        ShapeError: A tensor does not have the shape that config.json tells of.
+        DTypeError: There is no such numeric type.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise FileError(f"{path} is not a folder")
+    if length is not None:
+        length = whole("from_hub", "length", length, least=1)
+    if image_size is not None:
+        image_size = whole("from_hub", "image_size", image_size, least=1, most=1 << 16)
+    with ExitStack() as stack:
+        tensors = _tensors(path, stack)
+        config = _json(path, "config.json")
+        family = family_of(config, tensors)
+        config = config or {}
+        tensors = _renamed(tensors, family)
+        found = Folder(
+            Settings(config, family.name),
+            {name: tensor.shape for name, tensor in tensors.items()},
+            str((config.get("architectures") or [""])[0]),
+            length,
+            part,
+            image_size,
+            lambda name: _json(path, name),
+        )
+        network = _filled(family, family.compose(found), tensors, dtype)
+    return _with_origin(network, path, config)
+
+
+def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Returns what a file of settings holds, or None where it is not there."""
+    path = folder / name
+    if not path.is_file():
+        return None
+    if path.stat().st_size > _MOST_TEXT:
+        raise SerializationError(f"{path} is too large for a file of settings")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"{path} is not JSON: {error}") from error
+
+
+def _tensors(folder: Path, stack: ExitStack) -> dict[str, TensorEntry]:
+    """Returns all tensors of a folder by name, none of them read."""
+    tensors: dict[str, TensorEntry] = {}
+    for path in _files(folder):
+        for name, tensor in stack.enter_context(open_tensors(path)).items():
+            if name in tensors:
+                raise SerializationError(f'{path}: "{name}" stands in another file of the folder, too')
+            tensors[name] = tensor
+    return tensors
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields the files of tensors: of safetensors if there are any, in one file or by their index."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            yield folder / name
+            return
+        index = _json(folder, f"{name}.index.json")
+        if index is None:
+            continue
+        shards = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+            raise SerializationError(f"{folder / name}.index.json has no weight_map of files by tensor")
+        for shard in sorted(set(shards.values())):
+            if Path(shard).name != shard:
+                raise SerializationError(f'{folder / name}.index.json names "{shard}", outside of the folder')
+            if not (folder / shard).is_file():
+                raise FileError(f"{folder} has no {shard}, which its index names")
+            yield folder / shard
+        return
+    raise FileError(
+        f"{folder} has no tensors: neither model.safetensors nor pytorch_model.bin, whole or in shards"
+    )
+
+
+def _renamed(tensors: Mapping[str, TensorEntry], family: Family) -> dict[str, TensorEntry]:
+    """Returns tensors named as in the base model of today, whether a head stands on it or not."""
+    renamed: dict[str, TensorEntry] = {}
+    for name, tensor in tensors.items():
+        new = name
+        for prefix in family.base:
+            new = new.removeprefix(prefix)
+        for pattern, replacement in family.renamed:
+            new = re.sub(pattern, replacement, new)
+        if new in renamed:
+            raise SerializationError(f'two tensors of the folder are "{new}"')
+        renamed[new] = tensor
+    return renamed
+
+
+def _filled(
+    family: Family, composition: Composition, tensors: Mapping[str, TensorEntry], dtype: str | None
+) -> Network:
+    """Builds the network and fills it, tensor by tensor."""
+    _check_all_used(family, composition, tensors)
+    if dtype is not None and not isinstance(dtype, str):
+        raise DTypeError(f'from_hub takes the name of a numeric type, such as "int8", got {dtype!r}')
+    precision: Precision = "float64" if dtype == "float64" else "float32"
+    network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape, precision)
+    network.build()
+    native = engine_of(network).native
+    for place, piece in enumerate(composition.pieces):
+        at = (0, 0, 0, place)
+        states = set(native.state_names(at))
+        odd = {*native.parameter_names(at), *states} ^ set(piece.tensors)
+        if odd:
+            raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
+        for name, source in piece.tensors.items():
+            made = source.make(*(tensors[each].numpy() for each in source.names))
+            label = _listed(source.names)
+            values = as_real_array(np.ascontiguousarray(made), precision, what=label)
+            try:
+                (native.set_state if name in states else native.set_parameter)(at, name, values)
+            except ShapeError as error:
+                raise ShapeError(f"{family.name}: {label} does not fit config.json: {error}") from error
+    if dtype not in (None, "float32", "float64"):
+        network.morph(dtype)
+    return network
+
+
+def _check_all_used(family: Family, composition: Composition, tensors: Mapping[str, TensorEntry]) -> None:
+    used = {
+        name for piece in composition.pieces for source in piece.tensors.values() for name in source.names
+    }
+    missing = sorted(used - set(tensors))
+    if missing:
+        raise SerializationError(f"{family.name}: the folder lacks {_listed(missing)}")
+    patterns = [re.compile(pattern) for pattern in (*family.unused, *composition.unused)]
+    spare = sorted(set(tensors) - used)
+    left = [name for name in spare if not any(pattern.fullmatch(name) for pattern in patterns)]
+    if left:
+        raise SerializationError(f"{family.name}: the folder has tensors that nothing uses: {_listed(left)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _with_origin(network: Network, folder: Path, config: Mapping[str, Any]) -> Network:
+    """Notes where a network comes from, as attributes that copies of it keep."""
+    labels = config.get("id2label")
+    if isinstance(labels, dict):
+        try:
+            named = [str(labels[key]) for key in sorted(labels, key=int)]
+        except ValueError:
+            named = None
+    else:
+        named = None
+    vars(network).update(labels=named, hub_folder=folder)
+    return network

@@ -1,0 +1,682 @@
+"""The models that `hub_families.py` compares, each in several configurations."""
+
+# ruff: noqa: C408 - settings are named as the reference names them
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm.models.convnext
+import timm.models.resnet
+import timm.models.vision_transformer
+import torch
+import torchvision
+import transformers
+from safetensors.torch import save_file
+
+import loom
+
+__all__ = ["CASES", "Case"]
+
+
+OURS = ("model", "loom_image_size", "pooling", "steps", "decodes")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of model, in several configurations."""
+
+    name: str
+    title: str
+    model_type: str
+    config: str
+    model: str
+    configurations: Sequence[Mapping[str, Any]]
+    common: Mapping[str, Any] = field(default_factory=dict)
+    decodes: bool = True
+    parts: Sequence[str | None] = (None,)
+    files: Sequence[str] = ("config.json",)
+    steps: int | None = 11
+
+    def settings(self, index: int) -> dict[str, Any]:
+        """Returns all settings of a configuration."""
+        return {
+            name: value
+            for name, value in {**self.common, **self.configurations[index]}.items()
+            if name not in OURS
+        }
+
+    def model_of(self, index: int) -> str:
+        """Returns the reference's class."""
+        return self.configurations[index].get("model", self.model)
+
+    def build(self, index: int) -> torch.nn.Module:
+        """Returns the reference."""
+        config = getattr(transformers, self.config)(**self.settings(index))
+        config._attn_implementation = "eager"
+        return getattr(transformers, self.model_of(index))(config)
+
+    def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
+        """Writes the folder that loom opens; later configurations in shards."""
+        model.save_pretrained(folder, max_shard_size="5GB" if index == 0 else "8KB")
+
+    def length(self, index: int) -> int | None:
+        """Returns the steps of a sequence."""
+        return self.configurations[index].get("steps", self.steps)
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Returns what else `from_hub` is told."""
+        return {}
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        """Returns two samples."""
+        random = np.random.default_rng(index)
+        if len(net.input_shape) == 1:
+            return random.integers(3, self.settings(index)["vocab_size"], size=(2, *net.input_shape))
+        return random.standard_normal((2, *net.input_shape)).astype(np.float32)
+
+    def kept(self, x: np.ndarray, index: int) -> Any:
+        """Returns which places of the output are compared."""
+        return slice(None)
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        """Returns the reference's output."""
+        return model(torch.as_tensor(x)).logits
+
+
+class TextCase(Case):
+    """An encoder of text, whose inputs end in padding."""
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        x = super().inputs(net, index)
+        x[1, -4:] = self.padding(index)
+        return x
+
+    def padding(self, index: int) -> int:
+        """Returns the padding token."""
+        return self.settings(index)["pad_token_id"]
+
+    def kept(self, x: np.ndarray, index: int) -> Any:
+        return (
+            x != self.padding(index) if "SequenceClassification" not in self.model_of(index) else slice(None)
+        )
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        ids = torch.as_tensor(x)
+        out = model(ids, attention_mask=(ids != self.padding(index)).long())
+        if "start_logits" in out:
+            return torch.stack([out.start_logits, out.end_logits], dim=-1)
+        return out.logits if "logits" in out else out.last_hidden_state
+
+
+class SentenceCase(TextCase):
+    """An encoder with the files that sentence-transformers writes beside it."""
+
+    def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
+        super().save(model, index, folder)
+        kinds = ["Transformer", "Pooling", "Normalize"]
+        modules = [
+            {
+                "idx": place,
+                "name": str(place),
+                "path": f"{place}_{kind}" if place else "",
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for place, kind in enumerate(kinds)
+        ]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling").mkdir()
+        modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+        chosen = self.configurations[index]["pooling"]
+        pooling = {f"pooling_mode_{mode}": mode == chosen for mode in modes}
+        (folder / "1_Pooling" / "config.json").write_text(
+            json.dumps({"word_embedding_dimension": 24, **pooling})
+        )
+        (folder / "sentence_bert_config.json").write_text(
+            json.dumps({"max_seq_length": 16, "do_lower_case": False})
+        )
+
+    def kept(self, x: np.ndarray, index: int) -> Any:
+        return slice(None)
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        steps = super().reference(model, x, part, index)
+        mask = torch.as_tensor(x != self.padding(index)).unsqueeze(-1).float()
+        mean = (steps * mask).sum(1) / mask.sum(1)
+        pooled = mean if self.configurations[index]["pooling"] == "mean_tokens" else steps[:, 0]
+        return torch.nn.functional.normalize(pooled, dim=-1)
+
+
+class ImageCase(Case):
+    """A model of images, whose side is a setting or, for convolutional networks, anything."""
+
+    def length(self, index: int) -> int | None:
+        return None
+
+    def options(self, index: int) -> dict[str, Any]:
+        size = self.configurations[index].get("loom_image_size")
+        return {} if size is None else {"image_size": size}
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        out = model(torch.as_tensor(x))
+        if isinstance(out, torch.Tensor):
+            return out
+        return out.logits if "logits" in out else out.last_hidden_state
+
+
+class ClipCase(ImageCase):
+    """CLIP, part by part."""
+
+    def length(self, index: int) -> int | None:
+        return None
+
+    def inputs(self, net: loom.Network, index: int) -> np.ndarray:
+        random = np.random.default_rng(index)
+        if len(net.input_shape) == 1:
+            return random.integers(3, 31, size=(2, *net.input_shape))
+        return super().inputs(net, index)
+
+    def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
+        if part == "vision":
+            return model.visual_projection(model.vision_model(torch.as_tensor(x)).pooler_output)
+        return model.text_projection(model.text_model(torch.as_tensor(x)).last_hidden_state)
+
+
+class ModuleCase(ImageCase):
+    """A model of timm or torchvision, made by a function; timm says an architecture, torchvision nothing."""
+
+    def build(self, index: int) -> torch.nn.Module:
+        return self.configurations[index]["make"]()
+
+    def save(self, model: torch.nn.Module, index: int, folder: Path) -> None:
+        save_file(
+            {name: tensor.contiguous() for name, tensor in model.state_dict().items()},
+            folder / "model.safetensors",
+        )
+        told = self.configurations[index].get("told")
+        if told:
+            (folder / "config.json").write_text(json.dumps(told))
+
+
+LLAMA = dict(
+    vocab_size=31, hidden_size=16, intermediate_size=24, num_hidden_layers=2, max_position_embeddings=64
+)
+HEADS = [
+    dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False),
+    dict(num_attention_heads=3, num_key_value_heads=3, tie_word_embeddings=True, hidden_size=18),
+    dict(
+        num_attention_heads=6,
+        num_key_value_heads=1,
+        tie_word_embeddings=False,
+        intermediate_size=37,
+        hidden_size=24,
+    ),
+]
+
+ENCODER = dict(
+    vocab_size=31,
+    hidden_size=16,
+    intermediate_size=23,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=32,
+)
+TEXT = dict(ENCODER, max_position_embeddings=11, hidden_size=18, num_attention_heads=3, eos_token_id=2)
+VISION = dict(
+    hidden_size=16,
+    intermediate_size=23,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    image_size=12,
+    patch_size=4,
+)
+
+
+def having(**added: Any) -> list[dict[str, Any]]:
+    """Returns the usual configurations of heads, with more settings."""
+    return [{**each, **added} for each in HEADS]
+
+
+CASES = [
+    Case(
+        "llama",
+        "Llama 2",
+        "llama",
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        [
+            *HEADS,
+            dict(HEADS[0], head_dim=8, attention_bias=True, mlp_bias=True, rope_theta=500000.0),
+        ],
+        LLAMA,
+    ),
+    Case(
+        "llama3",
+        "Llama 3: scalings llama3, linear, dynamic, yarn",
+        "llama",
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        [
+            dict(
+                HEADS[0],
+                rope_theta=500.0,
+                rope_scaling=dict(
+                    rope_type="llama3",
+                    factor=8.0,
+                    low_freq_factor=1.0,
+                    high_freq_factor=4.0,
+                    original_max_position_embeddings=32,
+                ),
+            ),
+            dict(HEADS[1], rope_scaling=dict(rope_type="linear", factor=3.0)),
+            dict(
+                HEADS[0],
+                rope_scaling=dict(rope_type="dynamic", factor=4.0),
+                max_position_embeddings=16,
+                steps=21,
+                decodes=False,
+            ),
+            dict(
+                HEADS[0],
+                rope_theta=300.0,
+                rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16),
+            ),
+            dict(
+                HEADS[2],
+                rope_scaling=dict(
+                    rope_type="yarn",
+                    factor=4.0,
+                    original_max_position_embeddings=16,
+                    mscale=0.7,
+                    mscale_all_dim=1.1,
+                ),
+            ),
+        ],
+        LLAMA,
+    ),
+    Case(
+        "mistral",
+        "Mistral",
+        "mistral",
+        "MistralConfig",
+        "MistralForCausalLM",
+        [*having(sliding_window=4), dict(HEADS[0], sliding_window=None, head_dim=10)],
+        LLAMA,
+    ),
+    Case(
+        "qwen2",
+        "Qwen 2, Qwen 2.5",
+        "qwen2",
+        "Qwen2Config",
+        "Qwen2ForCausalLM",
+        [*HEADS, dict(HEADS[0], use_sliding_window=True, sliding_window=3, max_window_layers=1)],
+        LLAMA,
+    ),
+    Case(
+        "qwen3",
+        "Qwen 3",
+        "qwen3",
+        "Qwen3Config",
+        "Qwen3ForCausalLM",
+        [*having(head_dim=10), dict(HEADS[0], head_dim=6, attention_bias=True)],
+        LLAMA,
+    ),
+    Case(
+        "smollm3",
+        "SmolLM 3 (SmolLM and SmolLM 2 are Llamas)",
+        "smollm3",
+        "SmolLM3Config",
+        "SmolLM3ForCausalLM",
+        [
+            *having(no_rope_layer_interval=2, pad_token_id=None),
+            dict(
+                HEADS[0], no_rope_layers=[0, 1], pad_token_id=None, use_sliding_window=True, sliding_window=4
+            ),
+        ],
+        LLAMA,
+    ),
+    Case(
+        "phi3",
+        "Phi-3, Phi-4",
+        "phi3",
+        "Phi3Config",
+        "Phi3ForCausalLM",
+        [
+            *having(pad_token_id=None),
+            dict(HEADS[0], sliding_window=4, pad_token_id=None),
+            dict(HEADS[0], hidden_size=32, partial_rotary_factor=0.5, pad_token_id=None),
+            dict(
+                HEADS[0],
+                hidden_size=32,
+                pad_token_id=None,
+                original_max_position_embeddings=32,
+                rope_scaling=dict(
+                    type="longrope", short_factor=[1.0, 1.1, 1.2, 1.5], long_factor=[2.0, 3.0, 4.0, 5.0]
+                ),
+            ),
+        ],
+        LLAMA,
+    ),
+    Case(
+        "gpt2",
+        "GPT-2",
+        "gpt2",
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        [
+            dict(n_embd=16, n_head=4),
+            dict(n_embd=18, n_head=3, n_inner=31, tie_word_embeddings=False),
+            dict(n_embd=20, n_head=2, activation_function="gelu"),
+        ],
+        dict(vocab_size=31, n_positions=32, n_layer=2, bos_token_id=0, eos_token_id=0),
+    ),
+    Case(
+        "gpt_neox",
+        "GPT-NeoX, Pythia",
+        "gpt_neox",
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        [
+            dict(num_attention_heads=2, rotary_pct=0.5),
+            dict(num_attention_heads=3, hidden_size=18, use_parallel_residual=False, rotary_pct=1.0),
+            dict(num_attention_heads=2, attention_bias=False, rotary_pct=0.34, tie_word_embeddings=True),
+        ],
+        LLAMA,
+    ),
+    TextCase(
+        "bert",
+        "BERT",
+        "bert",
+        "BertConfig",
+        "BertModel",
+        [
+            dict(model="BertForMaskedLM"),
+            dict(hidden_size=18, num_attention_heads=3),
+            dict(model="BertForTokenClassification", num_labels=5, hidden_act="gelu_new"),
+            dict(model="BertForQuestionAnswering"),
+            dict(model="BertForSequenceClassification", num_labels=3),
+        ],
+        dict(ENCODER, pad_token_id=0),
+        decodes=False,
+    ),
+    TextCase(
+        "roberta",
+        "RoBERTa, XLM-RoBERTa, CamemBERT",
+        "roberta",
+        "RobertaConfig",
+        "RobertaModel",
+        [
+            dict(model="RobertaForMaskedLM"),
+            dict(hidden_size=18, num_attention_heads=3),
+            dict(model="RobertaForSequenceClassification", num_labels=3),
+        ],
+        dict(ENCODER, pad_token_id=1, type_vocab_size=1),
+        decodes=False,
+    ),
+    TextCase(
+        "distilbert",
+        "DistilBERT",
+        "distilbert",
+        "DistilBertConfig",
+        "DistilBertModel",
+        [
+            dict(model="DistilBertForMaskedLM"),
+            dict(dim=18, n_heads=3),
+            dict(model="DistilBertForSequenceClassification", num_labels=3),
+        ],
+        dict(
+            vocab_size=31,
+            dim=16,
+            n_heads=4,
+            hidden_dim=23,
+            n_layers=2,
+            max_position_embeddings=32,
+            pad_token_id=0,
+        ),
+        decodes=False,
+    ),
+    ImageCase(
+        "vit",
+        "ViT",
+        "vit",
+        "ViTConfig",
+        "ViTModel",
+        [
+            dict(model="ViTForImageClassification", num_labels=3),
+            dict(hidden_size=18, num_attention_heads=3, qkv_bias=False),
+            dict(patch_size=3, num_channels=1, hidden_act="gelu_new"),
+        ],
+        dict(ENCODER, image_size=12, patch_size=4),
+        decodes=False,
+    ),
+    ModuleCase(
+        "vit_timm",
+        "ViT, by timm's names",
+        "vit_base_patch16_224 ...",
+        "",
+        "",
+        [
+            dict(
+                make=lambda: timm.models.vision_transformer.VisionTransformer(
+                    img_size=12,
+                    patch_size=4,
+                    embed_dim=16,
+                    depth=2,
+                    num_heads=2,
+                    num_classes=3,
+                    mlp_ratio=1.0,
+                ),
+                told={"architecture": "vit_tiny_patch4_12", "num_heads": 2},
+            )
+        ],
+        decodes=False,
+    ),
+    ClipCase(
+        "clip",
+        "CLIP: both towers",
+        "clip",
+        "CLIPConfig",
+        "CLIPModel",
+        [
+            dict(text_config=TEXT, vision_config=VISION, projection_dim=10),
+            dict(
+                text_config=dict(TEXT, hidden_act="gelu", num_attention_heads=2),
+                vision_config=dict(VISION, hidden_act="gelu", hidden_size=18, num_attention_heads=3),
+                projection_dim=7,
+            ),
+        ],
+        decodes=False,
+        parts=("vision", "text"),
+    ),
+    ImageCase(
+        "resnet",
+        "ResNet",
+        "resnet",
+        "ResNetConfig",
+        "ResNetModel",
+        [
+            dict(model="ResNetForImageClassification", num_labels=3, layer_type="basic"),
+            dict(depths=[2, 1], hidden_sizes=[12, 20]),
+            dict(downsample_in_first_stage=True, downsample_in_bottleneck=True),
+        ],
+        dict(embedding_size=6, hidden_sizes=[8, 12], depths=[1, 2], loom_image_size=32),
+        decodes=False,
+    ),
+    ModuleCase(
+        "resnet_timm",
+        "ResNet, ResNeXt, by torchvision's and timm's names",
+        "resnet50, resnext50_32x4d ..., or no config.json",
+        "",
+        "",
+        [
+            dict(
+                make=lambda: timm.models.resnet.ResNet(
+                    timm.models.resnet.BasicBlock,
+                    [1, 2, 1, 1],
+                    channels=(8, 10, 12, 14),
+                    stem_width=8,
+                    num_classes=3,
+                ),
+                told={"architecture": "resnet18", "pretrained_cfg": {"input_size": [3, 40, 40]}},
+                loom_image_size=None,
+            ),
+            dict(make=lambda: torchvision.models.resnet18(num_classes=4)),
+            dict(make=lambda: torchvision.models.resnet50(num_classes=4)),
+            dict(make=lambda: torchvision.models.resnext50_32x4d(num_classes=4)),
+        ],
+        dict(loom_image_size=32),
+        decodes=False,
+    ),
+    ImageCase(
+        "convnext",
+        "ConvNeXt",
+        "convnext",
+        "ConvNextConfig",
+        "ConvNextModel",
+        [
+            dict(model="ConvNextForImageClassification", num_labels=3),
+            dict(hidden_sizes=[6, 8, 10, 12], depths=[2, 1, 1, 1]),
+        ],
+        dict(hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 2, 1], image_size=32),
+        decodes=False,
+    ),
+    ModuleCase(
+        "convnext_timm",
+        "ConvNeXt, by torchvision's and timm's names",
+        "convnext_tiny ..., or no config.json",
+        "",
+        "",
+        [
+            dict(
+                make=lambda: timm.models.convnext.ConvNeXt(
+                    depths=(1, 1, 2, 1), dims=(8, 12, 16, 20), num_classes=3, conv_mlp=True
+                ),
+                told={"architecture": "convnext_tiny", "pretrained_cfg": {"input_size": [3, 32, 32]}},
+            ),
+            dict(
+                make=lambda: torchvision.models.convnext.ConvNeXt(
+                    [
+                        torchvision.models.convnext.CNBlockConfig(8, 12, 1),
+                        torchvision.models.convnext.CNBlockConfig(12, 16, 2),
+                        torchvision.models.convnext.CNBlockConfig(16, None, 1),
+                    ],
+                    num_classes=4,
+                ),
+                loom_image_size=32,
+            ),
+        ],
+        decodes=False,
+    ),
+    Case(
+        "olmo2",
+        "OLMo 2",
+        "olmo2",
+        "Olmo2Config",
+        "Olmo2ForCausalLM",
+        [*HEADS, dict(HEADS[0], attention_bias=True)],
+        dict(LLAMA, eos_token_id=2, pad_token_id=1),
+    ),
+    Case(
+        "gemma",
+        "Gemma",
+        "gemma",
+        "GemmaConfig",
+        "GemmaForCausalLM",
+        [*having(head_dim=6)],
+        LLAMA,
+    ),
+    Case(
+        "gemma2",
+        "Gemma 2",
+        "gemma2",
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        [
+            *having(head_dim=6, sliding_window=4, query_pre_attn_scalar=9),
+            dict(
+                HEADS[0],
+                head_dim=6,
+                attn_logit_softcapping=0.7,
+                final_logit_softcapping=1.3,
+                sliding_window=3,
+            ),
+        ],
+        LLAMA,
+    ),
+    Case(
+        "gemma3",
+        "Gemma 3 (text)",
+        "gemma3_text",
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        [
+            *having(
+                head_dim=6,
+                sliding_window=4,
+                query_pre_attn_scalar=9,
+                layer_types=["sliding_attention", "full_attention"],
+            ),
+            dict(
+                HEADS[0],
+                head_dim=6,
+                sliding_window=4,
+                num_hidden_layers=3,
+                sliding_window_pattern=3,
+                rope_scaling=dict(rope_type="linear", factor=8.0),
+            ),
+        ],
+        LLAMA,
+    ),
+    Case(
+        "mixtral",
+        "Mixtral",
+        "mixtral",
+        "MixtralConfig",
+        "MixtralForCausalLM",
+        [
+            *having(num_local_experts=4),
+            dict(HEADS[0], num_local_experts=5, num_experts_per_tok=3, sliding_window=4),
+        ],
+        dict(LLAMA, intermediate_size=20),
+    ),
+    Case(
+        "qwen2_moe",
+        "Qwen 2 MoE",
+        "qwen2_moe",
+        "Qwen2MoeConfig",
+        "Qwen2MoeForCausalLM",
+        [
+            *having(num_experts=4, num_experts_per_tok=2),
+            dict(HEADS[0], num_experts=3, num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[0]),
+        ],
+        dict(LLAMA, moe_intermediate_size=14, shared_expert_intermediate_size=18),
+    ),
+    Case(
+        "qwen3_moe",
+        "Qwen 3 MoE",
+        "qwen3_moe",
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        [
+            *having(num_experts=4, num_experts_per_tok=2, norm_topk_prob=True),
+            dict(HEADS[0], num_experts=5, num_experts_per_tok=2, decoder_sparse_step=2),
+        ],
+        dict(LLAMA, moe_intermediate_size=14, head_dim=8),
+    ),
+    SentenceCase(
+        "sentences",
+        "Sentence encoders (modules.json: pooling, normalise)",
+        "bert, roberta, distilbert",
+        "BertConfig",
+        "BertModel",
+        [dict(pooling="mean_tokens"), dict(pooling="cls_token", hidden_size=18, num_attention_heads=3)],
+        dict(ENCODER, pad_token_id=0),
+        decodes=False,
+        files=("config.json", "modules.json", "sentence_bert_config.json"),
+    ),
+]

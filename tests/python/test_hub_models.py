@@ -1,0 +1,218 @@
+"""Folders of the Hub become networks that compute what their makers do; what does not fit is refused.
+
+The golden folders are of random weights; tests/golden/hub/make.py has made them, with transformers and timm.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loom
+from loom.models import from_hub
+from loom.tensors import open_tensors, write_safetensors
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "hub"
+FOLDERS = sorted(path.parent.name for path in GOLDEN.glob("*/expected.npz"))
+
+
+def opened(name: str, folder: Path | None = None, part: str | None = None, **options: Any) -> loom.Network:
+    x = expected(name, part)[0]
+    if x.ndim == 2:
+        options.setdefault("length", x.shape[1])
+    else:
+        options.setdefault("image_size", x.shape[-1])
+    return from_hub(folder or GOLDEN / name, part=part, **options)
+
+
+def expected(name: str, part: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    prefix = f"{part}." if part else ""
+    with np.load(GOLDEN / name / "expected.npz") as arrays:
+        return arrays[f"{prefix}input"], arrays[f"{prefix}output"]
+
+
+def parts(name: str) -> list[str | None]:
+    return ["vision", "text"] if name == "clip" else [None]
+
+
+def is_decoder(name: str) -> bool:
+    config = GOLDEN / name / "config.json"
+    architectures = json.loads(config.read_text()).get("architectures", [""]) if config.exists() else [""]
+    return architectures[0].endswith(("ForCausalLM", "LMHeadModel"))
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name in FOLDERS for part in parts(name)])
+def test_outputs_are_those_of_the_reference(name: str, part: str | None) -> None:
+    x, y = expected(name, part)
+    found = opened(name, part=part).predict(x)
+    if y.ndim == 3 and x.ndim == 2 and not is_decoder(name):
+        # The reference's steps of padding look at others; nobody reads them.
+        config = json.loads((GOLDEN / name / "config.json").read_text())
+        keep = x != config.get("pad_token_id", -1)
+        found, y = found[keep], y[keep]
+    np.testing.assert_allclose(found, y, rtol=0, atol=1e-4 * max(1.0, np.abs(y).max()))
+
+
+@pytest.mark.parametrize("name", [name for name in FOLDERS if is_decoder(name)])
+def test_decoding_with_a_cache_says_the_same(name: str) -> None:
+    x, y = expected(name)
+    session = opened(name).session(capacity=x.shape[1], rows=len(x))
+    pieces = [session(x[:, start:end]) for start, end in ((0, 4), (4, 5), (5, 6), (6, x.shape[1]))]
+    found = np.concatenate(pieces, axis=1)
+    np.testing.assert_array_equal(found.argmax(-1), y.argmax(-1))
+
+
+def changed(tmp_path: Path, name: str, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Path:
+    """Writes a golden folder anew, with other settings or tensors."""
+    folder = tmp_path / name
+    shutil.copytree(GOLDEN / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    tensors = {key: entry.numpy().copy() for key, entry in open_tensors(folder / "model.safetensors").items()}
+    change(config, tensors)
+    (folder / "config.json").write_text(json.dumps(config))
+    write_safetensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[Exception], str]] = [
+    ("llama", lambda c, t: c.update(model_type="lama"), loom.ConfigError, 'did you mean "llama"'),
+    ("llama", lambda c, t: c.pop("model_type"), loom.SerializationError, "model_type"),
+    ("llama", lambda c, t: c.update(hidden_act="prelu"), loom.ConfigError, "hidden_act.*supported: .*silu"),
+    ("llama", lambda c, t: c.pop("hidden_size"), loom.ConfigError, 'no "hidden_size"'),
+    ("llama", lambda c, t: c.update(hidden_size=-3), loom.ConfigError, "hidden_size"),
+    ("llama", lambda c, t: c.update(num_hidden_layers=10**9), loom.ConfigError, "num_hidden_layers"),
+    ("llama", lambda c, t: c.update(rope_scaling={"type": "own"}), loom.ConfigError, "rope_type"),
+    (
+        "llama",
+        lambda c, t: c.update(architectures=["LlamaForSequenceClassification"]),
+        loom.ConfigError,
+        "Sequence",
+    ),
+    ("llama", lambda c, t: c.update(intermediate_size=25), loom.ShapeError, "gate_proj"),
+    ("llama", lambda c, t: c.update(num_hidden_layers=3), loom.SerializationError, r"lacks layers\.2"),
+    (
+        "llama",
+        lambda c, t: c.update(num_hidden_layers=1),
+        loom.SerializationError,
+        r"nothing uses: layers\.1",
+    ),
+    ("llama", lambda c, t: t.pop("model.norm.weight"), loom.SerializationError, r"lacks norm\.weight"),
+    (
+        "llama",
+        lambda c, t: t.update({"x.lora": np.ones(2)}),
+        loom.SerializationError,
+        r"nothing uses: x\.lora",
+    ),
+    ("gpt2", lambda c, t: c.update(scale_attn_by_inverse_layer_idx=True), loom.ConfigError, "inverse_layer"),
+    ("mistral", lambda c, t: c.update(layer_types=["odd", "odd"]), loom.ConfigError, "layer_types.*odd"),
+    ("bert", lambda c, t: c.update(position_embedding_type="relative_key"), loom.ConfigError, "relative_key"),
+    (
+        "bert",
+        lambda c, t: c.update(architectures=["BertForPreTraining"]),
+        loom.ConfigError,
+        "BertForPreTraining",
+    ),
+    ("resnet", lambda c, t: c.update(hidden_act="gelu"), loom.ConfigError, "hidden_act.*supported: 'relu'"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "error", "message"), REFUSED)
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, name, change, error, message) -> None:
+    with pytest.raises(error, match=message):
+        opened(name, changed(tmp_path, name, change))
+
+
+def test_a_folder_needs_settings_and_tensors(tmp_path: Path) -> None:
+    with pytest.raises(loom.FileError, match="not a folder"):
+        from_hub(tmp_path / "nothing")
+    with pytest.raises(loom.FileError, match="no tensors"):
+        from_hub(tmp_path)
+    shutil.copy(GOLDEN / "llama" / "model.safetensors", tmp_path)
+    with pytest.raises(loom.FileError, match=r"no config\.json"):
+        from_hub(tmp_path)
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(loom.SerializationError, match="not JSON"):
+        from_hub(tmp_path)
+
+
+def shards(folder: Path, index: dict[str, str]) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+
+
+def test_shards_are_found_by_their_index(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(GOLDEN / "llama", folder)
+    tensors = {key: entry.numpy().copy() for key, entry in open_tensors(folder / "model.safetensors").items()}
+    names = sorted(tensors)
+    halves = {f"{half}.safetensors": names[half::2] for half in (0, 1)}
+    for file, half in halves.items():
+        write_safetensors(folder / file, {name: tensors[name] for name in half})
+    shards(folder, {name: file for file, half in halves.items() for name in half})
+    x, y = expected("llama")
+    np.testing.assert_allclose(opened("llama", folder).predict(x), y, atol=1e-4)
+    (folder / "1.safetensors").unlink()
+    with pytest.raises(loom.FileError, match=r"no 1\.safetensors"):
+        opened("llama", folder)
+
+
+def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(GOLDEN / "llama", folder)
+    shards(folder, {"norm.weight": "../llama.safetensors"})
+    with pytest.raises(loom.SerializationError, match="outside"):
+        opened("llama", folder)
+
+
+def test_labels_and_the_folder_stay_with_the_network() -> None:
+    net = opened("vit")
+    assert net.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    assert net.hub_folder == GOLDEN / "vit"
+    assert opened("llama").labels is None
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-4), ("bfloat16", 0.2), ("int8", 0.2)])
+def test_weights_are_read_into_a_numeric_type(dtype: str, tolerance: float) -> None:
+    x, y = expected("llama")
+    net = opened("llama", dtype=dtype)
+    np.testing.assert_allclose(net.predict(x), y, atol=tolerance * max(1.0, np.abs(y).max()))
+
+
+@pytest.mark.parametrize("dtype", ["int77", 8])
+def test_an_unknown_type_is_refused(dtype: Any) -> None:
+    with pytest.raises(loom.DTypeError):
+        opened("llama", dtype=dtype)
+
+
+def test_lengths_and_sizes_beyond_the_model_are_refused() -> None:
+    with pytest.raises(loom.ConfigError, match="length"):
+        from_hub(GOLDEN / "gpt2", length=33)
+    with pytest.raises(loom.ConfigError, match="image_size"):
+        from_hub(GOLDEN / "vit", image_size=16)
+    with pytest.raises(loom.ConfigError, match=r"part.*'text', 'vision'"):
+        from_hub(GOLDEN / "clip")
+
+
+def test_tied_and_old_names_are_known(tmp_path: Path) -> None:
+    """A tied head may stand in the file once more; norms were once called gamma and beta."""
+
+    def tie(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        config["tie_word_embeddings"] = True
+
+    net = opened("llama", changed(tmp_path, "llama", tie))
+    assert net.config.cells[0].layers[-1] == loom.nn.TiedHead(31, tied_to=(0, 0, 0, 0))
+
+    def rename(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        for name in [name for name in tensors if "LayerNorm" in name]:
+            old = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+            tensors[old] = tensors.pop(name)
+
+    x, y = expected("bert")
+    found = opened("bert", changed(tmp_path, "bert", rename)).predict(x)
+    np.testing.assert_allclose(found[0], y[0], atol=1e-4 * max(1.0, np.abs(y).max()))
