@@ -124,7 +124,7 @@ def write_card(engine: Engine, card: object) -> None:
     if not isinstance(card, ModelCard):
         raise ConfigError(f"card is a loom.ModelCard, got {card!r}")
     told = _told(engine)
-    told["card"] = encode(card)
+    told["card"] = None if card == ModelCard() else encode(card)
     engine.native.set_card(_text(told))
 
 

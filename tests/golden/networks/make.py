@@ -36,11 +36,11 @@ def networks() -> dict[str, tuple[loom.Network, dict[str, bool]]]:
     attention = nn.Residual([nn.RMSNorm(), nn.MultiHeadAttention(2, causal=True, rotary=nn.Rotary())])
     sequence = loom.Sequential([attention, nn.SwiGLU(6), nn.Flatten(), nn.Dense(3)], (4, 4), seed=4)
     packed = loom.Sequential([nn.Dense(32, activation="silu"), nn.Dense(3)], 64, seed=5)
-    packed.layers[0].morph("int4", granularity="block(16)")
-    packed.layers[1].morph("uint8")
+    packed.morph("int4", granularity="block(16)", where=lambda layer: layer.at[3] == 0)
+    packed.morph("uint8", where=lambda layer: layer.at[3] == 1)
     deployed = loom.Sequential([nn.Dense(32, activation="gelu"), nn.Dense(3)], 64, seed=6)
-    deployed.layers[0].morph("q4_0")
-    deployed.layers[1].morph("mxfp4")
+    deployed.morph("q4_0", where=lambda layer: layer.at[3] == 0)
+    deployed.morph("mxfp4", where=lambda layer: layer.at[3] == 1)
     return {
         "dense": (trained(dense), {"optimizer": True}),
         "image": (trained(image), {"optimizer": True}),
