@@ -24,6 +24,7 @@ __all__ = [
     "adapters",
     "check_examples",
     "copy_layer",
+    "decode_tensor",
     "dtypes",
     "encode_tensor",
     "feedback_names",
@@ -317,4 +318,5 @@ def write_gguf(
     tensors: Sequence[_Specified],
     bytes_of: Callable[[int], _Array],
 ) -> None: ...
+def decode_tensor(dtype: str, raw: _Array) -> _Array: ...
 def encode_tensor(dtype: str, numbers: _Array) -> _Array: ...

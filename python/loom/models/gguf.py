@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom import _native
 from loom.errors import ConfigError, SerializationError
 from loom.tensors import TensorEntry, TensorFile, open_tensors
 
@@ -140,12 +141,59 @@ def _blocks(metadata: _Metadata) -> range:
     return range(min(metadata.whole("block_count"), 4096))
 
 
+def _mixtral(metadata: _Metadata) -> dict[str, Any]:
+    return {"num_local_experts": metadata.whole("expert_count"), **_chosen(metadata)}
+
+
+def _qwen_moe(metadata: _Metadata) -> dict[str, Any]:
+    config = {
+        "num_experts": metadata.whole("expert_count"),
+        "moe_intermediate_size": metadata.whole("expert_feed_forward_length"),
+        "norm_topk_prob": metadata.architecture == "qwen3moe",
+        **_chosen(metadata),
+    }
+    if metadata.architecture == "qwen2moe":
+        config["shared_expert_intermediate_size"] = metadata.whole("expert_shared_feed_forward_length")
+    return config
+
+
+def _chosen(metadata: _Metadata) -> dict[str, Any]:
+    return {"num_experts_per_tok": metadata.whole("expert_used_count")}
+
+
 _OF_GEMMA = {**_NORMS_BEHIND, "ffn_norm": "pre_feedforward_layernorm"}
+
+_QWEN_MOE = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+
+_MIXTRAL = Architecture(
+    "mixtral",
+    "MixtralForCausalLM",
+    {
+        "ffn_gate_inp": "block_sparse_moe.gate",
+        "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
+        "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
+        "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
+    },
+    pairs=True,
+    config=_mixtral,
+)
+"""What llama.cpp calls a Llama with experts."""
 
 ARCHITECTURES = {
     "llama": Architecture("llama", "LlamaForCausalLM", pairs=True),
     "qwen2": Architecture("qwen2", "Qwen2ForCausalLM"),
     "qwen3": Architecture("qwen3", "Qwen3ForCausalLM"),
+    "qwen2moe": Architecture("qwen2_moe", "Qwen2MoeForCausalLM", _QWEN_MOE, config=_qwen_moe),
+    "qwen3moe": Architecture("qwen3_moe", "Qwen3MoeForCausalLM", _QWEN_MOE, config=_qwen_moe),
     "smollm3": Architecture("smollm3", "SmolLM3ForCausalLM", pairs=True),
     "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _NORMS_BEHIND),
     "phi3": Architecture(
@@ -192,9 +240,9 @@ def load(path: str | PathLike[str], dtype: str | None = None, *, length: int | N
         SerializationError: The file is damaged, or holds no model.
         ConfigError: Its architecture, or a setting of it, is not supported; the message names it.
     """
-    families = import_module(".families.opening", "loom.models")
+    hub = import_module(".hub", "loom.models")
     with open_tensors(path) as file:
-        network: Network = families.from_tensors(hub_config(file), hub_tensors(file), dtype, length=length)
+        network: Network = hub.from_tensors(hub_config(file), hub_tensors(file), dtype, length=length)
     return network
 
 
@@ -207,8 +255,8 @@ def architecture_of(file: TensorFile) -> tuple[_Metadata, Architecture]:
             f'loom does not read the architecture "{metadata.architecture}" from GGUF. '
             f"Known: {', '.join(ARCHITECTURES)}"
         )
-    if metadata.get("expert_count"):
-        raise ConfigError("loom does not read mixtures of experts from GGUF")
+    if metadata.architecture == "llama" and metadata.get("expert_count"):
+        known = _MIXTRAL
     return metadata, known
 
 
@@ -384,8 +432,40 @@ def hub_tensors(file: TensorFile) -> dict[str, TensorEntry]:
             change = _halved(heads if block[2] == "attn_q" else key_heads)
         elif known.offset and stem.endswith("norm"):
             change = _less(known.offset)
+        elif "{}" in whole:
+            tensors |= _experts(entry, whole)
+            continue
+        elif stem.endswith("ffn_gate_inp_shexp") and len(entry.shape) == 1:
+            entry = _shaped(entry, (1, *entry.shape))
         tensors[whole] = _renamed(entry, whole, change)
     return tensors
+
+
+def _shaped(entry: TensorEntry, shape: tuple[int, ...]) -> TensorEntry:
+    def read() -> NDArray[Any]:
+        return entry.numpy().reshape(shape)
+
+    return TensorEntry(entry.name, shape, entry.dtype, entry.nbytes, read, entry.raw)
+
+
+def _experts(entry: TensorEntry, name: str) -> dict[str, TensorEntry]:
+    """Returns the tensors of experts that stand in one, each decoded on its own."""
+    if len(entry.shape) != 3:
+        raise SerializationError(f"{entry.name} should hold a matrix for each expert, got {entry.shape}")
+    count, *shape = entry.shape
+
+    def expert(place: int) -> TensorEntry:
+        def raw() -> NDArray[np.uint8]:
+            of_expert: NDArray[np.uint8] = entry.raw().reshape(count, -1)[place]
+            return of_expert
+
+        def read() -> NDArray[Any]:
+            return _native.decode_tensor(entry.dtype, raw()).reshape(shape)
+
+        named = name.format(place)
+        return TensorEntry(named, tuple(shape), entry.dtype, entry.nbytes // count, read, raw)
+
+    return {name.format(place): expert(place) for place in range(count)}
 
 
 def _halved(heads: int) -> Callable[[NDArray[Any]], NDArray[Any]]:

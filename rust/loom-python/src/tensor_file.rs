@@ -207,6 +207,18 @@ pub fn write_gguf(
     detached(py, move || loom::io::write_gguf(path, &metadata, &specs, |index| asked(&bytes_of, index)))
 }
 
+/// What the bytes of some rows of a tensor stand for, as float32.
+#[pyfunction]
+pub fn decode_tensor<'py>(
+    py: Python<'py>,
+    dtype: &str,
+    raw: PyReadonlyArray1<'py, u8>,
+) -> PyResult<Bound<'py, PyArray1<f32>>> {
+    let (element, bytes) = (element_named(dtype)?, raw.as_slice()?);
+    let numbers = detached(py, || loom::io::decode(element, bytes))?;
+    Ok(PyArray1::from_vec(py, numbers))
+}
+
 /// The bytes of float32 numbers as elements of a type.
 #[pyfunction]
 pub fn encode_tensor<'py>(

@@ -2,7 +2,7 @@
 //! bounded memory.
 
 use loom::io::{
-    ElementType, Format, NumberType, TensorFile, TensorSpec, Value, Values, encode, write_gguf,
+    ElementType, Format, NumberType, TensorFile, TensorSpec, Value, Values, decode, encode, write_gguf,
     write_safetensors,
 };
 use loom::{Error, Result};
@@ -185,6 +185,8 @@ fn what_is_encoded_is_near() {
     }
     assert!(matches!(encode(ElementType::Q4_0, &[f32::NAN; 32]), Err(Error::NonFinite(_))));
     assert!(matches!(encode(ElementType::Q4_0, &[1.0; 31]), Err(Error::Shape(_))));
+    assert_eq!(decode(ElementType::I8, &[1, 255]).unwrap(), [1.0, -1.0]);
+    assert!(matches!(decode(ElementType::Q4_0, &[0; 19]), Err(Error::Shape(_))));
     assert!(matches!(encode(ElementType::Q6_K, &[1.0; 256]), Err(Error::DType(_))));
 }
 

@@ -12,8 +12,8 @@ mod watched;
 
 pub use checkpoint::{FORMAT, SaveOptions};
 pub use tensor_file::{
-    ElementType, Format, NumberType, TensorFile, TensorInfo, TensorSpec, Value, Values, encode, write_gguf,
-    write_safetensors,
+    ElementType, Format, NumberType, TensorFile, TensorInfo, TensorSpec, Value, Values, decode, encode,
+    write_gguf, write_safetensors,
 };
 
 pub(crate) use atomic::write;

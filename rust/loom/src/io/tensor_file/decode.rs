@@ -6,8 +6,16 @@ use crate::{Error, Result, extents};
 use bytemuck::Zeroable;
 use half::{bf16, f16};
 
-/// The numbers that a tensor's bytes stand for.
-pub(super) fn to_f32(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
+/// The numbers that bytes stand for as elements of a type, such as some rows of a tensor.
+///
+/// # Errors
+/// [`Error::DType`] for a type that is not decoded; [`Error::Shape`] for bytes that are no whole blocks;
+/// [`Error::Memory`] where there is no memory for the numbers.
+pub fn decode(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
+    if !bytes.len().is_multiple_of(element.block_bytes()) {
+        let message = format!("{} bytes are no whole blocks of {}", bytes.len(), element.name());
+        return Err(Error::Shape(message));
+    }
     match element {
         ElementType::F64 => plain(bytes, |it| f64::from_le_bytes(it) as f32),
         ElementType::F32 => plain(bytes, f32::from_le_bytes),

@@ -1,10 +1,13 @@
 //! Files of tensors as they are used.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 use super::contents::{Contents, Format, TensorInfo, damaged};
+use super::decode::decode;
+use super::parts;
 use super::read::read;
 use super::storage::Storage;
 use super::value::Value;
-use super::{decode, parts};
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
@@ -111,6 +114,6 @@ impl TensorFile {
     /// decoded, [`Error::Memory`] where there is no memory for the numbers.
     pub fn to_f32(&self, name: &str) -> Result<Vec<f32>> {
         let element = self.info(name)?.element;
-        decode::to_f32(element, self.bytes(name)?).map_err(|error| crate::error::in_context(name, error))
+        decode(element, self.bytes(name)?).map_err(|error| crate::error::in_context(name, error))
     }
 }

@@ -19,6 +19,7 @@ mod value;
 mod write;
 
 pub use contents::{Format, TensorInfo};
+pub use decode::decode;
 pub use element::ElementType;
 pub use encode::encode;
 pub use file::TensorFile;
