@@ -14,6 +14,7 @@ import numpy as np
 
 from loom._settings.checks import whole
 from loom._typing import Precision
+from loom.card import ModelCard
 from loom.convert import as_real_array
 from loom.engine import engine_of
 from loom.errors import DTypeError, FileError, InternalError, SerializationError, ShapeError
@@ -23,7 +24,7 @@ from loom.models.families.settings import Settings
 from loom.network import Network, Sequential
 from loom.tensors import TensorEntry, open_tensors
 
-__all__ = ["from_hub"]
+__all__ = ["from_hub", "from_tensors"]
 
 _MOST_TEXT = 64 << 20
 """Bytes of JSON beyond which a file is not a configuration; indexes of large models have a few megabytes."""
@@ -60,8 +61,8 @@ def from_hub(
             224, by default.
 
     Returns:
-        The network. `net.labels` are the names of its classes, in order, where the folder says them, and
-        `net.hub_folder` is the folder, where a tokenizer finds its files.
+        The network. `net.card` has the names of its classes, where the folder says them, and under
+        `metadata["hub"]` the folder, where a tokenizer finds its files, and the model's type.
 
     Raises:
         FileError: There is no such folder, or no config.json or tensors in it.
@@ -94,6 +95,38 @@ def from_hub(
         )
         network = _filled(family, family.compose(found), tensors, dtype)
     return _with_origin(network, path, config)
+
+
+def from_tensors(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, TensorEntry],
+    dtype: str | None = None,
+    *,
+    length: int | None = None,
+) -> Network:
+    """Makes a network of tensors by the names that they have on the Hub.
+
+    Args:
+        config: The settings that config.json would have.
+        tensors: The tensors.
+        dtype: As in `from_hub`.
+        length: As in `from_hub`.
+
+    Returns:
+        The network.
+
+    Raises:
+        SerializationError: Tensors are missing, or there are some that nobody uses.
+        ConfigError: The model's family or a setting of it is not supported; the message names it.
+        ShapeError: A tensor does not have the shape that the settings tell of.
+        DTypeError: There is no such numeric type.
+    """
+    family = family_of(config, tensors)
+    renamed = _renamed(tensors, family)
+    shapes = {name: tensor.shape for name, tensor in renamed.items()}
+    architecture = str((config.get("architectures") or [""])[0])
+    found = Folder(Settings(config, family.name), shapes, architecture, length)
+    return _filled(family, family.compose(found), renamed, dtype)
 
 
 def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
@@ -209,14 +242,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _with_origin(network: Network, folder: Path, config: Mapping[str, Any]) -> Network:
-    """Notes where a network comes from, as attributes that copies of it keep."""
+    """Tells in a network's card where it comes from, and what its classes are called."""
     labels = config.get("id2label")
-    if isinstance(labels, dict):
-        try:
-            named = [str(labels[key]) for key in sorted(labels, key=int)]
-        except ValueError:
+    named = None
+    if isinstance(labels, dict) and all(str(key).isdecimal() for key in labels):
+        named = [str(labels[key]) for key in sorted(labels, key=int)]
+        if len(set(named)) < len(named):
             named = None
-    else:
-        named = None
-    vars(network).update(labels=named, hub_folder=folder)
+    origin = {"folder": str(folder), "model_type": config.get("model_type")}
+    network.card = ModelCard(labels=named, metadata={"hub": origin})
     return network

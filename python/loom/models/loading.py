@@ -24,7 +24,7 @@ _READERS = {
     "keras": ("keras", "load"),
     "hdf5": ("keras", "load"),
     "plain": ("plain", "import_model"),
-    "hugging face": ("families", "from_hub"),
+    "hugging face": ("hub", "from_hub"),
 }
 _TENSORS = ("safetensors", "npz")
 
