@@ -295,8 +295,26 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
             "output_bias": None,
         },
     ),
-    (nn.SwiGLU(682), {"type": "swiglu", "hidden": 682, "bias": False, "weight_initializer": None}),
-    (nn.GeGLU(8, bias=True), {"type": "geglu", "hidden": 8, "bias": True, "weight_initializer": None}),
+    (
+        nn.SwiGLU(682),
+        {
+            "type": "swiglu",
+            "hidden": 682,
+            "bias": False,
+            "weight_initializer": None,
+            "activation": "silu",
+        },
+    ),
+    (
+        nn.GeGLU(8, bias=True, activation="gelu_tanh"),
+        {
+            "type": "geglu",
+            "hidden": 8,
+            "bias": True,
+            "weight_initializer": None,
+            "activation": "gelu_tanh",
+        },
+    ),
     (nn.Embedding(9, 4), {"type": "embedding", "vocabulary": 9, "width": 4, "weight_initializer": None}),
     (
         nn.TiedHead(9, tied_to=(0, 0, 0, 0)),

@@ -286,8 +286,11 @@ def feed_forward(chance: Chance, shape: Shape) -> nn.Layer:
             shared_units=shared,
             shared_gate=shared is not None and chance.happens(0.5),
         )
-    return chance.one([nn.SwiGLU, nn.GeGLU])(
-        chance.whole(1, 35 if chance.wide else 8), bias=chance.happens(0.5)
+    kind, usual = chance.one([(nn.SwiGLU, "silu"), (nn.GeGLU, "gelu")])
+    return kind(
+        chance.whole(1, 35 if chance.wide else 8),
+        bias=chance.happens(0.5),
+        activation=usual if chance.happens(0.6) else chance.one(["gelu_tanh", "relu", "sigmoid"]),
     )
 
 

@@ -171,13 +171,12 @@ def batch_norm(layer: nn.BatchNorm, scope: Scope, x: Tensor) -> Tensor:
 
 @computes(nn.SwiGLU, nn.GeGLU)
 def gated(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of two classes
-    """`down(function(gate(x)) * up(x))`."""
+    """`down(activation(gate(x)) * up(x))`."""
 
     def product(name: str, x: Tensor) -> Tensor:
         return F.linear(x, scope(f"{name}_weight"), scope.given(f"{name}_bias", layer.bias))
 
-    function = F.silu if isinstance(layer, nn.SwiGLU) else F.gelu
-    return product("down", function(product("gate", x)) * product("up", x))
+    return product("down", activate(layer.activation, product("gate", x)) * product("up", x))
 
 
 @computes(nn.MixtureOfExperts)

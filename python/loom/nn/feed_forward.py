@@ -58,7 +58,7 @@ class GeGLU(_Gated):
         hidden: Extent between the products.
         bias: Whether trained numbers are added after each product.
         weight_initializer: The weights' first values; Xavier normal by default.
-        activation: The function of the gate; "gelu_tanh" in Gemma.
+        activation: The function of the gate; "gelu_tanh" is Gemma's.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.

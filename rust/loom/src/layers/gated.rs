@@ -32,7 +32,7 @@ macro_rules! gated {
                 /// How the weights start; Xavier normal unless named.
                 weight_initializer: Option<Initializer> = None,
                 /// The function of the gate.
-                activation: Activation = $activation,
+                activation: Activation = $activation; unwritten,
             }
         }
 
@@ -53,7 +53,7 @@ macro_rules! gated {
                     Sample::new(Self::new(1), [1]),
                     Sample::new(Self::new(11), [5, 6]),
                     Sample::new(Self { bias: true, ..Self::new(19) }, [2, 3, 7]),
-                    Sample::new(Self { activation: Activation::GeluTanh, ..Self::new(4) }, [3, 5]),
+                    Sample::new(Self { activation: Activation::GeluTanh, ..Self::new(5) }, [4]),
                 ]
             }
         }

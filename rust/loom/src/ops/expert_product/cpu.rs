@@ -2,7 +2,7 @@
 
 use super::ExpertProduct;
 use crate::Result;
-use crate::matrix::{NoEpilogue, Output, Start, Strided, product};
+use crate::matrix::{NoEpilogue, Output, PackedPanels, PanelSource, Start, Strided, product};
 use crate::ops::{Args, Direction, Operation, View};
 use crate::simd::{Isa, Real};
 use crate::tensor::Buffer;
@@ -82,6 +82,18 @@ impl ExpertProduct {
         expert * self.outputs..(expert + 1) * self.outputs
     }
 
+    /// Shows an expert's weight, (inputs, outputs), as the right operand of a product.
+    fn with_weight<T: Real>(&self, weight: View<'_>, expert: usize, then: impl FnOnce(&dyn PanelSource<T>)) {
+        let columns = self.columns(expert);
+        match weight.packed {
+            Some(packing) => then(&PackedPanels::of_columns(packing, weight.bytes, weight.scales, columns)),
+            None => {
+                let plain = &weight.elements::<T>()[columns.start..];
+                then(&Strided::new(plain, self.inputs, self.outputs, self.experts * self.outputs, 1));
+            }
+        }
+    }
+
     /// An expert's weight, (inputs, outputs), with the distance of its rows; decoded where it is packed.
     fn weight<'a, T: Real>(
         &self,
@@ -102,19 +114,15 @@ impl ExpertProduct {
 
     fn forward<T: Real>(&self, args: &mut Args<'_>, scratch: &mut Scratch) {
         let (x, weight, y) = (args.read::<T>(0), args.view(2), args.write::<T>(0));
-        let Scratch { starts, slots, rows, results, weight: decoded } = scratch;
+        let Scratch { starts, slots, rows, results, .. } = scratch;
         for (expert, slots) in each(starts, slots) {
             let rows = gather(x, slots, self.inputs, |slot| self.row(slot), rows);
             let found = room::<T>(results, slots.len() * self.outputs);
-            let (weight, stride) = self.weight::<T>(args.cpu.isa(), weight, expert, decoded);
-            product(
-                args.cpu,
-                &Strided::left(rows, slots.len(), self.inputs),
-                &Strided::new(weight, self.inputs, self.outputs, stride, 1),
-                Start::Zero,
-                &NoEpilogue,
-                Output::new(found, slots.len(), self.outputs),
-            );
+            self.with_weight(weight, expert, |weight| {
+                let rows = Strided::left(rows, slots.len(), self.inputs);
+                let y = Output::new(&mut *found, slots.len(), self.outputs);
+                product(args.cpu, &rows, weight, Start::Zero, &NoEpilogue, y);
+            });
             for (slot, found) in slots.iter().zip(found.chunks_exact(self.outputs)) {
                 y[*slot as usize * self.outputs..][..self.outputs].copy_from_slice(found);
             }
