@@ -359,6 +359,16 @@ CASES = [
                     type="longrope", short_factor=[1.0, 1.1, 1.2, 1.5], long_factor=[2.0, 3.0, 4.0, 5.0]
                 ),
             ),
+            dict(
+                HEADS[0],
+                hidden_size=32,
+                pad_token_id=None,
+                original_max_position_embeddings=16,
+                rope_scaling=dict(
+                    type="longrope", short_factor=[1.0, 1.1, 1.2, 1.5], long_factor=[2.0, 3.0, 4.0, 5.0]
+                ),
+                steps=20,
+            ),
         ],
         LLAMA,
     ),

@@ -32,7 +32,6 @@ __all__ = [
     "plain",
     "residual",
     "rms_norm",
-    "row",
     "stack",
     "take",
     "weight_and_bias",
@@ -112,11 +111,6 @@ def _inside(prefix: str, pieces: Iterable[Piece]) -> dict[str, Source]:
         for place, piece in enumerate(pieces)
         for name, source in piece.tensors.items()
     }
-
-
-def row(*pieces: Piece) -> Piece:
-    """Returns pieces in a row as one."""
-    return Piece(nn.Sequential([piece.layer for piece in pieces]), _inside("", pieces))
 
 
 def residual(*pieces: Piece, projection: Sequence[Piece] = ()) -> Piece:
