@@ -109,6 +109,16 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any], type[E
         loom.SerializationError,
         r"nothing uses: x\.lora",
     ),
+    ("llama", lambda c, t: c.update(vocab_size=10**7), loom.ShapeError, "embed_tokens.*10000000"),
+    ("llama", lambda c, t: c.update(head_dim=10**8), loom.ShapeError, "q_proj"),
+    ("llama", lambda c, t: c.update(architectures=7), loom.ConfigError, "architectures"),
+    (
+        "llama",
+        lambda c, t: c.update(quantization_config={"bits": 4}),
+        loom.ConfigError,
+        "quantization_config",
+    ),
+    ("phi3", lambda c, t: c.update(num_attention_heads=10**8), loom.LoomError, "heads|shape"),
     ("gpt2", lambda c, t: c.update(scale_attn_by_inverse_layer_idx=True), loom.ConfigError, "inverse_layer"),
     ("mistral", lambda c, t: c.update(layer_types=["odd", "odd"]), loom.ConfigError, "layer_types.*odd"),
     ("bert", lambda c, t: c.update(position_embedding_type="relative_key"), loom.ConfigError, "relative_key"),
@@ -195,8 +205,29 @@ def test_lengths_and_sizes_beyond_the_model_are_refused() -> None:
         from_hub(GOLDEN / "gpt2", length=33)
     with pytest.raises(loom.ConfigError, match="image_size"):
         from_hub(GOLDEN / "vit", image_size=16)
+    with pytest.raises(loom.ConfigError, match="length"):
+        from_hub(GOLDEN / "vit", length=3)
+    with pytest.raises(loom.ConfigError, match="part"):
+        from_hub(GOLDEN / "vit", part="text")
     with pytest.raises(loom.ConfigError, match=r"part.*'text', 'vision'"):
         from_hub(GOLDEN / "clip")
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma"])
+def test_half_precision_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+    """What is computed of tensors is computed in the network's precision, not in theirs."""
+
+    def halve(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        tensors |= {key: values.astype(np.float16) for key, values in tensors.items()}
+
+    def round_(config: dict[str, Any], tensors: dict[str, Any]) -> None:
+        tensors |= {key: values.astype(np.float16).astype(np.float32) for key, values in tensors.items()}
+
+    halved, rounded = changed(tmp_path / "a", name, halve), changed(tmp_path / "b", name, round_)
+    x, y = expected(name)
+    found = opened(name, halved).predict(x)
+    np.testing.assert_array_equal(found, opened(name, rounded).predict(x))
+    np.testing.assert_allclose(found, y, atol=0.05 * max(1.0, np.abs(y).max()))
 
 
 def test_tied_and_old_names_are_known(tmp_path: Path) -> None:

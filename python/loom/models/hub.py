@@ -83,17 +83,28 @@ def from_hub(
         config = _json(path, "config.json")
         family = family_of(config, tensors)
         config = config or {}
+        settings = Settings(config, family.name)
+        if "quantization_config" in settings:
+            known = ["tensors in floats; `dtype` packs them here"]
+            raise settings.unsupported("quantization_config", settings.get("quantization_config"), known)
         tensors = _renamed(tensors, family)
         found = Folder(
-            Settings(config, family.name),
+            settings,
             {name: tensor.shape for name, tensor in tensors.items()},
-            str((config.get("architectures") or [""])[0]),
+            str(next(iter(settings.items("architectures")), "")),
             length,
             part,
             image_size,
             lambda name: _json(path, name),
         )
-        network = _filled(family, family.compose(found), tensors, dtype)
+        composition = family.compose(found)
+        axes = len(composition.input_shape)
+        if part is not None and part not in family.parts:
+            raise settings.unsupported("part", part, family.parts or [None])
+        if (length is not None and axes != 1) or (image_size is not None and axes != 3):
+            name, value = ("length", length) if axes != 1 else ("image_size", image_size)
+            raise settings.unsupported(name, value, ["None, for what this model reads"])
+        network = _filled(family, composition, tensors, dtype)
     return _with_origin(network, path, config)
 
 
@@ -138,6 +149,8 @@ def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
         raise SerializationError(f"{path} is too large for a file of settings")
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
         raise SerializationError(f"{path} is not JSON: {error}") from error
 
@@ -196,7 +209,7 @@ def _filled(
     family: Family, composition: Composition, tensors: Mapping[str, TensorEntry], dtype: str | None
 ) -> Network:
     """Builds the network and fills it, tensor by tensor."""
-    _check_all_used(family, composition, tensors)
+    _check_tensors(family, composition, tensors)
     if dtype is not None and not isinstance(dtype, str):
         raise DTypeError(f'from_hub takes the name of a numeric type, such as "int8", got {dtype!r}')
     precision: Precision = "float64" if dtype == "float64" else "float32"
@@ -210,9 +223,9 @@ def _filled(
         if odd:
             raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
         for name, source in piece.tensors.items():
-            made = source.make(*(tensors[each].numpy() for each in source.names))
             label = _listed(source.names)
-            values = as_real_array(np.ascontiguousarray(made), precision, what=label)
+            read = (as_real_array(tensors[each].numpy(), precision, what=each) for each in source.names)
+            values = as_real_array(np.ascontiguousarray(source.make(*read)), precision, what=label)
             try:
                 (native.set_state if name in states else native.set_parameter)(at, name, values)
             except ShapeError as error:
@@ -222,13 +235,19 @@ def _filled(
     return network
 
 
-def _check_all_used(family: Family, composition: Composition, tensors: Mapping[str, TensorEntry]) -> None:
-    used = {
-        name for piece in composition.pieces for source in piece.tensors.values() for name in source.names
-    }
+def _check_tensors(family: Family, composition: Composition, tensors: Mapping[str, TensorEntry]) -> None:
+    """Refuses files that lack tensors, have more than are used, or others than the settings say."""
+    sources = [source for piece in composition.pieces for source in piece.tensors.values()]
+    used = {name for source in sources for name in source.names}
     missing = sorted(used - set(tensors))
     if missing:
         raise SerializationError(f"{family.name}: the folder lacks {_listed(missing)}")
+    for source in sources:
+        for name in source.names:
+            shape = tensors[name].shape
+            if shape[: len(source.extents)] != source.extents:
+                told = ", ".join(map(str, source.extents))
+                raise ShapeError(f"{family.name}: {name} has shape {shape}, and by config.json ({told}, ...)")
     patterns = [re.compile(pattern) for pattern in (*family.unused, *composition.unused)]
     spare = sorted(set(tensors) - used)
     left = [name for name in spare if not any(pattern.fullmatch(name) for pattern in patterns)]

@@ -78,7 +78,7 @@ class Case:
         random = np.random.default_rng(index)
         if len(net.input_shape) == 1:
             return random.integers(3, self.settings(index)["vocab_size"], size=(2, *net.input_shape))
-        return random.standard_normal((2, *net.input_shape)).astype(np.float32)
+        return random.standard_normal((2, *net.input_shape)).astype(np.float16).astype(np.float32)
 
     def kept(self, x: np.ndarray, index: int) -> Any:
         """Returns which places of the output are compared."""
@@ -159,7 +159,7 @@ class ImageCase(Case):
         return None
 
     def options(self, index: int) -> dict[str, Any]:
-        size = self.configurations[index].get("loom_image_size")
+        size = {**self.common, **self.configurations[index]}.get("loom_image_size")
         return {} if size is None else {"image_size": size}
 
     def reference(self, model: torch.nn.Module, x: np.ndarray, part: str | None, index: int) -> torch.Tensor:
@@ -359,6 +359,16 @@ CASES = [
                     type="longrope", short_factor=[1.0, 1.1, 1.2, 1.5], long_factor=[2.0, 3.0, 4.0, 5.0]
                 ),
             ),
+            dict(
+                HEADS[0],
+                hidden_size=32,
+                pad_token_id=None,
+                original_max_position_embeddings=16,
+                rope_scaling=dict(
+                    type="longrope", short_factor=[1.0, 1.1, 1.2, 1.5], long_factor=[2.0, 3.0, 4.0, 5.0]
+                ),
+                steps=20,
+            ),
         ],
         LLAMA,
     ),
@@ -369,7 +379,7 @@ CASES = [
         "GPT2Config",
         "GPT2LMHeadModel",
         [
-            dict(n_embd=16, n_head=4),
+            dict(n_embd=16, n_head=4, n_inner=24),
             dict(n_embd=18, n_head=3, n_inner=31, tie_word_embeddings=False),
             dict(n_embd=20, n_head=2, activation_function="gelu"),
         ],
@@ -518,12 +528,11 @@ CASES = [
                 make=lambda: timm.models.resnet.ResNet(
                     timm.models.resnet.BasicBlock,
                     [1, 2, 1, 1],
-                    channels=(8, 10, 12, 14),
-                    stem_width=8,
+                    channels=(4, 6, 8, 10),
+                    stem_width=4,
                     num_classes=3,
                 ),
-                told={"architecture": "resnet18", "pretrained_cfg": {"input_size": [3, 40, 40]}},
-                loom_image_size=None,
+                told={"architecture": "resnet18", "pretrained_cfg": {"input_size": [3, 32, 32]}},
             ),
             dict(make=lambda: torchvision.models.resnet18(num_classes=4)),
             dict(make=lambda: torchvision.models.resnet50(num_classes=4)),
@@ -542,7 +551,7 @@ CASES = [
             dict(model="ConvNextForImageClassification", num_labels=3),
             dict(hidden_sizes=[6, 8, 10, 12], depths=[2, 1, 1, 1]),
         ],
-        dict(hidden_sizes=[8, 12, 16, 20], depths=[1, 1, 2, 1], image_size=32),
+        dict(hidden_sizes=[4, 6, 8, 10], depths=[1, 1, 2, 1], image_size=32),
         decodes=False,
     ),
     ModuleCase(
@@ -554,7 +563,7 @@ CASES = [
         [
             dict(
                 make=lambda: timm.models.convnext.ConvNeXt(
-                    depths=(1, 1, 2, 1), dims=(8, 12, 16, 20), num_classes=3, conv_mlp=True
+                    depths=(1, 1, 2, 1), dims=(4, 6, 8, 10), num_classes=3, conv_mlp=True
                 ),
                 told={"architecture": "convnext_tiny", "pretrained_cfg": {"input_size": [3, 32, 32]}},
             ),
@@ -639,7 +648,7 @@ CASES = [
         "MixtralConfig",
         "MixtralForCausalLM",
         [
-            *having(num_local_experts=4),
+            *having(num_local_experts=4, num_hidden_layers=1),
             dict(HEADS[0], num_local_experts=5, num_experts_per_tok=3, sliding_window=4),
         ],
         dict(LLAMA, intermediate_size=20),
@@ -651,7 +660,7 @@ CASES = [
         "Qwen2MoeConfig",
         "Qwen2MoeForCausalLM",
         [
-            *having(num_experts=4, num_experts_per_tok=2),
+            *having(num_experts=4, num_experts_per_tok=2, num_hidden_layers=1),
             dict(HEADS[0], num_experts=3, num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[0]),
         ],
         dict(LLAMA, moe_intermediate_size=14, shared_expert_intermediate_size=18),
@@ -663,7 +672,7 @@ CASES = [
         "Qwen3MoeConfig",
         "Qwen3MoeForCausalLM",
         [
-            *having(num_experts=4, num_experts_per_tok=2, norm_topk_prob=True),
+            *having(num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, num_hidden_layers=1),
             dict(HEADS[0], num_experts=5, num_experts_per_tok=2, decoder_sparse_step=2),
         ],
         dict(LLAMA, moe_intermediate_size=14, head_dim=8),

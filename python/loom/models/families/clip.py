@@ -103,4 +103,4 @@ def _text(folder: Folder, settings: Settings) -> Composition:
     return Composition((folder.steps(most),), pieces, (rf"{at}\.position_ids",))
 
 
-CLIP = Family("CLIP", ("clip", "clip_vision_model", "clip_text_model"), _compose)
+CLIP = Family("CLIP", ("clip", "clip_vision_model", "clip_text_model"), _compose, parts=("vision", "text"))

@@ -41,12 +41,14 @@ PROJECTIONS = ("query", "key", "value", "output")
 SEPARATE = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-def separate(at: str, biases: Sequence[bool], names: Sequence[str] = SEPARATE) -> dict[str, Source]:
-    """Returns the sources of attention whose four projections stand in tensors of their own."""
+def separate(
+    at: str, biases: Sequence[bool], rows: Sequence[int], names: Sequence[str] = SEPARATE
+) -> dict[str, Source]:
+    """Returns the sources of attention whose four projections, of so many rows, have tensors of their own."""
     return {
         f"{projection}_{each}": source
-        for projection, name, bias in zip(PROJECTIONS, names, biases, strict=True)
-        for each, source in weight_and_bias(f"{at}.{name}", bias).items()
+        for projection, name, bias, count in zip(PROJECTIONS, names, biases, rows, strict=True)
+        for each, source in weight_and_bias(f"{at}.{name}", bias, count).items()
     }
 
 
@@ -121,7 +123,9 @@ class Decoder:
             **settings,
         )
         if tensors is None:
-            tensors = separate(at, (bias, bias, bias, bias if output_bias is None else output_bias))
+            queries, keys = self.heads * self.head_dim, self.shared_heads * self.head_dim
+            biases = (bias, bias, bias, bias if output_bias is None else output_bias)
+            tensors = separate(at, biases, (queries, keys, keys, self.width))
         if norms:
             for projection, name in (("query", "q_norm"), ("key", "k_norm")):
                 gain = take(f"{at}.{name}.weight")

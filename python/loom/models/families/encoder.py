@@ -55,7 +55,7 @@ class Encoder:
         *projections, grow, shrink, before, behind = self.names
         *inputs, output = self.biases
         layer = nn.MultiHeadAttention(self.heads, causal=self.causal, bias=all(inputs), output_bias=output)
-        seen = Piece(layer, separate(at, self.biases, projections))
+        seen = Piece(layer, separate(at, self.biases, 4 * (self.width,), projections))
         grown = dense(f"{at}.{grow}", self.hidden, activation=self.activation)
         shrunk = dense(f"{at}.{shrink}", self.width)
         if self.slope != 1.0:

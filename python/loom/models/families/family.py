@@ -98,6 +98,7 @@ class Family:
         unused: Patterns of names of tensors that say nothing new, such as tables of masks.
         renamed: Patterns within older names, with what replaces them.
         known_by: Names of tensors that tell the family where there is no config.json.
+        parts: The parts that can be asked for, where a model has several.
     """
 
     name: str
@@ -107,3 +108,4 @@ class Family:
     unused: Sequence[str] = ()
     renamed: Sequence[tuple[str, str]] = ()
     known_by: Sequence[str] = ()
+    parts: Sequence[str] = ()

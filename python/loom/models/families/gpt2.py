@@ -18,7 +18,7 @@ def _compose(folder: Folder) -> Composition:
     hidden = settings.whole("n_inner", 4 * width)
     activation = settings.one_of("activation_function", ACTIVATIONS, "gelu_new")
     steps = folder.steps(most)
-    pieces = [Piece(nn.PositionalEmbedding(most), {"weight": take("wpe.weight")})]
+    pieces = [Piece(nn.PositionalEmbedding(most), {"weight": take("wpe.weight", most)})]
     for place in range(settings.layers("n_layer")):
         at = f"h.{place}"
         tensors: dict[str, Source] = {

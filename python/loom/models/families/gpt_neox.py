@@ -39,7 +39,7 @@ def _compose(folder: Folder) -> Composition:
     pieces = []
     for place in range(settings.layers()):
         at = f"layers.{place}"
-        fused = weight_and_bias(f"{at}.attention.query_key_value", bias)
+        fused = weight_and_bias(f"{at}.attention.query_key_value", bias, 3 * width)
         tensors = {
             f"output_{name}": source
             for name, source in weight_and_bias(f"{at}.attention.dense", bias).items()

@@ -32,9 +32,10 @@ def _experts(
         activation=decoder.settings.one_of("hidden_act", ACTIVATIONS, "silu"),
         **settings,
     )
-    tensors = {"router_weight": take(f"{at}.gate.weight")}
+    tensors = {"router_weight": take(f"{at}.gate.weight", count)}
     for part, name in zip(_PARTS, names, strict=True):
-        tensors[f"{part}_weight"] = stack([f"{at}.experts.{each}.{name}.weight" for each in range(count)])
+        stacked = [f"{at}.experts.{each}.{name}.weight" for each in range(count)]
+        tensors[f"{part}_weight"] = stack(stacked, *(() if part == "down" else (units,)))
     if layer.shared_units is not None:
         for part in _PARTS:
             tensors[f"shared_{part}_weight"] = take(f"{at}.shared_expert.{part}_proj.weight")
@@ -63,7 +64,7 @@ def _qwen(folder: Folder, *, shared: bool, bias: bool, output_bias: bool, norms:
     count = settings.whole("num_experts", least=0)
     units = settings.whole("moe_intermediate_size")
     every = settings.whole("decoder_sparse_step", 1)
-    dense = settings.get("mlp_only_layers", [])
+    dense = settings.items("mlp_only_layers")
     more: dict[str, Any] = {"normalize": settings.flag("norm_topk_prob", False)}
     if shared:
         more |= {"shared_units": settings.whole("shared_expert_intermediate_size"), "shared_gate": True}

@@ -21,7 +21,7 @@ def _compose(folder: Folder) -> Composition:
     queries, keys = decoder.heads * decoder.head_dim, decoder.shared_heads * decoder.head_dim
 
     def block(place: int, at: str) -> Iterable[Piece]:
-        fused = take(f"{at}.self_attn.qkv_proj.weight")
+        fused = take(f"{at}.self_attn.qkv_proj.weight", queries + 2 * keys)
         attention = decoder.attention(
             at,
             rotary=rotary,
@@ -33,7 +33,7 @@ def _compose(folder: Folder) -> Composition:
                 "output_weight": take(f"{at}.self_attn.o_proj.weight"),
             },
         )
-        both = take(f"{at}.mlp.gate_up_proj.weight")
+        both = take(f"{at}.mlp.gate_up_proj.weight", 2 * hidden)
         parts = {
             "gate_weight": both.part(0, hidden),
             "up_weight": both.part(hidden, 2 * hidden),

@@ -32,7 +32,6 @@ __all__ = [
     "plain",
     "residual",
     "rms_norm",
-    "row",
     "stack",
     "take",
     "weight_and_bias",
@@ -48,14 +47,17 @@ class Source:
     Args:
         names: The file's tensors, by name; none for what the file does not have.
         make: Makes the parameter of them.
+        extents: What the settings say of the tensors' first extents, so that no network is built which the
+            files cannot fill.
     """
 
     names: tuple[str, ...]
     make: Callable[..., Array] = np.asarray
+    extents: tuple[int, ...] = ()
 
     def then(self, change: Callable[[Array], Array]) -> Source:
         """Returns the same, changed."""
-        return Source(self.names, lambda *arrays: change(self.make(*arrays)))
+        return Source(self.names, lambda *arrays: change(self.make(*arrays)), self.extents)
 
     def transposed(self) -> Source:
         """Returns the same with its two axes exchanged."""
@@ -75,14 +77,14 @@ class Source:
         return self.then(lambda array: array * np.asarray(number, array.dtype))
 
 
-def take(name: str) -> Source:
-    """Returns a tensor as the file has it."""
-    return Source((name,))
+def take(name: str, *extents: int) -> Source:
+    """Returns a tensor as the file has it; `extents` are its first ones."""
+    return Source((name,), extents=extents)
 
 
-def stack(names: Sequence[str]) -> Source:
+def stack(names: Sequence[str], *extents: int) -> Source:
     """Returns tensors of one shape, one behind the other along an axis of their own."""
-    return Source(tuple(names), lambda *arrays: np.stack(arrays))
+    return Source(tuple(names), lambda *arrays: np.stack(arrays), extents)
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,6 @@ def _inside(prefix: str, pieces: Iterable[Piece]) -> dict[str, Source]:
     }
 
 
-def row(*pieces: Piece) -> Piece:
-    """Returns pieces in a row as one."""
-    return Piece(nn.Sequential([piece.layer for piece in pieces]), _inside("", pieces))
-
-
 def residual(*pieces: Piece, projection: Sequence[Piece] = ()) -> Piece:
     """Returns pieces in a row with a skip around them, on which what brings it to their shape may stand."""
     layer = nn.Residual([piece.layer for piece in pieces], projection=[piece.layer for piece in projection])
@@ -136,9 +133,9 @@ def mixed(*branches: Iterable[Piece]) -> Piece:
     return Piece(nn.Parallel([[piece.layer for piece in branch] for branch in rows], combine="add"), tensors)
 
 
-def weight_and_bias(name: str, bias: bool = True) -> dict[str, Source]:
-    """Returns the usual two, or the weight alone."""
-    return {"weight": take(f"{name}.weight")} | ({"bias": take(f"{name}.bias")} if bias else {})
+def weight_and_bias(name: str, bias: bool = True, *extents: int) -> dict[str, Source]:
+    """Returns the usual two, or the weight alone, whose first extents may be known."""
+    return {"weight": take(f"{name}.weight", *extents)} | bias_of(name, bias)
 
 
 def bias_of(name: str, bias: bool) -> dict[str, Source]:
@@ -154,13 +151,15 @@ def dense(
     change: Callable[[Source], Source] = lambda source: source,
 ) -> Piece:
     """Returns a Dense layer; `change` turns its weight into (units, features) where it is not."""
-    weight = {"weight": change(take(f"{name}.weight"))}
+    source = take(f"{name}.weight")
+    changed = change(source)
+    weight = {"weight": take(f"{name}.weight", units) if changed is source else changed}
     return Piece(nn.Dense(units, bias=bias, activation=activation), weight | bias_of(name, bias))
 
 
 def embedding(name: str, vocabulary: int, width: int) -> Piece:
     """Returns an embedding."""
-    return Piece(nn.Embedding(vocabulary, width), weight_and_bias(name, bias=False))
+    return Piece(nn.Embedding(vocabulary, width), weight_and_bias(name, False, vocabulary, width))
 
 
 def rms_norm(name: str, epsilon: float, offset: float = 0.0) -> Piece:
@@ -174,12 +173,13 @@ def layer_norm(name: str, epsilon: float, bias: bool = True) -> Piece:
     return Piece(nn.LayerNorm(epsilon=epsilon, bias=bias), weight_and_bias(name, bias))
 
 
-def gated(layer: nn.Layer, at: str, bias: bool = False) -> Piece:
+def gated(layer: nn.SwiGLU | nn.GeGLU, at: str, bias: bool = False) -> Piece:
     """Returns a gated feed-forward layer of three projections."""
+    extents = {"gate": (layer.hidden,), "up": (layer.hidden,), "down": ()}
     tensors = {
         f"{projection}_{name}": source
-        for projection in ("gate", "up", "down")
-        for name, source in weight_and_bias(f"{at}.{projection}_proj", bias).items()
+        for projection, known in extents.items()
+        for name, source in weight_and_bias(f"{at}.{projection}_proj", bias, *known).items()
     }
     return Piece(layer, tensors)
 

@@ -65,6 +65,13 @@ class Settings:
             raise ConfigError(f'{self.where}: "{name}" must be settings by name, got {value!r}')
         return Settings(value, f"{self.where}: {name}")
 
+    def items(self, name: str) -> list[Any]:
+        """Returns a list, or [] where the setting is not there."""
+        value = self.values.get(name, [])
+        if not isinstance(value, list):
+            raise ConfigError(f'{self.where}: "{name}" must be a list, got {value!r}')
+        return value
+
     def list_of(self, name: str, count: int) -> list[Any]:
         """Returns a list of one entry a block, or [] where the setting is not there."""
         value = self.values.get(name, [])
