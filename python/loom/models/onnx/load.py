@@ -106,21 +106,22 @@ def _read(
     if not extents or any(extent is None for extent in shape) or not shape:
         said = [extent.dim_param or extent.dim_value or "?" for extent in entry.type.tensor_type.shape.dim]
         raise SerializationError(
-            f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape, without rows'
+            f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape'
         )
     sample = tuple(int(extent or 0) for extent in shape)
     if min(sample) < 1 or math.prod(sample) > 2**40:
-        raise SerializationError(f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}')
+        raise SerializationError(
+            f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
+        )
     end = _end(model, output)
 
     def attempt(rows: int, one: int) -> list[Made]:
         folded = []
         for count in (rows, one):
-            fixed = {
-                name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()
-            }
+            fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
             folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
-        graph = Graph(*folded, rows, (entry.name, end), list(model.opset_import), shared=rows == one)
+        ends, opsets = (entry.name, end), list(model.opset_import)
+        graph = Graph(folded[0], folded[1], rows, ends, opsets, shared=rows == one)
         if graph.output not in graph.producer and graph.output != entry.name:
             raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
         return _layers(graph)
@@ -153,14 +154,12 @@ def _primes() -> Iterator[int]:
 
 
 def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
-    names = {value.name: value.type for value in model.graph.output}
+    names: dict[str, Any] = {value.name: value.type for value in model.graph.output}
     if output is not None and output not in names:
         raise SerializationError(f'the ONNX model has no output "{output}"; it has {", ".join(names)}')
     if output is not None:
         return output
-    floats = [
-        name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)
-    ]
+    floats = [name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)]
     return floats[-1] if floats else list(names)[-1]
 
 
@@ -175,7 +174,9 @@ def _layers(graph: Graph) -> list[Made]:
     find_gates(graph)
     known = MOVEMENTS | JOINS | set(CONVERTERS) | set(KINDS) | {""}
     unknown = [
-        f'{node.op} "{node.name}": loom reads no such operator' for node in graph.nodes if node.op not in known
+        f'{node.op} "{node.name}": loom reads no such operator'
+        for node in graph.nodes
+        if node.op not in known
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)

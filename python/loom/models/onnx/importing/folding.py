@@ -57,7 +57,9 @@ def evaluate_nodes(
     helper = onnx.helper
     reads = {name for node in nodes for name in node.input if name}
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape)
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape
+        )
         for name in sorted(reads & set(given))
     ]
     outputs = [helper.make_tensor_value_info(name, 0, None) for name in wanted]
@@ -83,7 +85,6 @@ def fold(
         folder: Where external data is.
     """
     onnx = require("onnx", extra="onnx", purpose="reading ONNX")
-    helper = onnx.helper
     made = Folded()
     made.constants.update(tensors)
     for value in model.graph.input:
@@ -95,7 +96,11 @@ def fold(
         node.CopyFrom(given)
         for place, name in enumerate(given.input):
             node.input[place] = made.alias.get(name, name)
-        if node.op_type in ALIASES or _keeps(node, made) or (node.op_type == "Concat" and len(node.input) == 1):
+        if (
+            node.op_type in ALIASES
+            or _keeps(node, made)
+            or (node.op_type == "Concat" and len(node.input) == 1)
+        ):
             made.alias[node.output[0]] = node.input[0]
             continue
         if node.op_type == "Constant":
@@ -113,7 +118,9 @@ def fold(
                 if node.op_type == "DequantizeLinear":
                     values = [_dequantised(onnx, node, made.constants)]
                 else:
-                    values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
+                    values = evaluate_nodes(
+                        [node], made.constants, list(node.output), list(model.opset_import)
+                    )
                 made.constants.update(zip(node.output, values, strict=True))
                 continue
             except LoomError:
@@ -195,7 +202,9 @@ def _inferred(onnx: Any, node: Any, made: Folded, opsets: Any) -> dict[str, Any]
                 if value.size <= 4096:
                     data[name] = onnx.numpy_helper.from_array(np.asarray(value), name)
             elif name:
-                types[name] = onnx.helper.make_tensor_type_proto(made.types.get(name, 1), made.shapes.get(name))
+                types[name] = onnx.helper.make_tensor_type_proto(
+                    made.types.get(name, 1), made.shapes.get(name)
+                )
         found: dict[str, Any] = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=list(opsets)
         )
@@ -224,5 +233,14 @@ def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a Nod
         shape = helper_shape(found[name]) if name in found else None
         if name and (shape is None or 8 * math.prod(shape) > LARGEST):
             # Ranges do not say how long they are.
-            return node.op_type in ("NonZero", "Cast", "Squeeze", "Concat", "Gather", "Unsqueeze", "Equal", "Where")
+            return node.op_type in (
+                "NonZero",
+                "Cast",
+                "Squeeze",
+                "Concat",
+                "Gather",
+                "Unsqueeze",
+                "Equal",
+                "Where",
+            )
     return True
