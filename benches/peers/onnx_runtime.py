@@ -3,8 +3,8 @@
     PYTHONPATH=python PYTHON_WITH_ONNXRUNTIME benches/peers/onnx_runtime.py [--opset 17]
 
 needs onnx 1.23.2, onnxruntime 1.32.0, numpy and rich. Samples are those of the engine's own tests, every
-option at least once, on each shape that they take. Prints the largest difference of each kind, and the largest
-of what comes back through `loom.models.onnx.load`; exits with 1 where one is above 1e-5.
+option at least once, on each shape that they take. Prints the largest difference of each kind, and the
+largest of what comes back through `loom.models.onnx.load`; exits with 1 where one is above 1e-5.
 """
 
 from __future__ import annotations

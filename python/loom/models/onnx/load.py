@@ -13,7 +13,7 @@ from loom import nn
 from loom._typing import ArrayLike
 from loom.errors import LoomError, SerializationError
 from loom.models.onnx.importing.attention import find_attention
-from loom.models.onnx.importing.folding import fold
+from loom.models.onnx.importing.folding import Folded, fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
 from loom.models.onnx.importing.patterns import find_activations, find_indices, find_norms, find_noted
@@ -115,11 +115,12 @@ def _read(
         )
     end = _end(model, output)
 
-    def attempt(rows: int, one: int) -> list[Made]:
-        folded = []
-        for count in (rows, one):
-            fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
-            folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
+    def folded_for(count: int, like: Folded | None = None) -> Folded:
+        fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
+        return fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder, like)
+
+    def attempt(rows: int, one: int, like: Folded | None = None) -> list[Made]:
+        folded = [folded_for(count, like) for count in (rows, one)]
         ends, opsets = (entry.name, end), list(model.opset_import)
         graph = Graph(folded[0], folded[1], rows, ends, opsets, shared=rows == one)
         if graph.output not in graph.producer and graph.output != entry.name:
@@ -127,12 +128,17 @@ def _read(
         return _layers(graph)
 
     try:
-        return attempt(_rows(model, tensors, sample), 1), sample
+        like = None if extents[0] is None else folded_for(extents[0])
+        return attempt(_rows(model, tensors, sample), 1, like), sample
     except (SerializationError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError):
         # A model for a fixed number of rows may have that number among its constants.
         if extents[0] is None:
             raise
-    return attempt(extents[0], extents[0]), sample
+        try:
+            return attempt(extents[0], extents[0]), sample
+        except (SerializationError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError):
+            pass
+        raise
 
 
 def _rows(model: Any, tensors: Mapping[str, Any], sample: tuple[int, ...]) -> int:  # noqa: ANN401

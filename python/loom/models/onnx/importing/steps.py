@@ -154,6 +154,8 @@ def _together(first: Made, second: Made) -> list[Made] | None:
     one, two = first.layer, second.layer
     if isinstance(one, nn.Reshape) and isinstance(two, (nn.Reshape, nn.Flatten)):
         return [second]
+    if isinstance(one, nn.PositionalEmbedding) and one == two:
+        return [Made(one, {"weight": first.tensors["weight"] + second.tensors["weight"]})]
     if isinstance(one, nn.Permute) and isinstance(two, nn.Permute):
         return permuted([one.axes[axis] for axis in two.axes])
     if (
