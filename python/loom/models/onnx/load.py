@@ -26,6 +26,9 @@ from loom.network import Network, Sequential
 
 __all__ = ["load"]
 
+DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
+"""What reading raises where a model is not what its operators say; refusals are among it."""
+
 
 def load(
     source: str | PathLike[str] | bytes,
@@ -70,7 +73,7 @@ def load(
         raise
     except RecursionError as error:
         raise SerializationError("the ONNX model is nested too deeply") from error
-    except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as error:
+    except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
     row = row or [Made(nn.Activation("linear"))]
     net = Sequential(layers_of(row), input_shape=shape)
@@ -130,13 +133,13 @@ def _read(
     try:
         like = None if extents[0] is None else folded_for(extents[0])
         return attempt(_rows(model, tensors, sample), 1, like), sample
-    except (SerializationError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError):
+    except DAMAGED:
         # A model for a fixed number of rows may have that number among its constants.
         if extents[0] is None:
             raise
         try:
             return attempt(extents[0], extents[0]), sample
-        except (SerializationError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError):
+        except DAMAGED:
             pass
         raise
 
