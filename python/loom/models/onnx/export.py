@@ -16,8 +16,8 @@ from loom.extras import require
 from loom.grid import coordinates
 from loom.models.onnx.exporting import layers, sequences, softmaxes
 from loom.models.onnx.exporting.graph import Graph
-from loom.models.onnx.hints import HINT, HINTED
 from loom.models.onnx.exporting.scope import EXPORTERS, Context, Scope, Unsayable
+from loom.models.onnx.hints import HINT, HINTED
 from loom.network import Network
 from loom.network.layers import LayerHandle
 
@@ -26,7 +26,7 @@ __all__ = ["onnx_model", "save_onnx"]
 # What enters its functions in EXPORTERS.
 WRITERS = (layers, sequences, softmaxes)
 LARGEST = 2**31 - 2**20
-"""Bytes of tensors from which on a file of one piece is no valid protobuf any more, with room for the rest."""
+"""Bytes of tensors that a file of one piece may have, with room for the rest."""
 
 
 def save_onnx(
@@ -63,8 +63,8 @@ def save_onnx(
     Examples:
         >>> net = loom.Sequential([nn.Dense(8, activation="relu"), nn.Dense(2)], input_shape=4)
         >>> loom.save_onnx(net, "/tmp/small.onnx")
-        >>> bool(np.allclose(loom.models.onnx.load("/tmp/small.onnx").predict(x := np.ones((1, 4))), net.predict(x)))
-        True
+        >>> loom.models.onnx.load("/tmp/small.onnx").predict(np.ones((5, 4))).shape
+        (5, 2)
     """
     model = onnx_model(net, opset, metadata=metadata)
     onnx = require("onnx", extra="onnx", purpose="saving a network as ONNX")
@@ -140,9 +140,10 @@ def _write(net: Network, graph: Graph, x: str) -> str:
     made: dict[tuple[int, ...], str] = {}
     rows = graph.rows_of(x) if _needs_rows(net) else ""
     graph.batch = rows
+    links: Any = net.config.links
     for cell in net.cells:
         context = None
-        for link in net.config.links:
+        for link in links:
             source, target = tuple(link.source), tuple(link.target)
             if target != cell.at:
                 continue

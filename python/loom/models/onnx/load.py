@@ -13,7 +13,7 @@ from loom import nn
 from loom._typing import ArrayLike
 from loom.errors import LoomError, SerializationError
 from loom.models.onnx.importing.attention import find_attention
-from loom.models.onnx.importing.folding import fold
+from loom.models.onnx.importing.folding import Folded, fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
 from loom.models.onnx.importing.patterns import find_activations, find_indices, find_norms, find_noted
@@ -25,6 +25,9 @@ from loom.models.onnx.importing.structure import JOINS, Structure
 from loom.network import Network, Sequential
 
 __all__ = ["load"]
+
+DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
+"""What reading raises where a model is not what its operators say; refusals are among it."""
 
 
 def load(
@@ -70,7 +73,7 @@ def load(
         raise
     except RecursionError as error:
         raise SerializationError("the ONNX model is nested too deeply") from error
-    except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as error:
+    except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
     row = row or [Made(nn.Activation("linear"))]
     net = Sequential(layers_of(row), input_shape=shape)
@@ -106,32 +109,39 @@ def _read(
     if not extents or any(extent is None for extent in shape) or not shape:
         said = [extent.dim_param or extent.dim_value or "?" for extent in entry.type.tensor_type.shape.dim]
         raise SerializationError(
-            f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape, without rows'
+            f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape'
         )
     sample = tuple(int(extent or 0) for extent in shape)
     if min(sample) < 1 or math.prod(sample) > 2**40:
-        raise SerializationError(f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}')
+        raise SerializationError(
+            f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
+        )
     end = _end(model, output)
 
-    def attempt(rows: int, one: int) -> list[Made]:
-        folded = []
-        for count in (rows, one):
-            fixed = {
-                name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()
-            }
-            folded.append(fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder))
-        graph = Graph(*folded, rows, (entry.name, end), list(model.opset_import), shared=rows == one)
+    def folded_for(count: int, like: Folded | None = None) -> Folded:
+        fixed = {name: np.repeat(np.asarray(values)[:1], count, axis=0) for name, values in given.items()}
+        return fold(model, {**tensors, **fixed}, {entry.name: (count, *sample)}, folder, like)
+
+    def attempt(rows: int, one: int, like: Folded | None = None) -> list[Made]:
+        folded = [folded_for(count, like) for count in (rows, one)]
+        ends, opsets = (entry.name, end), list(model.opset_import)
+        graph = Graph(folded[0], folded[1], rows, ends, opsets, shared=rows == one)
         if graph.output not in graph.producer and graph.output != entry.name:
             raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
         return _layers(graph)
 
     try:
-        return attempt(_rows(model, tensors, sample), 1), sample
-    except (SerializationError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError):
+        like = None if extents[0] is None else folded_for(extents[0])
+        return attempt(_rows(model, tensors, sample), 1, like), sample
+    except DAMAGED:
         # A model for a fixed number of rows may have that number among its constants.
         if extents[0] is None:
             raise
-    return attempt(extents[0], extents[0]), sample
+        try:
+            return attempt(extents[0], extents[0]), sample
+        except DAMAGED:
+            pass
+        raise
 
 
 def _rows(model: Any, tensors: Mapping[str, Any], sample: tuple[int, ...]) -> int:  # noqa: ANN401
@@ -153,14 +163,12 @@ def _primes() -> Iterator[int]:
 
 
 def _end(model: Any, output: str | None) -> str:  # noqa: ANN401 - a ModelProto
-    names = {value.name: value.type for value in model.graph.output}
+    names: dict[str, Any] = {value.name: value.type for value in model.graph.output}
     if output is not None and output not in names:
         raise SerializationError(f'the ONNX model has no output "{output}"; it has {", ".join(names)}')
     if output is not None:
         return output
-    floats = [
-        name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)
-    ]
+    floats = [name for name, kind in names.items() if kind.tensor_type.elem_type in (0, 1, 10, 11, 16)]
     return floats[-1] if floats else list(names)[-1]
 
 
@@ -175,7 +183,9 @@ def _layers(graph: Graph) -> list[Made]:
     find_gates(graph)
     known = MOVEMENTS | JOINS | set(CONVERTERS) | set(KINDS) | {""}
     unknown = [
-        f'{node.op} "{node.name}": loom reads no such operator' for node in graph.nodes if node.op not in known
+        f'{node.op} "{node.name}": loom reads no such operator'
+        for node in graph.nodes
+        if node.op not in known
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)

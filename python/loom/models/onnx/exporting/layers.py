@@ -267,10 +267,10 @@ def parallel(scope: Scope, x: str) -> str:
             extents = graph.add("Concat", graph.rows_of(x), graph.whole(list(shape[2:])), axis=0)
             empty = graph.add("Expand", empty, extents)
         cells = [by_place.get((row, column), empty) for row in range(rows) for column in range(columns)]
-        ones = [graph.add("Unsqueeze", cell, graph.whole([1])) for cell in cells]
-        return graph.reshape(graph.add("Concat", *ones, axis=1), shape)
+        placed = [graph.add("Unsqueeze", cell, graph.whole([1])) for cell in cells]
+        return graph.reshape(graph.add("Concat", *placed, axis=1), shape)
     shares = graph.add("Softmax", scope.inside(scope.handle.gate, x), axis=-1)
     parts = graph.split(shares, [1] * len(made))
-    extents = [1] * len(shape)
-    weighted = [graph.add("Mul", y, graph.reshape(s, extents)) for y, s in zip(made, parts, strict=True)]
+    ones = [1] * len(shape)
+    weighted = [graph.add("Mul", y, graph.reshape(s, ones)) for y, s in zip(made, parts, strict=True)]
     return graph.add("Sum", *weighted)

@@ -74,7 +74,7 @@ class Scope:
         return self.graph.tensor(f"{self.handle.path}.{name}", np.asarray(values, np.float32))
 
     def weight(self, name: str) -> str:
-        """Enters a parameter; one that is packed as int8 by rows as its codes, scales and what makes it of them."""
+        """Enters a parameter; one that is packed as int8 by rows as its codes and scales."""
         path = f"{self.handle.path}.{name}"
         quantised = self._int8(name)
         if quantised is None or path in self.graph.tensors:

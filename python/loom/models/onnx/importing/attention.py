@@ -92,12 +92,14 @@ def _attention(graph: Graph, node: Node) -> str | None:
     query = _operand(graph, first.inputs[0], time, turn=False)
     key = _operand(graph, first.inputs[1], time, turn=True)
     value = _operand(graph, second.inputs[1], time, turn=False)
-    for name, each in (("queries", query), ("keys", key), ("values", value)):
-        if isinstance(each, str):
-            return f"its {name} {each}"
-    assert isinstance(query, Operand) and isinstance(key, Operand) and isinstance(value, Operand)
+    if isinstance(query, str):
+        return f"its queries {query}"
+    if isinstance(key, str):
+        return f"its keys {key}"
+    if isinstance(value, str):
+        return f"its values {value}"
     if len({query.source, key.source, value.source}) != 1:
-        return "its queries, keys and values are made of different inputs, which is for links between cells to say"
+        return "its queries, keys and values are made of different inputs"
     heads, head_dim, width = query.weight.shape
     groups = _groups(key.weight, value.weight, key.bias, value.bias)
     if (query.gain is None) != (key.gain is None) or query.rotary != key.rotary or groups is None:
@@ -243,7 +245,7 @@ def _operand(graph: Graph, value: str, time: int, *, turn: bool) -> Operand | st
         scale, shift, rotary = second[1], second[2], second[3]
     units = len(made.weight)
     at, unit = np.divmod(places, units)
-    heads, steps, _ = places.shape
+    steps = places.shape[1]
     if steps != time or (at != np.arange(time)[None, :, None]).any() or (unit != unit[:, :1]).any():
         return "are arranged in no way that heads are"
     columns = unit[:, 0]
@@ -258,7 +260,7 @@ Mapping = tuple[NDArray[np.int64], float, NDArray[np.float32], "nn.Rotary | None
 
 
 def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = None) -> Mapping | str:
-    """Returns where each (head, step, element) of a value stands in another, scale, shift, and how it is turned.
+    """Returns where each (head, step, element) stands in another value, scale, shift, and how it is turned.
 
     `turn` is for keys, which stand with steps last; `chunk` tells that places count from a norm's output.
     """
@@ -306,9 +308,15 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
 
 
 def _stride(
-    graph: Graph, start: str, value: str, turn: bool, places: NDArray[np.int64], steps: int, shape: tuple[int, ...]
+    graph: Graph,
+    start: str,
+    value: str,
+    turn: bool,
+    places: NDArray[np.int64],
+    steps: int,
+    shape: tuple[int, ...],
 ) -> int | None:
-    """Returns how far apart steps are in what a value is made of: what its first step is not made of tells."""
+    """Returns how far apart steps are in what a value is made of."""
     count = math.prod(shape)
     for stride in dict.fromkeys((shape[-1], count // steps)):
         everywhere = places + stride * np.arange(steps)[None, :, None]
@@ -354,7 +362,7 @@ def _rotary(x: NDArray[Any], y: NDArray[Any]) -> nn.Rotary | None:
 def _output(
     graph: Graph, value: str, shape: tuple[int, int, int], tensors: dict[str, NDArray[Any]]
 ) -> str | None:
-    """Enters the product that gathers heads, and returns its result; without one, what heads lie side by side in."""
+    """Enters the product that gathers heads, and returns its result, or what heads lie side by side in."""
     heads, time, head_dim = shape
     after = following(graph, value)
     if after is not None:

@@ -57,7 +57,9 @@ def evaluate_nodes(
     helper = onnx.helper
     reads = {name for node in nodes for name in node.input if name}
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape)
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(given[name].dtype), given[name].shape
+        )
         for name in sorted(reads & set(given))
     ]
     outputs = [helper.make_tensor_value_info(name, 0, None) for name in wanted]
@@ -73,6 +75,7 @@ def fold(
     tensors: Mapping[str, NDArray[Any]],
     shapes: Mapping[str, tuple[int, ...]],
     folder: Path | None,
+    like: Folded | None = None,
 ) -> Folded:
     """Finds constants and shapes.
 
@@ -81,9 +84,9 @@ def fold(
         tensors: Its initializers, and inputs that are given once and for all.
         shapes: The shape of each other input.
         folder: Where external data is.
+        like: The same for the number of rows that the model was written for, which its constants may hold.
     """
     onnx = require("onnx", extra="onnx", purpose="reading ONNX")
-    helper = onnx.helper
     made = Folded()
     made.constants.update(tensors)
     for value in model.graph.input:
@@ -95,7 +98,11 @@ def fold(
         node.CopyFrom(given)
         for place, name in enumerate(given.input):
             node.input[place] = made.alias.get(name, name)
-        if node.op_type in ALIASES or _keeps(node, made) or (node.op_type == "Concat" and len(node.input) == 1):
+        if (
+            node.op_type in ALIASES
+            or _keeps(node, made)
+            or (node.op_type == "Concat" and len(node.input) == 1)
+        ):
             made.alias[node.output[0]] = node.input[0]
             continue
         if node.op_type == "Constant":
@@ -106,6 +113,8 @@ def fold(
         elif node.op_type in ("Shape", "Size") and made.shapes.get(node.input[0]) is not None:
             made.constants[node.output[0]] = _extents(onnx, node, made.shapes[node.input[0]] or ())
             continue
+        if like is not None:
+            _set_rows(node, made, like)
         found = _inferred(onnx, node, made, model.opset_import)
         constant = bool(node.input) and all(not name or name in made.constants for name in node.input)
         if constant and node.op_type != "Constant" and _small(found, node):
@@ -113,7 +122,9 @@ def fold(
                 if node.op_type == "DequantizeLinear":
                     values = [_dequantised(onnx, node, made.constants)]
                 else:
-                    values = evaluate_nodes([node], made.constants, list(node.output), list(model.opset_import))
+                    values = evaluate_nodes(
+                        [node], made.constants, list(node.output), list(model.opset_import)
+                    )
                 made.constants.update(zip(node.output, values, strict=True))
                 continue
             except LoomError:
@@ -129,6 +140,71 @@ def fold(
             made.types[name] = kind.tensor_type.elem_type if kind else 1
         made.nodes.append(node)
     return made
+
+
+def _set_rows(node: Any, made: Folded, like: Folded) -> None:  # noqa: ANN401 - a NodeProto
+    """Exchanges constants that hold the number of rows for which a model was written."""
+    name = node.input[0] if node.input else ""
+    now, then, after = made.shapes.get(name), like.shapes.get(name), like.shapes.get(node.output[0])
+    if node.op_type == "Reshape" and node.input[1] in made.constants and now and then and after:
+        target = _reshaped(now, then, after)
+        if target is not None:
+            node.input[1] = f"{node.output[0]}.extents"
+            made.constants[node.input[1]] = np.asarray(target, np.int64)
+    if node.op_type == "Expand" and node.input[1] in made.constants:
+        _set_expanded(node, made, now, then)
+    if node.op_type in ("LSTM", "GRU", "RNN") and now is not None and len(now) == 3:
+        for place in range(5, min(len(node.input), 7)):
+            value = made.constants.get(node.input[place])
+            if value is not None and value.ndim == 3 and bool((value == value[:, :1]).all()):
+                node.input[place] = f"{node.output[0]}.state{place}"
+                made.constants[node.input[place]] = np.repeat(value[:, :1], now[1], axis=1)
+    if node.op_type == "Concat":
+        rows = {(made.shapes[read] or (0,))[0] for read in node.input if made.shapes.get(read)}
+        for place, read in enumerate(node.input):
+            value = made.constants.get(read)
+            if value is not None and len(rows) == 1 and value.ndim > 1 and bool((value == value[:1]).all()):
+                node.input[place] = f"{read}.rows"
+                made.constants[node.input[place]] = np.repeat(value[:1], rows.copy().pop(), axis=0)
+
+
+def _set_expanded(
+    node: Any,  # noqa: ANN401 - a NodeProto
+    made: Folded,
+    now: tuple[int, ...] | None,
+    then: tuple[int, ...] | None,
+) -> None:
+    """Gives what is repeated, and how often, the number of rows there is."""
+    extents = made.constants[node.input[1]].reshape(-1).copy()
+    value = made.constants.get(node.input[0])
+    if value is not None:
+        for axis in range(-min(value.ndim, extents.size), 0):
+            first = value.take([0], axis=axis)
+            if value.shape[axis] not in (1, extents[axis]) and bool((value == first).all()):
+                value = first
+        node.input[0] = f"{node.output[0]}.one"
+        made.constants[node.input[0]] = value
+    elif now and then:
+        for back in range(1, min(len(now), extents.size) + 1):
+            if now[-back] != then[-back] and extents[-back] == then[-back]:
+                extents[-back] = now[-back]
+        node.input[1] = f"{node.output[0]}.extents"
+        made.constants[node.input[1]] = extents
+
+
+def _reshaped(now: tuple[int, ...], then: tuple[int, ...], after: tuple[int, ...]) -> list[int] | None:
+    """Returns what a shape becomes where the rows of what has it are others; None where that is not clear."""
+    changed = [axis for axis in range(len(now)) if now[axis] != then[axis]]
+    if len(changed) != 1 or not all(now) or not all(then):
+        return None
+    before = math.prod(then[: changed[0]])
+    fits = [axis for axis in range(len(after)) if math.prod(after[:axis]) == before]
+    for axis in [*fits, *range(len(after))]:
+        extent, rest = divmod(after[axis] * now[changed[0]], then[changed[0]])
+        made = [*after[:axis], extent, *after[axis + 1 :]]
+        if not rest and extent and math.prod(made) == math.prod(now):
+            return made
+    return None
 
 
 def helper_shape(kind: Any) -> tuple[int, ...] | None:  # noqa: ANN401 - a TypeProto
@@ -195,7 +271,9 @@ def _inferred(onnx: Any, node: Any, made: Folded, opsets: Any) -> dict[str, Any]
                 if value.size <= 4096:
                     data[name] = onnx.numpy_helper.from_array(np.asarray(value), name)
             elif name:
-                types[name] = onnx.helper.make_tensor_type_proto(made.types.get(name, 1), made.shapes.get(name))
+                types[name] = onnx.helper.make_tensor_type_proto(
+                    made.types.get(name, 1), made.shapes.get(name)
+                )
         found: dict[str, Any] = onnx.shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=list(opsets)
         )
@@ -224,5 +302,14 @@ def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a Nod
         shape = helper_shape(found[name]) if name in found else None
         if name and (shape is None or 8 * math.prod(shape) > LARGEST):
             # Ranges do not say how long they are.
-            return node.op_type in ("NonZero", "Cast", "Squeeze", "Concat", "Gather", "Unsqueeze", "Equal", "Where")
+            return node.op_type in (
+                "NonZero",
+                "Cast",
+                "Squeeze",
+                "Concat",
+                "Gather",
+                "Unsqueeze",
+                "Equal",
+                "Where",
+            )
     return True

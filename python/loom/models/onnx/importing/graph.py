@@ -101,7 +101,7 @@ class Graph:
         self.refresh()
 
     def refresh(self) -> None:
-        """Notes anew who makes and reads what, after nodes have changed; drops what the output does not need."""
+        """Notes anew who makes and reads what; drops what the output does not need."""
         self.producer = {name: node for node in self.nodes for name in node.outputs if name}
         needed: set[int] = set()
         waiting = [self.output]
@@ -206,12 +206,12 @@ class Graph:
         return evaluate_nodes(ordered, {**self.single.constants, **given}, [value], self.opsets)[0]
 
     def moved(self, source: str, value: str) -> NDArray[np.int64]:
-        """Returns where each element of a value stands in another, for one row; between them only movements."""
+        """Returns where each element of a value stands in another, for one row."""
         shape = self.single.shapes[source] or ()
         places = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
-        moved = np.rint(self.compute({source: places}, value)).astype(np.int64)
+        moved: NDArray[np.int64] = np.rint(self.compute({source: places}, value)).astype(np.int64)
         # All rows move alike, so that the first tells.
-        return moved.reshape(self.rows, -1)[0] if self.shared else moved
+        return np.asarray(moved.reshape(self.rows, -1)[0]) if self.shared else moved
 
     def replace(self, value: str, source: str, made: Iterable[Made]) -> None:
         """Puts layers that read one value in the place of what made another."""

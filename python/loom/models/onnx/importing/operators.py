@@ -19,7 +19,11 @@ __all__ = ["AFFINE", "CONVERTERS", "convert"]
 Converter: TypeAlias = "Callable[[Graph, Node, tuple[int, ...]], list[Made]]"
 CONVERTERS: dict[str, Converter] = {}
 AFFINE = {"Add", "Sub", "Mul", "Div", "Sum", "Neg"}
-ANYWHERE = AFFINE | ELEMENTWISE | {"MatMul", "Softmax", "LayerNormalization", "Gather", "ReduceMean", "ReduceMax", "ReduceSum"}
+ANYWHERE = (
+    AFFINE
+    | ELEMENTWISE
+    | {"MatMul", "Softmax", "LayerNormalization", "Gather", "ReduceMean", "ReduceMax", "ReduceSum"}
+)
 """Operators for which the axis of the rows need not be the first."""
 
 
@@ -133,7 +137,8 @@ def _of_sample(graph: Graph, node: Node, name: str, shape: tuple[int, ...]) -> N
     if value.shape[axis] != 1 and not bool((value == first).all()):
         raise Unsupported(node, "its constant differs from row to row")
     value = np.take(value, 0, axis=axis)
-    return value[None] if len(shape) == rank and value.ndim < rank and rows == 0 and value.ndim else value
+    merged = len(shape) == rank and rows == 0 and 0 < value.ndim < rank
+    return np.asarray(value[None] if merged else value)
 
 
 @reads(*sorted(ELEMENTWISE - AFFINE - {"Where", "Not", "And", "Cast", "Greater", "Less"}))
@@ -161,7 +166,11 @@ def slopes(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
         raise Unsupported(node, "its slopes differ along several axes")
     order = [varying[0], *(axis for axis in range(len(shape)) if axis != varying[0])]
     back = [order.index(axis) for axis in range(len(shape))]
-    return [*permuted(order), Made(nn.PReLU(per_channel=True), {"weight": slope.reshape(-1)}), *permuted(back)]
+    return [
+        *permuted(order),
+        Made(nn.PReLU(per_channel=True), {"weight": slope.reshape(-1)}),
+        *permuted(back),
+    ]
 
 
 CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1D, 2: nn.Conv2D, 3: nn.Conv3D}
@@ -227,7 +236,11 @@ def transposed(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     if node.attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or "output_shape" in node.attributes:
         extents = (graph.sample(node.outputs[0]) or ())[1:]
         totals = [
-            (extent - 1) * strides[axis] + added[axis] + dilations[axis] * (kernel[axis] - 1) + 1 - extents[axis]
+            (extent - 1) * strides[axis]
+            + added[axis]
+            + dilations[axis] * (kernel[axis] - 1)
+            + 1
+            - extents[axis]
             for axis, extent in enumerate(shape[1:])
         ]
         lower = node.attributes.get("auto_pad") != b"SAME_UPPER"
@@ -274,14 +287,18 @@ def pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     # What is rounded up is reached by more at the end.
     short = [
         max((made - 1) * step + size - extent - low - high, 0)
-        for made, step, size, extent, low, high in zip(out, strides, kernel, shape[1:], before, after, strict=True)
+        for made, step, size, extent, low, high in zip(
+            out, strides, kernel, shape[1:], before, after, strict=True
+        )
     ]
     padding: list[Made] = []
     if before != after or any(short):
         positive = _not_negative(graph, graph.data(node)[0])
-        if any(short) and mean or not (mean and counted) and not (positive and not mean):
+        if (any(short) and mean) or (not (mean and counted) and not (positive and not mean)):
             raise Unsupported(node, f"pads {before} and {after}, {short} beyond the end, are not read")
-        padding = [Made(PADDING[axes](tuple(before), tuple(a + s for a, s in zip(after, short, strict=True))))]
+        padding = [
+            Made(PADDING[axes](tuple(before), tuple(a + s for a, s in zip(after, short, strict=True))))
+        ]
         before = [0] * axes
     elif any(2 * rim > size for rim, size in zip(before, kernel, strict=True)):
         raise Unsupported(node, "it pads by more than half of its window")
@@ -300,7 +317,9 @@ def _not_negative(graph: Graph, name: str) -> bool:
 @reads("GlobalAveragePool", "GlobalMaxPool")
 def global_pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     """The mean, or the largest, of each channel."""
-    return _reduced(shape, tuple(range(1, len(shape))), node.op == "GlobalMaxPool", graph.sample(node.outputs[0]))
+    return _reduced(
+        shape, tuple(range(1, len(shape))), node.op == "GlobalMaxPool", graph.sample(node.outputs[0])
+    )
 
 
 @reads("ReduceMean", "ReduceMax", "ReduceSum")
@@ -327,7 +346,12 @@ def _reduced(
     order = [*kept, *axes]
     turned = [shape[axis] for axis in order]
     flat = (math.prod(turned[: len(kept)]), math.prod(turned[len(kept) :]))
-    return [*permuted(order), *reshaped(turned, flat), Made(layers[1]()), *reshaped(flat[:1], after or flat[:1])]
+    return [
+        *permuted(order),
+        *reshaped(turned, flat),
+        Made(layers[1]()),
+        *reshaped(flat[:1], after or flat[:1]),
+    ]
 
 
 @reads("BatchNormalization")

@@ -1,4 +1,4 @@
-"""Pieces of a graph that are activations or norms, found by what they compute rather than by how they are written."""
+"""Activations and norms, found by what pieces of a graph compute rather than by how they are written."""
 
 from __future__ import annotations
 
@@ -21,11 +21,46 @@ from loom.nn import layer_from_config
 
 __all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_indices", "find_norms", "find_noted"]
 
-ELEMENTWISE = set(
-    "Abs Add Celu Clip Div Elu Erf Exp Gelu Greater HardSigmoid HardSwish LeakyRelu Less Log Max Min Mish Mul "
-    "Neg Pow Reciprocal Relu Selu Sigmoid Softplus Softsign Sqrt Sub Swish Tanh ThresholdedRelu Where Not And Cast "
-    "GreaterOrEqual LessOrEqual".split()
-)
+ELEMENTWISE = {
+    "Abs",
+    "Add",
+    "And",
+    "Cast",
+    "Celu",
+    "Clip",
+    "Div",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Gelu",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Min",
+    "Mish",
+    "Mul",
+    "Neg",
+    "Not",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Selu",
+    "Sigmoid",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Swish",
+    "Tanh",
+    "ThresholdedRelu",
+    "Where",
+}
 """Operators of single elements."""
 REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool"}
 GRID = np.linspace(-9, 9, 721, dtype=np.float32)
@@ -40,11 +75,12 @@ def known() -> dict[str, NDArray[Any]]:
 
 def values(function: activations.ActivationLike) -> NDArray[Any]:
     """Returns the values of an activation on the grid."""
-    return Sequential([nn.Activation(function)], input_shape=GRID.shape).predict(GRID[None])[0]
+    made = Sequential([nn.Activation(function)], input_shape=GRID.shape).predict(GRID[None])
+    return np.asarray(made[0])
 
 
 def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
-    """Returns the layers that have these values on the grid, for samples of this shape; None where none has."""
+    """Returns the layers that have these values on the grid, for samples of a shape; None where none has."""
     if y.dtype.kind != "f" or y.shape != GRID.shape or not np.isfinite(y).all():
         return None
 
@@ -58,7 +94,10 @@ def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
         if is_it(expected):
             return [Made(nn.Activation(name))]
     flat = float(-y[np.searchsorted(GRID, -1)])
-    for function in (activations.LeakyReLU(flat), activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0]))))):
+    for function in (
+        activations.LeakyReLU(flat),
+        activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0])))),
+    ):
         if is_it(values(function)):
             return [Made(nn.Activation(function))]
     slope = float(y[-1] / GRID[-1])
@@ -115,7 +154,9 @@ def _computed(graph: Graph, given: dict[str, NDArray[Any]], value: str) -> NDArr
 
 
 def _replace_largest(
-    graph: Graph, attempt: Callable[[str, list[Node], str], list[Made] | None], allowed: Callable[[Node], bool]
+    graph: Graph,
+    attempt: Callable[[str, list[Node], str], list[Made] | None],
+    allowed: Callable[[Node], bool],
 ) -> None:
     """Tries what ends at each value, the last first, from every value that all paths to it pass."""
     done = False
@@ -155,7 +196,9 @@ def find_norms(graph: Graph) -> None:
     """Puts LayerNorm and RMSNorm in the place of what computes them."""
 
     def allowed(node: Node) -> bool:
-        return node.op in ELEMENTWISE or node.op in REDUCTIONS or node.op in ("Reshape", "Squeeze", "Unsqueeze")
+        return (
+            node.op in ELEMENTWISE or node.op in REDUCTIONS or node.op in ("Reshape", "Squeeze", "Unsqueeze")
+        )
 
     def attempt(source: str, nodes: list[Node], value: str) -> list[Made] | None:
         reductions = [node for node in nodes if node.op in REDUCTIONS]
@@ -210,7 +253,9 @@ def _norm(
                 gain, bias = _fitted(np.stack(normal), np.stack(outputs), axes)
             fits = all(np.abs(gain * n + bias - y).max() < 1e-4 for n, y in zip(normal, outputs, strict=True))
             if fits and (centred or np.abs(bias).max() < 1e-4):
-                vectors = [graph.constants[name] for node in nodes for name in node.inputs if name in graph.constants]
+                vectors = [
+                    graph.constants[name] for node in nodes for name in node.inputs if name in graph.constants
+                ]
                 exact = [_snapped(each, vectors) for each in (gain, bias)]
                 return _norm_layers(shape, axes, centred, epsilon, *exact)
     return None

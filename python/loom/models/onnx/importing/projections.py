@@ -1,4 +1,4 @@
-"""Products with a constant, however their elements are arranged afterwards; gated layers, made of three of them."""
+"""Products with a constant, however their elements are arranged afterwards; gated layers made of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def projection(graph: Graph, value: str) -> Projection | None:
     weight = np.asarray(weight if node.attributes.get("transB") else weight.T, np.float32)
     weight = weight * np.float32(node.attributes.get("alpha", 1.0))
     if len(node.inputs) > 2 and node.inputs[2]:
-        own = np.asarray(graph.constant(node.inputs[2]), np.float32) * np.float32(node.attributes.get("beta", 1.0))
+        own = np.asarray(graph.constant(node.inputs[2]), np.float32) * np.float32(
+            node.attributes.get("beta", 1.0)
+        )
         own = np.broadcast_to(own.reshape(-1), weight.shape[:1])
         bias = own if bias is None else bias + own
     return Projection(origin(graph, node.inputs[0]), value, weight, bias)
@@ -113,7 +115,9 @@ def chosen(graph: Graph, value: str) -> Projection | None:
     units = places[0]
     if before[:-1] != after[:-1] or (places != units + before[-1] * np.arange(len(places))[:, None]).any():
         return None
-    return Projection(found.source, end, found.weight[units], None if found.bias is None else found.bias[units])
+    return Projection(
+        found.source, end, found.weight[units], None if found.bias is None else found.bias[units]
+    )
 
 
 def find_gates(graph: Graph) -> None:
@@ -137,7 +141,9 @@ def _gate(graph: Graph, node: Node) -> None:
         gate, up = chosen(graph, bent.inputs[0]), chosen(graph, up_value)
         if kind is None or gate is None or up is None or gate.source != up.source:
             continue
-        if down.weight.shape[0] != gate.weight.shape[1] or graph.sample(down.value) != graph.sample(gate.source):
+        if down.weight.shape[0] != gate.weight.shape[1] or graph.sample(down.value) != graph.sample(
+            gate.source
+        ):
             continue
         parts = {"gate": gate, "up": up, "down": down}
         tensors = {f"{name}_weight": part.weight for name, part in parts.items()}

@@ -81,7 +81,11 @@ def array_of(tensor: Any, folder: Path | None) -> NDArray[Any]:  # noqa: ANN401 
         return _external(tensor, shape, folder, where)
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if tensor.raw_data and tensor.data_type < 17 and len(tensor.raw_data) != math.prod(shape) * dtype.itemsize:
+        if (
+            tensor.raw_data
+            and tensor.data_type < 17
+            and len(tensor.raw_data) != math.prod(shape) * dtype.itemsize
+        ):
             raise ValueError(f"{len(tensor.raw_data)} bytes for shape {shape} of {dtype}")
         return np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -93,7 +97,9 @@ def _external(tensor: Any, shape: tuple[int, ...], folder: Path | None, where: s
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
-        raise SerializationError(f'{where} is in the file "{location}": load the model by its path, not as bytes')
+        raise SerializationError(
+            f'{where} is in the file "{location}": load the model by its path, not as bytes'
+        )
     relative = Path(location)
     inside = folder.resolve()
     target = (inside / relative).resolve()
@@ -109,7 +115,8 @@ def _external(tensor: Any, shape: tuple[int, ...], folder: Path | None, where: s
     size = target.stat().st_size
     if offset < 0 or length != needed or offset + needed > size:
         raise SerializationError(
-            f"{where}: {length} bytes from {offset} on of {location} ({size} bytes) are not shape {shape} of {dtype}"
+            f"{where}: {length} bytes from {offset} on of {location} ({size} in all) are not shape {shape} "
+            f"of {dtype}"
         )
     if not needed:
         return np.zeros(shape, dtype)

@@ -39,7 +39,11 @@ def _input(graph: Graph, node: Node) -> str | None:
     time = extents[1] if node.attributes.get("layout") else extents[0]
     for _ in range(8):
         if graph.sample(value) == (time, extents[2]):
-            moved = graph.moved(value, node.inputs[0]) if value != node.inputs[0] else np.arange(math.prod(extents))
+            moved = (
+                graph.moved(value, node.inputs[0])
+                if value != node.inputs[0]
+                else np.arange(math.prod(extents))
+            )
             if np.array_equal(moved.reshape(-1), np.arange(moved.size)):
                 return value
         before = graph.producer.get(value)
@@ -64,7 +68,12 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     if op == "GRU" and not settings.get("linear_before_reset"):
         return "loom's GRU resets after the product (linear_before_reset=1)"
     given = [graph.constant(inputs[place]) if inputs[place] else None for place in (1, 2, 3)]
-    if given[0] is None or given[1] is None or (inputs[3] and given[2] is None) or (op == "LSTM" and inputs[7]):
+    if (
+        given[0] is None
+        or given[1] is None
+        or (inputs[3] and given[2] is None)
+        or (op == "LSTM" and inputs[7])
+    ):
         return "its weights are not constant, or it has peepholes"
     source = _input(graph, node)
     if source is None:
@@ -109,13 +118,15 @@ def _tensors(op: str, directions: int, *given: NDArray[Any] | None) -> dict[str,
                 tensors[f"{name}_{end}"] = gates(values[direction])
         if given[2] is not None:
             both = np.split(given[2][direction], 2)
-            tensors |= {f"{name}_{end}": gates(part) for name, part in zip(("bias_ih", "bias_hh"), both, strict=True)}
+            tensors |= {
+                f"{name}_{end}": gates(part) for name, part in zip(("bias_ih", "bias_hh"), both, strict=True)
+            }
     return tensors
 
 
 def _states(
     graph: Graph, inputs: list[str], op: str, directions: int, units: int, first: bool
-) -> NDArray[Any] | None | str:
+) -> NDArray[Any] | str | None:
     """Returns what it starts from, where that is not zeros."""
     parts = []
     for name in inputs[5:7] if op == "LSTM" else inputs[5:6]:
@@ -148,7 +159,12 @@ def _end(
         moved = graph.moved(value, end).reshape(-1)
         if np.array_equal(moved, last) and shape == last.shape:
             return end, False
-        if every and found[0] is None and shape == sequences.shape and np.array_equal(moved, sequences.reshape(-1)):
+        if (
+            every
+            and found[0] is None
+            and shape == sequences.shape
+            and np.array_equal(moved, sequences.reshape(-1))
+        ):
             found = (end, True)
     return found
 

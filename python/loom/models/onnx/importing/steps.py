@@ -1,4 +1,4 @@
-"""Layers for what has no layer of its own: elements moved, elements scaled and shifted; rows of layers made shorter."""
+"""Layers for what has none of its own: elements moved, scaled and shifted; rows of layers made shorter."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _scaled(scale: NDArray[Any], shift: NDArray[Any]) -> Made:
 
 
 def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.int64]) -> list[Made] | None:
-    """Layers that make, of a sample, one whose elements stand at these places of it; None where there are none."""
+    """Layers that make a sample of elements that stand at these places of another; None without any."""
     flat = places.reshape(-1)
     if flat.size == math.prod(before) and np.array_equal(flat, np.arange(flat.size)):
         return reshaped(before, after)
@@ -154,6 +154,8 @@ def _together(first: Made, second: Made) -> list[Made] | None:
     one, two = first.layer, second.layer
     if isinstance(one, nn.Reshape) and isinstance(two, (nn.Reshape, nn.Flatten)):
         return [second]
+    if isinstance(one, nn.PositionalEmbedding) and one == two:
+        return [Made(one, {"weight": first.tensors["weight"] + second.tensors["weight"]})]
     if isinstance(one, nn.Permute) and isinstance(two, nn.Permute):
         return permuted([one.axes[axis] for axis in two.axes])
     if (

@@ -1,4 +1,4 @@
-"""A graph as layers in rows and in one another: what all paths pass stands in a row, what lies between is nested."""
+"""A graph as layers: what all paths pass stands in a row, what lies between is nested."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Structure:
 
     def _count(self, node: Node) -> None:
         uses = self._uses[id(node)] = self._uses.get(id(node), 0) + 1
-        if uses > 1 and (node.made and any(made.tensors for made in node.made) or uses > 16):
+        if uses > 1 and ((node.made and any(made.tensors for made in node.made)) or uses > 16):
             raise Unsupported(node, "branches cross there, and layers in one another cannot say that")
         if uses > 1 and node.op in ("Gemm", "MatMul", "Conv", "ConvTranspose"):
             raise Unsupported(node, "branches cross there, and layers in one another cannot say that")
@@ -75,7 +75,11 @@ class Structure:
     def _product(self, node: Node) -> tuple[Made, str] | None:
         """Returns the Dense layer that a bias ends, and what it reads; None where there is none."""
         graph = self.graph
-        inner = graph.producer.get(graph.data(node)[0]) if node.op == "Add" and len(graph.data(node)) == 1 else None
+        inner = (
+            graph.producer.get(graph.data(node)[0])
+            if node.op == "Add" and len(graph.data(node)) == 1
+            else None
+        )
         if inner is None or inner.op != "MatMul" or len(graph.consumers[inner.outputs[0]]) > 1:
             return None
         made = projection(graph, node.outputs[0])
@@ -107,7 +111,9 @@ class Structure:
             inner = graph.data(middle)[0]
             if inner != begin and graph.sample(inner) is not None:
                 return [*self._moved(begin, inner), *self._moved(inner, value)]
-        raise Unsupported(graph.producer[value], f"elements move from {before} to {after} in no way that layers have")
+        raise Unsupported(
+            graph.producer[value], f"elements move from {before} to {after} in no way that layers have"
+        )
 
     def _join(self, node: Node, value: str, before: str, depth: int) -> list[Made]:
         graph = self.graph
@@ -157,7 +163,9 @@ class Structure:
         axis = graph.of_sample(node.outputs[0], node.attributes.get("axis", 0))
         if axis is None:
             raise Unsupported(node, "it joins rows")
-        fixed = {place: graph.constant(name) for place, name in enumerate(node.inputs) if name in graph.constants}
+        fixed = {
+            place: graph.constant(name) for place, name in enumerate(node.inputs) if name in graph.constants
+        }
         if not fixed:
             branches = [self.row(before, name, depth + 1) for name in node.inputs]
             return [joined(branches, "concat", axis)]
@@ -171,7 +179,9 @@ class Structure:
         ]
         first, last = sum(sizes[: data[0]]), sum(sizes[data[0] + 1 :])
         whole: list[NDArray[Any]] = [
-            np.zeros((1, *shape[:axis], sizes[place], *shape[axis + 1 :]), np.float32) if value is None else value
+            np.zeros((1, *shape[:axis], sizes[place], *shape[axis + 1 :]), np.float32)
+            if value is None
+            else value
             for place, value in ((place, fixed.get(place)) for place in range(len(node.inputs)))
         ]
         turn = permuted((1, 0)) if axis == 0 else []
