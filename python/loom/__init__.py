@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from loom.mesh.stepping import Stepper as Stepper
     from loom.mesh.stepping import SteppingResult as SteppingResult
     from loom.mesh.stepping import train_stepping as train_stepping
+    from loom.models.inspecting import inspect as inspect
     from loom.models.loading import load as load
     from loom.models.plain import export_model as export_model
     from loom.models.plain import import_model as import_model

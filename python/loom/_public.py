@@ -29,6 +29,7 @@ HOMES = {
         "loom.measuring.report": "LayerReport TweenReport",
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
+        "loom.models.inspecting": "inspect",
         "loom.models.loading": "load",
         "loom.models.plain": "export_model import_model",
         "loom.models.torch": "from_torch to_torch",
