@@ -18,7 +18,7 @@ from loom.metrics.scikit_learn import PREFIX, functions
 from loom.nn._layer import FAMILY
 from loom.nn._schema import Setting
 from loom.nn._schema import schema as settings_of_layers
-from loom.nn.attention import Rotary
+from loom.nn.rotary import RULES, LongRopeRule, Rotary
 from loom.training.config import TrainingConfig
 from loom.tweening.config import TweenConfig
 
@@ -48,6 +48,7 @@ _PROBES: dict[type, dict[str, Any]] = {
     LayerSettings: {"at": (0, 0, 0, 0)},
     LinkConfig: {"source": (0, 0, 0), "target": (0, 0, 0), "combine": "concat"},
     schedules.Epochs: {"schedule": "constant"},
+    LongRopeRule: {"original_length": 2, "factors": (1.0,)},
 }
 _LIMITS = {"above": "exclusiveMinimum", "least": "minimum", "below": "exclusiveMaximum", "most": "maximum"}
 
@@ -112,6 +113,7 @@ def _definitions() -> dict[str, Schema]:
         ("initializer", initializers.FAMILY),
         ("loss", losses.FAMILY),
         ("metric", METRICS),
+        ("rotary_rule", RULES),
     ):
         kinds = cast("Mapping[str, type[Named]]", family.kinds)
         bare = [name for name, cls in kinds.items() if not _dataclass(cls)["required"]]
@@ -240,6 +242,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "settings": _row(_ref("LayerSettings")),
         "links": _row(_ref("LinkConfig")),
         "frozen": _row({"type": "string"}),
+        "factors": _row({"type": "number", "exclusiveMinimum": 0}, 1),
         "dtype": {"enum": types} if cls is ParameterSettings else _nullable({"enum": types}),
         "granularity": _nullable({"type": "string", "pattern": r"^(none|channel|tensor|block\(\d+\))$"}),
         "calibration": {"type": "string", "pattern": r"^(absmax|mse|percentile\([0-9.eE+-]+\))$"},

@@ -31,8 +31,10 @@ def flat(tensor):
     return [float(f"{value:.14g}") for value in tensor.detach().reshape(-1).tolist()]
 
 
-def rotate(x, base, scaling, layout):
+def rotate(x, base, scaling, layout, dim=None):
     """Rotary embedding of (batch, heads, time, head_dim), through complex numbers."""
+    if dim is not None:
+        return torch.cat([rotate(x[..., :dim], base, scaling, layout), x[..., dim:]], -1)
     time, head_dim = x.shape[-2:]
     rates = base ** (-torch.arange(0, head_dim, 2) / head_dim) / scaling
     turns = torch.polar(torch.ones(()), torch.outer(torch.arange(time).double(), rates))
@@ -55,9 +57,18 @@ def attention(config, weights, x, context):
 
     q = project("query", x, heads)
     k, v = project("key", context, key_value_heads), project("value", context, key_value_heads)
+
+    def norm(x, gain):
+        epsilon = config.get("qk_norm_epsilon", 1e-6)
+        if config["qk_norm"] != "width":
+            return F.rms_norm(x, x.shape[-1:], gain, epsilon)
+        wide = x.transpose(1, 2).flatten(-2)
+        return (
+            F.rms_norm(wide, wide.shape[-1:], gain, epsilon).unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
+        )
+
     if config.get("qk_norm"):
-        q = F.rms_norm(q, q.shape[-1:], weights["query_gain"], 1e-6)
-        k = F.rms_norm(k, k.shape[-1:], weights["key_gain"], 1e-6)
+        q, k = norm(q, weights["query_gain"]), norm(k, weights["key_gain"])
     if rotary := config.get("rotary"):
         q, k = rotate(q, **rotary), rotate(k, **rotary)
     queries, keys = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
@@ -68,7 +79,15 @@ def attention(config, weights, x, context):
         seen &= (queries - keys).abs() < window
     if mask := config.get("mask"):
         seen &= torch.tensor(mask, dtype=torch.bool)
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=key_value_heads != heads)
+    if cap := config.get("soft_cap"):
+        k, v = (part.repeat_interleave(heads // key_value_heads, 1) for part in (k, v))
+        scores = q @ k.mT * config.get("scale", q.shape[-1] ** -0.5)
+        scores = (cap * torch.tanh(scores / cap)).masked_fill(~seen, -torch.inf)
+        y = scores.softmax(-1) @ v
+    else:
+        grouped = key_value_heads != heads
+        scale = config.get("scale")
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=grouped, scale=scale)
     return F.linear(y.transpose(1, 2).flatten(-2), weights["output_weight"], weights.get("output_bias"))
 
 
@@ -84,7 +103,11 @@ def attention_weights(config, width, context_width, head_dim):
     weights = {f"{name}_weight": random(*shape, scale=0.4) for name, shape in shapes.items()}
     if config.get("bias", True):
         weights |= {f"{name}_bias": random(shape[0], scale=0.2) for name, shape in shapes.items()}
-    if config.get("qk_norm"):
+        if not config.get("output_bias", True):
+            del weights["output_bias"]
+    if config.get("qk_norm") == "width":
+        weights |= {"query_gain": random(asking), "key_gain": random(answering)}
+    elif config.get("qk_norm"):
         weights |= {name: random(head_dim) for name in ("query_gain", "key_gain")}
     return weights
 
@@ -211,6 +234,40 @@ def main():
         gated_case("SwiGLU", "swiglu", F.silu, False),
         gated_case("GeGLU", "geglu", F.gelu, True),
         embedding_case(),
+        attention_case(
+            "scale, capped scores, no bias of the output",
+            5,
+            6,
+            heads=2,
+            causal=True,
+            window=3,
+            scale=1.5,
+            soft_cap=0.75,
+            output_bias=False,
+        ),
+        attention_case(
+            "norm of queries and keys over their width",
+            4,
+            6,
+            4,
+            heads=4,
+            key_value_heads=2,
+            qk_norm="width",
+            qk_norm_epsilon=0.01,
+            scale=0.3,
+        ),
+        *(
+            attention_case(
+                f"rotary of a part, {layout}",
+                5,
+                6,
+                6,
+                heads=2,
+                causal=True,
+                rotary={"base": 100.0, "scaling": 1.5, "layout": layout, "dim": 4},
+            )
+            for layout in ("interleaved", "half_split")
+        ),
     ]
     Path(__file__).with_suffix(".json").write_text(
         "[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases) + "\n]\n"

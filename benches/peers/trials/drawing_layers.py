@@ -188,11 +188,15 @@ def attention(chance: Chance, shape: Shape, cross: bool = False, other: int = 0)
             base=chance.one([10_000.0, 100.0, 500_000.0]),
             scaling=chance.one([1.0, 2.0, 0.5]),
             layout=chance.one(["interleaved", "half_split"]),
+            dim=2 * chance.whole(1, extent // 2) if chance.happens(0.3) else None,
         )
     mask = None
     if chance.happens(0.25):
         steps = other if cross else time
         mask = [[int(chance.happens(0.7)) for _ in range(steps)] for _ in range(time)]
+    qk_norm: bool | str = False
+    if chance.happens(0.3):
+        qk_norm = "width" if chance.happens(0.5) else True
     return nn.MultiHeadAttention(
         heads,
         key_value_heads=chance.divisor(heads) if chance.happens(0.4) else None,
@@ -200,10 +204,14 @@ def attention(chance: Chance, shape: Shape, cross: bool = False, other: int = 0)
         causal=chance.happens(0.4),
         window=chance.whole(1, 4) if chance.happens(0.3) else None,
         rotary=rotary,
-        qk_norm=chance.happens(0.25),
+        qk_norm=qk_norm,
         bias=chance.happens(0.7),
         cross=cross,
         mask=mask,
+        scale=chance.one([0.2, 1.0]) if chance.happens(0.2) else None,
+        soft_cap=chance.one([0.5, 5.0]) if chance.happens(0.2) else None,
+        qk_norm_epsilon=chance.one([1e-6, 1e-3]),
+        output_bias=chance.happens(0.5) if chance.happens(0.2) else None,
     )
 
 
@@ -264,9 +272,25 @@ def softmax(chance: Chance, shape: Shape) -> nn.Layer | None:
 
 
 def feed_forward(chance: Chance, shape: Shape) -> nn.Layer:
-    """Draws a gated layer."""
-    return chance.one([nn.SwiGLU, nn.GeGLU])(
-        chance.whole(1, 35 if chance.wide else 8), bias=chance.happens(0.5)
+    """Draws a gated layer, or a mixture of experts."""
+    if chance.happens(0.5):
+        experts = chance.whole(1, 5)
+        shared = chance.whole(1, 6) if chance.happens(0.4) else None
+        return nn.MixtureOfExperts(
+            experts,
+            chance.whole(1, experts),
+            chance.whole(1, 35 if chance.wide else 8),
+            activation=chance.one(["silu", "gelu", "tanh", "relu"]),
+            gated=chance.happens(0.7),
+            normalize=chance.happens(0.5),
+            shared_units=shared,
+            shared_gate=shared is not None and chance.happens(0.5),
+        )
+    kind, usual = chance.one([(nn.SwiGLU, "silu"), (nn.GeGLU, "gelu")])
+    return kind(
+        chance.whole(1, 35 if chance.wide else 8),
+        bias=chance.happens(0.5),
+        activation=usual if chance.happens(0.6) else chance.one(["gelu_tanh", "relu", "sigmoid"]),
     )
 
 
@@ -283,6 +307,18 @@ def positions(chance: Chance, shape: Shape) -> nn.Layer:
     if chance.happens(0.5):
         return nn.PositionalEmbedding(longest)
     return nn.SinusoidalPositions(longest, base=chance.one([10_000.0, 50.0]))
+
+
+def sequence(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a layer that adds steps to a sequence, or makes one vector of it."""
+    if chance.happens(0.5):
+        return nn.ClassToken(chance.whole(1, 3))
+    return nn.SequencePool(chance.one(["first", "mean", "last"]))
+
+
+def element(chance: Chance, shape: Shape) -> nn.Layer:
+    """Draws a layer of one fixed number."""
+    return chance.one([nn.Scale(chance.real(-2.0, 2.0)), nn.SoftCap(chance.real(0.3, 4.0)), nn.L2Norm(0.01)])
 
 
 def structure(chance: Chance, shape: Shape) -> nn.Layer:
@@ -323,12 +359,15 @@ def any_layer(chance: Chance, shape: Shape, depth: int = 0) -> nn.Layer:
         (3, softmax),
         (1, feed_forward),
         (1, table),
+        (1, element),
         (2, structure),
     ]
     if len(shape) in (2, 3, 4):
         kinds += [(3, convolution), (2, transposed), (3, pool)]
     if len(shape) == 2:
         kinds += [(5, recurrent), (5, attention), (1, positions)]
+        if depth == 0:
+            kinds.append((1, sequence))
     if depth < 2:
         from trials.drawing_composites import composite
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody writes it
 from torch import Tensor
@@ -12,6 +14,9 @@ from trials.reference import Scope, computes
 
 def turned(rotary: nn.Rotary, x: Tensor) -> Tensor:
     """Turns each pair of a head's elements by its angle; x is (rows, heads, time, head_dim)."""
+    if rotary.dim is not None:
+        turning, still = x[..., : rotary.dim], x[..., rotary.dim :]
+        return torch.cat([turned(replace(rotary, dim=None), turning), still], dim=-1)
     time, extent = x.shape[-2:]
     pair = torch.arange(extent // 2, dtype=torch.float64)
     place = torch.arange(time, dtype=torch.float64) / rotary.scaling
@@ -44,16 +49,32 @@ def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
     queries = heads("query", x, layer.heads)
     keys, values = heads("key", seen, groups), heads("value", seen, groups)
     if layer.qk_norm:
-        queries = F.rms_norm(queries, (head_dim,), scope("query_gain"), 1e-6)
-        keys = F.rms_norm(keys, (head_dim,), scope("key_gain"), 1e-6)
+        queries = normed(layer, queries, scope("query_gain"))
+        keys = normed(layer, keys, scope("key_gain"))
     if isinstance(layer.rotary, nn.Rotary):
         queries, keys = turned(layer.rotary, queries), turned(layer.rotary, keys)
     keys = keys.repeat_interleave(layer.heads // groups, dim=1)
     values = values.repeat_interleave(layer.heads // groups, dim=1)
-    weights = weighed(layer, scope, queries @ keys.transpose(-1, -2) / head_dim**0.5)
+    weights = weighed(layer, scope, capped(layer, queries @ keys.transpose(-1, -2), head_dim))
+    biased = layer.bias if layer.output_bias is None else layer.output_bias
     gathered = (weights @ values).transpose(1, 2).flatten(2)
-    y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", layer.bias))
+    y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", biased))
     return y if scope.mask is None else torch.where(scope.mask[:, :, None], y, 0.0)
+
+
+def normed(layer: nn.MultiHeadAttention, x: Tensor, gain: Tensor) -> Tensor:
+    """Queries or keys, (rows, heads, time, head_dim), by their root mean square."""
+    if layer.qk_norm != "width":
+        return F.rms_norm(x, x.shape[-1:], gain, layer.qk_norm_epsilon)
+    wide = x.transpose(1, 2).flatten(2)
+    wide = F.rms_norm(wide, wide.shape[-1:], gain, layer.qk_norm_epsilon)
+    return wide.unflatten(2, (x.shape[1], -1)).transpose(1, 2)
+
+
+def capped(layer: nn.MultiHeadAttention, products: Tensor, head_dim: int) -> Tensor:
+    """The scores, from products of queries and keys."""
+    scores = products * (head_dim**-0.5 if layer.scale is None else layer.scale)
+    return scores if layer.soft_cap is None else layer.soft_cap * torch.tanh(scores / layer.soft_cap)
 
 
 def weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tensor:

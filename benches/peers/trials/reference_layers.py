@@ -171,13 +171,76 @@ def batch_norm(layer: nn.BatchNorm, scope: Scope, x: Tensor) -> Tensor:
 
 @computes(nn.SwiGLU, nn.GeGLU)
 def gated(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of two classes
-    """`down(function(gate(x)) * up(x))`."""
+    """`down(activation(gate(x)) * up(x))`."""
 
     def product(name: str, x: Tensor) -> Tensor:
         return F.linear(x, scope(f"{name}_weight"), scope.given(f"{name}_bias", layer.bias))
 
-    function = F.silu if isinstance(layer, nn.SwiGLU) else F.gelu
-    return product("down", function(product("gate", x)) * product("up", x))
+    return product("down", activate(layer.activation, product("gate", x)) * product("up", x))
+
+
+@computes(nn.MixtureOfExperts)
+def experts(layer: nn.MixtureOfExperts, scope: Scope, x: Tensor) -> Tensor:
+    """Every expert's result, times its share where it is chosen and 0 where not."""
+
+    def expert(prefix: str, number: int | None) -> Tensor:
+        def weight(name: str) -> Tensor:
+            stored = scope(f"{prefix}{name}_weight")
+            return stored if number is None else stored[number]
+
+        up = F.linear(x, weight("up"))
+        opened = activate(layer.activation, F.linear(x, weight("gate")) if layer.gated else up)
+        return F.linear(opened * up if layer.gated else opened, weight("down"))
+
+    logits = F.linear(x, scope("router_weight"))
+    best = logits.topk(layer.top_k, dim=-1)
+    shares = torch.softmax(best.values if layer.normalize else logits, dim=-1)
+    chosen = shares if layer.normalize else shares.gather(-1, best.indices)
+    gates = torch.zeros_like(logits).scatter(-1, best.indices, chosen)
+    y = sum(gates[..., i : i + 1] * expert("", i) for i in range(layer.experts))
+    if layer.shared_units is not None:
+        shared = expert("shared_", None)
+        if layer.shared_gate:
+            shared = torch.sigmoid(F.linear(x, scope("shared_router_weight"))) * shared
+        y = y + shared
+    return y
+
+
+@computes(nn.ClassToken)
+def class_token(layer: nn.ClassToken, scope: Scope, x: Tensor) -> Tensor:
+    """Trained steps, then the sequence."""
+    return torch.cat([scope("weight").expand(len(x), -1, -1), x], dim=1)
+
+
+@computes(nn.SequencePool)
+def sequence_pool(layer: nn.SequencePool, scope: Scope, x: Tensor) -> Tensor:
+    """The first real step, the last one, or the mean of all."""
+    real = torch.ones_like(x[:, :, 0], dtype=torch.bool) if scope.mask is None else scope.mask
+    place = torch.arange(x.shape[1]).expand(real.shape)
+    if layer.steps == "first":
+        real = real & (place == torch.where(real, place, x.shape[1]).amin(dim=1, keepdim=True))
+    elif layer.steps == "last":
+        real = real & (place == torch.where(real, place, -1).amax(dim=1, keepdim=True))
+    counts = real.sum(dim=1, keepdim=True).clamp(min=1)
+    return torch.where(real[:, :, None], x, 0.0).sum(dim=1) / counts
+
+
+@computes(nn.L2Norm)
+def unit_length(layer: nn.L2Norm, scope: Scope, x: Tensor) -> Tensor:
+    """Vectors of length 1."""
+    return x / (x.square().sum(dim=-1, keepdim=True) + layer.epsilon).sqrt()
+
+
+@computes(nn.Scale)
+def scale(layer: nn.Scale, scope: Scope, x: Tensor) -> Tensor:
+    """A fixed factor."""
+    return layer.factor * x
+
+
+@computes(nn.SoftCap)
+def soft_cap(layer: nn.SoftCap, scope: Scope, x: Tensor) -> Tensor:
+    """Held between plus and minus a cap."""
+    return layer.cap * torch.tanh(x / layer.cap)
 
 
 @computes(nn.KMeans)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
-from loom.nn.activation import Activation, PReLU
-from loom.nn.attention import MultiHeadAttention, Rotary
+from loom.nn.activation import Activation, PReLU, Scale, SoftCap
+from loom.nn.attention import MultiHeadAttention
 from loom.nn.clustering import KMeans
 from loom.nn.composite import Composed, Masked, Parallel, Residual, Sequential
 from loom.nn.convolution import Conv1D, Conv2D, Conv3D, ConvTranspose1D, ConvTranspose2D, ConvTranspose3D
 from loom.nn.dense import Dense
 from loom.nn.embedding import Embedding, PositionalEmbedding, SinusoidalPositions, TiedHead
-from loom.nn.feed_forward import GeGLU, SwiGLU
-from loom.nn.normalization import BatchNorm, GroupNorm, LayerNorm, RMSNorm
+from loom.nn.feed_forward import GeGLU, MixtureOfExperts, SwiGLU
+from loom.nn.normalization import BatchNorm, GroupNorm, L2Norm, LayerNorm, RMSNorm
 from loom.nn.padding import ZeroPadding1D, ZeroPadding2D, ZeroPadding3D
 from loom.nn.pooling import (
     AvgPool1D,
@@ -35,6 +35,8 @@ from loom.nn.pooling import (
     MaxPool3D,
 )
 from loom.nn.recurrent import GRU, LSTM, RNN
+from loom.nn.rotary import DynamicRule, Llama3Rule, LongRopeRule, Rotary, RotaryRule, YarnRule
+from loom.nn.sequence import ClassToken, SequencePool
 from loom.nn.softmax import (
     AdaptiveSoftmax,
     Entmax,
@@ -60,6 +62,7 @@ __all__ = [
     "AvgPool2D",
     "AvgPool3D",
     "BatchNorm",
+    "ClassToken",
     "Composed",
     "Conv1D",
     "Conv2D",
@@ -69,6 +72,7 @@ __all__ = [
     "ConvTranspose3D",
     "Dense",
     "Dropout",
+    "DynamicRule",
     "Embedding",
     "Entmax",
     "Flatten",
@@ -84,14 +88,18 @@ __all__ = [
     "GumbelSoftmax",
     "HierarchicalSoftmax",
     "KMeans",
+    "L2Norm",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
+    "Llama3Rule",
+    "LongRopeRule",
     "Masked",
     "MaskedSoftmax",
     "MaxPool1D",
     "MaxPool2D",
     "MaxPool3D",
+    "MixtureOfExperts",
     "MixtureSoftmax",
     "MultiHeadAttention",
     "PReLU",
@@ -102,12 +110,17 @@ __all__ = [
     "Reshape",
     "Residual",
     "Rotary",
+    "RotaryRule",
+    "Scale",
+    "SequencePool",
     "Sequential",
     "SinusoidalPositions",
+    "SoftCap",
     "Softmax",
     "Sparsemax",
     "SwiGLU",
     "TiedHead",
+    "YarnRule",
     "ZeroPadding1D",
     "ZeroPadding2D",
     "ZeroPadding3D",

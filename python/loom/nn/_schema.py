@@ -62,6 +62,13 @@ def _padding(where: str, setting: Setting, value: object) -> tuple[int, ...] | s
     return _extents(where, setting, value)
 
 
+def _name(where: str, setting: Setting, value: object) -> bool | str:
+    names = setting["names"]
+    if type(value).__name__ in {"bool", "bool_"} and any(name is bool(value) for name in names):
+        return bool(value)
+    return choice(where, setting["name"], value, [name for name in names if isinstance(name, str)])
+
+
 def _list(where: str, setting: Setting, value: object) -> tuple[object, ...]:
     given = items(value)
     if given is None:
@@ -75,7 +82,7 @@ READERS: dict[str, Callable[[str, Setting, Any], object]] = {
     "integer": _whole,
     "real": _real,
     "flag": lambda where, setting, value: flag(where, setting["name"], value),
-    "name": lambda where, setting, value: choice(where, setting["name"], value, setting["names"]),
+    "name": _name,
     "extents": _extents,
     "padding": _padding,
     "activation": lambda where, setting, value: activations.resolve(value),

@@ -1,4 +1,4 @@
-"""Activation functions as layers of their own, and one that learns."""
+"""Activation functions as layers of their own, one that learns, and a fixed factor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from loom.activations import ActivationLike
 from loom.nn._layer import FAMILY, Layer
 
-__all__ = ["Activation", "PReLU"]
+__all__ = ["Activation", "PReLU", "Scale", "SoftCap"]
 
 
 @FAMILY.register("activation")
@@ -53,3 +53,43 @@ class PReLU(Layer):
 
     per_channel: bool = False
     initial: float = 0.25
+
+
+@FAMILY.register("scale")
+@dataclass(frozen=True)
+class Scale(Layer):
+    """Multiplies every element by a fixed number; the shape stays.
+
+    Args:
+        factor: The number.
+
+    Raises:
+        ConfigError: The factor is no finite number.
+
+    Examples:
+        >>> nn.Scale(48**0.5).factor  # what Gemma multiplies embeddings of 48 features with
+        6.928203230275509
+    """
+
+    factor: float
+
+
+@FAMILY.register("soft_cap")
+@dataclass(frozen=True)
+class SoftCap(Layer):
+    """Holds every element between plus and minus a cap: `cap * tanh(x / cap)`; the shape stays.
+
+    Gemma 2 does so with its logits. Of attention's scores it is a setting of `MultiHeadAttention`.
+
+    Args:
+        cap: What no magnitude exceeds.
+
+    Raises:
+        ConfigError: The cap is not above 0.
+
+    Examples:
+        >>> nn.SoftCap(30).cap
+        30.0
+    """
+
+    cap: float

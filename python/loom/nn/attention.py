@@ -7,47 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom._settings.checks import items
-from loom._settings.encoding import Plain
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
-from loom.nn._schema import read, schema
+from loom.nn.rotary import Rotary
 
 __all__ = ["MultiHeadAttention", "Rotary"]
-
-
-@dataclass(frozen=True)
-class Rotary(Plain):
-    """Rotary position embedding, a setting of `MultiHeadAttention`.
-
-    Pair i of each head of queries and keys turns by the angle
-    `place / scaling * base ** (-2 * i / head_dim)`.
-
-    Args:
-        base: How much slower the last pair turns than the first.
-        scaling: Divides the places, so that longer sequences fit the angles
-            that a model was trained with.
-        layout: Which elements of a head are a pair: "interleaved" (2 i and
-            2 i + 1, as in Llama's own code and llama2.c) or "half_split" (i and
-            i + head_dim / 2, as in GPT-NeoX and Hugging Face's Llama).
-
-    Raises:
-        ConfigError: A setting is out of range or a name unknown.
-
-    Examples:
-        >>> nn.Rotary(base=500_000).layout
-        'interleaved'
-    """
-
-    base: float = 10_000.0
-    scaling: float = 1.0
-    layout: str = "interleaved"
-
-    def __post_init__(self) -> None:
-        (rotary,) = (of for of in schema()["multi_head_attention"] if of["name"] == "rotary")
-        for setting in rotary["settings"]:
-            name = setting["name"]
-            object.__setattr__(self, name, read("Rotary", setting, getattr(self, name)))
 
 
 @FAMILY.register("multi_head_attention")
@@ -60,9 +25,9 @@ class MultiHeadAttention(Layer):
     (key_value_heads * head_dim, width of what is looked at) and `output_weight`
     (width, heads * head_dim), each with a bias where there is one
     (`query_bias` and so on), and with `qk_norm` the gains `query_gain` and
-    `key_gain` (head_dim,). PyTorch's `nn.MultiheadAttention` keeps three of them
-    in one: its `in_proj_weight` is `query_weight`, `key_weight` and
-    `value_weight` one below the other, its `in_proj_bias` likewise, and its
+    `key_gain`, (head_dim,) or as wide as queries and keys. PyTorch's
+    `nn.MultiheadAttention` keeps three of them in one: its `in_proj_weight` is
+    `query_weight`, `key_weight` and `value_weight` one below the other, its `in_proj_bias` likewise, and its
     `out_proj` is the output. Memory grows with the time, not with its square.
     Inside `Masked` steps of padding neither look nor are looked at, and their
     output is zeros.
@@ -77,13 +42,21 @@ class MultiHeadAttention(Layer):
             own among them, where causal, and as many ahead where not.
         rotary: Turns queries and keys by their places.
         qk_norm: Whether each head of queries and keys is divided by its root
-            mean square, times a trained gain.
+            mean square, times a trained gain (as in Qwen 3 and Gemma 3); with
+            "width" all heads of a step together (as in OLMo 2).
         bias: Whether trained numbers are added to queries, keys, values and output.
         cross: Whether keys and values come from a second input, which
             `net.link(source, target, combine="context")` connects.
         mask: Who may see whom: a row for each step that asks, with 1 (or True)
             for each step it may look at.
         weight_initializer: The weights' first values; Xavier normal by default.
+        scale: What scores, the products of queries and keys, are multiplied by;
+            1 / sqrt(head_dim) by default.
+        soft_cap: Scores become `soft_cap * tanh(score / soft_cap)` before any is
+            hidden, as in Gemma 2.
+        qk_norm_epsilon: Added to the mean square by `qk_norm`.
+        output_bias: Whether trained numbers are added to the output; as `bias`
+            says by default (Qwen 2 has biases on queries, keys and values only).
 
     Raises:
         ConfigError: A setting is out of range, or settings contradict each other.
@@ -99,11 +72,15 @@ class MultiHeadAttention(Layer):
     causal: bool = False
     window: int | None = None
     rotary: Rotary | Mapping[str, Any] | None = None
-    qk_norm: bool = False
+    qk_norm: bool | str = False
     bias: bool = True
     cross: bool = False
     mask: Sequence[Sequence[int]] | None = None
     weight_initializer: InitializerLike | None = None
+    scale: float | None = None
+    soft_cap: float | None = None
+    qk_norm_epsilon: float = 1e-6
+    output_bias: bool | None = None
 
     def __post_init__(self) -> None:
         name = "MultiHeadAttention"

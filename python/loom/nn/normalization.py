@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from loom.nn._layer import FAMILY, Layer
 
-__all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
+__all__ = ["BatchNorm", "GroupNorm", "L2Norm", "LayerNorm", "RMSNorm"]
 
 
 @FAMILY.register("layer_norm")
@@ -60,6 +60,29 @@ class RMSNorm(Layer):
 
     epsilon: float = 1e-6
     gain: bool = True
+
+
+@FAMILY.register("l2_norm")
+@dataclass(frozen=True)
+class L2Norm(Layer):
+    """Vectors of unit length: `x / sqrt(sum(x ** 2) + epsilon)` over the last axis.
+
+    Input and output (..., features). As PyTorch's `functional.normalize`, which
+    divides by the length or, where that is smaller, by its own epsilon.
+
+    Args:
+        epsilon: Added to the sum of squares; above zero.
+
+    Raises:
+        ConfigError: A setting is out of range.
+
+    Examples:
+        >>> net = loom.Sequential([nn.L2Norm()], input_shape=2, precision="float64")
+        >>> net.predict(np.array([[3.0, 4.0]])).round(9).tolist()
+        [[0.6, 0.8]]
+    """
+
+    epsilon: float = 1e-12
 
 
 @FAMILY.register("group_norm")

@@ -31,6 +31,8 @@ macro_rules! gated {
                 bias: bool = false,
                 /// How the weights start; Xavier normal unless named.
                 weight_initializer: Option<Initializer> = None,
+                /// The function of the gate.
+                activation: Activation = $activation; unwritten,
             }
         }
 
@@ -41,7 +43,7 @@ macro_rules! gated {
             }
 
             fn gated(&self) -> Gated {
-                Gated { name: stringify!($name), hidden: self.hidden, bias: self.bias, activation: $activation }
+                Gated { name: stringify!($name), hidden: self.hidden, bias: self.bias, activation: self.activation }
             }
         }
 
@@ -51,6 +53,7 @@ macro_rules! gated {
                     Sample::new(Self::new(1), [1]),
                     Sample::new(Self::new(11), [5, 6]),
                     Sample::new(Self { bias: true, ..Self::new(19) }, [2, 3, 7]),
+                    Sample::new(Self { activation: Activation::GeluTanh, ..Self::new(5) }, [4]),
                 ]
             }
         }

@@ -4,11 +4,12 @@ pub use super::configured::Configured;
 use super::sample::Sample;
 use super::settings::{Described, Setting, check_all};
 use super::{
-    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, Conv, ConvTranspose, Dense, Dropout, Embedding,
-    Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru, GumbelSoftmax,
-    HierarchicalSoftmax, KMeans, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax, MaxPool, MixtureSoftmax,
-    MultiHeadAttention, PReLU, Parallel, Permute, PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn,
-    Sequential, SinusoidalPositions, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
+    ActivationLayer, AdaptiveSoftmax, AvgPool, BatchNorm, ClassToken, Conv, ConvTranspose, Dense, Dropout,
+    Embedding, Entmax, Flatten, GeGLU, GlobalAvgPool, GlobalMaxPool, GridSoftmax, GroupNorm, Gru,
+    GumbelSoftmax, HierarchicalSoftmax, KMeans, L2Norm, Layer, LayerNorm, Lstm, Masked, MaskedSoftmax,
+    MaxPool, MixtureOfExperts, MixtureSoftmax, MultiHeadAttention, PReLU, Parallel, Permute,
+    PositionalEmbedding, RMSNorm, Reshape, Residual, Rnn, Scale, SequencePool, Sequential,
+    SinusoidalPositions, SoftCap, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
 };
 use crate::error::unknown;
 use crate::{Error, Result};
@@ -88,6 +89,12 @@ const BUILT_IN: &[Entry] = &[
     entry::<TiedHead>(),
     entry::<PositionalEmbedding>(),
     entry::<SinusoidalPositions>(),
+    entry::<ClassToken>(),
+    entry::<SequencePool>(),
+    entry::<L2Norm>(),
+    entry::<Scale>(),
+    entry::<SoftCap>(),
+    entry::<MixtureOfExperts>(),
 ];
 
 static REGISTERED: LazyLock<RwLock<Vec<Entry>>> = LazyLock::new(Default::default);

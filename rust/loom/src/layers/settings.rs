@@ -48,6 +48,8 @@ pub enum Form {
         /// The form of each.
         of: Box<Form>,
     },
+    /// How a rotary embedding's rates are made.
+    RotaryRule,
     /// An object with settings of its own.
     Settings {
         /// Those settings.

@@ -214,6 +214,8 @@ pub struct PackedPanels<'a> {
     packing: Packing,
     bytes: &'a [u8],
     scales: &'a [f32],
+    /// The first of its columns among those that are packed, and how many it has.
+    columns: (usize, usize),
 }
 
 impl<'a> PackedPanels<'a> {
@@ -229,7 +231,22 @@ impl<'a> PackedPanels<'a> {
             packing.channels,
             packing.dtype
         );
-        Self { packing, bytes, scales }
+        Self { packing, bytes, scales, columns: (0, packing.channels) }
+    }
+
+    /// Some columns of what was packed so.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new), or if there are not so many columns.
+    pub fn of_columns(packing: Packing, bytes: &'a [u8], scales: &'a [f32], columns: Range<usize>) -> Self {
+        assert!(columns.end <= packing.channels, "B has {} columns, not {}", packing.channels, columns.end);
+        if packing.dtype.is_block_format() {
+            // One column lies behind the other.
+            let each = packing.bytes() / packing.channels;
+            let bytes = &bytes[columns.start * each..columns.end * each];
+            return Self::new(Packing { channels: columns.len(), ..packing }, bytes, scales);
+        }
+        Self { columns: (columns.start, columns.len()), ..Self::new(packing, bytes, scales) }
     }
 }
 
@@ -239,7 +256,7 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
     }
 
     fn lanes(&self) -> usize {
-        self.packing.channels
+        self.columns.1
     }
 
     fn is_packed(&self) -> bool {
@@ -247,13 +264,16 @@ impl<T: Real> PanelSource<T> for PackedPanels<'_> {
     }
 
     fn pack(&self, isa: Isa, depth: Range<usize>, lanes: Range<usize>, width: usize, out: &mut [T]) {
-        assert!(depth.end <= self.packing.rows && lanes.end <= self.packing.channels);
+        let (first, count) = self.columns;
+        assert!(depth.end <= self.packing.rows && lanes.end <= count);
+        let lanes = first + lanes.start..first + lanes.end;
         assert!(lanes.len() <= width && out.len() == depth.len() * width);
         self.packing.decode_tile(isa, (self.bytes, self.scales), depth, lanes, out, width);
     }
 
     #[allow(private_interfaces)]
     fn streamed(&self) -> Option<Streamed<'_>> {
-        Streamed::new(self.packing, self.bytes, self.scales)
+        let whole = self.columns == (0, self.packing.channels);
+        Streamed::new(self.packing, self.bytes, self.scales).filter(|_| whole)
     }
 }

@@ -41,6 +41,13 @@ fn quantizes(info: &ParameterInfo) -> Result<()> {
             info.name
         )));
     }
+    if matches!(info.layout, Layout::Grouped(_)) {
+        return Err(Error::Value(format!(
+            "\"{}\" is of experts, whose products take activations in float; choose the other layers or parameters \
+             for activations=\"int8\"",
+            info.name
+        )));
+    }
     if matches!(info.layout, Layout::InputMajor(_)) {
         IntegerWeight::check_depth(info.layout.storage_matrix().0)?;
     }

@@ -18,6 +18,7 @@ pub mod dropout;
 mod element_loops;
 pub mod encode;
 pub mod entmax;
+pub mod expert_product;
 pub mod foresee;
 pub mod gate;
 pub mod gather;
@@ -45,8 +46,10 @@ pub mod recurrent;
 mod reduced_axis;
 pub mod rotary;
 mod rounding;
+pub mod route;
 mod segment;
 pub mod softmax;
+pub mod step_weights;
 pub mod sum;
 pub mod target_propagation;
 #[cfg(test)]
@@ -66,6 +69,7 @@ pub use distance::Distance;
 pub use dropout::Dropout;
 pub use encode::Encode;
 pub use entmax::Entmax;
+pub use expert_product::ExpertProduct;
 pub use foresee::{Foresee, Foresight};
 pub use gate::Gate;
 pub use gather::Gather;
@@ -91,7 +95,9 @@ pub use product::Product;
 pub use product_update::ProductUpdate;
 pub use recurrent::Recurrent;
 pub use rotary::{PairLayout, Rotary};
+pub use route::Route;
 pub use softmax::Softmax;
+pub use step_weights::{PooledSteps, StepWeights};
 pub use sum::Sum;
 pub use target_propagation::{AbsoluteSums, MeanTarget, WeightProduct};
 pub use update::Update;
@@ -223,6 +229,9 @@ operations! {
     Positions: 5e-6,
     Combination: 5e-6,
     OneHot: 0.0,
+    StepWeights: 1e-6,
+    Route: 1e-5,
+    ExpertProduct: 2e-5,
     Measure: 5e-6,
     Collect: 5e-6,
     Judge: 5e-6,

@@ -11,6 +11,9 @@ pub enum Layout {
     /// Seen as (out, ...), stored as (product of the rest, out): one sample and a batch then
     /// sum in the same order at full speed, and output channels are columns.
     InputMajor(Shape),
+    /// Seen as (groups, out, in), stored as (in, groups x out): the weights of several products side by side,
+    /// each of whose output channels is a column.
+    Grouped(Shape),
     /// Stored as it is seen, (rows, columns), each column a channel: rows are looked up one by one, and
     /// as the weight of a product that has columns for inputs it is read from the other side.
     Table(Shape),
@@ -27,6 +30,11 @@ impl Layout {
         Layout::InputMajor(outside.into())
     }
 
+    /// Seen as (groups, out, in), stored with the inputs first.
+    pub fn grouped(groups: usize, outputs: usize, inputs: usize) -> Self {
+        Layout::Grouped(Shape::from([groups, outputs, inputs]))
+    }
+
     /// Stored as seen, rows of a table.
     pub fn table(rows: usize, columns: usize) -> Self {
         Layout::Table(Shape::from([rows, columns]))
@@ -35,7 +43,10 @@ impl Layout {
     /// Extents as the outside sees them.
     pub fn outside_shape(&self) -> Vec<usize> {
         match self {
-            Layout::Plain(shape) | Layout::InputMajor(shape) | Layout::Table(shape) => shape.to_vec(),
+            Layout::Plain(shape)
+            | Layout::InputMajor(shape)
+            | Layout::Grouped(shape)
+            | Layout::Table(shape) => shape.to_vec(),
         }
     }
 
@@ -46,6 +57,10 @@ impl Layout {
             Layout::Table(shape) => {
                 let columns = shape.last().copied().unwrap_or(1);
                 (shape.len() / columns.max(1), columns)
+            }
+            Layout::Grouped(shape) => {
+                let inputs = shape.last().copied().unwrap_or(1);
+                (inputs, shape.len() / inputs.max(1))
             }
             Layout::InputMajor(shape) => {
                 let outputs = shape.first().copied().unwrap_or(1);
@@ -58,7 +73,7 @@ impl Layout {
     pub fn storage_shape(&self) -> Shape {
         match self {
             Layout::Plain(shape) | Layout::Table(shape) => shape.clone(),
-            Layout::InputMajor(_) => {
+            Layout::InputMajor(_) | Layout::Grouped(_) => {
                 let (rows, columns) = self.storage_matrix();
                 Shape::from([rows, columns])
             }
@@ -72,7 +87,7 @@ impl Layout {
     pub fn to_outside<T: Copy>(&self, stored: &[T]) -> Result<Vec<T>> {
         match self {
             Layout::Plain(_) | Layout::Table(_) => extents::copied(stored),
-            Layout::InputMajor(_) => {
+            Layout::InputMajor(_) | Layout::Grouped(_) => {
                 let (rows, columns) = self.storage_matrix();
                 transpose(stored, rows, columns)
             }
@@ -86,7 +101,7 @@ impl Layout {
     pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Result<Vec<T>> {
         match self {
             Layout::Plain(_) | Layout::Table(_) => extents::copied(outside),
-            Layout::InputMajor(_) => {
+            Layout::InputMajor(_) | Layout::Grouped(_) => {
                 let (rows, columns) = self.storage_matrix();
                 transpose(outside, columns, rows)
             }

@@ -1,6 +1,6 @@
 //! How attention lowers to operations.
 
-use super::MultiHeadAttention;
+use super::{MultiHeadAttention, QkNorm};
 use crate::layers::projection::Projection;
 use crate::layers::settings::kind_and_config;
 use crate::layers::target::WeightedMean;
@@ -36,9 +36,6 @@ impl Extents {
     }
 }
 
-/// Added to the mean square of a head where queries and keys are normalised.
-const EPSILON: f64 = 1e-6;
-
 /// Places of the values that the forward lowering saves.
 const QUERIES: usize = 0;
 const KEYS: usize = 1;
@@ -47,28 +44,35 @@ const GATHERED: usize = 3;
 const LOGARITHMS: usize = 4;
 /// What the norms of queries and keys have read, and the inverse deviations they found.
 const NORMS: [[usize; 2]; 2] = [[5, 6], [7, 8]];
-/// The parameters of the two norms.
-const GAINS: [&str; 2] = ["query_gain", "key_gain"];
 
-/// The norm of each head of a value.
-fn norm(b: &Builder, x: Value, head_dim: usize) -> Normalize {
+/// The norm of queries or keys.
+struct Norm {
+    /// Elements that are normalised together, and extent of the gain.
+    extent: usize,
+    epsilon: f64,
+    /// The gain's name.
+    gain: &'static str,
+}
+
+/// The operation that normalises a value.
+fn norm(b: &Builder, x: Value, norm: &Norm) -> Normalize {
     Normalize {
         direction: Direction::Forward,
-        outer: b.shape(x).len() / head_dim,
-        channels: head_dim,
+        outer: b.shape(x).len() / norm.extent,
+        channels: norm.extent,
         inner: 1,
         groups: 1,
         centred: false,
-        epsilon: EPSILON,
+        epsilon: norm.epsilon,
         gain: true,
         bias: false,
     }
 }
 
-/// Normalises each head: the result, and the inverse deviations.
-fn normalize(b: &mut Builder, cx: &Context, x: Value, head_dim: usize, gain: &str) -> Result<[Value; 2]> {
-    let gain = cx.read(b, gain)?;
-    let op = norm(b, x, head_dim);
+/// Normalises a value: the result, and the inverse deviations.
+fn normalize(b: &mut Builder, cx: &Context, x: Value, by: &Norm) -> Result<[Value; 2]> {
+    let gain = cx.read(b, by.gain)?;
+    let op = norm(b, x, by);
     let results = [("y", b.shape(x).clone()), ("inverse deviation", Shape::from(op.outer))];
     Ok(b.apply_several(op, &[x, gain], results))
 }
@@ -79,16 +83,16 @@ fn normalize_backward(
     cx: &Context,
     [x, deviations]: [Value; 2],
     gradient: Value,
-    (head_dim, gain): (usize, &str),
+    by: &Norm,
     want: Want,
 ) -> Result<Value> {
-    let op = Normalize { direction: Direction::InputGradient, ..norm(b, x, head_dim) };
+    let op = Normalize { direction: Direction::InputGradient, ..norm(b, x, by) };
     if want.parameters {
         let statistics = Statistics::Rows { groups: 1, centred: false };
-        let op = GainGradient { outer: op.outer, channels: head_dim, inner: 1, statistics };
-        cx.contribute(b, gain, op, &[gradient, x, deviations])?;
+        let op = GainGradient { outer: op.outer, channels: by.extent, inner: 1, statistics };
+        cx.contribute(b, by.gain, op, &[gradient, x, deviations])?;
     }
-    let gain = cx.read(b, gain)?;
+    let gain = cx.read(b, by.gain)?;
     let shape = b.shape(x).clone();
     Ok(b.apply(op, &[gradient, x, deviations, gain], "dx", shape))
 }
@@ -129,10 +133,8 @@ impl MultiHeadAttention {
                 )));
             }
         };
-        if self.rotary.is_some() && !head_dim.is_multiple_of(2) {
-            return Err(Error::Shape(format!(
-                "MultiHeadAttention: rotary embedding needs an even head_dim, got {head_dim}"
-            )));
+        if let Some(rotary) = &self.rotary {
+            rotary.turning(head_dim)?;
         }
         let key_value_heads = self.key_value_heads.unwrap_or(heads);
         if let Some(mask) = &self.mask
@@ -149,15 +151,26 @@ impl MultiHeadAttention {
 
     /// Query, key, value and output.
     fn projections(&self, e: &Extents) -> [Projection; 4] {
-        let bias = self.bias;
+        let output_bias = self.output_bias.unwrap_or(self.bias);
         let (asking, answering) = (e.heads.saturating_mul(e.head_dim), e.answering());
-        let of = |name, inputs, outputs| Projection::named(name, inputs, outputs, bias);
+        let of = |name, inputs, outputs| Projection::named(name, inputs, outputs, self.bias);
         [
             of("query", e.width, asking),
             of("key", e.context_width, answering),
             of("value", e.context_width, answering),
-            of("output", asking, e.width),
+            Projection::named("output", asking, e.width, output_bias),
         ]
+    }
+
+    /// The norms of queries and keys; none where those stay as they are.
+    fn norms(&self, e: &Extents) -> Vec<Norm> {
+        let extents = match self.qk_norm {
+            QkNorm::None => return Vec::new(),
+            QkNorm::Head => [e.head_dim; 2],
+            QkNorm::Width => [e.heads.saturating_mul(e.head_dim), e.answering()],
+        };
+        let norms = extents.into_iter().zip(["query_gain", "key_gain"]);
+        norms.map(|(extent, gain)| Norm { extent, epsilon: self.qk_norm_epsilon, gain }).collect()
     }
 
     /// `room` is how many steps there are for keys in a session.
@@ -169,14 +182,15 @@ impl MultiHeadAttention {
         let op = Attention::new((e.time, e.context_time), heads, e.head_dim);
         // A window wider than all there is sees all there is.
         let window = self.window.map(|window| window.min(e.time.max(e.context_time).max(room)));
-        Attention { causal: self.causal, window, fixed, padding, ..op }
+        let (scale, soft_cap) = (self.scale.unwrap_or(op.scale), self.soft_cap);
+        Attention { scale, soft_cap, causal: self.causal, window, fixed, padding, ..op }
     }
 
     /// The rotation of the queries.
     fn rotation(&self, e: &Extents, places: usize) -> Result<Option<Rotary>> {
-        let Some(rotary) = self.rotary else { return Ok(None) };
-        let shape = (e.time, e.heads, e.head_dim);
-        Rotary::new(shape, rotary.base, rotary.scaling, rotary.layout, places).map(Some)
+        let Some(rotary) = &self.rotary else { return Ok(None) };
+        let (rates, factor) = rotary.rates(rotary.turning(e.head_dim)?);
+        Rotary::by_rates((e.time, e.heads, e.head_dim), &rates, factor, rotary.layout, places).map(Some)
     }
 
     /// Which steps are padding, as far as attention to one's own sequence is concerned.
@@ -202,12 +216,12 @@ impl Layer for MultiHeadAttention {
         let initializer = self.weight_initializer.unwrap_or(Initializer::XavierNormal);
         let projections = self.projections(&e);
         let weights = projections.iter().flat_map(|projection| projection.parameters(initializer, None));
-        let gains = GAINS.iter().filter(|_| self.qk_norm).map(|name| ParameterSpec {
-            name: (*name).into(),
-            layout: Layout::plain([e.head_dim]),
+        let gains = self.norms(&e).into_iter().map(|norm| ParameterSpec {
+            name: norm.gain.into(),
+            layout: Layout::plain([norm.extent]),
             initializer: Initializer::Ones,
-            fan_in: e.head_dim,
-            fan_out: e.head_dim,
+            fan_in: norm.extent,
+            fan_out: norm.extent,
             morphable: false,
             decay_exempt: true,
         });
@@ -246,12 +260,10 @@ impl Layer for MultiHeadAttention {
         let mut k = key.forward(b, cx, context)?;
         let mut v = value.forward(b, cx, context)?;
         let mut norms = Vec::new();
-        if self.qk_norm {
-            for (x, gain) in [&mut q, &mut k].into_iter().zip(GAINS) {
-                let [y, deviations] = normalize(b, cx, *x, e.head_dim, gain)?;
-                norms.extend([*x, deviations]);
-                *x = y;
-            }
+        for (x, norm) in [&mut q, &mut k].into_iter().zip(self.norms(&e)) {
+            let [y, deviations] = normalize(b, cx, *x, &norm)?;
+            norms.extend([*x, deviations]);
+            *x = y;
         }
         let caches = cx.carried(b, "keys").zip(cx.carried(b, "values"));
         let room = caches.map_or(e.time, |(keys, _)| b.shape(keys)[0]);
@@ -320,11 +332,9 @@ impl Layer for MultiHeadAttention {
             dq = b.apply(rotation.inverse(), &[dq], "dq", shape);
             dk = b.apply(rotation.inverse().of_heads(e.key_value_heads), &[dk], "dk", other);
         }
-        if self.qk_norm {
-            for ((gradient, gain), places) in [&mut dq, &mut dk].into_iter().zip(GAINS).zip(NORMS) {
-                let read = places.map(|place| saved[place]);
-                *gradient = normalize_backward(b, cx, read, *gradient, (e.head_dim, gain), want)?;
-            }
+        for ((gradient, norm), places) in [&mut dq, &mut dk].into_iter().zip(self.norms(&e)).zip(NORMS) {
+            let read = places.map(|place| saved[place]);
+            *gradient = normalize_backward(b, cx, read, *gradient, &norm, want)?;
         }
         let parts = [
             query.backward(b, cx, x, dq, want)?,

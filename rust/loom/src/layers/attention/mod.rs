@@ -1,9 +1,11 @@
 //! Multi-head attention.
 
-mod config;
 mod layer;
+mod qk_norm;
+mod rotary;
 
-pub use config::RotaryConfig;
+pub use qk_norm::QkNorm;
+pub use rotary::{RotaryConfig, RotaryRule};
 
 use super::Sample;
 use super::kind_registry::Configured;
@@ -17,7 +19,7 @@ settings! {
     /// Parameters, as the outside sees them: `query_weight` (heads x head_dim, width), `key_weight` and
     /// `value_weight` (key_value_heads x head_dim, width of what is looked at), `output_weight`
     /// (width, heads x head_dim), for each a `_bias` where there is one, and with `qk_norm` the gains
-    /// `query_gain` and `key_gain` (head_dim,). PyTorch's `nn.MultiheadAttention` keeps the first three
+    /// `query_gain` and `key_gain`, (head_dim,) or as wide as queries and keys. PyTorch's `nn.MultiheadAttention` keeps the first three
     /// in one: its `in_proj_weight` is query, key and value weight one below the other, its
     /// `in_proj_bias` likewise, and its `out_proj` is the output.
     #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +37,9 @@ settings! {
         window: Option<usize> [least 1] = None,
         /// Turns queries and keys by their places.
         rotary: Option<RotaryConfig> = None,
-        /// Whether each head of queries and keys is divided by its root mean square, times a trained gain.
-        qk_norm: bool = false,
+        /// Whether queries and keys are divided by their root mean square, times a trained gain: head by head, or
+        /// over the width of all heads.
+        qk_norm: QkNorm = QkNorm::None,
         /// Whether trained numbers are added to queries, keys, values and output.
         bias: bool = true,
         /// Whether keys and values come from a second input, the context (context time, context width).
@@ -45,6 +48,14 @@ settings! {
         mask: Option<Vec<Vec<u8>>> [most 1] = None,
         /// How the weights start; Xavier normal unless named.
         weight_initializer: Option<Initializer> = None,
+        /// What scores are multiplied by; 1 / sqrt(head_dim) unless given.
+        scale: Option<f64> [above 0.0] = None,
+        /// Scores become `cap tanh(score / cap)` before any is hidden.
+        soft_cap: Option<f64> [above 0.0] = None,
+        /// Added to the mean square by `qk_norm`.
+        qk_norm_epsilon: f64 [above 0.0] = 1e-6; unwritten,
+        /// Whether trained numbers are added to the output; as `bias` says unless given.
+        output_bias: Option<bool> = None,
     }
 }
 
@@ -100,6 +111,9 @@ impl Configured for MultiHeadAttention {
                     .into(),
             ));
         }
+        if let Some(rotary) = &self.rotary {
+            rotary.validate()?;
+        }
         if let Some(mask) = &self.mask {
             let width = mask.first().map_or(0, Vec::len);
             if width == 0 || mask.iter().any(|row| row.len() != width) {
@@ -114,7 +128,16 @@ impl Configured for MultiHeadAttention {
 
     fn samples() -> Vec<Sample> {
         let grouped = Self::new(4).key_value_heads(2).head_dim(6);
-        let half = RotaryConfig { base: 100.0, scaling: 2.0, layout: crate::ops::PairLayout::HalfSplit };
+        let half = RotaryConfig {
+            base: 100.0,
+            scaling: 2.0,
+            layout: crate::ops::PairLayout::HalfSplit,
+            ..RotaryConfig::default()
+        };
+        let turned = |dim, rule| {
+            let rotary = RotaryConfig { base: 50.0, dim, rule: Some(rule), ..half.clone() };
+            Sample::new(Self::new(1).head_dim(6).causal().rotary(rotary), [5, 3])
+        };
         let mask =
             (0..5).map(|i| (0..5).map(|j| u8::from(i == j || (i + 2 * j) % 3 > 0)).collect()).collect();
         vec![
@@ -124,10 +147,34 @@ impl Configured for MultiHeadAttention {
             Sample::new(Self::new(1).causal(), [141, 2]),
             Sample::new(Self::new(3).causal().without_bias(), [7, 9]),
             Sample::new(grouped.clone().causal().rotary(RotaryConfig::default()), [6, 5]),
-            Sample::new(Self { window: Some(3), ..grouped.clone().causal().rotary(half) }, [9, 7]),
+            Sample::new(Self { window: Some(3), ..grouped.clone().causal().rotary(half.clone()) }, [9, 7]),
             Sample::new(Self { window: Some(2), ..Self::new(1) }, [6, 3]),
             Sample::new(Self { mask: Some(mask), ..Self::new(2) }, [5, 6]),
-            Sample::new(Self { qk_norm: true, ..grouped }, [4, 5]),
+            Sample::new(Self { qk_norm: QkNorm::Head, ..grouped.clone() }, [4, 5]),
+            Sample::new(Self { qk_norm: QkNorm::Width, qk_norm_epsilon: 0.1, ..grouped }, [4, 5]),
+            Sample::new(Self { scale: Some(0.9), soft_cap: Some(0.4), ..Self::new(2) }, [5, 6]),
+            Sample::new(Self { output_bias: Some(false), soft_cap: Some(2.0), ..Self::new(1) }, [3, 2])
+                .masked(),
+            turned(Some(4), RotaryRule::Llama3 { original_length: 20.0, low_factor: 1.0, high_factor: 4.0 }),
+            turned(
+                None,
+                RotaryRule::Yarn {
+                    original_length: 20.0,
+                    beta_fast: 2.0,
+                    beta_slow: 1.0,
+                    attention_factor: None,
+                    whole_pairs: true,
+                },
+            ),
+            turned(None, RotaryRule::Dynamic { original_length: 3.0, length: 5.0 }),
+            turned(
+                Some(4),
+                RotaryRule::LongRope {
+                    original_length: 4.0,
+                    factors: vec![1.5, 2.0],
+                    attention_factor: Some(1.25),
+                },
+            ),
             Sample::new(Self::new(2).cross(), [3, 4]).context([5, 6]),
             Sample::new(Self::new(2), [6, 4]).masked(),
             Sample::new(Self::new(2).causal(), [140, 4]),

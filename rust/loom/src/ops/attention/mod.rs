@@ -41,11 +41,11 @@ pub(crate) const NOTHING: f64 = f32::MAX as f64;
 /// through a cache.
 ///
 /// Order of sums: the score of q and k is that of a product over head_dim, q having been multiplied by
-/// `scale`. Over the keys of a block the weights exp(score - maximum) are summed by the 16-lane rule;
+/// `scale`; with a `soft_cap` it is then `cap tanh(score (1 / cap))`. Over the keys of a block the weights exp(score - maximum) are summed by the 16-lane rule;
 /// at each block, what was there (the sum, and y) is multiplied by exp(old maximum - new) before
 /// the block's is added, y key by key. So a query's result depends on nothing but what it sees. In
 /// the gradient, dq is a product over the keys, times `scale`; dk and dv are products over
-/// (query heads, queries).
+/// (query heads, queries); a capped score's gradient is multiplied by `1 - (score (1 / cap))^2`.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// Forward or input gradient.
@@ -62,6 +62,8 @@ pub struct Attention {
     pub head_dim: usize,
     /// Multiplies the queries; 1 / sqrt(head_dim) as a rule.
     pub scale: f64,
+    /// Scores become `cap tanh(score / cap)`, before any is hidden.
+    pub soft_cap: Option<f64>,
     /// Whether queries see no key after their own place.
     pub causal: bool,
     /// Queries see keys nearer than this only: the last `window` where causal, and as many ahead where not.
@@ -90,6 +92,7 @@ impl Attention {
             key_value_heads,
             head_dim,
             scale: 1.0 / (head_dim as f64).sqrt(),
+            soft_cap: None,
             causal: false,
             window: None,
             fixed: None,
@@ -119,6 +122,9 @@ impl fmt::Display for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attention.{} {}x{}", self.direction, self.queries, self.keys)?;
         write!(f, " heads {}/{}x{}", self.heads, self.key_value_heads, self.head_dim)?;
+        if let Some(cap) = self.soft_cap {
+            write!(f, " cap {cap}")?;
+        }
         if self.causal {
             write!(f, " causal")?;
         }

@@ -14,7 +14,16 @@ pub(super) struct Saved<'a, T> {
 impl Attention {
     fn score<T: Real>(&self, q: &[T], k: &[T]) -> T {
         let scale = T::from_f64(self.scale);
-        q.iter().zip(k).fold(T::ZERO, |sum, (q, k)| (*q * scale).mul_add(*k, sum))
+        let score = q.iter().zip(k).fold(T::ZERO, |sum, (q, k)| (*q * scale).mul_add(*k, sum));
+        let Some(cap) = self.soft_cap else { return score };
+        Math::tanh(score * T::from_f64(1.0 / cap)) * T::from_f64(cap)
+    }
+
+    /// What the gradient of a score is multiplied by.
+    fn cap_slope<T: Real>(&self, score: T) -> T {
+        let Some(cap) = self.soft_cap else { return T::ONE };
+        let share = score * T::from_f64(1.0 / cap);
+        T::ONE - share * share
     }
 
     /// One row forward: the output and the logarithms of the sums.
@@ -94,10 +103,11 @@ impl Attention {
                     if !self.sees(query, self.keys, key, padding) {
                         continue;
                     }
-                    let weight = Math::exp(self.score(q, &k[other.clone()]) - saved.logs[at]);
+                    let score = self.score(q, &k[other.clone()]);
+                    let weight = Math::exp(score - saved.logs[at]);
                     let slope =
                         dy.iter().zip(&v[other.clone()]).fold(T::ZERO, |sum, (dy, v)| dy.mul_add(*v, sum));
-                    let slope = weight * (slope - mean);
+                    let slope = weight * (slope - mean) * self.cap_slope(score);
                     for i in 0..d {
                         let (mine, theirs) = (part.start + i, other.start + i);
                         dv[theirs] = weight.mul_add(dy[i], dv[theirs]);

@@ -82,14 +82,15 @@ fn check<T: Real>(op: &Attention, rows: usize) {
 /// Some attention, its masks such that some queries may see nothing.
 pub(super) fn any() -> impl Strategy<Value = Attention> {
     let extents = (1..70usize, 1..300usize, 1..3usize, 1..4usize, 1..40usize);
-    (extents, any_bool(), proptest::option::of(1..80usize), any_bool(), any_bool()).prop_map(
-        |((queries, keys, key_value_heads, group, head_dim), causal, window, mask, padding)| {
+    let soft_cap = proptest::option::of(0.1..20.0);
+    (extents, any_bool(), proptest::option::of(1..80usize), any_bool(), any_bool(), soft_cap).prop_map(
+        |((queries, keys, key_value_heads, group, head_dim), causal, window, mask, padding, soft_cap)| {
             // Padding is of steps that are queries and keys alike.
             let keys = if padding { queries } else { keys };
             let fixed = mask.then(|| Arc::new(FixedMask::new(queries, keys, |i, j| (i * 7 + j * 3) % 5 > 0)));
             let heads = (group * key_value_heads, key_value_heads);
             let op = Attention::new((queries, keys), heads, head_dim);
-            Attention { causal, window, fixed, padding, ..op }
+            Attention { causal, window, fixed, padding, soft_cap, ..op }
         },
     )
 }
@@ -113,9 +114,10 @@ proptest! {
         causal in any_bool(),
         window in proptest::option::of(1..4usize),
         padding in any_bool(),
+        soft_cap in proptest::option::of(0.2..3.0),
     ) {
         let keys = if padding { queries } else { keys };
-        let op = Attention { causal, window, padding, ..Attention::new((queries, keys), (2, 1), head_dim) };
+        let op = Attention { causal, window, padding, soft_cap, ..Attention::new((queries, keys), (2, 1), head_dim) };
         let case = Case::<f64>::new(&op, 1);
         let found = case.forward(&op).run(&op);
         let gradients = case.backward(&op, found[0].real(), found[1].real()).run(&gradient(&op));

@@ -30,7 +30,8 @@ impl Attention {
                     }
                     let answering = &k[(key * self.key_value_heads + head / group) * d..][..d];
                     let products = asking.iter().zip(answering).map(|(q, k)| q.to_f64() * k.to_f64());
-                    products.sum::<f64>() * self.scale
+                    let score = products.sum::<f64>() * self.scale;
+                    self.soft_cap.map_or(score, |cap| cap * libm::tanh(score / cap))
                 })
                 .collect();
             let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

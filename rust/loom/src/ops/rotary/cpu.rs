@@ -37,14 +37,16 @@ impl<T: Real> Kernel<T> for Turn<'_, T> {
     #[inline(always)]
     fn run<V: Vector<Element = T>>(self) {
         let Self { op, x, y, first, start } = self;
-        let (width, pairs) = (op.heads * op.head_dim, op.head_dim / 2);
+        let (width, pairs) = (op.heads * op.head_dim, op.pairs);
         let back = op.direction != Direction::Forward;
         let table = op.table.of::<T>();
         for (step, (x, y)) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
             // The session's owner sees to it that there is a place; the last one is as wrong as any.
             let place = (start + (first + step) % op.time).min(op.places - 1);
-            let (cos, sin) = table[place * op.head_dim..][..op.head_dim].split_at(pairs);
+            let (cos, sin) = table[2 * place * pairs..][..2 * pairs].split_at(pairs);
             for (x, y) in x.chunks_exact(op.head_dim).zip(y.chunks_exact_mut(op.head_dim)) {
+                let ((x, still), (y, kept)) = (x.split_at(2 * pairs), y.split_at_mut(2 * pairs));
+                kept.copy_from_slice(still);
                 match op.layout {
                     PairLayout::Interleaved => {
                         let both = x.as_chunks::<2>().0.iter().zip(y.as_chunks_mut::<2>().0);
@@ -107,6 +109,29 @@ mod tests {
             let mut back = Setting::new(rows, &[&y], &[x.len()]);
             back.values.position = position;
             assert_close(&back.result(&op.inverse()), &x, 1e-12);
+        }
+    }
+
+    #[test]
+    fn elements_behind_the_pairs_stay() {
+        let (rates, head_dim) = ([0.7, 0.1], 7);
+        for layout in [PairLayout::Interleaved, PairLayout::HalfSplit] {
+            let op = Rotary::by_rates((5, 2, head_dim), &rates, 1.5, layout, 5).unwrap();
+            let part = Rotary::by_rates((5, 2, 4), &rates, 1.5, layout, 5).unwrap();
+            let x = numbers::<f64>(4, 5 * 2 * head_dim);
+            let turning: Vec<f64> = x.chunks(head_dim).flat_map(|head| head[..4].to_vec()).collect();
+            for (op, part) in [(op.clone(), part.clone()), (op.inverse(), part.inverse())] {
+                let y = Setting::new(1, &[&x], &[x.len()]).result(&op);
+                let turned = Setting::new(1, &[&turning], &[turning.len()]).result(&part);
+                for ((y, x), turned) in y.chunks(head_dim).zip(x.chunks(head_dim)).zip(turned.chunks(4)) {
+                    assert_bits(&y[..4], turned);
+                    assert_bits(&y[4..], &x[4..]);
+                }
+            }
+            let turn = Setting::new(1, &[&turning], &[turning.len()]).result(&part);
+            let back = Setting::new(1, &[&turn], &[turn.len()]).result(&part.inverse());
+            let expected: Vec<f64> = turning.iter().map(|x| 2.25 * x).collect();
+            assert_close(&back, &expected, 1e-12);
         }
     }
 

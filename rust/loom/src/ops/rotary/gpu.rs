@@ -1,4 +1,4 @@
-//! The rotary embedding on a GPU: a thread a pair.
+//! The rotary embedding on a GPU: a thread a pair, or an element that stays.
 
 use super::{PairLayout, Rotary};
 use crate::Result;
@@ -9,13 +9,15 @@ impl GpuOperation for Rotary {
     fn record(&self, recorder: &mut Recorder<'_>) -> Result<()> {
         let (x, y) = (recorder.read(0)?, recorder.write(0)?);
         let table = recorder.table(self.table.words())?;
-        let pairs = y.elements / 2;
+        let still = self.head_dim - 2 * self.pairs;
+        let threads = y.elements / self.head_dim * (self.pairs + still);
         let [first, second] = match self.layout {
             PairLayout::Interleaved => ["2u * pair", "2u * pair + 1u"],
             PairLayout::HalfSplit => ["pair", "pair + PAIRS"],
         };
         Shader::new("rotary", include_str!("rotary.wgsl"))
-            .constant("PAIRS", self.head_dim / 2)
+            .constant("PAIRS", self.pairs)
+            .constant("STILL", still)
             .section("FIRST", first)
             .section("SECOND", second)
             .section("SIGN", if self.direction == Direction::Forward { "" } else { "-" })
@@ -28,8 +30,8 @@ impl GpuOperation for Rotary {
             .number("heads", self.heads)
             .number("places", self.places)
             // Of all heads, steps and rows.
-            .number("pairs", pairs)
-            .elements(recorder, pairs)
+            .number("threads", threads)
+            .elements(recorder, threads)
     }
 }
 
@@ -50,6 +52,9 @@ mod tests {
                 check(op.inverse(), &setting);
                 setting.values.position = 50;
                 op.positioned = true;
+                check(op, &setting);
+                let op = Rotary::by_rates((time, heads, head_dim), &[0.3], 1.2, layout, 100).unwrap();
+                check(op.inverse(), &setting);
                 check(op, &setting);
             }
         }

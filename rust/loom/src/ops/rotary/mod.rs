@@ -16,14 +16,14 @@ pub enum PairLayout {
     /// Elements 2 i and 2 i + 1, as in Llama's own code and llama2.c.
     #[default]
     Interleaved,
-    /// Elements i and i + head_dim / 2, as in GPT-NeoX and in Hugging Face's Llama.
+    /// Elements i and i + dim / 2, as in GPT-NeoX and in Hugging Face's Llama; dim is how many turn.
     HalfSplit,
 }
 
-/// Turns pair i of each head by the angle `place / scaling x base^(-2 i / head_dim)`.
+/// Turns pair i of each head by the angle `place x rate[i]`, and multiplies it by a factor that is 1 as a rule.
 ///
 /// - forward reads x (time, heads, head_dim), writes y like x: for a pair (a, b),
-///   (a cos - b sin, b cos + a sin);
+///   (a cos - b sin, b cos + a sin); elements behind the last pair stay as they are;
 /// - input gradient reads dy and turns back.
 ///
 /// Step t stands at place t, or with `positioned` at the session's position + t.
@@ -35,8 +35,10 @@ pub struct Rotary {
     pub time: usize,
     /// Heads of a step.
     pub heads: usize,
-    /// Extent of a head, even.
+    /// Extent of a head.
     pub head_dim: usize,
+    /// How many pairs of a head turn: those of its first elements.
+    pub pairs: usize,
     /// Which elements are pairs.
     pub layout: PairLayout,
     /// Whether places count from the session's position.
@@ -48,7 +50,7 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// A rotation with angles for so many `places`.
+    /// A rotation of whole heads by `place / scaling x base^(-2 i / head_dim)`, for so many `places`.
     pub fn new(
         (time, heads, head_dim): (usize, usize, usize),
         base: f64,
@@ -56,18 +58,36 @@ impl Rotary {
         layout: PairLayout,
         places: usize,
     ) -> Result<Self> {
-        let pairs = head_dim / 2;
-        let mut rates = extents::room(pairs)?;
-        rates.extend((0..pairs).map(|pair| libm::pow(base, -2.0 * pair as f64 / head_dim as f64) / scaling));
+        let mut rates = extents::room(head_dim / 2)?;
+        rates.extend((0..head_dim / 2).map(|pair| Self::rate(base, pair, head_dim) / scaling));
+        Self::by_rates((time, heads, head_dim), &rates, 1.0, layout, places)
+    }
+
+    /// How fast a pair turns among the first `dim` elements of a head.
+    pub fn rate(base: f64, pair: usize, dim: usize) -> f64 {
+        libm::pow(base, -2.0 * pair as f64 / dim as f64)
+    }
+
+    /// A rotation with a pair for each of these rates, which multiplies them by `factor`, for so many `places`.
+    pub fn by_rates(
+        (time, heads, head_dim): (usize, usize, usize),
+        rates: &[f64],
+        factor: f64,
+        layout: PairLayout,
+        places: usize,
+    ) -> Result<Self> {
+        let pairs = rates.len();
         let angles = |place: usize| rates.iter().map(move |rate| place as f64 * rate);
         let numbers =
             (0..places).flat_map(|place| angles(place).map(libm::cos).chain(angles(place).map(libm::sin)));
+        let numbers = numbers.map(|number| factor * number);
         let table = Arc::new(Constants::new("rotations", [places, 2 * pairs], numbers)?);
         Ok(Self {
             direction: Direction::Forward,
             time,
             heads,
             head_dim,
+            pairs,
             layout,
             positioned: false,
             table,
@@ -88,6 +108,7 @@ impl Rotary {
 
 impl fmt::Display for Rotary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rotary.{} {}x{}x{}", self.direction, self.time, self.heads, self.head_dim)
+        write!(f, "rotary.{} {}x{}x{}", self.direction, self.time, self.heads, self.head_dim)?;
+        if 2 * self.pairs < self.head_dim { write!(f, " first {}", 2 * self.pairs) } else { Ok(()) }
     }
 }

@@ -1,15 +1,20 @@
-// Turns pairs of elements by angles that depend on their places: a thread a pair.
+// Turns pairs of elements by angles that depend on their places: a thread a pair, or an element that stays.
 fn main(i: u32) {
-    if i >= constants.pairs {
+    if i >= constants.threads {
         return;
     }
-    let pair = i % PAIRS;
-    let head = i / PAIRS;
+    let pair = i % (PAIRS + STILL);
+    let head = i / (PAIRS + STILL);
+    let start = head * (2u * PAIRS + STILL);
+    if pair >= PAIRS {
+        y[start + PAIRS + pair] = x[start + PAIRS + pair];
+        return;
+    }
     let place = min(#{POSITION} + head / constants.heads % constants.time, constants.places - 1u);
     let cosine = turns[place * 2u * PAIRS + pair];
     let sine = #{SIGN}turns[place * 2u * PAIRS + PAIRS + pair];
-    let first = head * 2u * PAIRS + #{FIRST};
-    let second = head * 2u * PAIRS + #{SECOND};
+    let first = start + #{FIRST};
+    let second = start + #{SECOND};
     let a = x[first];
     let b = x[second];
     y[first] = a * cosine - b * sine;

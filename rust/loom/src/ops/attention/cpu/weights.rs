@@ -1,11 +1,18 @@
 //! From scores to weights, and from weights to their gradients.
 
 use super::tiles::Sight;
-use crate::ops::attention::BLOCK;
-use crate::ops::attention::NOTHING;
+use crate::ops::attention::{Attention, BLOCK, NOTHING};
 use crate::ops::element_loops::{lane_sums2, load, store, update};
 use crate::simd::{Elementwise, Kernel, LANES, Math, Real, Vector};
 use std::ops::Range;
+
+/// Holds scores between plus and minus a cap, where there is one.
+#[inline(always)]
+fn limit<V: Vector>(cap: Option<f64>, scores: &mut [V::Element]) {
+    if let Some(cap) = cap {
+        update(scores, |x: V| (x * V::constant(1.0 / cap)).tanh() * V::constant(cap));
+    }
+}
 
 /// Turns the scores of a tile of queries over one block of keys into weights, and makes what the
 /// queries have gathered so far fit them.
@@ -31,9 +38,10 @@ impl<T: Real> Kernel<T> for Weigh<'_, T> {
         let (first, count) = self.keys;
         // The places up to a whole vector are there; what they hold is hidden.
         let whole = count.next_multiple_of(LANES);
-        let head_dim = self.sight.op.head_dim;
+        let Attention { head_dim, soft_cap, .. } = *self.sight.op;
         for (i, query) in self.queries.enumerate() {
             let scores = &mut self.scores[i * BLOCK..][..whole];
+            limit::<V>(soft_cap, &mut scores[..count]);
             self.sight.hide(query, first, &mut scores[..count]);
             scores[count..].fill(-T::INFINITY);
             let before = self.largest[i];
@@ -199,14 +207,21 @@ impl<T: Real> Kernel<T> for Slopes<'_, T> {
     fn run<V: Vector<Element = T>>(self) {
         let (first, count) = self.keys;
         let whole = count.next_multiple_of(LANES);
+        let soft_cap = self.sight.op.soft_cap;
         for (i, query) in self.queries.enumerate() {
             let scores = &mut self.scores[i * BLOCK..][..whole];
+            limit::<V>(soft_cap, &mut scores[..count]);
             self.sight.hide(query, first, &mut scores[..count]);
             let slopes = &mut self.slopes[i * BLOCK..][..whole];
             let (log, mean) = (V::splat(self.logs[i]), V::splat(self.means[i]));
             for (scores, slopes) in scores.chunks_exact_mut(LANES).zip(slopes.chunks_exact_mut(LANES)) {
-                let weight = (V::load(scores) - log).exp();
-                let slope = weight * (V::load(slopes) - mean);
+                let score = V::load(scores);
+                let weight = (score - log).exp();
+                let mut slope = weight * (V::load(slopes) - mean);
+                if let Some(cap) = soft_cap {
+                    let share = score * V::constant(1.0 / cap);
+                    slope = slope * (V::splat(T::ONE) - share * share);
+                }
                 // A hidden key's weight is zero, and so is its slope, were the mean infinite.
                 let seen = weight.gt(V::splat(T::ZERO));
                 weight.store(scores);

@@ -42,7 +42,7 @@ fn main(number: u32, thread: u32) {
             }
             var products = vec4<f32>();
             #{SCORE}
-            let score = products.x + products.y + (products.z + products.w);
+            let score = capped(products.x + products.y + (products.z + products.w));
             if score > largest {
                 let fade = exp(largest - score);
                 total *= fade;

@@ -48,8 +48,9 @@ fn main(number: u32, thread: u32) {
                 var products = vec4<f32>();
                 var slopes = vec4<f32>();
                 #{SCORE}
-                let weight = exp(products.x + products.y + (products.z + products.w) - sum_logs[j]);
-                let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean_slopes[j]);
+                let score = capped(products.x + products.y + (products.z + products.w));
+                let weight = exp(score - sum_logs[j]);
+                let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean_slopes[j]) * cap_slope(score);
                 #{GATHER}
             }
         }

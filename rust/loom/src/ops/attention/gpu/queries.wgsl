@@ -42,8 +42,9 @@ fn main(number: u32, thread: u32) {
             var products = vec4<f32>();
             var slopes = vec4<f32>();
             #{SCORE}
-            let weight = exp(products.x + products.y + (products.z + products.w) - sum_log);
-            let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean);
+            let score = capped(products.x + products.y + (products.z + products.w));
+            let weight = exp(score - sum_log);
+            let slope = weight * (slopes.x + slopes.y + (slopes.z + slopes.w) - mean) * cap_slope(score);
             #{GATHER}
         }
     }

@@ -98,6 +98,21 @@ pub(super) fn sight(op: &Attention) -> String {
         "fn first_query(key: u32) -> u32 {{ return min({from}, constants.queries); }}\n\
          fn last_query(key: u32) -> u32 {{ return {to}; }}\n"
     );
+    let (capped, slope) = match op.soft_cap {
+        None => ("score".into(), "1.0".into()),
+        Some(cap) => {
+            let (cap, inverse) = (cap as f32, (1.0 / cap) as f32);
+            // tanh overflows on some drivers.
+            let share = format!("clamp(score * {inverse:?}f, -10.0, 10.0)");
+            let share_of_result = format!("(score * {inverse:?}f)");
+            (format!("{cap:?}f * tanh({share})"), format!("1.0 - {share_of_result} * {share_of_result}"))
+        }
+    };
+    text += &format!(
+        "fn capped(score: f32) -> f32 {{ return {capped}; }}\n\
+         // What the gradient of a score is multiplied by.\n\
+         fn cap_slope(score: f32) -> f32 {{ return {slope}; }}\n"
+    );
     text += "fn sees(row: u32, place: u32, key: u32) -> bool {\n    \
              if key < first_key(place) || key >= last_key(place) { return false; }\n";
     if op.padding {
