@@ -29,6 +29,12 @@ def same(net: loom.Network, seed: int = 0) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_every_kind_of_layer_is_known() -> None:
+    from loom.models.torch.layers import KINDS
+
+    assert sorted(SAMPLES) == sorted(KINDS)
+
+
 @pytest.mark.parametrize("kind", sorted(SAMPLES))
 def test_every_layer_goes_to_torch(kind: str) -> None:
     for config in SAMPLES[kind]:

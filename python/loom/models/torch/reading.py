@@ -391,7 +391,7 @@ class _Reading:
         if isinstance(values, int | float):
             if values == 1:
                 return []
-            raise Unsupported(f"values multiplied by the number {values}")
+            return [{"type": "scale", "factor": float(values)}]
         values = array(values)
         axes = len(before) - 2
         if axes not in (1, 2, 3) or values.size != before[1] or values.shape[-axes:] != (1,) * axes:
