@@ -83,7 +83,7 @@ def test_tensors_alone_are_listed_and_loaded(tmp_path: Path) -> None:
         loom.load(path)
     x = np.ones((2, 4), np.float32)
     np.testing.assert_array_equal(loom.load(path, config={"activation": "relu"}).predict(x), net.predict(x))
-    with pytest.raises(loom.ConfigError, match="no layer is called"):
+    with pytest.raises(loom.ConfigError, match="unknown layer in the mapping"):
         loom.load(path, mapping={"fc3": None})
     mapped = loom.load(path, mapping={"fc1": nn.Dense(8, "relu")}, config={"activation": "linear"})
     np.testing.assert_array_equal(mapped.predict(x), net.predict(x))
