@@ -20,6 +20,7 @@ from loom.models.guessing import guess
 from loom.models.keras import weights_of
 from loom.models.plain import parameters_of
 from loom.reports.base import Report, TabularReport
+from loom.reports.parameter_names import blocks
 
 __all__ = ["InspectedTensor", "Inspection", "inspect"]
 
@@ -199,17 +200,25 @@ def _alone(path: Path, found: Format) -> Listed:
 
 def _guessed(tensors: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     """The layer of each tensor, and what is open."""
+    # What their names tell, where the layer is open.
+    named = {
+        name: part.kind
+        for block in blocks(list(tensors))
+        for part in block.parts
+        for name in part.names
+        if part.kind != "other"
+    }
     try:
         guessed = guess(tensors, config)
     except (LoomError, DataError) as error:
-        return {}, str(error)
+        return named, str(error)
     layers = {
         tensor: placed.kind
         for part in guessed.parts
         for placed in part.placed
         for tensor in placed.tensors.values()
     }
-    return layers, guessed.questions()
+    return {**named, **layers}, guessed.questions()
 
 
 def _llama2c(path: Path, found: Format) -> Listed:
