@@ -144,6 +144,24 @@ class Attending(nn.Module):
         return x + self.attn(y, y, y, attn_mask=self.mask, need_weights=False)[0]
 
 
+class Llama(nn.Module):
+    """Gated layers, and a head that is the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20, bias=False)
+        self.head.weight = self.words.weight
+        self.norm, self.gate, self.up = nn.RMSNorm(8), nn.Linear(8, 12), nn.Linear(8, 12)
+        self.down = nn.Linear(12, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns the output."""
+        x = self.words(x)
+        y = self.norm(x)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return self.head(x)
+
+
 class Dynamic(nn.Module):
     """What torch.fx cannot trace, and torch.export can."""
 
@@ -237,6 +255,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "U-Net": lambda: (UNet(), real(2, 1, 8, 8)),
         "attention": lambda: (Attending(), real(2, 5, 8)),
         "encoder layer": lambda: (nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), real(2, 5, 8)),
+        "gated, tied": lambda: (Llama(), words(2, 6)),
         "torch.export": lambda: (Dynamic(), real(2, 4, 6)),
     }
     for kind in (nn.RNN, nn.LSTM, nn.GRU):

@@ -31,6 +31,7 @@ HOMES = {
         "loom.mesh": "Mesh",
         "loom.mesh.stepping": "Stepper SteppingResult train_stepping",
         "loom.models.gguf_writing": "save_gguf",
+        "loom.models.inspecting": "inspect",
         "loom.models.loading": "load",
         "loom.models.onnx": "save_onnx",
         "loom.models.plain": "export_model import_model",

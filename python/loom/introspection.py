@@ -159,8 +159,8 @@ def signature(name: str, what: Any = None) -> str:  # noqa: ANN401 - anything th
         ConfigError: There is none of this name; the message suggests the nearest.
 
     Examples:
-        >>> loom.signature("load")
-        'load(path: str | PathLike[str]) -> Network'
+        >>> loom.signature("export_model")
+        'export_model(net: Network) -> dict[str, Any]'
     """
     return describe(what)[name].signature
 

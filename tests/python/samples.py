@@ -12,7 +12,7 @@ from loom import _native, nn
 SAMPLES: dict[str, list[dict[str, Any]]] = json.loads(_native.layer_samples())
 SHAPES = [
     *[(extent,) for extent in range(1, 51)],
-    *itertools.product((1, 2, 3, 4, 5, 6, 8, 12), (4, 6, 8, 7, 5, 9, 10, 12)),
+    *itertools.product((5, 6, 4, 8, 12, 3, 2, 1), (4, 6, 8, 7, 5, 9, 10, 12)),
     *[(channels, extent, extent) for channels in (1, 2, 3, 4, 6, 8) for extent in (4, 6, 8, 9)],
     *[(channels, 5, 6) for channels in range(1, 9)],
     *[(channels, extent, extent, extent) for channels in (1, 2, 3, 4, 6) for extent in (3, 4, 5, 6)],

@@ -129,9 +129,10 @@ def test_a_llama_is_told_from_its_names() -> None:
     found = guess(as_llama(net))
     with pytest.raises(loom.ConfigError, match="num_attention_heads"):
         found.build()
-    config = {"num_attention_heads": 4, "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "input_shape": 6}
+    config = {"num_attention_heads": 4, "rope_theta": 1e4, "rms_norm_eps": 1e-5, "hidden_act": "silu"}
     found = guess(as_llama(net), config)
-    assert not found.open, found.questions()
+    assert found.questions() == "network: what comes in has the shape (time,): say input_shape"
+    found = found.replace(input_shape=6)
     same(net, found.build())
     assert "model.layers.10" in str(found)
 
@@ -181,6 +182,32 @@ def test_fused_and_turned_projections(before: bool) -> None:
     same(net, guess(state, config).build())
 
 
+def test_biases_of_queries_alone() -> None:
+    net = transformer()
+    state = as_llama(net)
+    for name in [
+        name for name in state if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))
+    ]:
+        state[name.replace("weight", "bias")] = np.ones(len(state[name]), np.float32)
+    config = {"num_attention_heads": 4, "rope_theta": 1e4, "hidden_act": "silu", "input_shape": 6}
+    attention = guess(state, config).build().layers[1].layers[1]
+    assert (attention.config.bias, attention.config.output_bias) == (True, False)
+    assert attention.key_bias.tolist() == [1.0] * 8
+
+
+def test_no_tensor_is_left_out_silently() -> None:
+    state = as_llama(transformer())
+    config = {"num_attention_heads": 4, "rope_theta": 1e4, "hidden_act": "silu", "input_shape": 6}
+    state["model.segment_embeddings.weight"] = tensor(2, 16)
+    found = guess(state, config)
+    assert "segment_embeddings" in found.questions()
+    assert not found.replace({"model.segment_embeddings": None}).open
+    with pytest.raises(loom.ConfigError, match="belongs to a transformer"):
+        found.replace({"lm_head": nn.Dense(20)})
+    state = {"fc.weight": tensor(3, 4), "fc.weight_g": tensor(3)}
+    assert "weight_g" in guess(state, {"input_shape": 4}).questions()
+
+
 def test_blocks_that_may_have_sums_around_them_are_asked_for() -> None:
     names = [f"layer1.{block}.conv{number}.weight" for block in (0, 1) for number in (1, 2)]
     found = guess(
@@ -217,7 +244,7 @@ def test_an_embedding_is_first_and_tall() -> None:
 
 def test_corrections_that_do_not_fit_are_refused() -> None:
     found = guess({"a.weight": tensor(3, 4)})
-    with pytest.raises(loom.ConfigError, match="no layer is called b; there are a"):
+    with pytest.raises(loom.ConfigError, match=r"unknown layer in the mapping .b.*Known: a"):
         found.replace({"b": None})
     with pytest.raises(loom.ConfigError, match="none of these has parameters"):
         found.replace({"a": nn.Flatten()})

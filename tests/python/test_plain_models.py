@@ -117,6 +117,18 @@ def test_attention_in_one_piece_is_parted() -> None:
     np.testing.assert_allclose(net.layers[0].output_bias, rest["out_proj.bias"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("missing", ["output_bias", "query_bias key_bias value_bias"])
+def test_biases_of_attention_may_be_some(missing: str) -> None:
+    random = np.random.default_rng(2)
+    parts = ("query", "key", "value", "output")
+    held = {f"{part}_weight": random.normal(size=(4, 4)) for part in parts}
+    held |= {f"{part}_bias": random.normal(size=4) for part in parts if f"{part}_bias" not in missing.split()}
+    layer = {"type": "multi_head_attention", "heads": 2, **held}
+    net = loom.import_model({"input_shape": (5, 4), "layers": [layer]})
+    assert net.layers[0].config.bias == (missing == "output_bias")
+    assert weights(loom.import_model(loom.export_model(net))) == weights(net)
+
+
 DENSE = {"type": "dense", "units": 2, "weight": [[1, 2, 3], [4, 5, 6]], "bias": [0, 0]}
 
 

@@ -29,6 +29,12 @@ def same(net: loom.Network, seed: int = 0) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_every_kind_of_layer_is_known() -> None:
+    from loom.models.torch.layers import KINDS
+
+    assert sorted(SAMPLES) == sorted(KINDS)
+
+
 @pytest.mark.parametrize("kind", sorted(SAMPLES))
 def test_every_layer_goes_to_torch(kind: str) -> None:
     for config in SAMPLES[kind]:
@@ -89,6 +95,37 @@ def test_what_has_no_layer_is_listed_at_once() -> None:
     with pytest.raises(loom.ConfigError) as raised:
         loom.from_torch(Odd(), torch.ones(2, 3, 4))
     assert all(name in str(raised.value) for name in ("Upsample", "sort", "cumsum"))
+
+
+def test_products_are_gated_layers_and_heads_are_tied() -> None:
+    class Gated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9, bias=False)
+            self.head.weight = self.words.weight
+            self.gate, self.up, self.down = (torch.nn.Linear(4, 4, bias=False) for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            x = self.words(x)
+            return self.head(x + self.down(torch.nn.functional.gelu(self.gate(x)) * self.up(x)))
+
+    net = loom.from_torch(Gated(), torch.tensor([[1, 2, 8]]))
+    assert [layer.kind for layer in net.layers] == ["embedding", "residual", "tied_head"]
+    assert net.layers[1].layers[0].config == nn.SwiGLU(4, activation="gelu")
+    assert net.layers[2].config == nn.TiedHead(9, (0, 0, 0, 0))
+
+
+def test_other_products_are_refused() -> None:
+    class Product(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) * self.b(x)
+
+    with pytest.raises(loom.ConfigError, match="product of two values"):
+        loom.from_torch(Product(), torch.ones(2, 4))
 
 
 def test_branches_that_are_not_nested_are_refused() -> None:

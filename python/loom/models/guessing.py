@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from loom import nn
+from loom._settings.suggestions import unknown
 from loom._typing import ArrayLike
 from loom.errors import ConfigError, DataError
 from loom.grid import as_shape
@@ -201,15 +202,19 @@ class _Reading:
         self.open.append(Question(name, asked))
 
     def parts(self) -> list[Part]:
-        modules = self._modules()
-        used = {name for name in self.mapping if name in modules}
-        unknown = set(self.mapping) - used - {block.name for block in blocks(self.shapes).numbered}
-        if unknown:
-            raise ConfigError(
-                f"mapping: no layer is called {', '.join(sorted(unknown))}; there are {', '.join(modules)}"
+        every = self._modules()
+        for name in self.mapping:
+            if name not in every:
+                raise unknown("layer in the mapping", name, every)
+        modules = {name: held for name, held in every.items() if self.mapping.get(name, held) is not None}
+        parts = self._with_activations(self._transformer(modules) or self._in_a_row(modules))
+        used = {tensor for part in parts for tensor in part.tensors()}
+        left = [name for held in modules.values() for name in held.values() if name not in used]
+        if left and not self.open:
+            self.ask(
+                left[0], f"no layer has a place for {', '.join(left)}: leave them out by a mapping to None"
             )
-        parts = self._transformer(modules) or self._in_a_row(modules)
-        return self._with_activations(parts)
+        return parts
 
     def _modules(self) -> dict[str, dict[str, str]]:
         """Names of tensors by their last part, for each module, in natural order."""
@@ -219,7 +224,7 @@ class _Reading:
             module, _, leaf = bare.rpartition(".")
             if leaf != "num_batches_tracked" and not leaf.endswith("inv_freq"):
                 found.setdefault(module or leaf, {})[leaf] = name
-        return {name: held for name, held in found.items() if self.mapping.get(name, held) is not None}
+        return found
 
     # Transformers
 
@@ -235,6 +240,12 @@ class _Reading:
         for module, leaves in modules.items():
             own = next((name for name in inside if module.startswith(f"{name}.")), None)
             (outside if own is None else held[own])[module] = leaves
+        told = [name for name, layer in self.mapping.items() if layer is not None]
+        if told:
+            raise ConfigError(
+                f"mapping: {', '.join(told)} belongs to a transformer, whose layers follow from its config; "
+                "a mapping leaves tensors out of it, by None"
+            )
         begin, end, stack = self._ends(outside)
         parts = [block_part(name, held[name], self.shapes, stack) for name in inside]
         if None in parts:
@@ -249,19 +260,14 @@ class _Reading:
         for name, held in outside.items():
             (tensor,) = list(held.values())[:1]
             shape = self.shapes[tensor]
-            if len(shape) == 2 and "bias" not in held and _HEAD.search(name):
-                end["head"] = self._part(name, nn.TiedHead(shape[0]), held)
-            elif len(shape) == 2 and _POSITIONS.search(name):
-                begin["positions"] = self._part(name, nn.PositionalEmbedding(shape[0]), held)
-            elif len(shape) == 2 and _EMBEDDING.search(name):
-                begin["embedding"] = self._part(name, nn.Embedding(*shape), held)
-            elif len(shape) == 1 and _NORM.search(name):
-                first = re.search("emb", name, re.I)
-                (begin if first else end)["norm"] = self._part(name, norm_layer(held, self.config), held)
-            else:
+            role, layer = self._outside(name, shape, held)
+            ends = end if role == "head" or (role == "norm" and not re.search("emb", name, re.I)) else begin
+            if layer is None or role in ends:
                 self.ask(
-                    name, f"it stands outside of all blocks, with shape {shape}: embedding, head or norm?"
+                    name, f"of shape {shape}, outside of all blocks: the {role} is another, or it is none"
                 )
+            else:
+                ends[role] = self._part(name, layer, held)
         if "embedding" not in begin:
             self.ask("embedding", "no embedding of words was found")
         elif "head" not in end:
@@ -278,6 +284,20 @@ class _Reading:
         stack = Stack(self.config, "positions" in begin, "head" in end, "norm" in end)
         ordered = [begin[name] for name in ("embedding", "positions", "norm") if name in begin]
         return ordered, [end[name] for name in ("norm", "head") if name in end], stack
+
+    def _outside(
+        self, name: str, shape: tuple[int, ...], held: Mapping[str, str]
+    ) -> tuple[str, nn.Layer | None]:
+        """What tensors outside of all blocks are for, and their layer."""
+        if len(shape) == 2 and "bias" not in held and _HEAD.search(name):
+            return "head", nn.TiedHead(shape[0])
+        if len(shape) == 2 and _POSITIONS.search(name):
+            return "positions", nn.PositionalEmbedding(shape[0])
+        if len(shape) == 2 and _EMBEDDING.search(name):
+            return "embedding", nn.Embedding(*shape)
+        if len(shape) == 1 and _NORM.search(name):
+            return "norm", norm_layer(held, self.config)
+        return "embedding, head or norm", None
 
     # Layers one behind the other
 
@@ -411,6 +431,10 @@ class _Reading:
             return None
         kind = kinds[0]
         own = self._own(Placed("0", kind, held))
+        strange = [name for name in own if not _PARAMETER.fullmatch(name)]
+        if strange:
+            self.ask(name, f"{kind} has no {', '.join(strange)}: the tensors are of another kind of layer")
+            return None
         empty = {leaf: np.broadcast_to(np.float32(0), shape) for leaf, shape in own.items()}
         made = {**inferred(kind, empty), "type": kind}
         if kind.startswith("conv"):
@@ -540,6 +564,8 @@ class _Reading:
 
 
 _WEIGHTS = ("weight", "kernel", "gamma", "embeddings", "scale")
+_RECURRENT_NAMES = r"(weight|bias)_(ih|hh)_l\d+(_reverse)?"
+_PARAMETER = re.compile(rf"weight|bias|running_mean|running_var|centroids|{_RECURRENT_NAMES}")
 _NORM = re.compile(r"norm|(^|[._])ln|_ln", re.I)
 _FEW = 12
 """Of more layers than these not every order is tried."""

@@ -214,6 +214,7 @@ def _attention(name: str, tensors: Tensors, shapes: Shapes, stack: Stack) -> lis
     causal = stack.config.get("causal", stack.config.get("is_decoder", stack.head or None))
     if causal is None:
         stack.ask("attention", "each step may see those after it, or not: say causal=True or False")
+    biased = "query_bias" in found or "query_key_value_bias" in found
     layer = nn.MultiHeadAttention(
         heads,
         key_value_heads=None if key_value_heads == heads else key_value_heads,
@@ -222,7 +223,8 @@ def _attention(name: str, tensors: Tensors, shapes: Shapes, stack: Stack) -> lis
         window=first_of(stack.config, "sliding_window"),
         rotary=rotary,
         qk_norm="query_gain" in found,
-        bias="output_bias" in found or "query_bias" in found or "query_key_value_bias" in found,
+        bias=biased,
+        output_bias=None if biased == ("output_bias" in found) else "output_bias" in found,
     )
     return [_Piece(layer, found, turned, (queries, keys, keys) if keys != queries else ())]
 
@@ -276,11 +278,11 @@ def _feed_forward(name: str, tensors: Tensors, shapes: Shapes, stack: Stack) -> 
         gated
     ):
         hidden = shapes[gated["down_weight"]][1]
-        kinds = {"silu": nn.SwiGLU, "gelu": nn.GeGLU, None: nn.SwiGLU}
-        if activation not in kinds:
-            stack.ask("feed-forward", f"loom's gated layers have silu or gelu, not {activation}")
+        if activation is None:
+            stack.ask("feed-forward", "what its gate goes through: say activation (silu is usual, or gelu)")
             return []
-        return [_Piece(kinds[activation](hidden, bias="down_bias" in gated), gated)]
+        gate = nn.SwiGLU(hidden, bias="down_bias" in gated, activation=activation)
+        return [_Piece(gate, gated)]
     # Two matrices may be called as two of three are.
     pair = [
         next((held for role in choice if (held := tensors(role))), {})

@@ -8,6 +8,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loom.errors import ConfigError, FileError, SerializationError
+from loom.errors import ConfigError, FileError, LoomError, SerializationError
 from loom.extras import require
 from loom.models.branches import Branches, Join, Row
 from loom.models.keras_layers import MERGES, Unsupported, Value, layers_of, moved
 from loom.models.plain import import_model
 from loom.network import Network
 
-__all__ = ["load"]
+__all__ = ["load", "weights_of"]
 
 # In what order Keras counts the weights of layers inside a layer.
 _ORDER = ["query", "key", "value", "attention_output", "output", "forward", "backward"]
 _MOST = 1_000_000_000
+# What reading runs into where a file is not what it should be.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, KeyError, IndexError, ValueError, TypeError, AttributeError),
+    *(RuntimeError, RecursionError, NotImplementedError),
+)
 
 
 def load(path: str | PathLike[str]) -> Network:
@@ -49,44 +55,53 @@ def load(path: str | PathLike[str]) -> Network:
         ConfigError: Layers are of no kind that loom has, or have options that it has not: all are listed.
         MissingExtraError: h5py is not installed.
     """
+    with _opened(Path(path)) as (config, weights):
+        return _network(Path(path), config, weights)
+
+
+def weights_of(path: Path) -> list[tuple[str, tuple[int, ...], str, int, str]]:
+    """Lists the weights of a model: name, shape, type, bytes, and Keras's class of the layer."""
+    with _opened(path) as (config, weights):
+        inner = config["config"]
+        layers = inner["layers"] if isinstance(inner, Mapping) else inner
+        counted = _snake_names(layers)
+        names = [(layer["config"]["name"], layer["class_name"]) for layer in layers]
+        return [
+            (f"{name}/{number}", array.shape, str(array.dtype), array.nbytes, kind)
+            for name, kind in names
+            for number, array in enumerate(weights.of(name, counted[name]))
+        ]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[dict[str, Any], _Groups | _Flat]]:
+    """A model's configuration and weights, while its file is open."""
     h5py: Any = require("h5py", extra="keras", purpose="reading Keras models")
-    path = Path(path)
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                sizes = [archive.getinfo(name).file_size for name in ("config.json", "model.weights.h5")]
-                if sizes[0] > _MOST:
-                    raise SerializationError(
-                        f"{path}: a configuration of {sizes[0]} bytes is no Keras model's"
-                    )
+                length = archive.getinfo("config.json").file_size
+                if length > _MOST:
+                    raise SerializationError(f"{path}: a configuration of {length} bytes is no Keras model's")
                 config = json.loads(archive.read("config.json"))
                 with h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r") as file:
-                    return _network(path, config, _Groups(file))
+                    yield config, _Groups(file)
+            return
         with h5py.File(path, "r") as file:
             described = file.attrs.get("model_config")
             if described is None:
                 raise SerializationError(
                     f"{path} holds weights and no model: save it whole, model.save('model.keras')"
                 )
-            return _network(path, json.loads(described), _Flat(file["model_weights"]))
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        AttributeError,
-        NotImplementedError,
-        KeyError,
-        ValueError,
-        RuntimeError,
-        RecursionError,
-        TypeError,
-    ) as error:
-        if isinstance(error, SerializationError | ConfigError):
-            raise
-        raise SerializationError(f"{path} is no Keras model, or damaged: {error!r}") from error
+            yield json.loads(described), _Flat(file["model_weights"])
+    except LoomError:
+        raise
     except OSError as error:
         if error.errno is None:
             raise SerializationError(f"{path} is no HDF5 file, or damaged: {error}") from error
         raise FileError(error.errno, f"cannot read {path}: {error.strerror}") from error
+    except _DAMAGE as error:
+        raise SerializationError(f"{path} is no Keras model, or damaged: {error!r}") from error
 
 
 def _network(path: Path, config: Mapping[str, Any], weights: _Groups | _Flat) -> Network:

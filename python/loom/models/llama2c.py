@@ -15,7 +15,7 @@ from loom import nn
 from loom.errors import FileError, SerializationError
 from loom.network import Network, Sequential
 
-__all__ = ["is_llama2c", "load"]
+__all__ = ["is_llama2c", "load", "tensors_of"]
 
 _MAGIC = 0x616B3432
 # The header of version 1 is padded to this length.
@@ -118,7 +118,21 @@ def load(path: str | PathLike[str]) -> Network:
         SerializationError: It is another format or version, or has another length than its header says.
         NonFiniteError: A weight is NaN or infinite.
     """
-    path = Path(path)
+    header = _opened(Path(path))
+    return _filled(header, np.memmap(path, dtype="<f4", mode="r", offset=header.begin))
+
+
+def tensors_of(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
+    """Lists the tensors of a model: name, shape, and the kind of layer that they go to."""
+    kinds = {"table": "embedding", "head": "tied_head", "rotary": "", "norm": "rms_norm"}
+    gated = ("gate_weight", "up_weight", "down_weight")
+    kinds |= {f"{part}_norm": "rms_norm" for part in ("attention", "feed_forward")}
+    kinds |= dict.fromkeys(gated, "swiglu")
+    return [(name, shape, kinds.get(name, "multi_head_attention")) for name, shape in _opened(path).tensors()]
+
+
+def _opened(path: Path) -> _Header:
+    """Reads the header of a file, once it is seen to be as long as that says."""
     try:
         with path.open("rb") as file:
             begin = file.read(_VERSION_1)
@@ -134,7 +148,7 @@ def load(path: str | PathLike[str]) -> Network:
             )
     except SerializationError as error:
         raise SerializationError(f"{path}: {error}") from error
-    return _filled(header, np.memmap(path, dtype="<f4", mode="r", offset=header.begin))
+    return header
 
 
 def _filled(header: _Header, numbers: NDArray[Any]) -> Network:

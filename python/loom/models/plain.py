@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
@@ -20,7 +21,7 @@ from loom.network import Network
 from loom.nn._layer import FAMILY
 from loom.nn._schema import schema
 
-__all__ = ["export_model", "import_model"]
+__all__ = ["export_model", "import_model", "parameters_of"]
 
 # What composite layers hold: rows of layers, and rows of rows; with what names of parameters begin there.
 _ROWS = {
@@ -116,6 +117,35 @@ def import_model(data: Mapping[str, Any] | str | PathLike[str]) -> Network:
         >>> net.predict(np.ones((1, 2)))
         array([[3.5]], dtype=float32)
     """
+    config, found = _parted(data)
+    net = Network.from_config(config).build()
+    net.load_state_dict(found.fitting(net))
+    return net
+
+
+def parameters_of(data: str | PathLike[str]) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Lists the parameters of a network as plain data, without making it.
+
+    Args:
+        data: Its JSON text, or the path of the file.
+
+    Returns:
+        Of each its place in the data, the kind of its layer, and its shape.
+    """
+    config, found = _parted(data)
+    kinds = {
+        ".".join(map(str, (*cell["at"], number))): layer["type"]
+        for cell in config["cells"]
+        for number, layer in enumerate(cell["layers"])
+    }
+    return [
+        (found.places[name], kinds[".".join(name.split(".")[:4])], array.shape)
+        for name, array in found.arrays.items()
+    ]
+
+
+def _parted(data: object) -> tuple[dict[str, Any], _Parameters]:
+    """A network's configuration, and its parameters."""
     config = {_NETWORK.get(key, key): value for key, value in _described(data).items()}
     found = _Parameters()
     config["cells"] = [
@@ -128,9 +158,7 @@ def import_model(data: Mapping[str, Any] | str | PathLike[str]) -> Network:
         }
         for at, layers in _cells(config).items()
     ]
-    net = Network.from_config(config).build()
-    net.load_state_dict(found.fitting(net))
-    return net
+    return config, found
 
 
 class _Parameters:
@@ -312,7 +340,8 @@ def _is_array(value: object) -> bool:
 
 
 def _array(value: Any, what: str) -> NDArray[Any]:  # noqa: ANN401 - whatever stands in the data
-    return as_real_array(value, "float64", what=what)
+    single = getattr(value, "dtype", None) == np.float32
+    return as_real_array(value, "float32" if single else "float64", what=what)
 
 
 def _brief(value: object) -> str:

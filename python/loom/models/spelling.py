@@ -279,6 +279,9 @@ def inferred(kind: str, parameters: Arrays) -> dict[str, Any]:
         found["gain"] = "weight" in parameters
     if kind == "multi_head_attention":
         found["qk_norm"] = "query_gain" in parameters
+        found["bias"], biased = "query_bias" in parameters, "output_bias" in parameters
+        if found["bias"] != biased:
+            found["output_bias"] = biased
     if kind == "prelu" and weight is not None:
         found["per_channel"] = weight.size > 1
     return found

@@ -54,7 +54,8 @@ def _held(given: Settings, **names: str) -> dict[str, Any]:
 
 
 def _linear(given: Settings, before: Shape, after: Shape) -> Row:
-    return [{"type": "dense", **_held(given, weight="weight", bias="bias")}]
+    held = _held(given, weight="weight", bias="bias")
+    return [{"type": "dense", "~tensor": given["weight"].data_ptr(), **held}]
 
 
 def _convolution(given: Settings, before: Shape, after: Shape) -> Row:
@@ -112,7 +113,7 @@ def _group_norm(given: Settings, before: Shape, after: Shape) -> Row:
 
 
 def _embedding(given: Settings, before: Shape, after: Shape) -> Row:
-    return [{"type": "embedding", **_held(given, weight="weight")}]
+    return [{"type": "embedding", "~tensor": given["weight"].data_ptr(), **_held(given, weight="weight")}]
 
 
 def _mean(given: Settings, before: Shape, after: Shape) -> Row:

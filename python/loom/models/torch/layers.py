@@ -19,7 +19,7 @@ if find_spec("torch") is not None:
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["apply", "apply_row"]
+__all__ = ["KINDS", "apply", "apply_row"]
 
 Compute: TypeAlias = "Callable[[Any, Scope, Tensor], Tensor]"
 
@@ -177,13 +177,12 @@ def _batch_norm(layer: nn.BatchNorm, scope: Scope, x: Tensor) -> Tensor:
 
 
 def _gated(layer: Any, scope: Scope, x: Tensor) -> Tensor:  # noqa: ANN401 - one of two classes
-    """`down(function(gate(x)) * up(x))`."""
+    """`down(activation(gate(x)) * up(x))`."""
 
     def product(name: str, x: Tensor) -> Tensor:
         return F.linear(x, scope(f"{name}_weight"), scope.given(f"{name}_bias", layer.bias))
 
-    function = F.silu if isinstance(layer, nn.SwiGLU) else F.gelu
-    return product("down", function(product("gate", x)) * product("up", x))
+    return product("down", _activate(layer.activation, product("gate", x)) * product("up", x))
 
 
 def _clusters(layer: nn.KMeans, scope: Scope, x: Tensor) -> Tensor:
@@ -295,6 +294,64 @@ def _parallel(layer: nn.Parallel, scope: Scope, x: Tensor) -> Tensor:
     return sum(weighted[1:], weighted[0])
 
 
+def _experts(layer: nn.MixtureOfExperts, scope: Scope, x: Tensor) -> Tensor:
+    """Every expert's result, times its share where it is chosen and 0 where not."""
+
+    def expert(prefix: str, number: int | None) -> Tensor:
+        def weight(name: str) -> Tensor:
+            stored = scope(f"{prefix}{name}_weight")
+            return stored if number is None else stored[number]
+
+        up = F.linear(x, weight("up"))
+        opened = _activate(layer.activation, F.linear(x, weight("gate")) if layer.gated else up)
+        return F.linear(opened * up if layer.gated else opened, weight("down"))
+
+    logits = F.linear(x, scope("router_weight"))
+    best = logits.topk(layer.top_k, dim=-1)
+    shares = torch.softmax(best.values if layer.normalize else logits, dim=-1)
+    chosen = shares if layer.normalize else shares.gather(-1, best.indices)
+    gates = torch.zeros_like(logits).scatter(-1, best.indices, chosen)
+    y = sum(gates[..., i : i + 1] * expert("", i) for i in range(layer.experts))
+    if layer.shared_units is not None:
+        shared = expert("shared_", None)
+        if layer.shared_gate:
+            shared = torch.sigmoid(F.linear(x, scope("shared_router_weight"))) * shared
+        y = y + shared
+    return y
+
+
+def _class_token(layer: nn.ClassToken, scope: Scope, x: Tensor) -> Tensor:
+    """Trained steps, then the sequence."""
+    return torch.cat([scope("weight").expand(len(x), -1, -1), x], dim=1)
+
+
+def _sequence_pool(layer: nn.SequencePool, scope: Scope, x: Tensor) -> Tensor:
+    """The first real step, the last one, or the mean of all."""
+    real = torch.ones_like(x[:, :, 0], dtype=torch.bool) if scope.mask is None else scope.mask
+    place = torch.arange(x.shape[1], device=x.device).expand(real.shape)
+    if layer.steps == "first":
+        real = real & (place == torch.where(real, place, x.shape[1]).amin(dim=1, keepdim=True))
+    elif layer.steps == "last":
+        real = real & (place == torch.where(real, place, -1).amax(dim=1, keepdim=True))
+    counts = real.sum(dim=1, keepdim=True).clamp(min=1)
+    return torch.where(real[:, :, None], x, 0.0).sum(dim=1) / counts
+
+
+def _unit_length(layer: nn.L2Norm, scope: Scope, x: Tensor) -> Tensor:
+    """Vectors of length 1."""
+    return x / (x.square().sum(dim=-1, keepdim=True) + layer.epsilon).sqrt()
+
+
+def _scale(layer: nn.Scale, scope: Scope, x: Tensor) -> Tensor:
+    """A fixed factor."""
+    return layer.factor * x
+
+
+def _soft_cap(layer: nn.SoftCap, scope: Scope, x: Tensor) -> Tensor:
+    """Held between plus and minus a cap."""
+    return layer.cap * torch.tanh(x / layer.cap)
+
+
 _LAYERS: dict[str, Compute] = {
     "dense": _dense,
     "activation": _activation,
@@ -339,7 +396,16 @@ _LAYERS: dict[str, Compute] = {
     "masked": _masked,
     "residual": _residual,
     "parallel": _parallel,
+    "mixture_of_experts": _experts,
+    "class_token": _class_token,
+    "sequence_pool": _sequence_pool,
+    "l2_norm": _unit_length,
+    "scale": _scale,
+    "soft_cap": _soft_cap,
     "multi_head_attention": attention,
     **dict.fromkeys(("rnn", "lstm", "gru"), recurrent),
     **SOFTMAXES,
 }
+
+KINDS = frozenset(_LAYERS)
+"""The kinds of layers that can be computed."""

@@ -61,7 +61,7 @@ def parameters(module: Any, **names: str) -> dict[str, Any]:  # noqa: ANN401 - o
 
 
 def _dense(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
-    return [{"type": "dense", **parameters(module)}]
+    return [{"type": "dense", "~tensor": module.weight.data_ptr(), **parameters(module)}]
 
 
 def _convolution(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
@@ -120,7 +120,8 @@ def _instance_norm(module: Any, before: Shape, after: Shape) -> Row:  # noqa: AN
 
 def _embedding(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401
     refuse(module.max_norm is not None, "max_norm of an Embedding")
-    return [{"type": "embedding", **parameters(module, weight="weight")}]
+    held = parameters(module, weight="weight")
+    return [{"type": "embedding", "~tensor": module.weight.data_ptr(), **held}]
 
 
 def _recurrent(module: Any, before: Shape, after: Shape) -> Row:  # noqa: ANN401

@@ -243,6 +243,9 @@ class _Reading:
             found = self._join(node, JOINS[name])
             if found is not None:
                 return found
+        if name == "mul" and len(reads) == 2:
+            self.joins[node] = Join("multiply")
+            return reads
         if name == "mul" and len(reads) == 1:
             self.rows[node] = self._scaled(node, reads[0])
             return reads
@@ -391,7 +394,7 @@ class _Reading:
         if isinstance(values, int | float):
             if values == 1:
                 return []
-            raise Unsupported(f"values multiplied by the number {values}")
+            return [{"type": "scale", "factor": float(values)}]
         values = array(values)
         axes = len(before) - 2
         if axes not in (1, 2, 3) or values.size != before[1] or values.shape[-axes:] != (1,) * axes:
@@ -426,20 +429,69 @@ class _Reading:
         return {key: self._plain(value) for key, value in given.items() if not self._moves(value)}
 
 
-def _settled(row: Row) -> Row:
-    """A row, and those in it, in which recurrent layers know whether all of their steps are wanted."""
+def _settled(row: Row, *, inner: bool = False) -> Row:
+    """A row, and those in it, without the marks that only several layers together can settle.
+
+    Recurrent layers learn whether all of their steps are wanted, products become gated layers, and a head
+    whose weights are an embedding's is tied to it.
+    """
     made: Row = []
+    waiting: list[Row] | None = None
+    tables: dict[int, int] = {}
     for layer in row:
-        if "~" in layer:
-            made[-1] = {**made[-1], "return_sequences": False}
-            continue
-        inner: dict[str, Any] = {}
+        layer = dict(layer)
         if isinstance(layer.get("layers"), list):
-            inner["layers"] = _settled(layer["layers"])
+            layer["layers"] = _settled(layer["layers"], inner=True)
         if "branches" in layer:
-            inner["branches"] = [_settled(branch) for branch in layer["branches"]]
-        made.append({**layer, **inner})
+            layer["branches"] = [_settled(branch, inner=True) for branch in layer["branches"]]
+        tensor = layer.pop("~tensor", None)
+        if layer.get("~") == "last":
+            made[-1] = {**made[-1], "return_sequences": False}
+        elif layer.get("combine") == "multiply":
+            waiting = layer["branches"]
+        elif waiting is not None:
+            made.append(_gated(waiting, layer))
+            waiting = None
+        elif layer["type"] == "dense" and tensor in tables and "bias" not in layer:
+            head = {
+                "type": "tied_head",
+                "vocabulary": len(layer["weight"]),
+                "tied_to": [0, 0, 0, tables[tensor]],
+            }
+            made.append(head)
+        else:
+            # Heads name the place of an embedding in its cell.
+            if layer["type"] == "embedding" and not inner:
+                tables[tensor] = len(made)
+            made.append(layer)
+    if waiting is not None:
+        raise ConfigError(_NO_PRODUCT)
     return made
+
+
+_NO_PRODUCT = (
+    "a product of two values is of no layer that loom has, but in gated layers: "
+    "down(activation(gate(x)) * up(x))"
+)
+
+
+def _gated(branches: Sequence[Row], down: dict[str, Any]) -> dict[str, Any]:
+    """The gated layer that a product of two branches is, with the Dense layer behind it."""
+    gate, up = sorted(branches, key=len, reverse=True)
+    kinds = [[layer["type"] for layer in row] for row in (gate, up, [down])]
+    if kinds != [["dense", "activation"], ["dense"], ["dense"]]:
+        raise ConfigError(_NO_PRODUCT)
+    parts = {"gate": gate[0], "up": up[0], "down": down}
+    biased = {"bias" in part for part in parts.values()}
+    if len(biased) > 1:
+        raise ConfigError("a gated layer has biases in all of its products, or in none")
+    held = {
+        f"{name}_{what}": part[what]
+        for name, part in parts.items()
+        for what in ("weight", "bias")
+        if what in part
+    }
+    return {"type": "swiglu", "activation": gate[1]["function"], **held}
 
 
 def _values(graph: GraphModule, example: Any) -> dict[Node, Any]:  # noqa: ANN401

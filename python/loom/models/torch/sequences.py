@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +22,14 @@ __all__ = ["attention", "recurrent"]
 
 def _turned(rotary: nn.Rotary, x: Tensor) -> Tensor:
     """Turns each pair of a head's elements by its angle; x is (rows, heads, time, head_dim)."""
+    if rotary.dim is not None:
+        turning, still = x[..., : rotary.dim], x[..., rotary.dim :]
+        return torch.cat([_turned(replace(rotary, dim=None), turning), still], dim=-1)
     time, extent = x.shape[-2:]
-    pair = torch.arange(extent // 2, dtype=torch.float64, device=x.device)
-    place = torch.arange(time, dtype=torch.float64, device=x.device) / rotary.scaling
-    angle = place[:, None] * rotary.base ** (-2.0 * pair / extent)
-    cosine, sine = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    rates, factor = _rates(rotary, extent)
+    place = torch.arange(time, dtype=torch.float64)
+    angle = place[:, None] * rates
+    cosine, sine = (factor * wave.to(device=x.device, dtype=x.dtype) for wave in (angle.cos(), angle.sin()))
     if rotary.layout == "interleaved":
         first, second = x[..., 0::2], x[..., 1::2]
     else:
@@ -33,6 +38,39 @@ def _turned(rotary: nn.Rotary, x: Tensor) -> Tensor:
     if rotary.layout == "interleaved":
         return torch.stack(made, dim=-1).flatten(-2)
     return torch.cat(made, dim=-1)
+
+
+def _rates(rotary: nn.Rotary, extent: int) -> tuple[Tensor, float]:
+    """How fast each pair turns from place to place, and what queries and keys are multiplied by."""
+    pair = torch.arange(extent // 2, dtype=torch.float64)
+    rule, scaling, base = rotary.rule, rotary.scaling, rotary.base
+    if isinstance(rule, nn.DynamicRule):
+        if rule.length > rule.original_length:
+            grown = scaling * rule.length / rule.original_length - (scaling - 1)
+            base = base * grown ** (extent / (extent - 2))
+        return base ** (-2.0 * pair / extent), 1.0
+    rates = base ** (-2.0 * pair / extent)
+    if isinstance(rule, nn.Llama3Rule):
+        turns = rule.original_length * rates / (2 * math.pi)
+        stays = ((turns - rule.low_factor) / (rule.high_factor - rule.low_factor)).clamp(0, 1)
+        return rates * (stays + (1 - stays) / scaling), 1.0
+    if isinstance(rule, nn.YarnRule):
+        ends = [
+            extent * math.log(rule.original_length / (beta * 2 * math.pi)) / (2 * math.log(base))
+            for beta in (rule.beta_fast, rule.beta_slow)
+        ]
+        if rule.whole_pairs:
+            ends = [math.floor(ends[0]), math.ceil(ends[1])]
+        low, high = max(ends[0], 0), min(ends[1], extent - 1)
+        slowed = ((pair - low) / (high - low if high != low else 0.001)).clamp(0, 1)
+        usual = 0.1 * math.log(scaling) + 1 if scaling > 1 else 1.0
+        factor = usual if rule.attention_factor is None else rule.attention_factor
+        return rates * (1 - slowed + slowed / scaling), factor
+    if isinstance(rule, nn.LongRopeRule):
+        longer = math.log(scaling) / math.log(rule.original_length) if scaling > 1 else 0.0
+        factor = math.sqrt(1 + longer) if rule.attention_factor is None else rule.attention_factor
+        return rates / torch.tensor(rule.factors, dtype=torch.float64), factor
+    return rates / scaling, 1.0
 
 
 def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
@@ -51,16 +89,29 @@ def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:
     queries = heads("query", x, layer.heads)
     keys, values = heads("key", seen, groups), heads("value", seen, groups)
     if layer.qk_norm:
-        queries = F.rms_norm(queries, (head_dim,), scope("query_gain"), 1e-6)
-        keys = F.rms_norm(keys, (head_dim,), scope("key_gain"), 1e-6)
+        queries = _normed(layer, queries, scope("query_gain"))
+        keys = _normed(layer, keys, scope("key_gain"))
     if isinstance(layer.rotary, nn.Rotary):
         queries, keys = _turned(layer.rotary, queries), _turned(layer.rotary, keys)
     keys = keys.repeat_interleave(layer.heads // groups, dim=1)
     values = values.repeat_interleave(layer.heads // groups, dim=1)
-    weights = _weighed(layer, scope, queries @ keys.transpose(-1, -2) / head_dim**0.5)
+    scores = queries @ keys.transpose(-1, -2) * (head_dim**-0.5 if layer.scale is None else layer.scale)
+    if layer.soft_cap is not None:
+        scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
+    weights = _weighed(layer, scope, scores)
     gathered = (weights @ values).transpose(1, 2).flatten(2)
-    y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", layer.bias))
+    biased = layer.bias if layer.output_bias is None else layer.output_bias
+    y = F.linear(gathered, scope("output_weight"), scope.given("output_bias", biased))
     return y if scope.mask is None else torch.where(scope.mask[:, :, None], y, 0.0)
+
+
+def _normed(layer: nn.MultiHeadAttention, x: Tensor, gain: Tensor) -> Tensor:
+    """Queries or keys, (rows, heads, time, head_dim), by their root mean square."""
+    if layer.qk_norm != "width":
+        return F.rms_norm(x, x.shape[-1:], gain, layer.qk_norm_epsilon)
+    wide = x.transpose(1, 2).flatten(2)
+    wide = F.rms_norm(wide, wide.shape[-1:], gain, layer.qk_norm_epsilon)
+    return wide.unflatten(2, (x.shape[1], -1)).transpose(1, 2)
 
 
 def _weighed(layer: nn.MultiHeadAttention, scope: Scope, scores: Tensor) -> Tensor:
