@@ -182,9 +182,9 @@ def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
 
 def test_labels_and_the_folder_stay_with_the_network() -> None:
     net = opened("vit")
-    assert net.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
-    assert net.hub_folder == GOLDEN / "vit"
-    assert opened("llama").labels is None
+    assert net.card.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert net.card.metadata["hub"] == {"folder": str(GOLDEN / "vit"), "model_type": "vit"}
+    assert opened("llama").card.labels is None
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-4), ("bfloat16", 0.2), ("int8", 0.2)])

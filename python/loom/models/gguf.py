@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from loom import _native
 from loom.errors import ConfigError, SerializationError
+from loom.models.hub import from_tensors
 from loom.tensors import TensorEntry, TensorFile, open_tensors
 
 if TYPE_CHECKING:
@@ -240,10 +240,8 @@ def load(path: str | PathLike[str], dtype: str | None = None, *, length: int | N
         SerializationError: The file is damaged, or holds no model.
         ConfigError: Its architecture, or a setting of it, is not supported; the message names it.
     """
-    hub = import_module(".hub", "loom.models")
     with open_tensors(path) as file:
-        network: Network = hub.from_tensors(hub_config(file), hub_tensors(file), dtype, length=length)
-    return network
+        return from_tensors(hub_config(file), hub_tensors(file), dtype, length=length)
 
 
 def architecture_of(file: TensorFile) -> tuple[_Metadata, Architecture]:

@@ -214,8 +214,10 @@ def _filled(
         raise DTypeError(f'from_hub takes the name of a numeric type, such as "int8", got {dtype!r}')
     precision: Precision = "float64" if dtype == "float64" else "float32"
     network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape, precision)
-    network.build()
     native = engine_of(network).native
+    # Every weight is set below.
+    native.build_empty()
+    network.build()
     for place, piece in enumerate(composition.pieces):
         at = (0, 0, 0, place)
         states = set(native.state_names(at))

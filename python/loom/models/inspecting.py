@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from os import PathLike
 from pathlib import Path
@@ -21,6 +20,7 @@ from loom.models.keras import weights_of
 from loom.models.plain import parameters_of
 from loom.reports.base import Report, TabularReport
 from loom.reports.parameter_names import blocks
+from loom.tensors import open_tensors
 
 __all__ = ["InspectedTensor", "Inspection", "inspect"]
 
@@ -181,7 +181,7 @@ def _alone(path: Path, found: Format) -> Listed:
     config: dict[str, Any] = {}
     if (path / "config.json").is_file():
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    with import_module(".tensors", "loom").open_tensors(path) as tensors:
+    with open_tensors(path) as tensors:
         layers, asked = _guessed(tensors, config)
         made = [
             InspectedTensor(

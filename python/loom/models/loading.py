@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from loom.errors import ConfigError, SerializationError
 from loom.models.formats import Format, format_of
 from loom.network import Network
 from loom.network import load as load_own
+from loom.tensors import open_tensors
 
 __all__ = ["load"]
 
@@ -71,7 +71,7 @@ def load(
         raise ConfigError(
             f"{place} is {found.told}: mapping and config are for tensors alone (safetensors, .npz)"
         )
-    if found.name in _TENSORS and find_spec("loom.tensors") is not None:
+    if found.name in _TENSORS:
         return _from_tensors(place, found, mapping, config)
     if found.name in ("foreign", "torch"):
         raise SerializationError(f"{place} is {found.told}")
@@ -92,7 +92,7 @@ def _from_tensors(
 ) -> Network:
     from loom.models.guessing import guess
 
-    with import_module(".tensors", "loom").open_tensors(path) as tensors:
+    with open_tensors(path) as tensors:
         guessed = guess(tensors, config)
         if mapping is not None:
             guessed = guessed.replace(mapping)

@@ -143,6 +143,11 @@ impl Network {
         self.settle(py)
     }
 
+    /// Infers shapes, with zeros for initial weights.
+    fn build_empty(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, Engine::build_empty)
+    }
+
     /// Infers shapes and makes initial weights.
     fn build(&self, py: Python<'_>) -> PyResult<()> {
         self.change(py, Engine::build)

@@ -19,7 +19,7 @@ use super::watched::{Watched, collect_training, restore_feedback_moments, restor
 use super::{Extra, atomic};
 use crate::dtype::DType;
 use crate::layers::ParameterSpec;
-use crate::network::{Chosen, LayerNumerics, Network, PlacedLayer};
+use crate::network::{Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
 use crate::tensor::{Buffer, Precision};
@@ -132,23 +132,24 @@ impl Network {
             .get("loom.config")
             .ok_or_else(|| Error::Serialization("the file lacks \"loom.config\"".into()))?;
         let mut network = Self::from_json(config).map_err(damaged)?;
-        // Initial weights are made and replaced; versions come from the file, not from them.
+        // Versions come from the file, not from masters.
         let numerics: Vec<(LayerPath, LayerNumerics)> =
             network.layers().map(|placed| (placed.path.clone(), placed.numerics.clone())).collect();
         network.cells.iter_mut().flatten().for_each(|placed| placed.numerics = LayerNumerics::default());
         // What was saved without its master gets none: its packed weights are all there is.
         let has_master =
             |placed: &PlacedLayer, name: &str| tensors.tensor(&format!("{}.{name}", placed.path)).is_ok();
-        let packed = |placed: &PlacedLayer, specs: &[ParameterSpec]| {
+        let beginning = |placed: &PlacedLayer, specs: &[ParameterSpec]| {
             let Some((_, numerics)) = numerics.iter().find(|(path, _)| *path == placed.path) else {
-                return false;
+                return Beginning::Zeros;
             };
             let is_packed =
                 |spec: &&ParameterSpec| numerics.named(&spec.name, spec.morphable).dtype.is_some();
             let mut packed = specs.iter().filter(is_packed).peekable();
-            packed.peek().is_some() && packed.all(|spec| !has_master(placed, &spec.name))
+            let without = packed.peek().is_some() && packed.all(|spec| !has_master(placed, &spec.name));
+            if without { Beginning::WithoutMaster } else { Beginning::Zeros }
         };
-        network.build_with(&packed).map_err(damaged)?;
+        network.build_with(&beginning).map_err(damaged)?;
         for (placed, (_, numerics)) in network.cells.iter_mut().flatten().zip(numerics) {
             let Some(store) = placed.store else { continue };
             let known = network.registry.stores[store].parameters().iter().map(|info| &*info.name);

@@ -28,6 +28,17 @@ pub(super) struct NetworkShapes {
     cells: Vec<Shape>,
 }
 
+/// How the weights of a new layer begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// By their initializers.
+    Drawn,
+    /// As zeros, until they are set.
+    Zeros,
+    /// Without masters: packed ones come.
+    WithoutMaster,
+}
+
 impl Network {
     /// Infers every shape and makes initial weights for layers that have none yet.
     ///
@@ -38,14 +49,21 @@ impl Network {
     /// [`Error::Shape`] listing every layer whose input does not fit, with its cell, what it
     /// expected and what it got; [`Error::Value`] where there is no layer at all.
     pub fn build(&mut self) -> Result<()> {
-        self.build_with(&|_, _| false)
+        self.build_with(&|_, _| Beginning::Drawn)
     }
 
-    /// [`build`](Network::build), but without masters, and so without initial weights, in new layers for which
-    /// `packed` says so.
+    /// [`build`](Network::build), but with zeros for initial weights: for whoever sets all of them next.
+    ///
+    /// # Errors
+    /// As [`build`](Network::build).
+    pub fn build_empty(&mut self) -> Result<()> {
+        self.build_with(&|_, _| Beginning::Zeros)
+    }
+
+    /// [`build`](Network::build), where the weights of new layers begin as is said.
     pub(crate) fn build_with(
         &mut self,
-        packed: &dyn Fn(&PlacedLayer, &[ParameterSpec]) -> bool,
+        beginning: &dyn Fn(&PlacedLayer, &[ParameterSpec]) -> Beginning,
     ) -> Result<()> {
         if self.built {
             return Ok(());
@@ -73,9 +91,11 @@ impl Network {
             stores.push(match existing {
                 Some(_) => None,
                 None => {
-                    let made = match packed(placed, &specs) {
-                        true => WeightStore::without_master(self.precision, &layouts_of(&specs)),
-                        false => self.brought_store(placed, &specs),
+                    let made = match beginning(placed, &specs) {
+                        Beginning::WithoutMaster => {
+                            WeightStore::without_master(self.precision, &layouts_of(&specs))
+                        }
+                        drawn => self.brought_store(placed, &specs, drawn == Beginning::Drawn),
                     };
                     Some(made.map_err(|error| at_layer(placed, error))?)
                 }
@@ -334,10 +354,16 @@ impl Network {
             .and_then(|first| first.layer.index_limit())
     }
 
-    pub(crate) fn initial_store(&self, path: u32, specs: &[ParameterSpec]) -> Result<WeightStore> {
+    /// A store of initial weights, or of zeros where none are `drawn`.
+    pub(crate) fn initial_store(
+        &self,
+        path: u32,
+        specs: &[ParameterSpec],
+        drawn: bool,
+    ) -> Result<WeightStore> {
         let layouts = layouts_of(specs);
         let mut store = in_precision!(self.precision, T => WeightStore::new::<T>(&layouts))?;
-        for (index, spec) in specs.iter().enumerate() {
+        for (index, spec) in specs.iter().enumerate().filter(|_| drawn) {
             let (rows, columns) = spec.layout.storage_matrix();
             let stream = Stream::new(self.seed, index as u64, path, Use::Initialize);
             let mut values = extents::zeros(rows * columns)?;

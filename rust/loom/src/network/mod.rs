@@ -33,6 +33,7 @@ mod values;
 mod watch;
 
 pub use crate::state::{Carried, Registry};
+pub(crate) use build::Beginning;
 pub use config::{CellConfig, LayerSettings, NetworkConfig};
 pub(crate) use feedback::{FeedbackKind, FeedbackMap, FeedbackMaps};
 pub(crate) use history::{History, Passes};

@@ -316,14 +316,19 @@ impl Network {
     }
 
     /// The weights of a layer that has none yet: drawn, and what copies bring.
-    pub(super) fn brought_store(&self, placed: &PlacedLayer, specs: &[ParameterSpec]) -> Result<WeightStore> {
+    pub(super) fn brought_store(
+        &self,
+        placed: &PlacedLayer,
+        specs: &[ParameterSpec],
+        drawn: bool,
+    ) -> Result<WeightStore> {
         if let [piece] = &placed.brought[..]
             && let (true, Some(store)) = (piece.is_whole(), &piece.copy.store)
             && fits(store, specs)
         {
             return Ok(store.clone());
         }
-        let mut store = self.initial_store(placed.path.hash32(), specs)?;
+        let mut store = self.initial_store(placed.path.hash32(), specs, drawn)?;
         let mut parts = Vec::new();
         for piece in &placed.brought {
             let Some(source) = &piece.copy.store else { continue };

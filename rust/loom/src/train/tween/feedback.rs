@@ -66,7 +66,8 @@ pub(crate) fn make(network: &mut Network, kind: FeedbackKind) -> Result<()> {
                 let output: Vec<_> = placed.output_shape.iter().cloned().collect();
                 let specs = layer.parameters(&output);
                 let path = placed.path.inner(FEEDBACK).hash32();
-                let store = network.initial_store(path, &specs).map_err(|error| at_layer(placed, error))?;
+                let store =
+                    network.initial_store(path, &specs, true).map_err(|error| at_layer(placed, error))?;
                 maps.push(FeedbackMap {
                     of: number,
                     layer,
