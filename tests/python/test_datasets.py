@@ -28,7 +28,7 @@ def write_mnist(folder: Path, *, rows: int = 6, compress: bool = False, dash: st
         for kind, array in ((f"images{dash}idx3", images), (f"labels{dash}idx1", labels)):
             content = idx(array)
             name = f"{prefix}-{kind}-ubyte" + (".gz" if compress else "")
-            (folder / name).write_bytes(gzip.compress(content) if compress else content)
+            (folder / name).write_bytes(gzip.compress(content, mtime=0) if compress else content)
     return images
 
 
