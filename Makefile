@@ -36,7 +36,7 @@ demo: $(if $(wildcard $(STAMPS)/release),$(STAMPS)/release,$(STAMPS)/quick) $(ST
 .PHONY: test
 test: $(STAMPS)/development $(STAMPS)/dev
 	@mkdir -p $(REPORTS) && rm -f $(REPORTS)/*
-	@{ $(BIN)/python -m pytest --cov --cov-report=term --junitxml=$(REPORTS)/pytest.xml \
+	@{ $(BIN)/python -m pytest -n auto --cov --cov-report=term --junitxml=$(REPORTS)/pytest.xml \
 	    >$(REPORTS)/pytest.log 2>&1 || touch $(REPORTS)/failed; } & \
 	{ cargo test --workspace --no-fail-fast 2>&1 | tee $(REPORTS)/cargo.log; } || touch $(REPORTS)/failed; \
 	wait

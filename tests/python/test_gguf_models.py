@@ -208,8 +208,10 @@ def test_how_places_are_scaled(tmp_path: Path) -> None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    with pytest.raises(loom.ConfigError, match="Llama 3"):
-        config_of(path, {"rope_freqs.weight": factors + 1}, rope__freq_base=5e5)
+    others = config_of(path, {"rope_freqs.weight": factors + 1}, rope__freq_base=5e5)["rope_scaling"]
+    assert others["rope_type"] == "longrope"
+    assert others["attention_factor"] == 1
+    np.testing.assert_array_equal(others["short_factor"], factors + 1)
     with pytest.raises(loom.ConfigError, match="spiral"):
         config_of(path, rope__scaling__type="spiral", rope__scaling__factor=2.0)
 

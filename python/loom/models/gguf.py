@@ -356,7 +356,7 @@ def llama3_factors(
 
 
 def _llama3(factors: NDArray[np.float64], config: Mapping[str, Any], original: object) -> dict[str, Any]:
-    """Finds the settings of which factors come: those that all of Llama 3 have, but for two."""
+    """Finds the settings of which factors come: those that all of Llama 3 have, but for two; else as they are."""
     low, high = 1.0, 4.0
     lengths = [original] if isinstance(original, int) else [8192]
     for length in lengths:
@@ -371,7 +371,8 @@ def _llama3(factors: NDArray[np.float64], config: Mapping[str, Any], original: o
                     "high_freq_factor": high,
                     "original_max_position_embeddings": length,
                 }
-    raise ConfigError("the GGUF file scales places by rope_freqs.weight in a way that is not Llama 3's")
+    divided = factors.tolist()
+    return {"rope_type": "longrope", "long_factor": divided, "short_factor": divided, "attention_factor": 1.0}
 
 
 def to_halves(rows: NDArray[Any], heads: int) -> NDArray[Any]:

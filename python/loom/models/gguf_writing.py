@@ -269,6 +269,8 @@ class _Model:
             self.tensors["rope_freqs.weight"] = TensorEntry(
                 "rope_freqs.weight", factors.shape, "float32", factors.nbytes, lambda: factors
             )
+            # The factors are what counts; from this the rule they are of is told again.
+            own["rope.scaling.original_context_length"] = int(rule.original_length)
         elif rotary.scaling != 1:
             own |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rotary.scaling)}
         return {"general.architecture": name, **{f"{name}.{key}": value for key, value in own.items()}}
