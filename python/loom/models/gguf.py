@@ -356,7 +356,7 @@ def llama3_factors(
 
 
 def _llama3(factors: NDArray[np.float64], config: Mapping[str, Any], original: object) -> dict[str, Any]:
-    """Finds the settings of which factors come: those that all of Llama 3 have, but for two; else as they are."""
+    """Finds the settings of which factors come: all of Llama 3 have them, but for two; else as they are."""
     low, high = 1.0, 4.0
     lengths = [original] if isinstance(original, int) else [8192]
     for length in lengths:
