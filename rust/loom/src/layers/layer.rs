@@ -62,7 +62,7 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// The output's extents.
     ///
     /// # Errors
-    /// [`Error::Shape`] saying what the layer expected and what it got; the network adds where.
+    /// [`Error::Shape`](crate::Error::Shape) saying what the layer expected and what it got; the network adds where.
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape>;
 
     /// The parameters it needs for these inputs, which `output_shape` has accepted.
@@ -112,7 +112,7 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// Lowers the layer to operations.
     ///
     /// # Errors
-    /// [`Error::Internal`] where something it asked for is not there.
+    /// [`Error::Internal`](crate::Error::Internal) where something it asked for is not there.
     fn forward(&self, b: &mut Builder, cx: &Context, inputs: &[Value]) -> Result<Forward>;
 
     /// Lowers the gradients: returns the contribution to each input's gradient (`None`
