@@ -42,8 +42,16 @@ EVALUATED_WRONG = {
     "global_max_pool1d",
     "global_max_pool3d",
 }
-# What has no layer to be read as: a mask that is made of the input, places on a grid, one class alone.
-NOT_READ = {"masked", "parallel", "hierarchical_softmax"}
+# What has no layer to be read as: a mask that is made of the input, places on a grid, one class alone,
+# chosen experts, norms of the whole width before heads, caps on scores, quotients.
+NOT_READ = {
+    "masked",
+    "parallel",
+    "hierarchical_softmax",
+    "mixture_of_experts",
+    "multi_head_attention",
+    "l2_norm",
+}
 
 
 def drawn(net: loom.Network, rows: int = 3) -> NDArray[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from loom import nn
+from loom.models.angles import turning_rates
 from loom.models.torch.scope import Scope
 
 if find_spec("torch") is not None:
@@ -26,7 +26,8 @@ def _turned(rotary: nn.Rotary, x: Tensor) -> Tensor:
         turning, still = x[..., : rotary.dim], x[..., rotary.dim :]
         return torch.cat([_turned(replace(rotary, dim=None), turning), still], dim=-1)
     time, extent = x.shape[-2:]
-    rates, factor = _rates(rotary, extent)
+    turning, factor = turning_rates(rotary, extent)
+    rates = torch.from_numpy(turning)
     place = torch.arange(time, dtype=torch.float64)
     angle = place[:, None] * rates
     cosine, sine = (factor * wave.to(device=x.device, dtype=x.dtype) for wave in (angle.cos(), angle.sin()))
@@ -38,39 +39,6 @@ def _turned(rotary: nn.Rotary, x: Tensor) -> Tensor:
     if rotary.layout == "interleaved":
         return torch.stack(made, dim=-1).flatten(-2)
     return torch.cat(made, dim=-1)
-
-
-def _rates(rotary: nn.Rotary, extent: int) -> tuple[Tensor, float]:
-    """How fast each pair turns from place to place, and what queries and keys are multiplied by."""
-    pair = torch.arange(extent // 2, dtype=torch.float64)
-    rule, scaling, base = rotary.rule, rotary.scaling, rotary.base
-    if isinstance(rule, nn.DynamicRule):
-        if rule.length > rule.original_length:
-            grown = scaling * rule.length / rule.original_length - (scaling - 1)
-            base = base * grown ** (extent / (extent - 2))
-        return base ** (-2.0 * pair / extent), 1.0
-    rates = base ** (-2.0 * pair / extent)
-    if isinstance(rule, nn.Llama3Rule):
-        turns = rule.original_length * rates / (2 * math.pi)
-        stays = ((turns - rule.low_factor) / (rule.high_factor - rule.low_factor)).clamp(0, 1)
-        return rates * (stays + (1 - stays) / scaling), 1.0
-    if isinstance(rule, nn.YarnRule):
-        ends = [
-            extent * math.log(rule.original_length / (beta * 2 * math.pi)) / (2 * math.log(base))
-            for beta in (rule.beta_fast, rule.beta_slow)
-        ]
-        if rule.whole_pairs:
-            ends = [math.floor(ends[0]), math.ceil(ends[1])]
-        low, high = max(ends[0], 0), min(ends[1], extent - 1)
-        slowed = ((pair - low) / (high - low if high != low else 0.001)).clamp(0, 1)
-        usual = 0.1 * math.log(scaling) + 1 if scaling > 1 else 1.0
-        factor = usual if rule.attention_factor is None else rule.attention_factor
-        return rates * (1 - slowed + slowed / scaling), factor
-    if isinstance(rule, nn.LongRopeRule):
-        longer = math.log(scaling) / math.log(rule.original_length) if scaling > 1 else 0.0
-        factor = math.sqrt(1 + longer) if rule.attention_factor is None else rule.attention_factor
-        return rates / torch.tensor(rule.factors, dtype=torch.float64), factor
-    return rates / scaling, 1.0
 
 
 def attention(layer: nn.MultiHeadAttention, scope: Scope, x: Tensor) -> Tensor:

@@ -178,13 +178,12 @@ def batch_norm(scope: Scope, x: str) -> str:
 @exports("swiglu", "geglu")
 def gated(scope: Scope, x: str) -> str:
     """`down(function(gate(x)) * up(x))`."""
-    function = "silu" if scope.layer.kind == "swiglu" else "gelu"
 
     def product(name: str, x: str) -> str:
         bias = bias_of(scope, f"{name}_bias")
         return scope.linear(x, scope.weight(f"{name}_weight"), bias, flat=len(scope.shape) == 1)
 
-    gate = scope.graph.activate(function, product("gate", x))
+    gate = scope.graph.activate(scope.layer.activation, product("gate", x))
     return product("down", scope.graph.add("Mul", gate, product("up", x)))
 
 

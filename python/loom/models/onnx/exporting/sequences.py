@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom.models.angles import turning_rates
+from loom.models.onnx.exporting.graph import Graph
 from loom.models.onnx.exporting.layers import bias_of, root_mean_square
 from loom.models.onnx.exporting.scope import Scope, Unsayable, exports
 
@@ -135,11 +137,13 @@ def attention(scope: Scope, x: str) -> str:
 
     def heads(name: str, x: str, time: int, count: int) -> str:
         y = scope.linear(x, scope.weight(f"{name}_weight"), bias_of(scope, f"{name}_bias"), flat=False)
+        if layer.qk_norm == "width" and name != "value":
+            y = root_mean_square(scope, y, layer.qk_norm_epsilon, scope.weight(f"{name}_gain"))
         y = graph.transpose(graph.reshape(y, (time, count, head_dim)), 0, 2, 1, 3)
         if name == "value":
             return y
-        if layer.qk_norm:
-            y = root_mean_square(scope, y, 1e-6, scope.weight(f"{name}_gain"))
+        if layer.qk_norm is True:
+            y = root_mean_square(scope, y, layer.qk_norm_epsilon, scope.weight(f"{name}_gain"))
         return _turned(scope, y, time, head_dim) if layer.rotary is not None else y
 
     queries = heads("query", x, time, layer.heads)
@@ -148,11 +152,15 @@ def attention(scope: Scope, x: str) -> str:
         repeated = graph.whole([head // (layer.heads // groups) for head in range(layer.heads)])
         keys, values = (graph.add("Gather", each, repeated, axis=1) for each in (keys, values))
     scores = graph.add("MatMul", queries, graph.transpose(keys, 0, 1, 3, 2))
-    scores = graph.add("Mul", scores, graph.constant(head_dim**-0.5))
+    scores = graph.add("Mul", scores, graph.constant(head_dim**-0.5 if layer.scale is None else layer.scale))
+    if layer.soft_cap is not None:
+        scores = capped(graph, scores, layer.soft_cap)
     weights = _weighed(scope, scores, _kept(layer, time, seen_time))
     gathered = graph.transpose(graph.add("MatMul", weights, values), 0, 2, 1, 3)
     gathered = graph.reshape(gathered, (time, layer.heads * head_dim))
-    y = scope.linear(gathered, scope.weight("output_weight"), bias_of(scope, "output_bias"), flat=False)
+    biased = layer.bias if layer.output_bias is None else layer.output_bias
+    bias = scope.weight("output_bias") if biased else None
+    y = scope.linear(gathered, scope.weight("output_weight"), bias, flat=False)
     if scope.mask is None:
         return y
     return graph.add("Where", graph.reshape(scope.mask, (time, 1)), y, graph.constant(0.0))
@@ -161,15 +169,21 @@ def attention(scope: Scope, x: str) -> str:
 def _turned(scope: Scope, x: str, time: int, extent: int) -> str:
     """Turns each pair of a head's elements by its angle."""
     graph, rotary = scope.graph, scope.layer.rotary
-    pair = np.arange(extent // 2)
-    angle = (np.arange(time) / rotary.scaling)[:, None] * rotary.base ** (-2.0 * pair / extent)
-    cosine, sine, element = np.cos(angle), np.sin(angle), np.arange(extent)
+    whole, extent = extent, rotary.dim or extent
+    rates, factor = turning_rates(rotary, extent)
+    angle = np.arange(time)[:, None] * rates
+    cosine, sine, element = factor * np.cos(angle), factor * np.sin(angle), np.arange(extent)
     if rotary.layout == "interleaved":
         partner = element ^ 1
         cosines, sines = np.repeat(cosine, 2, axis=1), np.stack([-sine, sine], axis=2).reshape(time, extent)
     else:
         partner = (element + extent // 2) % extent
         cosines, sines = np.concatenate([cosine, cosine], axis=1), np.concatenate([-sine, sine], axis=1)
+    if extent < whole:
+        # The elements behind them stay as they are.
+        still = np.ones((time, whole - extent))
+        cosines, sines = np.concatenate([cosines, still], axis=1), np.concatenate([sines, 0 * still], axis=1)
+        partner = np.concatenate([partner, np.arange(extent, whole)])
     other = graph.add("Gather", x, graph.whole(partner.tolist()), axis=-1)
     return graph.add(
         "Add",
@@ -204,3 +218,98 @@ def _weighed(scope: Scope, scores: str, keep: NDArray[np.bool_]) -> str:
     if keep.any(axis=1).all() and not padded:
         return weights
     return graph.add("Where", everyone, weights, graph.constant(0.0))
+
+
+def capped(graph: Graph, x: str, cap: float) -> str:
+    """Holds values between plus and minus a cap."""
+    limit = graph.constant(cap)
+    return graph.add("Mul", graph.add("Tanh", graph.add("Div", x, limit)), limit)
+
+
+@exports("soft_cap")
+def soft_cap(scope: Scope, x: str) -> str:
+    """Held between plus and minus a cap."""
+    return capped(scope.graph, x, scope.layer.cap)
+
+
+@exports("scale")
+def scale(scope: Scope, x: str) -> str:
+    """A fixed factor."""
+    return scope.graph.add("Mul", x, scope.graph.constant(scope.layer.factor))
+
+
+@exports("l2_norm")
+def unit_length(scope: Scope, x: str) -> str:
+    """Vectors of length 1."""
+    graph = scope.graph
+    squares = graph.reduce("ReduceSum", graph.add("Mul", x, x), -1)
+    length = graph.add("Sqrt", graph.add("Add", squares, graph.constant(scope.layer.epsilon)))
+    return graph.add("Div", x, length)
+
+
+@exports("class_token")
+def class_token(scope: Scope, x: str) -> str:
+    """Trained steps, then the sequence."""
+    graph, values = scope.graph, scope.values("weight")
+    extents = graph.add("Concat", graph.rows_of(x), graph.whole(list(values.shape)), axis=0)
+    first = graph.add("Expand", scope.bake("weight", values[None]), extents)
+    return graph.add("Concat", first, x, axis=1)
+
+
+@exports("sequence_pool")
+def sequence_pool(scope: Scope, x: str) -> str:
+    """The first step, the last one, or the mean of all; of those that are real inside Masked."""
+    graph, steps, (time, width) = scope.graph, scope.layer.steps, scope.shape
+    if scope.mask is None:
+        if steps == "mean":
+            return graph.reshape(graph.reduce("ReduceMean", x, 1), (width,))
+        return graph.add("Gather", x, graph.whole(0 if steps == "first" else time - 1), axis=1)
+    real = graph.add("Cast", scope.mask, to=1)
+    if steps != "mean":
+        # The real step whose place, counted from the other end, is the largest.
+        places = np.arange(1, time + 1) if steps == "last" else np.arange(time, 0, -1)
+        ranked = graph.add("Mul", real, graph.constant(places))
+        most = graph.add("Max", graph.reduce("ReduceMax", ranked, 1), graph.constant([[1.0]]))
+        real = graph.add("Cast", graph.add("Equal", ranked, most), to=1)
+    weights = graph.reshape(real, (time, 1))
+    total = graph.reduce("ReduceSum", graph.add("Mul", x, weights), 1)
+    count = graph.add("Max", graph.reduce("ReduceSum", weights, 1), graph.constant([[[1.0]]]))
+    return graph.reshape(graph.add("Div", total, count), (width,))
+
+
+@exports("mixture_of_experts")
+def experts(scope: Scope, x: str) -> str:
+    """Every expert's result, times its share where it is chosen and 0 where not."""
+    layer, graph = scope.layer, scope.graph
+    flat, axis = len(scope.shape) == 1, len(scope.shape)
+
+    def expert(prefix: str, number: int | None) -> str:
+        def product(name: str, read: str) -> str:
+            stored = scope.weight(f"{prefix}{name}_weight")
+            if number is not None:
+                stored = graph.add("Gather", stored, graph.whole(number), axis=0)
+            return scope.linear(read, stored, None, flat=flat)
+
+        up = product("up", x)
+        if layer.gated:
+            up = graph.add("Mul", graph.activate(layer.activation, product("gate", x)), up)
+        else:
+            up = graph.activate(layer.activation, up)
+        return product("down", up)
+
+    logits = scope.linear(x, scope.weight("router_weight"), None, flat=flat)
+    best, places = graph.several("TopK", logits, graph.whole([layer.top_k]), outputs=2, axis=-1)
+    if layer.normalize:
+        shares = graph.add("Softmax", best, axis=-1)
+    else:
+        shares = graph.add("GatherElements", graph.add("Softmax", logits, axis=-1), places, axis=axis)
+    nothing = graph.add("Mul", logits, graph.constant(0.0))
+    gates = graph.split(graph.add("ScatterElements", nothing, places, shares, axis=axis), [1] * layer.experts)
+    parts = [graph.add("Mul", gate, expert("", number)) for number, gate in enumerate(gates)]
+    if layer.shared_units:
+        shared = expert("shared_", None)
+        if layer.shared_gate:
+            opened = scope.linear(x, scope.weight("shared_router_weight"), None, flat=flat)
+            shared = graph.add("Mul", graph.add("Sigmoid", opened), shared)
+        parts.append(shared)
+    return graph.add("Sum", *parts)

@@ -30,6 +30,7 @@ class Operand:
         gain: The gain of a norm of each head; None without.
         scale: What everything is multiplied by afterwards.
         rotary: How pairs turn; None where they do not.
+        epsilon: What is added to the mean square of the norm.
     """
 
     source: str
@@ -38,6 +39,7 @@ class Operand:
     gain: NDArray[np.float32] | None
     scale: float
     rotary: nn.Rotary | None
+    epsilon: float
 
 
 def find_attention(graph: Graph) -> list[str]:
@@ -102,7 +104,8 @@ def _attention(graph: Graph, node: Node) -> str | None:
         return "its queries, keys and values are made of different inputs"
     heads, head_dim, width = query.weight.shape
     groups = _groups(key.weight, value.weight, key.bias, value.bias)
-    if (query.gain is None) != (key.gain is None) or query.rotary != key.rotary or groups is None:
+    alike = (query.gain is None) == (key.gain is None) and query.epsilon == key.epsilon
+    if not alike or query.rotary != key.rotary or groups is None:
         return "its queries and keys are not treated alike"
     settings: dict[str, Any] = {"heads": heads, "head_dim": head_dim, "rotary": query.rotary}
     if groups != heads:
@@ -120,7 +123,9 @@ def _attention(graph: Graph, node: Node) -> str | None:
         "value_bias": value.bias[picked] * np.float32(value.scale),
     }
     if query.gain is not None and key.gain is not None:
-        settings["qk_norm"] = True
+        if query.gain.size != head_dim:
+            return "its queries are normalised over more than a head"
+        settings |= {"qk_norm": True, "qk_norm_epsilon": query.epsilon}
         tensors |= {"query_gain": query.gain * factor, "key_gain": key.gain}
     else:
         tensors["query_weight"], tensors["query_bias"] = query.weight * factor, query.bias * factor
@@ -214,13 +219,12 @@ def _operand(graph: Graph, value: str, time: int, *, turn: bool) -> Operand | st
     if start is None:
         return "do not come from a product with a constant"
     node = graph.producer[start]
-    gain = None
+    gain, epsilon = None, 0.0
     begin = start
     if not node.op:
         if len(node.made) != 1 or not isinstance(node.made[0].layer, nn.RMSNorm):
             return "come from something other than a product or a norm of each head"
-        if abs(node.made[0].layer.epsilon - 1e-6) > 1e-9:
-            return f"are normalised with epsilon {node.made[0].layer.epsilon}; loom's is 1e-06"
+        epsilon = float(node.made[0].layer.epsilon)
         gain = np.asarray(node.made[0].tensors["weight"])
         found = _back(graph, node.inputs[0])
         if found is None or projection(graph, found) is None:
@@ -253,7 +257,7 @@ def _operand(graph: Graph, value: str, time: int, *, turn: bool) -> Operand | st
     moved = bias[columns] + shift / np.float32(scale)
     if shift.any() and (rotary is not None or gain is not None):
         return "have something added to them after they were turned"
-    return Operand(made.source, made.weight[columns], moved.astype(np.float32), gain, scale, rotary)
+    return Operand(made.source, made.weight[columns], moved.astype(np.float32), gain, scale, rotary, epsilon)
 
 
 Mapping = tuple[NDArray[np.int64], float, NDArray[np.float32], "nn.Rotary | None"]

@@ -137,20 +137,25 @@ def _gate(graph: Graph, node: Node) -> None:
         if bent is None or len(bent.made) != 1 or not isinstance(bent.made[0].layer, nn.Activation):
             continue
         kinds = {"silu": nn.SwiGLU, "gelu": nn.GeGLU}
-        kind = kinds.get(str(bent.made[0].layer.function))
+        function = bent.made[0].layer.function
         gate, up = chosen(graph, bent.inputs[0]), chosen(graph, up_value)
-        if kind is None or gate is None or up is None or gate.source != up.source:
+        if gate is None or up is None or gate.source != up.source:
             continue
         if down.weight.shape[0] != gate.weight.shape[1] or graph.sample(down.value) != graph.sample(
             gate.source
         ):
             continue
         parts = {"gate": gate, "up": up, "down": down}
-        tensors = {f"{name}_weight": part.weight for name, part in parts.items()}
         bias = any(part.bias is not None for part in parts.values())
+        hidden = len(gate.weight)
+        if function in kinds:
+            layer = kinds[function](hidden, bias=bias)
+        else:
+            layer = nn.SwiGLU(hidden, bias=bias, activation=function)
+        tensors = {f"{name}_weight": part.weight for name, part in parts.items()}
         if bias:
             for name, part in parts.items():
                 zeros = np.zeros(part.weight.shape[0], np.float32)
                 tensors[f"{name}_bias"] = zeros if part.bias is None else part.bias
-        graph.replace(down.value, gate.source, [Made(kind(len(gate.weight), bias=bias), tensors)])
+        graph.replace(down.value, gate.source, [Made(layer, tensors)])
         return
