@@ -62,8 +62,10 @@ def save_onnx(
 
     Examples:
         >>> net = loom.Sequential([nn.Dense(8, activation="relu"), nn.Dense(2)], input_shape=4)
-        >>> loom.save_onnx(net, "/tmp/small.onnx")
-        >>> loom.models.onnx.load("/tmp/small.onnx").predict(np.ones((5, 4))).shape
+        >>> import tempfile
+        >>> path = tempfile.mktemp(suffix=".onnx")
+        >>> loom.save_onnx(net, path)
+        >>> loom.models.onnx.load(path).predict(np.ones((5, 4))).shape
         (5, 2)
     """
     model = onnx_model(net, opset, metadata=metadata)

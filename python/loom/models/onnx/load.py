@@ -63,8 +63,10 @@ def load(
 
     Examples:
         >>> net = loom.Sequential([nn.Dense(3, activation="tanh")], input_shape=2)
-        >>> loom.save_onnx(net, "/tmp/tiny.onnx")
-        >>> loom.models.onnx.load("/tmp/tiny.onnx").layers[0].config.activation
+        >>> import tempfile
+        >>> path = tempfile.mktemp(suffix=".onnx")
+        >>> loom.save_onnx(net, path)
+        >>> loom.models.onnx.load(path).layers[0].config.activation
         'tanh'
     """
     try:
