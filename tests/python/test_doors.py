@@ -40,11 +40,6 @@ def test_a_language_model_goes_from_the_hub_to_everywhere(family: str, tmp_path:
     loom.save_onnx(net, tmp_path / "model.onnx")
     net.save(tmp_path / "model.loom")
     net.save_safetensors(tmp_path / "model.safetensors")
-    if family == "qwen3":
-        # Norms of heads before they turn are said in ONNX, and not found again there.
-        names.remove("model.onnx")
-        with pytest.raises(loom.SerializationError, match="no layers for some of this"):
-            loom.load(tmp_path / "model.onnx")
     for name in names:
         # What a file is, its content says.
         (tmp_path / name).rename(tmp_path / "anything")

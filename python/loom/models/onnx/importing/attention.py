@@ -299,34 +299,18 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
     if np.abs(zero).max() > 1e-6:
         return "have something added to them after they were turned"
     steps = y.shape[1]
-    stride = _stride(graph, start, value, turn, places, steps, shape)
-    if stride is None:
-        return "are arranged in no way that heads are"
-    everywhere = places + stride * np.arange(steps)[None, :, None]
-    if everywhere.max() >= count:
-        return "are arranged in no way that heads are"
-    rotary = _rotary(drawn[everywhere] * scale, y)
-    if rotary is None:
-        return "are turned in no way that Rotary says"
-    return everywhere, scale, np.zeros(y[:, 0].shape, np.float32), rotary
-
-
-def _stride(
-    graph: Graph,
-    start: str,
-    value: str,
-    turn: bool,
-    places: NDArray[np.int64],
-    steps: int,
-    shape: tuple[int, ...],
-) -> int | None:
-    """Returns how far apart steps are in what a value is made of."""
-    count = math.prod(shape)
+    arranged = False
+    # Steps stand a row apart or, where heads come before them, a head's elements.
     for stride in dict.fromkeys((shape[-1], count // steps)):
         everywhere = places + stride * np.arange(steps)[None, :, None]
-        if everywhere.max() < count and np.unique(everywhere // stride).size == steps:
-            return stride
-    return None
+        # Groups of heads may share keys, so that only a head's elements all differ.
+        if everywhere.max() >= count or any(np.unique(head).size != head.size for head in everywhere):
+            continue
+        arranged = True
+        rotary = _rotary(drawn[everywhere] * scale, y)
+        if rotary is not None:
+            return everywhere, scale, np.zeros(y[:, 0].shape, np.float32), rotary
+    return f"are {'turned in no way that Rotary says' if arranged else 'arranged in no way that heads are'}"
 
 
 def _rotary(x: NDArray[Any], y: NDArray[Any]) -> nn.Rotary | None:
