@@ -105,13 +105,16 @@ def test_formats_are_told_by_content(tmp_path: Path, data: bytes, name: str) -> 
 
 
 def test_folders_are_told_by_what_is_in_them(tmp_path: Path) -> None:
-    assert format_of(tmp_path).name == "unknown"
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(loom.SerializationError, match="pickled"):
+    with pytest.raises(loom.SerializationError, match=r"a folder.*config\.json"):
         loom.load(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "config.json").write_text("{}")
     assert format_of(tmp_path).name == "hugging face"
+    with pytest.raises(loom.FileError, match="no tensors"):
+        loom.load(tmp_path)
+    # Through torch alone, which reads it without running it, or not at all.
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises((loom.MissingExtraError, loom.SerializationError)):
+        loom.load(tmp_path)
     (tmp_path / "saved_model.pb").write_bytes(b"")
     with pytest.raises(loom.SerializationError, match=r"TensorFlow SavedModel.*tf2onnx"):
         loom.load(tmp_path)

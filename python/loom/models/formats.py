@@ -111,15 +111,9 @@ def _of_folder(path: Path) -> Format:
         return _foreign("a folder of Diffusers, whose pipelines are of several models; diffusers loads it")
     if path.suffix == ".mlpackage":
         return _foreign("a Core ML package; coremltools reads it, and cannot turn it back")
-    tensors = any(name.endswith(".safetensors") for name in held)
-    if "config.json" in held and tensors:
+    if "config.json" in held:
         return Format("hugging face", "a folder as Hugging Face's Hub has them")
-    if "config.json" in held and any(name.endswith(".bin") for name in held):
-        return _foreign(
-            "a folder of the Hub whose weights are pickled (.bin); its repository often has .safetensors, "
-            "too: fetch those, or write them with transformers' save_pretrained(folder)"
-        )
-    return Format("unknown", "a folder without config.json and .safetensors")
+    return _foreign("a folder, of which a model of Hugging Face's Hub has config.json beside its tensors")
 
 
 def _of_file(path: Path) -> Format:
