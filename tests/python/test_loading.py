@@ -105,7 +105,7 @@ def test_formats_are_told_by_content(tmp_path: Path, data: bytes, name: str) -> 
 
 
 def test_folders_are_told_by_what_is_in_them(tmp_path: Path) -> None:
-    with pytest.raises(loom.SerializationError, match=r"a folder.*config\.json"):
+    with pytest.raises(loom.FileError, match=r"a folder.*config\.json"):
         loom.load(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert format_of(tmp_path).name == "hugging face"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from loom.errors import ConfigError, SerializationError
+from loom.errors import ConfigError, FileError, SerializationError
 from loom.models.formats import Format, format_of
 from loom.network import Network
 from loom.network import load as load_own
@@ -77,6 +78,8 @@ def load(
         raise SerializationError(f"{place} is {found.told}")
     if found.name in _READERS:
         return reader(found)(place)
+    if place.is_dir():
+        raise FileError(errno.EISDIR, f"is {found.told}", str(place))
     return load_own(path)
 
 
