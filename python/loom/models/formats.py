@@ -113,9 +113,7 @@ def _of_folder(path: Path) -> Format:
         return _foreign("a Core ML package; coremltools reads it, and cannot turn it back")
     if "config.json" in held:
         return Format("hugging face", "a folder as Hugging Face's Hub has them")
-    return Format(
-        "unknown", "a folder; models of Hugging Face's Hub are such, with config.json beside tensors"
-    )
+    return Format("unknown", "a folder; those of Hugging Face's Hub have config.json beside tensors")
 
 
 def _of_file(path: Path) -> Format:
