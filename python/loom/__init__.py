@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as _numpy  # noqa: F401 - the native module needs it
 
+from loom._forks import loading as _loading
 from loom._native import __version__ as __version__
 from loom._public import HOMES as _HOMES
 
@@ -126,10 +127,11 @@ if not TYPE_CHECKING:
     __all__ = list(_HOMES)
 
     def __getattr__(name: str) -> object:
-        home = _HOMES.get(name, "loom" if _is_module(name) else None)
-        if home is None:
-            raise AttributeError(f"module 'loom' has no attribute '{name}'")
-        value = import_module(f"loom.{name}") if home == "loom" else getattr(import_module(home), name)
+        with _loading:
+            home = _HOMES.get(name, "loom" if _is_module(name) else None)
+            if home is None:
+                raise AttributeError(f"module 'loom' has no attribute '{name}'")
+            value = import_module(f"loom.{name}") if home == "loom" else getattr(import_module(home), name)
         globals()[name] = value
         return value
 

@@ -295,6 +295,10 @@ class Evaluator:
 _Specified: TypeAlias = tuple[str, str, Sequence[int]]
 _GivenValue: TypeAlias = str | Sequence[str] | tuple[bool, str, bytes]
 
+def before_fork() -> None: ...
+def after_fork_in_parent() -> None: ...
+def after_fork_in_child(thread: int) -> None: ...
+
 @final
 class TensorFile:
     @staticmethod

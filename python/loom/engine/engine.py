@@ -9,6 +9,7 @@ from threading import Lock, get_ident
 from typing import Any, Protocol, TypeVar, cast
 
 from loom import _native, nn
+from loom._forks import renewed
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
@@ -69,11 +70,16 @@ class Engine:
         """Whether arrays of the right dtype may go straight to the native network."""
         self.revision = 0
         """Grows with whatever a compiled training program depends on."""
-        self._building = Lock()
+        self.renew()
         self._built = False
         self._inner: dict[tuple[int, ...], dict[str, InnerLayer]] = {}
 
     # What it is
+
+    def renew(self) -> None:
+        """Makes the lock: at first, and in a process that is forked off, where nobody holds it."""
+        self._building = Lock()
+        renewed.add(self)
 
     @property
     def config(self) -> NetworkConfig:

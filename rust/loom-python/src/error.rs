@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::forks::Inside;
 use loom::Error;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
@@ -61,6 +62,7 @@ pub fn from_json<T: DeserializeOwned>(text: &str) -> PyResult<T> {
 /// # Errors
 /// The engine's own error, as its Python exception, or `InternalError` after a panic.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> loom::Result<T> + Send) -> PyResult<T> {
+    let _inside = Inside::enter();
     let outcome = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
     match outcome {
         Ok(result) => result.map_err(exception),

@@ -6,6 +6,7 @@ mod arrays;
 mod device;
 mod error;
 mod figures;
+mod forks;
 mod mesh;
 mod network;
 mod session;
@@ -27,6 +28,8 @@ mod _native {
     use super::device::{
         adapters, frame_statistics, open_gpu, release_gpus, reset_frame_statistics, time_frames,
     };
+    #[pymodule_export]
+    use super::forks::{after_fork_in_child, after_fork_in_parent, before_fork};
     #[pymodule_export]
     use super::mesh::{Mesh, Stepper};
     #[pymodule_export]

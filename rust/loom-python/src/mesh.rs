@@ -2,6 +2,7 @@
 
 use crate::arrays::{RealArray, TargetArray, to_numpy};
 use crate::error::{detached, exception};
+use crate::forks::Inside;
 use crate::shared::{At, Network, split};
 use crate::training::parse;
 use loom::io::SaveOptions;
@@ -35,6 +36,7 @@ impl Mesh {
         py: Python<'_>,
         work: impl FnOnce(&mut Engine, &mut loom::Network) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
+        let _inside = Inside::enter();
         let mut mesh = lock(&self.engine)?;
         let mut network = self.network.get().write()?;
         let (mesh, network) = (&mut *mesh, &mut *network);
@@ -122,6 +124,7 @@ impl Mesh {
         layer: Option<usize>,
         age: usize,
     ) -> PyResult<Py<PyAny>> {
+        let _inside = Inside::enter();
         let guard = lock(&self.engine)?;
         let network = self.network.get().read()?;
         let (mesh, network) = (&*guard, &*network);
@@ -216,6 +219,7 @@ impl Stepper {
         let target = target.map(TargetArray::borrow).transpose()?;
         let sample =
             Sample { input: input.view()?, target: target.as_ref().map(TargetArray::view).transpose()? };
+        let _inside = Inside::enter();
         let mut guard = lock(&self.engine)?;
         let stepper = &mut *guard;
         self.mesh.get().with(py, move |mesh, network| stepper.step(network, mesh, &sample))
@@ -223,6 +227,7 @@ impl Stepper {
 
     /// Updates by what waits for that.
     fn update(&self, py: Python<'_>) -> PyResult<()> {
+        let _inside = Inside::enter();
         let mut guard = lock(&self.engine)?;
         let stepper = &mut *guard;
         self.mesh.get().with(py, move |mesh, network| stepper.update(network, mesh))

@@ -2,6 +2,7 @@
 
 use crate::arrays::{RealArray, to_numpy};
 use crate::error::{detached, exception};
+use crate::forks::Inside;
 use crate::shared::Network;
 use loom::network::Session as Engine;
 use pyo3::prelude::*;
@@ -20,6 +21,7 @@ impl Session {
         py: Python<'_>,
         work: impl FnOnce(&mut Engine, &loom::Network) -> loom::Result<T> + Send,
     ) -> PyResult<T> {
+        let _inside = Inside::enter();
         let mut guard = match self.engine.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -1,8 +1,10 @@
 //! `loom._native.Network`: the engine's network behind a lock.
 
 use crate::error::{detached, exception};
+use crate::forks::{Inside, Lineage};
 use loom::Network as Engine;
 use pyo3::prelude::*;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
@@ -23,6 +25,28 @@ pub struct Network {
     settled: AtomicUsize,
     /// The thread that trains the network, by Python's number of it; 0 where none does.
     trained_by: AtomicU64,
+    lineage: Lineage,
+}
+
+/// A network that is locked, for reading or for changing, as `G` has it.
+pub struct Locked<G> {
+    // Unlocked before the call counts as outside, which is why it comes first.
+    guard: G,
+    _inside: Inside,
+}
+
+impl<G: Deref> Deref for Locked<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Locked<G> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.guard
+    }
 }
 
 /// Marks a network as training while it is entered.
@@ -38,6 +62,7 @@ pub struct Claim {
 #[pymethods]
 impl Claim {
     fn __enter__(&self) -> PyResult<()> {
+        self.network.get().check_whole()?;
         let mark = &self.network.get().trained_by;
         match mark.compare_exchange(0, self.thread, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(()),
@@ -89,22 +114,43 @@ impl Network {
             settling: AtomicUsize::new(0),
             settled: AtomicUsize::new(0),
             trained_by: AtomicU64::new(0),
+            lineage: Lineage::new(),
         }
     }
 
     /// The thread that trains the network, if any does.
     pub fn trainer(&self) -> Option<u64> {
+        // One that a fork has left behind trains no more; what that has torn is told by who reads it.
+        let _ = self.check_whole();
         Some(self.trained_by.load(Ordering::SeqCst)).filter(|thread| *thread != 0)
     }
 
+    /// Refuses what a fork has torn.
+    fn check_whole(&self) -> PyResult<()> {
+        let is_free = || !matches!(self.engine.try_write(), Err(TryLockError::WouldBlock));
+        if self.lineage.is_whole(is_free, &self.trained_by) {
+            return Ok(());
+        }
+        Err(exception(loom::Error::State(
+            "this process was forked off while another thread was using the network, which cannot be used here; \
+             fork while no thread does, load the network from a file in the child, or start processes with \
+             multiprocessing's \"spawn\" or \"forkserver\""
+                .into(),
+        )))
+    }
+
     /// The network, shared with other readers.
-    pub fn read(&self) -> PyResult<RwLockReadGuard<'_, Engine>> {
+    pub fn read(&self) -> PyResult<Locked<RwLockReadGuard<'_, Engine>>> {
+        self.check_whole()?;
+        let _inside = Inside::enter();
         loop {
             let settled = self.settled.load(Ordering::SeqCst);
             match self.engine.try_read() {
-                Ok(guard) => return Ok(guard),
+                Ok(guard) => return Ok(Locked { guard, _inside }),
                 // The engine puts everything back in its place before a panic leaves it.
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    return Ok(Locked { guard: poisoned.into_inner(), _inside });
+                }
                 // Another reader is only bringing weights back from a GPU, which does not take long.
                 Err(TryLockError::WouldBlock)
                     if self.settling.load(Ordering::SeqCst) > 0
@@ -134,10 +180,12 @@ impl Network {
     }
 
     /// The network, exclusively.
-    pub fn write(&self) -> PyResult<RwLockWriteGuard<'_, Engine>> {
+    pub fn write(&self) -> PyResult<Locked<RwLockWriteGuard<'_, Engine>>> {
+        self.check_whole()?;
+        let _inside = Inside::enter();
         match self.engine.try_write() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Ok(guard) => Ok(Locked { guard, _inside }),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(Locked { guard: poisoned.into_inner(), _inside }),
             Err(TryLockError::WouldBlock) => Err(busy()),
         }
     }

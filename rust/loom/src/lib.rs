@@ -50,6 +50,7 @@ pub mod matrix;
 pub mod mesh;
 pub mod network;
 pub mod ops;
+pub mod process;
 pub mod program;
 pub mod random;
 pub mod shader;

@@ -3,6 +3,7 @@
 use super::adapter::Adapter;
 use super::pipeline::Pipelines;
 use super::statistics::{FrameStatistics, KernelTime, Timing};
+use crate::process::generation;
 use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ pub struct Gpu {
     lost: Arc<OnceLock<String>>,
     allocated: Arc<AtomicU64>,
     cut: AtomicBool,
+    /// The process that it was opened in.
+    generation: usize,
     timing: Mutex<Timing>,
     statistics: Mutex<FrameStatistics>,
     kernels: Mutex<BTreeMap<String, (u64, f64)>>,
@@ -89,6 +92,7 @@ impl Gpu {
             lost,
             allocated: Arc::default(),
             cut: AtomicBool::new(false),
+            generation: generation(),
             timing: Mutex::default(),
             statistics: Mutex::default(),
             kernels: Mutex::default(),
@@ -186,9 +190,9 @@ impl Gpu {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Whether the device has gone away: driver reset, unplugged.
+    /// Whether the device has gone away: driver reset, unplugged, or left behind by a fork.
     pub fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
+        self.generation != generation() || self.lost.get().is_some()
     }
 
     /// Gives the device up as though its driver had failed, for testing how a program copes.
@@ -204,6 +208,9 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] where it was lost or refused something.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.generation != generation() {
+            return Err(left_behind(&self.adapter.to_string()));
+        }
         if let Some(message) = self.lost.get() {
             return Err(Error::Device(format!(
                 "{} was lost ({message}); the weights are as they were when last read back from it; \
@@ -223,6 +230,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] saying how much was asked for, and for what, where there is not enough.
     pub(crate) fn allocate(&self, what: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<Allocation> {
+        self.check()?;
         // Kernels may read in units of 16 bytes, and copies are made in units of 4.
         let size = bytes.next_multiple_of(16).max(16);
         let refused = |why: &str| {
@@ -271,6 +279,10 @@ impl Accelerator for Gpu {
     }
 
     fn upload(&self, to: &Allocation, offset: u64, bytes: &[u8]) {
+        if self.is_lost() {
+            // What is run on it next says so.
+            return;
+        }
         let (to, whole) = (buffer(to), bytes.len() / 4 * 4);
         self.queue.write_buffer(to, offset, &bytes[..whole]);
         if whole < bytes.len() {
@@ -284,6 +296,15 @@ impl Accelerator for Gpu {
     fn read_back(&self, from: &Allocation, bytes: &mut [u8]) -> Result<()> {
         self.download(&mut [(Operand::new(from, 0, bytes.len() / 4), bytes)])
     }
+}
+
+/// A child of a fork has asked for what its parent uses.
+pub(super) fn left_behind(what: &str) -> Error {
+    Error::Device(format!(
+        "{what} was opened before this process was forked off, and drivers of GPUs do not survive a fork; the \
+         weights are as they were when last read back from it; go on with to(\"cpu\"), open the GPU in the child \
+         alone, or start processes with multiprocessing's \"spawn\" or \"forkserver\""
+    ))
 }
 
 /// A buffer on a device, freed when its last holder lets go.

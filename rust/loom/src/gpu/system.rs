@@ -1,7 +1,8 @@
 //! The GPUs of this machine, found once, and those that are open.
 
 use super::adapter::{Adapter, AdapterList, describe, missing, rank};
-use super::device::Gpu;
+use super::device::{Gpu, left_behind};
+use crate::process::generation;
 use crate::{Error, Result};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -17,6 +18,8 @@ struct System {
     /// What was found but cannot be used, and why.
     unusable: Vec<String>,
     opened: Mutex<Vec<Opened>>,
+    /// The process that it was found in.
+    generation: usize,
 }
 
 /// A GPU that was opened.
@@ -45,7 +48,7 @@ fn system() -> &'static System {
             }
         }
         let opened = Mutex::new(found.iter().map(|_| Opened::default()).collect());
-        System { _instance: instance, found, unusable, opened }
+        System { _instance: instance, found, unusable, opened, generation: generation() }
     })
 }
 
@@ -75,6 +78,9 @@ const WHY_NONE: &str = "no Vulkan, Metal or DX12 driver answered; install the GP
 /// [`Error::Device`] saying what was found where there is no such GPU, or why it did not open.
 pub(crate) fn open(index: usize) -> Result<Arc<Gpu>> {
     let system = system();
+    if system.generation != generation() {
+        return Err(left_behind(&format!("gpu:{index}")));
+    }
     let Some(found) = system.found.get(index) else {
         return Err(Error::Device(match system.found.as_slice() {
             [] => format!("there is no GPU: {}; or use the device \"cpu\"", why_none()),
@@ -107,6 +113,10 @@ pub(crate) fn first_hardware() -> Option<usize> {
 
 /// Lets go of every open GPU; networks that are on one keep it open until they leave it.
 pub fn release() {
+    if system().generation != generation() {
+        // They are the parent process's.
+        return;
+    }
     let mut opened = system().opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     opened.iter_mut().for_each(|gpu| gpu.kept = None);
 }

@@ -10,10 +10,13 @@
 //! Each participant has a share of the tasks of its own, the same share every
 //! time, so that data stays in the caches of the core that wrote it; who is
 //! done with its share helps with the others'.
+//!
+//! A process that is forked off has none of the threads: a pool starts others there when it is first used.
 
 mod pieces;
 
 use super::float_control::FloatControl;
+use crate::process::generation;
 use crate::{Error, Result};
 use pieces::Pieces;
 use std::any::Any;
@@ -245,8 +248,73 @@ impl Watch {
 /// # Ok::<(), loom::Error>(())
 /// ```
 pub struct Pool {
+    threads: usize,
+    first: Crew,
+}
+
+/// The threads of a pool in one process.
+struct Crew {
+    generation: usize,
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Those in a process that was forked off this one.
+    next: OnceLock<Box<Crew>>,
+}
+
+impl Crew {
+    /// A crew without threads yet.
+    fn new(threads: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shared = Shared {
+            state: Padded(AtomicU64::new(0)),
+            sleepers: Padded(AtomicUsize::new(0)),
+            busy: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            oversubscribed: threads > cores,
+            job: UnsafeCell::new(None),
+            taken: (0..threads).map(|_| Padded(AtomicUsize::new(0))).collect(),
+            panic: Mutex::new(None),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            finish: Condvar::new(),
+        };
+        let workers = Vec::with_capacity(threads - 1);
+        Self { generation: generation(), shared: Arc::new(shared), workers, next: OnceLock::new() }
+    }
+
+    /// Starts the threads beside the caller's.
+    fn start(&mut self, threads: usize) -> Result<()> {
+        for participant in 1..threads {
+            let shared = Arc::clone(&self.shared);
+            let worker = std::thread::Builder::new()
+                .name(format!("loom-{participant}"))
+                .spawn(move || shared.serve(participant))
+                .map_err(|error| {
+                    Error::Device(format!(
+                        "cannot start thread {participant} of {threads}: {error}; set {THREADS_VARIABLE} lower"
+                    ))
+                })?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            // They run in the process that started them, if at all.
+            self.workers.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        self.shared.stop.store(true, Ordering::SeqCst);
+        drop(lock(&self.shared.sleep));
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker catches the panics of tasks and has none of its own.
+            let _ = worker.join();
+        }
+    }
 }
 
 impl Pool {
@@ -261,34 +329,9 @@ impl Pool {
                 "the number of threads must be between 1 and {MAX_THREADS}, not {threads}"
             )));
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shared = Arc::new(Shared {
-            state: Padded(AtomicU64::new(0)),
-            sleepers: Padded(AtomicUsize::new(0)),
-            busy: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            oversubscribed: threads > cores,
-            job: UnsafeCell::new(None),
-            taken: (0..threads).map(|_| Padded(AtomicUsize::new(0))).collect(),
-            panic: Mutex::new(None),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
-            finish: Condvar::new(),
-        });
-        let mut pool = Self { shared, workers: Vec::with_capacity(threads - 1) };
-        for participant in 1..threads {
-            let shared = Arc::clone(&pool.shared);
-            let worker = std::thread::Builder::new()
-                .name(format!("loom-{participant}"))
-                .spawn(move || shared.serve(participant))
-                .map_err(|error| {
-                    Error::Device(format!(
-                        "cannot start thread {participant} of {threads}: {error}; set {THREADS_VARIABLE} lower"
-                    ))
-                })?;
-            pool.workers.push(worker);
-        }
-        Ok(pool)
+        let mut first = Crew::new(threads);
+        first.start(threads)?;
+        Ok(Self { threads, first })
     }
 
     /// The pool that everything uses unless told otherwise: `LOOM_NUM_THREADS`
@@ -310,7 +353,21 @@ impl Pool {
 
     /// How many threads take part in a run, the caller among them.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.threads
+    }
+
+    /// The threads that this process has of the pool.
+    fn crew(&self) -> &Crew {
+        let mut crew = &self.first;
+        while crew.generation != generation() {
+            crew = crew.next.get_or_init(|| {
+                let mut crew = Box::new(Crew::new(self.threads));
+                // With fewer threads the same is computed, only slower.
+                let _ = crew.start(self.threads);
+                crew
+            });
+        }
+        crew
     }
 
     /// Calls `body` with each of `0..tasks` once, spread over the threads, and
@@ -323,8 +380,9 @@ impl Pool {
     /// A panic of `body` goes on in the caller once no task is running any more.
     pub fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         let _control = FloatControl::standard();
-        let shared = &*self.shared;
-        if tasks <= 1 || self.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
+        let crew = self.crew();
+        let shared = &*crew.shared;
+        if tasks <= 1 || crew.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
             (0..tasks).for_each(body);
             return;
         }
@@ -448,18 +506,6 @@ impl Pool {
             // SAFETY: the pool calls this once for each index.
             body(index, pieces.each_ref().map(|pieces| unsafe { pieces.piece(index) }));
         });
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        drop(lock(&self.shared.sleep));
-        self.shared.wake.notify_all();
-        for worker in self.workers.drain(..) {
-            // A worker catches the panics of tasks and has none of its own.
-            let _ = worker.join();
-        }
     }
 }
 
