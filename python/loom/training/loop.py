@@ -359,15 +359,15 @@ class _Run:
                 mean = loss_sum / weight if weight else math.nan
                 live = self._live_measures(report.rate)
                 self.progress.on_progress(done, self.feed.steps, mean, live)
-            if hooks.stop_requested:
-                return None
             if keeper is not None:
                 # What metrics have summed up is in no state.
                 due = keeper.is_due(report.steps) and not self.metrics
                 with self.interrupts.open:
-                    keeper.position = self.feed.position()
+                    keeper.note_place(self.feed.position())
                 # Where data is asked for its position, the next batch moves that on.
                 self.settled = not self.metrics and keeper.position is None
+            if hooks.stop_requested:
+                return None
             self.interrupts.check()
         self.settled = False
         return seen
@@ -415,9 +415,9 @@ class _Run:
             raise interrupted
         if self.keeper is not None:
             self.keeper.end_epoch(epoch, logs)
+            with self.interrupts.open:
+                self.keeper.note_place(self.feed.position())
             if not stops and epoch + 1 < self.config.epochs:
-                with self.interrupts.open:
-                    self.keeper.position = self.feed.position()
                 self.keeper.may_save()
         return stops
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ __all__ = ["RunKeeper"]
 _FORMAT = 1
 _KEY = "RunFolder"
 _STATE = re.compile(r"epoch-(\d+)-batch-(\d+)\.loom")
+_Streams: TypeAlias = "tuple[Any, Any]"
 _COST_SHARE = 20
 """States at the ends of epochs cost at most one part in this many of the time."""
 
@@ -67,7 +68,7 @@ class RunKeeper(Callback):
         self.result: TrainingResult | None = None
         """What the run gave back, where the folder has that."""
         self.position: Any = None
-        """The state of the data, where it has one of its own."""
+        """Where data is that says so itself."""
         self._states = self.folder / "states"
         self._lock = FolderLock(self.folder)
         self._writer = BackgroundWriter()
@@ -75,8 +76,9 @@ class RunKeeper(Callback):
         self._best_weights: bytes | None = None
         # What the folder's state says of the moment that it was taken in.
         self._moment: Mapping[str, Any] | None = None
-        self._epoch_streams: Mapping[str, Any] = {}
-        self._peeked: Mapping[str, Any] = {}
+        # Where shared generators stood: when the epoch's data was begun, now, and after the first look at data.
+        self._epoch_streams = self._streams = _streams()
+        self._peeked: _Streams | None = None
         self._whole = False
         self._began = self._written = time.perf_counter()
         self._cost = 0.0
@@ -276,8 +278,8 @@ class RunKeeper(Callback):
         if self._whole:
             state["here"] = {
                 "times": self.course.times(time.perf_counter() - self._began),
-                "streams": _streams(),
-                "epoch_streams": self._epoch_streams,
+                "streams": _as_plain(self._streams),
+                "epoch_streams": _as_plain(self._epoch_streams),
                 "position": self.position,
                 "ended": self.ended,
                 "device": self.params["device"],
@@ -303,10 +305,8 @@ class RunKeeper(Callback):
 
     def before_data(self) -> None:
         """Draws what the data draws from NumPy's and Python's own generators as it was drawn before."""
-        if self._moment is None:
-            self._epoch_streams = _streams()
-        else:
-            self._epoch_streams = self._moment["epoch_streams"]
+        if self._moment is not None:
+            self._epoch_streams = _from_plain(self._moment["epoch_streams"])
             _set_streams(self._epoch_streams)
 
     def after_data(self) -> None:
@@ -315,22 +315,25 @@ class RunKeeper(Callback):
 
     def before_epochs(self) -> None:
         """Takes back what callbacks have drawn that begin once more."""
-        if self._moment is not None:
+        if self._moment is not None and self._peeked is not None:
             _set_streams(self._peeked)
 
     def before_epoch(self) -> None:
         """Notes where the generators stand before an epoch's data is begun."""
-        if self._peeked:
-            # The first epoch's data has begun already.
-            self._peeked = {}
-        else:
+        if self._peeked is None:
             self._epoch_streams = _streams()
+        # The first epoch's data has begun already.
+        self._peeked = None
 
     def within_data(self, done: int) -> None:
         """Has the generators stand where they did after so many steps of the epoch."""
         moment, self._moment = self._moment, None
         if moment is not None and done:
-            _set_streams(moment["streams"])
+            _set_streams(_from_plain(moment["streams"]))
+
+    def note_place(self, position: object) -> None:
+        """Notes where data and generators stand, before another batch moves them on."""
+        self.position, self._streams = position, _streams()
 
     def is_due(self, steps: int) -> bool:
         """Counts steps; whether a state is to be written within the epoch."""
@@ -358,11 +361,10 @@ class RunKeeper(Callback):
             self._best_weights = self.network.to_bytes()
 
     def may_save(self) -> None:
-        """Writes a state at an epoch's end, if that costs little or it is time to."""
+        """Writes a state between two epochs, if that costs little or it is time to."""
         self._writer.check()
         passed = time.perf_counter() - self._written
         if self._is_due() or (passed >= _COST_SHARE * self._cost and not self._writer.busy):
-            self._epoch_streams = _streams()
             self.save()
 
     def save(self) -> None:
@@ -371,6 +373,8 @@ class RunKeeper(Callback):
         # Memory holds one state at a time.
         self._writer.wait()
         place = engine_of(self.network).native.training_state()
+        if place["batch"] == 0:
+            self._epoch_streams = self._streams
         path = self._states / f"epoch-{place['epoch']:05d}-batch-{place['batch']:07d}.loom"
         best, self._best_weights = self._best_weights, None
         files = [] if best is None else [(self._best_path, best)]
@@ -419,25 +423,36 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _streams() -> dict[str, Any]:
+def _streams() -> _Streams:
     """Returns where the generators stand that Python and NumPy share with everybody."""
-    version, inner, gauss = random.getstate()
-    found: dict[str, Any] = {"python": [version, _words(inner), gauss]}
-    if "numpy.random" in sys.modules:
-        state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - of the user's draws
-        if state["bit_generator"] == "MT19937":
-            inside = state["state"]
-            found["numpy"] = {**state, "state": {"key": _words(inside["key"]), "pos": inside["pos"]}}
+    numpy = "numpy.random" in sys.modules
+    return random.getstate(), np.random.get_state(legacy=False) if numpy else None  # noqa: NPY002
+
+
+def _set_streams(streams: _Streams) -> None:
+    python, numpy = streams
+    random.setstate(python)
+    if numpy is not None:
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _as_plain(streams: _Streams) -> dict[str, Any]:
+    (version, inner, gauss), numpy = streams
+    found: dict[str, Any] = {"python": [version, _words(inner), gauss], "numpy": None}
+    # Whoever puts another generator there keeps it, too.
+    if numpy is not None and numpy["bit_generator"] == "MT19937":
+        state = numpy["state"]
+        found["numpy"] = {**numpy, "state": {"key": _words(state["key"]), "pos": state["pos"]}}
     return found
 
 
-def _set_streams(streams: Mapping[str, Any]) -> None:
-    version, inner, gauss = streams["python"]
-    random.setstate((version, tuple(_from_words(inner).tolist()), gauss))
-    if "numpy" in streams:
-        state = streams["numpy"]
-        key = _from_words(state["state"]["key"])
-        np.random.set_state({**state, "state": {**state["state"], "key": key}})  # noqa: NPY002
+def _from_plain(found: Mapping[str, Any]) -> _Streams:
+    version, inner, gauss = found["python"]
+    numpy = found["numpy"]
+    if numpy is not None:
+        state = numpy["state"]
+        numpy = {**numpy, "state": {"key": _from_words(state["key"]), "pos": state["pos"]}}
+    return (version, tuple(_from_words(inner).tolist()), gauss), numpy
 
 
 def _words(values: object) -> str:
