@@ -26,8 +26,12 @@ def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def outcome(net: loom.Network, result: loom.TrainingResult, folder: Path, *files: Path, **more: Any) -> Outcome:
+def outcome(
+    net: loom.Network, result: loom.TrainingResult, folder: Path, *files: Path, **more: Any
+) -> Outcome:
     """Returns all of a run but its times."""
+    if result.interrupted:
+        raise KeyboardInterrupt
     recorded = loom.read_run(folder)
     names = ["loss", *result.metrics]
     return {
@@ -170,21 +174,22 @@ SCENARIOS: dict[str, Callable[[Path], Outcome]] = {
 
 def run_in_child(scenario: Callable[[Path], Outcome], folder: Path, answer: Path) -> int:
     """Forks a process that runs a scenario in a folder, and returns its number."""
+    signals = {signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     child = os.fork()
     if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         return child
     code = 1
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # Checkpoints remember where they were written, and paths are to be the same.
         folder.mkdir(parents=True, exist_ok=True)
         os.chdir(folder)
         found = scenario(Path("run"))
-        if found["end"][0] == "interrupted":
-            code = 3
-        else:
-            answer.write_text(json.dumps(found))
-            code = 0
+        answer.write_text(json.dumps(found))
+        code = 0
     except KeyboardInterrupt:
         code = 3
     except BaseException as error:

@@ -36,6 +36,7 @@ from loom.training.record import record_of
 from loom.training.result import StopReason, TrainingResult
 from loom.training.run_folder import RunFolder
 from loom.training.run_keeper import RunKeeper
+from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
 from loom.training.trainable import TrainableNetwork
 
@@ -82,8 +83,8 @@ def run_training(
             engine_of(network).check_idle("a second training")
             with interrupts.open:
                 identity = _identity(data, validation, config, observe, tween)
-            keeper = stack.enter_context(RunKeeper(run))
-            resume = keeper.open(network, identity) or resume
+            keeper = RunKeeper(stack.enter_context(RunStore(run)), network, identity)
+            resume = keeper.resumes or resume
         with engine_of(network).claim():
             training = _Run(
                 network, data, config, validation, callbacks, resume, observe, tween, interrupts, keeper

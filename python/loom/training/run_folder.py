@@ -34,8 +34,9 @@ class RunFolder:
         on_change: What becomes of a folder whose run began with other settings or data: "raise" says what
             differs; "continue" goes on with what is given now, for more epochs, say; "restart" deletes what
             loom keeps there and begins anew.
-        background: Whether a thread writes while training goes on. Then one state is held in memory beside
-            the network, which is about three times its weights with Adam, and the best weights twice.
+        background: Whether a thread writes while training goes on; otherwise that waits. Memory holds one
+            state beside the network, which is about three times its weights with Adam, and the best weights
+            at most twice.
 
     Raises:
         ConfigError: A setting is out of range.
