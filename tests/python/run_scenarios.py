@@ -167,8 +167,40 @@ def tweening(folder: Path) -> Outcome:
     return outcome(net, result, folder, gaps=net.measures.history.gaps.tolist())
 
 
+def stepping(folder: Path, tween: loom.TweenConfig | None = None) -> Outcome:
+    """A clocked mesh that remembers, on a stream."""
+    net = loom.Network(input_shape=1, grid=(1, 2))
+    net[0, 0].add(nn.Dense(6, activation="tanh"), nn.Dropout(0.1))
+    net[0, 1].add(nn.Dense(1))
+    net.link((0, 0), (0, 0), combine="concat")
+    bits = np.random.default_rng(0).choice([-1.0, 1.0], (150, 1, 1))
+    run = loom.RunFolder(folder, every_steps=3)
+    config = loom.TrainingConfig(learning_rate=0.02)
+    mesh = loom.Mesh(net, window=6)
+    stream = zip(bits, [None, None, *bits[:-2]], strict=True)
+    result = loom.train_stepping(mesh, stream, config, update_every=2, tween=tween, run=run)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    counts = [result.samples, result.ticks, result.updates, result.explosions, mesh.ticks]
+    return {"weights": net.fingerprint(), "losses": result.losses, "counts": counts}
+
+
+def stepping_by_targets(folder: Path) -> Outcome:
+    """The same mesh, learning by targets."""
+    return stepping(folder, loom.TweenConfig.tween(base_rate=0.05))
+
+
 SCENARIOS: dict[str, Callable[[Path], Outcome]] = {
-    scenario.__name__: scenario for scenario in (callbacks, metrics, augmented, positioned, tweening)
+    scenario.__name__: scenario
+    for scenario in (
+        callbacks,
+        metrics,
+        augmented,
+        positioned,
+        tweening,
+        stepping,
+        stepping_by_targets,
+    )
 }
 
 
