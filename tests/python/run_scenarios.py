@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,19 +90,20 @@ def metrics(folder: Path) -> Outcome:
 
 
 class Augmented:
-    """Batches in another order and with other noise in every epoch, of NumPy's and Python's own generators."""
+    """Batches in another order and with other noise in every epoch, from generators that all share."""
 
     def __iter__(self) -> Iterator[Any]:
         x, y = blobs(48)
-        order = np.random.permutation(48)
+        order = np.random.permutation(48)  # noqa: NPY002 - what users do
         for start in range(0, 48, 8):
             rows = order[start : start + 8]
-            yield x[rows] + np.random.normal(size=(8, 6)), np.roll(y[rows], random.randrange(3))
+            noise = np.random.normal(size=(8, 6))  # noqa: NPY002
+            yield x[rows] + noise, np.roll(y[rows], random.randrange(3))
 
 
 def augmented(folder: Path) -> Outcome:
     """Data that is made while it is iterated."""
-    np.random.seed(7)
+    np.random.seed(7)  # noqa: NPY002
     random.seed(7)
     net = mlp(units=8)
     config = quiet(epochs=6, accumulate=2)
@@ -224,13 +226,12 @@ def run_in_child(scenario: Callable[[Path], Outcome], folder: Path, answer: Path
         code = 0
     except KeyboardInterrupt:
         code = 3
-    except BaseException as error:
-        print(f"{scenario.__name__}: {error!r}", flush=True)
-        if not isinstance(error, OSError):
-            import traceback
-
-            traceback.print_exc()
-        code = 4 if isinstance(error, loom.FileError) else 1
+    except loom.FileError:
+        code = 4
+    except OSError:
+        code = 5
+    except BaseException:  # noqa: BLE001 - whatever it is, this process ends here
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -106,6 +106,8 @@ def differences(there: object, here: object, path: str = "") -> list[str]:
         here: That of this call.
         path: Where in them this is.
     """
+    if _entries(there) == _entries(here) > 0:
+        there, here = dict(enumerate(cast(Any, there))), dict(enumerate(cast(Any, here)))
     if isinstance(there, Mapping) and isinstance(here, Mapping):
         names = list(dict.fromkeys([*there, *here]))
         prefix = f"{path}." if path else ""
@@ -117,6 +119,11 @@ def differences(there: object, here: object, path: str = "") -> list[str]:
     if path.endswith(".values"):
         return [f"{path}: other numbers"]
     return [f"{path}: {_short(there)} there, {_short(here)} here"]
+
+
+def _entries(value: object) -> int:
+    """Returns the length of a list of mappings; of anything else 0."""
+    return len(value) if isinstance(value, list) and all(isinstance(each, Mapping) for each in value) else 0
 
 
 def _short(value: object) -> str:
