@@ -20,9 +20,6 @@ from networks import blobs, mlp, quiet, weights
 from programs import answer
 from run_faults import SHIM
 
-if sys.platform != "win32":
-    pass
-
 PATHS = os.pathsep.join([str(Path(__file__).parent), *sys.path])
 SOAK = os.environ.get("LOOM_SOAK") == "1"
 forks = pytest.mark.skipif(sys.platform == "win32", reason="forks and kills")
