@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from loom.training.config import TrainingConfig as TrainingConfig
     from loom.training.evaluation import evaluate as evaluate
     from loom.training.result import TrainingResult as TrainingResult
+    from loom.training.run_folder import RunFolder as RunFolder
     from loom.tweening import TweenConfig as TweenConfig
     from loom.tweening.state import TweenState as TweenState
     from loom.tweening.trainer import TweenTrainer as TweenTrainer

@@ -47,6 +47,7 @@ HOMES = {
         "loom.training.config": "TrainingConfig",
         "loom.training.evaluation": "evaluate",
         "loom.training.result": "TrainingResult",
+        "loom.training.run_folder": "RunFolder",
         "loom.tweening": "TweenConfig",
         "loom.tweening.state": "TweenState",
         "loom.tweening.trainer": "TweenTrainer",

@@ -180,6 +180,15 @@ class Engine:
             self._inner.clear()
             self.note_change()
 
+    def replace(self, native: _native.Network) -> None:
+        """Puts another native network, on the CPU, in place of this one; refused while training."""
+        native.to(self.device)
+
+        def put(before: _native.Network) -> None:
+            self.native = native
+
+        self.rearrange("another network in its place", put)
+
     def build(self) -> None:
         """Infers every shape and draws initial weights, unless that was done."""
         self.check_thread()

@@ -378,3 +378,10 @@ class Mesh:
 def native_mesh(mesh: Mesh) -> _native.Mesh:
     """Returns the native half of a mesh."""
     return mesh._native
+
+
+def adopt(mesh: Mesh, data: bytes) -> None:
+    """Makes a mesh and its network what `Mesh.save` has put into bytes, on the device where they are."""
+    engine = engine_of(mesh.network)
+    engine.replace(_native.Network.from_bytes(data))
+    mesh._adopt(mesh.network, _native.Mesh.restore(engine.native, data))

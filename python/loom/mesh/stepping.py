@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from os import PathLike
+from typing import Any, TypeAlias
 
 from loom import _native
 from loom._interrupts import Interrupts
@@ -17,11 +19,16 @@ from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
 from loom.losses import is_classification
 from loom.measuring import Observe
-from loom.measuring.settings import resolve_observe
+from loom.measuring.settings import resolve_observe, watch_settings
+from loom.mesh.keeping import MeshKeeper
 from loom.mesh.mesh import Mesh, native_mesh
+from loom.mesh.result import SteppingResult
 from loom.schedules import require_known_epochs
 from loom.training.config import TrainingConfig, check_training
+from loom.training.identity import settings_identity
 from loom.training.record import record_of
+from loom.training.run_folder import RunFolder
+from loom.training.run_store import RunStore
 from loom.training.settings import engine_config
 from loom.tweening.config import TweenConfig, check_tween
 
@@ -30,44 +37,6 @@ __all__ = ["Stepper", "SteppingResult", "train_stepping"]
 Stream: TypeAlias = "Iterable[tuple[ArrayLike, ArrayLike | None]]"
 
 _END = object()
-
-
-@dataclass(frozen=True)
-class SteppingResult:
-    """What training on a stream did.
-
-    Args:
-        losses: The loss of every sample that had a target, in order.
-        samples: Samples seen.
-        ticks: Ticks made.
-        updates: Updates made.
-        skipped_updates: Updates left out because something was not finite.
-        explosions: Updates that exploded, each taken back with the one before it.
-        total_time: Seconds from start to end.
-        device: Where it took place.
-        interrupted: Whether Ctrl-C ended it.
-    """
-
-    losses: list[float]
-    samples: int
-    ticks: int
-    updates: int
-    skipped_updates: int = 0
-    explosions: int = 0
-    total_time: float = 0.0
-    device: str = "cpu"
-    interrupted: bool = False
-
-    @property
-    def final_loss(self) -> float:
-        """The last loss; nan where there was none."""
-        return self.losses[-1] if self.losses else float("nan")
-
-    def __repr__(self) -> str:
-        return (
-            f"SteppingResult({self.samples} samples, {self.updates} updates, loss {self.final_loss:.4g}, "
-            f"{self.total_time:.2f} s on {self.device})"
-        )
 
 
 class Stepper:
@@ -211,6 +180,7 @@ def train_stepping(
     resume: bool = False,
     tween: TweenConfig | None = None,
     observe: bool | Observe = False,
+    run: RunFolder | str | PathLike[str] | None = None,
 ) -> SteppingResult:
     """Trains a mesh on a stream, by truncated backpropagation through time or by tweening.
 
@@ -228,6 +198,9 @@ def train_stepping(
         resume: Goes on with the optimizer's state of the network's last training.
         tween: Learns by neural tweening, with targets at every tick.
         observe: Measures every layer.
+        run: A folder, or a `loom.RunFolder`, that keeps the run, as in `loom.train`. The stream is gone
+            through up to where the run goes on; one with `state_dict` and `load_state_dict` goes there by
+            itself, which one that depends on what the mesh answers has to. Nothing is the best there.
 
     Returns:
         The losses and counts.
@@ -253,35 +226,91 @@ def train_stepping(
         (200, 99, 198)
     """
     started = time.perf_counter()
-    stepper = Stepper(
-        mesh,
-        config,
-        ticks=ticks,
-        update_every=update_every,
-        output=output,
-        total_updates=total_updates,
-        resume=resume,
-        tween=tween,
-        observe=observe,
-    )
+    settings, watch = check_training(config), resolve_observe(observe)
+    keeper: MeshKeeper | None = None
     interrupted = False
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, ExitStack() as stack:
+        if run is not None:
+            if not isinstance(mesh, Mesh):
+                raise ConfigError(f"train_stepping trains a loom.Mesh, got {mesh!r}")
+            identity = {
+                "learning": "stepping",
+                "training": settings_identity(settings),
+                "tween": None if tween is None else check_tween(tween).engine_settings(),
+                "observe": None if watch is None else watch_settings(watch),
+                "stepping": {
+                    "ticks": ticks,
+                    "update_every": update_every,
+                    "output": None if output is None else list(output),
+                    "total_updates": total_updates,
+                    "rows": mesh.rows,
+                    "window": mesh.window,
+                },
+                "data": {"type": type(stream).__qualname__},
+            }
+            keeper = MeshKeeper(stack.enter_context(RunStore(run)), mesh, identity)
+            resume = resume or keeper.resumes
+            if keeper.result is not None:
+                return keeper.result
+        stepper = Stepper(
+            mesh,
+            settings,
+            ticks=ticks,
+            update_every=update_every,
+            output=output,
+            total_updates=total_updates,
+            resume=resume,
+            tween=tween,
+            observe=observe,
+        )
+        seen = 0 if keeper is None else keeper.before.samples
         try:
             with interrupts.open:
-                samples = iter(stream)
+                samples = _samples(stream, keeper)
             while True:
                 with interrupts.open:
                     sample = next(samples, _END)
                 if sample is _END:
                     break
                 stepper.step(*_pair(sample))
+                seen += 1
+                # Between two updates a mesh's window holds what no file does.
+                if keeper is not None and keeper.is_due() and seen % update_every == 0:
+                    with interrupts.open:
+                        position = _position(stream)
+                    keeper.save(stepper.result, position)
                 interrupts.check()
         except KeyboardInterrupt:
             interrupted = True
+            # A stream that says where it is may have gone on already.
+            if keeper is not None and seen % update_every == 0 and not hasattr(stream, "state_dict"):
+                keeper.save(stepper.result, None)
         stepper.update()
+        if keeper is not None and not interrupted:
+            return keeper.finish(stepper.result)
     interrupted = interrupts.came_late() or interrupted
+    result = stepper.result if keeper is None else keeper.total(stepper.result)
     seconds = time.perf_counter() - started
-    return replace(stepper.result, total_time=seconds, interrupted=interrupted)
+    return replace(result, total_time=seconds, interrupted=interrupted)
+
+
+def _samples(stream: Stream, keeper: MeshKeeper | None) -> Iterator[object]:
+    """Returns what is still to be learned from."""
+    anything: Any = stream
+    goes_on = keeper is not None and keeper.position is not None
+    if keeper is not None and goes_on:
+        anything.load_state_dict(keeper.position)
+    found: Iterator[object] = iter(anything)
+    for _ in range(0 if keeper is None or goes_on else keeper.before.samples):
+        next(found, None)
+    return found
+
+
+def _position(stream: Stream) -> object:
+    """Returns what a stream says of where it is; None where it says nothing."""
+    anything: Any = stream
+    stateful = hasattr(stream, "state_dict") and hasattr(stream, "load_state_dict")
+    return anything.state_dict() if stateful else None
 
 
 def _pair(sample: object) -> tuple[ArrayLike, ArrayLike | None]:

@@ -9,6 +9,7 @@ import html
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from typing import IO, TYPE_CHECKING, Any, overload
 
 from loom import _native
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from loom.training import evaluation
     from loom.training.config import TrainingConfig
     from loom.training.result import TrainingResult
+    from loom.training.run_folder import RunFolder
 
 __all__ = ["Network", "from_native"]
 
@@ -473,11 +475,12 @@ class Network:
         resume: bool = False,
         observe: bool | Observe = False,
         rate_scale: Mapping[str, float] | None = None,
+        run: RunFolder | str | PathLike[str] | None = None,
     ) -> TrainingResult:
         """Trains the network; see `loom.train`."""
         from loom.training.backpropagation import train
 
-        return train(self, data, config, validation, callbacks, resume, observe, rate_scale)
+        return train(self, data, config, validation, callbacks, resume, observe, rate_scale, run)
 
     # The manual loop
 
@@ -498,6 +501,7 @@ class Network:
     # Keeping work
 
     save = saving.save
+    to_bytes = saving.to_bytes
     fingerprint = saving.fingerprint
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,10 @@ from loom.errors import ConfigError, SerializationError
 from loom.training.record import TrainingRecord, record_of
 
 if TYPE_CHECKING:
+    from loom import _native
     from loom.training.trainable import TrainableNetwork
 
-__all__ = ["fingerprint", "read_card", "recall", "save", "write_card"]
+__all__ = ["fingerprint", "read_card", "recall", "save", "to_bytes", "write_card"]
 
 
 def save(
@@ -48,6 +51,35 @@ def save(
         raise ConfigError(
             "save: deploy=True leaves the masters behind that an optimizer moves; leave one of both out"
         )
+    with _telling(self, training=training, alone=alone) as native:
+        native.save(path, training, alone)
+
+
+def to_bytes(self: TrainableNetwork, optimizer: bool = False) -> bytes:
+    """Returns the bytes that `save` would write.
+
+    Args:
+        optimizer: As in `save`.
+
+    Raises:
+        NonFiniteError: A weight or a layer's state is infinite or NaN.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+        >>> path = pathlib.Path(tempfile.mktemp())
+        >>> _ = path.write_bytes(net.to_bytes())
+        >>> loom.load(path).fingerprint() == net.fingerprint()
+        True
+    """
+    training = flag("to_bytes", "optimizer", optimizer)
+    with _telling(self, training=training) as native:
+        return native.to_bytes(training)
+
+
+@contextmanager
+def _telling(self: TrainableNetwork, *, training: bool, alone: bool = False) -> Iterator[_native.Network]:
+    """Gives the native network, with all that a file tells beside its weights."""
     record = record_of(self)
     if training:
         record.bring_up_to_date()
@@ -62,7 +94,7 @@ def save(
         told["fingerprint"] = fingerprint(self)
     engine.native.set_card(_text(told))
     try:
-        engine.native.save(path, training, alone)
+        yield engine.native
     except BaseException:
         engine.native.set_card(before)
         raise

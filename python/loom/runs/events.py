@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EVENTS", "Writer", "parsed", "whole_lines"]
+__all__ = ["EVENTS", "Writer", "decoded", "encoded", "parsed", "whole_lines"]
 
 EVENTS = "events.jsonl"
 """The file in a run's directory that holds its events."""
@@ -33,11 +33,28 @@ class Writer:
 
     def write(self, event: Mapping[str, object]) -> None:
         """Writes one event."""
-        self._file.write(json.dumps(_plain(event), allow_nan=False).encode() + b"\n")
+        left = memoryview(encoded(event).encode() + b"\n")
+        while left:
+            # A disk that is nearly full takes less than it is given.
+            left = left[self._file.write(left) :]
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def encoded(value: object) -> str:
+    """Returns a value as JSON; what is not finite, which JSON does not know, as text."""
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def decoded(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Takes back what is not finite."""
+    if isinstance(value, dict):
+        return {name: decoded(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [decoded(entry) for entry in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def parsed(line: bytes) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def read_run(path: str | Path) -> Run:
         raise FileError(error.errno, f"there is no run to read: {error.strerror}", str(file)) from error
     lines, rest = whole_lines(data)
     parts: dict[str, list[dict[str, Any]]] = {}
+    finished = False
     skipped = int(bool(rest))
     for line in lines:
         try:
@@ -84,7 +85,11 @@ def read_run(path: str | Path) -> Run:
             # Begun by a run that was killed, before another one went on in the same file.
             skipped += 1
             continue
-        parts.setdefault(event.pop("event"), []).append(event)
+        kind = event.pop("event")
+        if kind in ("start", "end"):
+            # A process that was killed has left a start without an end.
+            finished = kind == "end"
+        parts.setdefault(kind, []).append(event)
     if lines and not parts:
         raise SerializationError(f"{file} holds no events of a run: {lines[0][:60]!r}")
     starts = parts.get("start", [{}])
@@ -105,7 +110,7 @@ def read_run(path: str | Path) -> Run:
             "path",
         ),
         devices=_newest(parts.get("device", []), "epoch"),
-        finished=len(parts.get("end", [])) == len(parts.get("start", [])) > 0,
+        finished=finished,
         skipped=skipped,
     )
 

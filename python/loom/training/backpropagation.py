@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 
 from loom.callbacks import Callback
 from loom.data import Data
@@ -11,6 +12,7 @@ from loom.measuring.settings import resolve_observe
 from loom.training.config import TrainingConfig
 from loom.training.loop import run_training
 from loom.training.result import TrainingResult
+from loom.training.run_folder import RunFolder
 from loom.training.trainable import TrainableNetwork
 
 __all__ = ["train"]
@@ -25,6 +27,7 @@ def train(
     resume: bool = False,
     observe: bool | Observe = False,
     rate_scale: Mapping[str, float] | None = None,
+    run: RunFolder | str | PathLike[str] | None = None,
 ) -> TrainingResult:
     """Trains a network by backpropagation.
 
@@ -52,12 +55,17 @@ def train(
             explosions back; see `Network.measures`.
         rate_scale: What the learning rate is multiplied by in some layers, {"0.0.0.*": 0.1}: set before
             the run as `Network.scale_rates` does, and kept by the network.
+        run: A folder, or a `loom.RunFolder`, that keeps everything that the run is. Whatever ends the
+            process, the same line goes on from there, to the same bits as if nothing had; once the run
+            has ended, the line gives its result, and the network its weights, at once.
 
     Returns:
         The course of the run.
 
     Raises:
-        ConfigError: A setting does not fit the network or the data.
+        ConfigError: A setting does not fit the network or the data; or the folder's run began with other
+            settings or data, and the message says with which.
+        FileError: The run cannot be kept, for want of space, say; its folder holds the last good state.
         DataError: The data is empty, of unequal length, or of no known form.
         ShapeError: It does not fit the network.
         DeviceError: The config names a GPU that is not there, or the GPU failed; the weights
@@ -65,7 +73,7 @@ def train(
         NonFiniteError: It holds NaN or infinity, or a loss or gradient became so; the
             weights are then those from before that step.
         StateError: The network is training already; or it is to resume, and was loaded from a
-            file that was saved without `optimizer=True`.
+            file that was saved without `optimizer=True`; or another process trains in the folder.
 
     Warns:
         BottleneckWarning: The training was observed, and layers' link budgets were below 0.5 on
@@ -81,4 +89,4 @@ def train(
     watch = resolve_observe(observe)
     if rate_scale is not None:
         network.scale_rates(rate_scale)
-    return run_training(network, data, config, validation, callbacks, resume, observe=watch)
+    return run_training(network, data, config, validation, callbacks, resume, observe=watch, run=run)

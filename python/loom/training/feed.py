@@ -91,6 +91,9 @@ class ArrayFeed:
         """Whether the epoch has another step."""
         return self._more
 
+    def position(self) -> None:
+        """Returns nothing: how many steps are done says it all."""
+
     def run(self, trainer: _native.Trainer, single: bool, seconds: float) -> _native.Report:
         """Runs one step, or as many as fit a time."""
         limit, time = (1, float("inf")) if single else (_UNLIMITED, seconds)
@@ -100,10 +103,32 @@ class ArrayFeed:
 
 
 class BatchFeed:
-    """A data set that comes batch by batch."""
+    """A data set that comes batch by batch.
 
-    def __init__(self, source: BatchSource, form: Form, config: TrainingConfig) -> None:
+    Data with a `set_epoch` method is told each epoch's number before it is iterated. Data with `state_dict`
+    and `load_state_dict` goes on from a position by itself; other data is iterated up to it.
+
+    Args:
+        source: The data.
+        form: What examples look like.
+        config: How the training goes.
+        epoch: The first epoch's number.
+        position: What `position` has returned where training is to go on.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        form: Form,
+        config: TrainingConfig,
+        epoch: int = 0,
+        position: object = None,
+    ) -> None:
         self._source = source
+        self._epoch = epoch
+        self._goes_on = position is not None
+        if position is not None:
+            source.batches.load_state_dict(position)  # type: ignore[attr-defined]
         self._form = form
         self._accumulate = config.accumulate
         # The batches of the next step. All but the last are copies: whoever makes the data may
@@ -116,8 +141,8 @@ class BatchFeed:
         self.steps = None if length is None else -(-length // config.accumulate)
         # What is looked at before training is not taken from data that comes only once, and kept
         # apart from whatever else is made where it was, such as validation data.
-        self._batches: Iterator[TrainingBatch] | None = iter(source)
-        self.first = _copied(form.examples(next(self._batches)))
+        self._batches: Iterator[TrainingBatch] | None = None
+        self.first = _copied(form.examples(next(self._iterate())))
         self._peeked: Examples | None = self.first
 
     def total_steps(self, config: TrainingConfig) -> int:
@@ -136,10 +161,24 @@ class BatchFeed:
     def begin(self, trainer: _native.Trainer, done: int, changed: bool) -> None:
         """Starts to iterate, past what was learned from already."""
         if self._batches is None:
-            self._batches = iter(self._source)
-        for _ in range(done * self._accumulate):
+            self._iterate()
+        goes_on, self._goes_on = self._goes_on, False
+        for _ in range(0 if goes_on else done * self._accumulate):
             if self._take() is None:
                 break
+
+    def _iterate(self) -> Iterator[TrainingBatch]:
+        if hasattr(self._source.batches, "set_epoch"):
+            self._source.batches.set_epoch(self._epoch)
+        self._epoch += 1
+        self._batches = iter(self._source)
+        return self._batches
+
+    def position(self) -> Any:  # noqa: ANN401 - whatever the data says
+        """Returns what the data says of where it is; None where it says nothing."""
+        batches: Any = self._source.batches
+        stateful = hasattr(batches, "state_dict") and hasattr(batches, "load_state_dict")
+        return batches.state_dict() if stateful else None
 
     def _take(self) -> Examples | None:
         if self._peeked is not None:

@@ -6,7 +6,9 @@ import math
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,19 @@ from loom.errors import ConfigError, DataError
 from loom.losses import name_of as loss_name
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
+from loom.measuring.settings import watch_settings
 from loom.training.config import TrainingConfig, check_training
+from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
 from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
+from loom.training.identity import data_identity, settings_identity
 from loom.training.notes import read_notes, write_notes
 from loom.training.progress import reporter
 from loom.training.record import record_of
 from loom.training.result import StopReason, TrainingResult
+from loom.training.run_folder import RunFolder
+from loom.training.run_keeper import RunKeeper
+from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
 from loom.training.trainable import TrainableNetwork
 
@@ -47,6 +55,7 @@ def run_training(
     *,
     observe: Observe | None = None,
     tween: TargetRule | None = None,
+    run: RunFolder | str | PathLike[str] | None = None,
 ) -> TrainingResult:
     """Trains a network, by backpropagation or by targets.
 
@@ -59,6 +68,7 @@ def run_training(
         resume: Goes on where the network's last training stopped.
         observe: What backpropagation measures; nothing where None.
         tween: How it learns by targets; by backpropagation where None.
+        run: The folder that keeps the run; none where None.
 
     Returns:
         The course of the run.
@@ -67,12 +77,40 @@ def run_training(
     flag("train", "resume", resume)
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks must be a list of callbacks, got {callbacks!r}; put it into [ ]")
-    with Interrupts() as interrupts, engine_of(network).claim():
-        run = _Run(network, data, config, validation, callbacks, resume, observe, tween, interrupts)
-        result = run.result()
+    with Interrupts() as interrupts, ExitStack() as stack:
+        keeper: RunKeeper | None = None
+        if run is not None:
+            engine_of(network).check_idle("a second training")
+            with interrupts.open:
+                identity = _identity(data, validation, config, observe, tween)
+            keeper = RunKeeper(stack.enter_context(RunStore(run)), network, identity)
+            resume = keeper.resumes or resume
+        with engine_of(network).claim():
+            training = _Run(
+                network, data, config, validation, callbacks, resume, observe, tween, interrupts, keeper
+            )
+            result = training.result()
     if interrupts.came_late() and result.stop_reason == "finished":
         result = replace(result, stop_reason="interrupted")
     return result
+
+
+def _identity(
+    data: Data,
+    validation: Data | None,
+    config: TrainingConfig,
+    observe: Observe | None,
+    tween: TargetRule | None,
+) -> dict[str, Any]:
+    """Returns what makes a run the one that it is, the network aside."""
+    return {
+        "learning": "backpropagation" if tween is None else "tweening",
+        "training": settings_identity(config),
+        "tween": None if tween is None else tween.engine_settings(),
+        "observe": None if observe is None else watch_settings(observe),
+        "data": data_identity(data),
+        "validation": data_identity(validation),
+    }
 
 
 class _Run:
@@ -89,8 +127,10 @@ class _Run:
         observe: Observe | None,
         tween: TargetRule | None,
         interrupts: Interrupts,
+        keeper: RunKeeper | None,
     ) -> None:
         self.network = network
+        self.keeper = keeper
         self.engine = engine_of(network)
         self.record = record_of(network)
         self.config = config
@@ -102,8 +142,14 @@ class _Run:
         self.metrics = metrics.resolve_all(config.metrics, loss_name(config.loss))
         self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
         self.held_out: Data | None = None
+        state = self.engine.native.training_state()
+        self.resumed = resume and any(state[count] for count in ("epoch", "batch", "step", "updates"))
+        if keeper is not None:
+            keeper.before_data()
         with interrupts.open:
             self.feed, self.validation = self._data(data, validation)
+        if keeper is not None:
+            keeper.after_data()
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
         self.total_steps = self.feed.total_steps(config)
         self.engine.place_for_training(config.device)
@@ -111,8 +157,9 @@ class _Run:
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
             listed = [self.progress, stopping, *callbacks]
-        state = self.engine.native.training_state()
-        self.resumed = resume and any(state[count] for count in ("epoch", "batch", "step", "updates"))
+        if keeper is not None:
+            keeper.check_device(self.engine.device)
+            listed += keeper.callbacks(listed)
         # Callbacks have it; the learning rate follows the steps.
         self.params: dict[str, Any] = {
             "epochs": config.epochs,
@@ -131,10 +178,9 @@ class _Run:
             self.hooks = CallbackList(hooks, network, self.params, interrupts)
         self.trainer = self._trainer(resume)
         self.stop_reason: StopReason = "finished"
-        self.history: dict[str, list[float]] = {}
-        self.epoch_times: list[float] = []
-        self.step_times: list[float] = []
-        self.rows = self.skipped = self.exploded = 0
+        self.course = Course() if keeper is None else keeper.course
+        # Whether nothing is half done, so that the run can be kept as it is.
+        self.settled = False
         # Each layer's link budgets at the ends of epochs, where no history is kept.
         self.budgets: list[NDArray[np.float64]] = []
 
@@ -155,7 +201,9 @@ class _Run:
             feed = ArrayFeed(source, self.form, config)
         else:
             source.require_epochs(config.epochs)
-            feed = BatchFeed(source, self.form, config)
+            position = None if self.keeper is None else self.keeper.position
+            epoch = self.engine.native.training_state()["epoch"] if self.resumed else 0
+            feed = BatchFeed(source, self.form, config, epoch, position)
         if measured is not None:
             measured.check()
         return feed, measured
@@ -177,43 +225,53 @@ class _Run:
         started = time.perf_counter()
         if self.resumed:
             self.hooks.load_states(read_notes(self.engine.native))
+        keeper = self.keeper
+        if keeper is not None and keeper.result is not None:
+            return keeper.result
         self.record.take_notes = self._take_notes
         try:
             try:
-                stops = self.hooks.run("on_train_begin", {})
-                self.interrupts.check()
-                if not stops:
-                    self._epochs()
-            except KeyboardInterrupt:
-                self.stop_reason = "interrupted"
+                self._learn()
             finally:
                 try:
-                    self.hooks.run("on_train_end", self._logs())
+                    self.hooks.run("on_train_end", self.course.logs())
                 finally:
                     self._take_notes()
             self.engine.native.synchronize()
+            seconds = time.perf_counter() - started
+            result = self.course.result(seconds, self.engine.device, self.stop_reason, self.hooks.message)
+            if keeper is not None and not result.interrupted:
+                keeper.finish(result)
         finally:
             self.record.take_notes = None
             self.engine.note_change()
-        if self.hooks.stop_requested and self.stop_reason == "finished":
-            self.stop_reason = "stopped"
-        seconds = time.perf_counter() - started
         if self.watched:
             self._warn_of_bottlenecks()
-        losses = self.history.pop("loss", [])
-        return TrainingResult(
-            loss_history=losses,
-            epoch_times=self.epoch_times,
-            total_time=seconds,
-            throughput=self.rows / max(seconds, 1e-9),
-            metrics=self.history,
-            step_times=self.step_times,
-            skipped_steps=self.skipped,
-            device=self.engine.device,
-            stop_reason=self.stop_reason,
-            explosions=self.exploded,
-            message=self.hooks.message,
-        )
+        return result
+
+    def _learn(self) -> None:
+        """Runs all epochs, or as many as nobody stops, and keeps what they have come to."""
+        keeper = self.keeper
+        try:
+            stops = self.hooks.run("on_train_begin", {})
+            self.interrupts.check()
+            if keeper is not None:
+                keeper.before_epochs()
+            if keeper is not None and keeper.ended is not None:
+                self.stop_reason, self.hooks.message = keeper.ended["stop_reason"], keeper.ended["message"]
+            elif not stops:
+                self._epochs()
+        except KeyboardInterrupt:
+            self.stop_reason = "interrupted"
+            if keeper is not None and self.settled:
+                keeper.save()
+            return
+        if self.hooks.stop_requested and self.stop_reason == "finished":
+            self.stop_reason = "stopped"
+        if keeper is not None and keeper.ended is None:
+            # Before callbacks clean up, so that a run of more epochs goes on from here.
+            keeper.ended = {"stop_reason": self.stop_reason, "message": self.hooks.message}
+            keeper.save()
 
     def _take_notes(self) -> None:
         """Keeps the callbacks' states with the network's training state."""
@@ -237,9 +295,6 @@ class _Run:
             "rate": rate * newest["rate_factor"],
             "explosions": int(newest["explosions"]),
         }
-
-    def _logs(self) -> dict[str, float]:
-        return {name: values[-1] for name, values in self.history.items() if values}
 
     def _epochs(self) -> None:
         state = self.engine.native.training_state()
@@ -266,9 +321,18 @@ class _Run:
         loss_sum = weight = 0.0
         self._follow_changes()
         changed = hooks.may_change_data
+        keeper = self.keeper
+        if keeper is not None:
+            keeper.before_epoch()
         with self.interrupts.open:
             self.feed.begin(self.trainer, done, changed)
+        if keeper is not None:
+            keeper.within_data(done)
+        due = False
         while self._ready():
+            self.settled = False
+            if keeper is not None and due:
+                keeper.save()
             if wants_batches and hooks.run("on_train_batch_begin", done, {}):
                 return None
             if self._follow_changes() and isinstance(self.feed, ArrayFeed):
@@ -277,10 +341,10 @@ class _Run:
             report = self.feed.run(self.trainer, single, _SLICE_SECONDS)
             done += report.steps
             self.params["learning_rate"] = report.rate
-            self.rows += report.rows
-            self.skipped += report.skipped
-            self.exploded += report.exploded
-            self.step_times += report.times
+            self.course.rows += report.rows
+            self.course.skipped += report.skipped
+            self.course.exploded += report.exploded
+            self.course.step_times += report.times
             loss_sum += report.loss_sum
             weight += report.weight
             if self.functions and not report.skipped:
@@ -296,9 +360,17 @@ class _Run:
                 mean = loss_sum / weight if weight else math.nan
                 live = self._live_measures(report.rate)
                 self.progress.on_progress(done, self.feed.steps, mean, live)
+            if keeper is not None:
+                # What metrics have summed up is in no state.
+                due = keeper.is_due(report.steps) and not self.metrics
+                with self.interrupts.open:
+                    keeper.note_place(self.feed.position())
+                # Where data is asked for its position, the next batch moves that on.
+                self.settled = not self.metrics and keeper.position is None
             if hooks.stop_requested:
                 return None
             self.interrupts.check()
+        self.settled = False
         return seen
 
     def _ready(self) -> bool:
@@ -337,11 +409,17 @@ class _Run:
                 names += [f"val_{name}" for name in names]
             logs = {name: logs.get(name, math.nan) for name in names}
             for name, value in logs.items():
-                self.history.setdefault(name, []).append(value)
-            self.epoch_times.append(time.perf_counter() - started)
+                self.course.history.setdefault(name, []).append(value)
+            self.course.epoch_times.append(time.perf_counter() - started)
         stops = self.hooks.run("on_epoch_end", epoch, logs)
         if interrupted is not None:
             raise interrupted
+        if self.keeper is not None:
+            self.keeper.end_epoch(epoch, logs)
+            with self.interrupts.open:
+                self.keeper.note_place(self.feed.position())
+            if not stops and epoch + 1 < self.config.epochs:
+                self.keeper.may_save()
         return stops
 
     def _validate(self, epoch: int, names: list[str]) -> dict[str, float]:

@@ -25,6 +25,8 @@ class TrainingRecord:
         self._recalled: object = None
         self.take_notes: Callable[[], None] | None = None
         """Keeps the callbacks' states with the training state; None while no training runs."""
+        self.run: str | None = None
+        """The folder of the newest run that was kept in one."""
 
     @property
     def judged_by(self) -> TrainingConfig | None:

@@ -17,3 +17,9 @@ class TrainableNetwork(TrainedNetwork, HasEngine, HasRecord, Protocol):
 
     def scale_rates(self, factors: Mapping[str, float]) -> object:
         """Sets what the learning rate is multiplied by in some layers."""
+
+    def to_bytes(self, optimizer: bool = False) -> bytes:
+        """Returns the bytes that `save` would write."""
+
+    def fingerprint(self) -> str:
+        """Returns a hash of configuration and weights."""

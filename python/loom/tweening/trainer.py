@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import PathLike
 
 from loom.callbacks import Callback
 from loom.data import Data
@@ -10,6 +11,7 @@ from loom.network import Network
 from loom.training import run_training
 from loom.training.config import TrainingConfig, check_training
 from loom.training.result import TrainingResult
+from loom.training.run_folder import RunFolder
 from loom.tweening.config import TweenConfig, check_tween
 from loom.tweening.state import TweenState
 
@@ -49,6 +51,7 @@ class TweenTrainer:
         validation: Data | None = None,
         callbacks: Iterable[Callback] = (),
         resume: bool = False,
+        run: RunFolder | str | PathLike[str] | None = None,
     ) -> TrainingResult:
         """Trains the network; data, callbacks and result are those of `loom.train`.
 
@@ -60,12 +63,15 @@ class TweenTrainer:
             callbacks: What else runs.
             resume: Goes on where the network's last training stopped, feedback maps and
                 velocities included.
+            run: A folder, or a `loom.RunFolder`, that keeps the run, as in `loom.train`.
 
         Returns:
             The course of the run.
 
         Raises:
-            ConfigError: A setting does not fit the network or the data.
+            ConfigError: A setting does not fit the network or the data; or the folder's run began with
+                others.
+            FileError: The run cannot be kept.
             DataError: The data is empty, of unequal length, or of no known form.
             ShapeError: It does not fit the network.
             DeviceError: The config names a GPU that is not there, or the GPU failed.
@@ -78,7 +84,9 @@ class TweenTrainer:
             BottleneckWarning: Layers' link budgets were below 0.5 on average.
         """
         settings = check_training(training)
-        result = run_training(self.network, data, settings, validation, callbacks, resume, tween=self.config)
+        result = run_training(
+            self.network, data, settings, validation, callbacks, resume, tween=self.config, run=run
+        )
         self._training = settings
         return result
 

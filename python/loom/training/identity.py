@@ -1,0 +1,131 @@
+"""What makes a run the run that it is: the network, the settings, the data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, cast
+
+import numpy as np
+
+from loom._settings.encoding import encode
+from loom._typing import JSON
+from loom.data import ArraySource, Data, Source, TrainingBatch, as_source
+from loom.errors import ConfigError
+from loom.training.config import TrainingConfig
+
+__all__ = ["data_identity", "differences", "settings_identity"]
+
+# What a run shows and measures of itself changes nothing of what it learns.
+_NO_MATTER = frozenset({"verbose", "track_perf", "device"})
+_WHOLE = 1 << 30
+_SAMPLES = 4096
+_CHUNK = 1 << 16
+
+
+def settings_identity(config: TrainingConfig) -> dict[str, JSON]:
+    """Returns the settings of a training as plain JSON values; functions by their names."""
+    return {
+        field.name: _encoded(getattr(config, field.name))
+        for field in fields(config)
+        if field.name not in _NO_MATTER
+    }
+
+
+def _encoded(value: object) -> JSON:
+    try:
+        return encode(value)
+    except ConfigError:
+        entries = value if isinstance(value, (tuple, list)) else [value]
+        return [_encoded(entry) if not callable(entry) else _name(entry) for entry in entries]
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def data_identity(data: Data | None) -> dict[str, Any] | None:
+    """Returns what tells data from other data.
+
+    Of arrays, and of lists of them, that is shapes, types and a hash of the bytes: of all up to 1 GiB an
+    array, of 4,096 pieces of 64 KiB of what is larger. What is iterated is known by its type and length.
+
+    Args:
+        data: As in `loom.train`.
+    """
+    if data is None:
+        return None
+    source: Source = as_source(data)
+    if isinstance(source, ArraySource):
+        return _batch(source.batch)
+    batches: Any = source.batches
+    length = len(batches) if hasattr(batches, "__len__") else None
+    found: dict[str, Any] = {"type": type(batches).__qualname__, "batches": length}
+    if isinstance(batches, (list, tuple)):
+        found["content"] = [_batch(batch) for batch in source]
+    return found
+
+
+def _batch(batch: TrainingBatch) -> dict[str, Any]:
+    parts = {"input": batch.input, "target": batch.target, "weight": batch.weight}
+    return {name: _array(np.asarray(values)) for name, values in parts.items() if values is not None}
+
+
+def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    found = hashlib.sha256()
+    for piece in _pieces(values):
+        found.update(piece)
+    return {"shape": list(values.shape), "type": str(values.dtype), "values": found.hexdigest()}
+
+
+def _pieces(values: np.ndarray[Any, Any]) -> Iterator[Any]:
+    if values.dtype.hasobject:
+        yield repr(values.tolist()).encode()
+        return
+    if values.size == 0 or values.ndim == 0:
+        yield values.tobytes()
+        return
+    rows = len(values)
+    size = max(values.nbytes // rows, 1)
+    step = max(_CHUNK // size, 1)
+    starts = range(0, rows, step)
+    if values.nbytes > _WHOLE and len(starts) > _SAMPLES:
+        chosen = np.linspace(0, len(starts) - 1, _SAMPLES).astype(int)
+        starts = [starts[index] for index in chosen]  # type: ignore[assignment]
+    for start in starts:
+        yield np.ascontiguousarray(values[start : start + step]).view(np.uint8).data
+
+
+def differences(there: object, here: object, path: str = "") -> list[str]:
+    """Says in what two identities differ, a line each.
+
+    Args:
+        there: That of the folder.
+        here: That of this call.
+        path: Where in them this is.
+    """
+    if _entries(there) == _entries(here) > 0:
+        there, here = dict(enumerate(cast(Any, there))), dict(enumerate(cast(Any, here)))
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        names = list(dict.fromkeys([*there, *here]))
+        prefix = f"{path}." if path else ""
+        return [
+            line for name in names for line in differences(there.get(name), here.get(name), f"{prefix}{name}")
+        ]
+    if there == here:
+        return []
+    if path.endswith(".values"):
+        return [f"{path}: other numbers"]
+    return [f"{path}: {_short(there)} there, {_short(here)} here"]
+
+
+def _entries(value: object) -> int:
+    """Returns the length of a list of mappings; of anything else 0."""
+    return len(value) if isinstance(value, list) and all(isinstance(each, Mapping) for each in value) else 0
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value) if value is not None else "none"
+    return text if len(text) <= 80 else f"{text[:77]}..."
