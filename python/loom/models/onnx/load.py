@@ -13,6 +13,7 @@ from loom import nn
 from loom._typing import ArrayLike
 from loom.errors import LoomError, SerializationError
 from loom.models.onnx.importing.attention import find_attention
+from loom.models.onnx.importing.checking import network_of
 from loom.models.onnx.importing.folding import Folded, fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
@@ -20,9 +21,8 @@ from loom.models.onnx.importing.patterns import find_activations, find_indices, 
 from loom.models.onnx.importing.projections import find_gates
 from loom.models.onnx.importing.reading import read_model, tensors_of
 from loom.models.onnx.importing.recurrent import KINDS, find_recurrence
-from loom.models.onnx.importing.steps import layers_of
 from loom.models.onnx.importing.structure import JOINS, Structure
-from loom.network import Network, Sequential
+from loom.network import Network
 
 __all__ = ["load"]
 
@@ -78,14 +78,7 @@ def load(
     except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
     row = row or [Made(nn.Activation("linear"))]
-    net = Sequential(layers_of(row), input_shape=shape)
-    state = {
-        f"0.0.0.{place}.{name}": np.array(values, np.float32)
-        for place, made in enumerate(row)
-        for name, values in made.tensors.items()
-    }
-    net.load_state_dict(state)
-    return net
+    return network_of(row, shape)
 
 
 def _read(

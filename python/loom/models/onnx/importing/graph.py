@@ -189,7 +189,7 @@ class Graph:
         return [node for node in self.nodes if id(node) in found]
 
     def compute(self, given: Mapping[str, NDArray[Any]], value: str) -> NDArray[Any]:
-        """Computes a value of others, for one row."""
+        """Computes a value of others, for one row, in float64."""
         nodes, waiting, seen = [], [value], set(given)
         while waiting:
             name = waiting.pop()
@@ -203,12 +203,18 @@ class Graph:
         ordered = [proto for proto in self.single.nodes if id(proto) in wanted]
         if not ordered:
             return np.asarray(given[value])
-        return evaluate_nodes(ordered, {**self.single.constants, **given}, [value], self.opsets)[0]
+        reads = {name for proto in ordered for name in proto.input}
+        known = {name: array for name, array in self.single.constants.items() if name in reads}
+        wide = {
+            name: array.astype(np.float64) if array.dtype.kind == "f" else array
+            for name, array in {**known, **given}.items()
+        }
+        return evaluate_nodes([_widened(proto) for proto in ordered], wide, [value], self.opsets)[0]
 
     def moved(self, source: str, value: str) -> NDArray[np.int64]:
         """Returns where each element of a value stands in another, for one row."""
         shape = self.single.shapes[source] or ()
-        places = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
         moved: NDArray[np.int64] = np.rint(self.compute({source: places}, value)).astype(np.int64)
         # All rows move alike, so that the first tells.
         return np.asarray(moved.reshape(self.rows, -1)[0]) if self.shared else moved
@@ -224,6 +230,18 @@ class Graph:
             node.outputs = [name if name != value else "" for name in node.outputs]
             self.nodes.insert(place + 1, fused)
         self.refresh()
+
+
+def _widened(proto: Any) -> Any:  # noqa: ANN401 - a NodeProto
+    """Returns a node that does not go back to fewer digits than float64 has."""
+    if proto.op_type != "Cast" or not any(each.name == "to" and each.i in (1, 10, 16) for each in proto.attribute):
+        return proto
+    wide = type(proto)()
+    wide.CopyFrom(proto)
+    for each in wide.attribute:
+        if each.name == "to":
+            each.i = 11
+    return wide
 
 
 def is_movement(graph: Graph, node: Node) -> bool:

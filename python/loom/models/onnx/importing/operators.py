@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loom import nn
 from loom.models.onnx.importing.graph import Graph, Made, Node, Unsupported
-from loom.models.onnx.importing.patterns import ELEMENTWISE, GRID, activation_of, axes_of
+from loom.models.onnx.importing.patterns import ELEMENTWISE, activation_of, axes_of
 from loom.models.onnx.importing.steps import affine, dense, on_axis, permuted, reshaped
 
 __all__ = ["AFFINE", "CONVERTERS", "convert"]
@@ -147,8 +147,7 @@ def function(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     (source,) = set(graph.data(node))
     if any(graph.constants[name].size != 1 for name in node.inputs if name in graph.constants):
         raise Unsupported(node, "its constant is no single number")
-    with np.errstate(all="ignore"):
-        made = activation_of(graph.compute({source: GRID}, node.outputs[0]), shape)
+    made = activation_of(graph, source, node.outputs[0], shape)
     if made is None:
         raise Unsupported(node, "no activation of loom computes it")
     return made
