@@ -66,7 +66,9 @@ def _products(graph: Graph, node: Node) -> tuple[Node, Node] | None:
             return None
         if before.op == "MatMul":
             break
-        if not (before.op in PLAIN or is_movement(graph, before)) or len(graph.data(before)) != 1:
+        # Activations that were found are looked at with what lies around them.
+        passed = not before.op or before.op in PLAIN or is_movement(graph, before)
+        if not passed or len(graph.data(before)) != 1:
             return None
         value = graph.data(before)[0]
     else:
@@ -78,7 +80,7 @@ def _products(graph: Graph, node: Node) -> tuple[Node, Node] | None:
         for reader in graph.consumers.get(waiting.pop(), []):
             if reader.op == "MatMul":
                 reached.append(reader)
-            elif reader.op in PLAIN or is_movement(graph, reader):
+            elif not reader.op or reader.op in PLAIN or is_movement(graph, reader):
                 waiting.append(reader.outputs[0])
     if len(set(map(id, reached))) != 1 or len(graph.data(before)) != 2 or len(graph.data(reached[0])) != 2:
         return None
@@ -173,21 +175,19 @@ def _scores(graph: Graph, product: str, value: str) -> tuple[float, NDArray[np.b
     scales = small[keep] / 1e-3
     if not scales.size or np.ptp(scales) > 1e-6 * np.abs(scales).max():
         return "its scores are not multiplied by one number"
-    scale, cap = float(scales[0]), None
-    drawn = np.random.default_rng(0).normal(size=shape)
-    # What holds scores back, or bends them, shows far out alone.
+    scale = float(scales[0])
+    # What holds scores back shows far out alone.
     far = float(np.abs(made(np.full(shape, LARGE * 1e4))[keep]).max())
-    if far < 1e-3 * LARGE * 1e4 * abs(scale):
-        cap = float(f"{far:.7g}")
-        bent = cap * np.arctanh(min(scale * 1e-3 / cap, 0.5)) / 1e-3
-        scale = float(bent) if abs(bent / scale - 1) < 1e-3 else scale
-    for magnitude in (1e-2, 1.0, 1e2, LARGE):
-        expected = scale * magnitude * drawn.reshape(-1, *shape[-2:])
-        expected = expected if cap is None else cap * np.tanh(expected / cap)
-        found = made(magnitude * drawn)
-        if not close(expected[keep], found[keep]) or (found[~keep] > -1e4 + np.abs(expected).max()).any():
-            return "something other than one factor, a mask and a soft cap lies between its scores and softmax"
-    return scale, keep[0], cap
+    drawn = np.random.default_rng(0).normal(size=shape)
+    found = [(size, made(size * drawn)) for size in (1e-2, 1.0, 1e2, LARGE / 8)]
+    drawn = drawn.reshape(-1, *shape[-2:])
+    for cap in (None, float(f"{far:.7g}")):
+        bent = scale if not cap else cap * math.atanh(np.clip(scale * 1e-3 / cap, -0.5, 0.5)) * 1e3
+        straight = [bent * size * drawn for size, _ in found]
+        expected = straight if not cap else [cap * np.tanh(each / cap) for each in straight]
+        if all(close(e[:, keep[0]], y[:, keep[0]]) for e, (_, y) in zip(expected, found, strict=True)):
+            return bent, keep[0], cap
+    return "something other than a factor, a mask and a soft cap lies between its scores and its softmax"
 
 
 def _handed_on(graph: Graph, weights: str, value: str, keep: NDArray[np.bool_]) -> bool:

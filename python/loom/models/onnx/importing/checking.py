@@ -21,9 +21,8 @@ __all__ = ["LARGE", "accept", "agree", "close", "computed", "network_of"]
 LARGE = 6e4
 """How large numbers are that operators of single elements are tried with: about as far as float16 goes."""
 USUAL = (1e-2, 1.0, 8.0)
-COSTLY = 2**32
-"""Products of two numbers from which on a piece is tried once, and `ENDLESS` from which on not at all."""
-ENDLESS = 2**38
+COSTLY, ENDLESS = 2**32, 2**38
+"""Products of two numbers from which on a piece is tried once, and from which on not at all."""
 
 
 def network_of(made: Sequence[Made], shape: Sequence[int], precision: str = "float32") -> Network:
@@ -65,6 +64,8 @@ def agree(
     magnitudes: Sequence[float] = USUAL,
     *,
     unknown: bool = False,
+    most: float = ENDLESS,
+    positive: bool = False,
 ) -> bool:
     """Whether layers compute of one value what the graph makes another of.
 
@@ -77,12 +78,14 @@ def agree(
         made: The layers.
         magnitudes: How large the drawn elements are, one row of samples each.
         unknown: What is returned where ONNX's evaluator cannot compute the piece, or not soon.
+        most: How many products of two numbers are still soon.
+        positive: Whether what is read is never below zero.
     """
     shape, whole = graph.sample(source), graph.single.shapes.get(source)
     if shape is None or whole is None:
         return False
     cost = sum(values.size for each in made for values in each.tensors.values()) * math.prod(shape[:-1])
-    if cost > ENDLESS:
+    if cost > most:
         return unknown
     rows, rng = math.prod(whole) // math.prod(shape), np.random.default_rng(0)
     try:
@@ -93,6 +96,7 @@ def agree(
     for magnitude in magnitudes[-2:-1] if cost > COSTLY else magnitudes:
         if limit is None:
             x = rng.normal(size=(rows, *shape)) * magnitude
+            x = np.abs(x) if positive else x
         else:
             x = rng.integers(0, limit, (rows, *shape))
         expected = computed(graph, {source: x.reshape(whole)}, value)
