@@ -11,7 +11,7 @@ import numpy as np
 
 from loom import nn
 from loom._typing import ArrayLike
-from loom.errors import LoomError, SerializationError
+from loom.errors import FileError, LoomError, MissingExtraError, SerializationError
 from loom.models.onnx.importing.attention import find_attention
 from loom.models.onnx.importing.checking import network_of
 from loom.models.onnx.importing.folding import Folded, fold
@@ -71,14 +71,15 @@ def load(
     """
     try:
         row, shape = _read(source, input_shape, output, given or {})
-    except LoomError:
+        return network_of(row or [Made(nn.Activation("linear"))], shape).build()
+    except (FileError, MissingExtraError, SerializationError):
         raise
+    except LoomError as error:
+        raise SerializationError(f"loom has no layers for some of this ONNX model: {error}") from error
     except RecursionError as error:
         raise SerializationError("the ONNX model is nested too deeply") from error
     except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
-    row = row or [Made(nn.Activation("linear"))]
-    return network_of(row, shape)
 
 
 def _read(
@@ -119,8 +120,9 @@ def _read(
 
     def attempt(rows: int, one: int, like: Folded | None = None) -> list[Made]:
         folded = [folded_for(count, like) for count in (rows, one)]
+        pair = folded_for(2, like) if one == 1 else folded[1]
         ends, opsets = (entry.name, end), list(model.opset_import)
-        graph = Graph(folded[0], folded[1], rows, ends, opsets, shared=rows == one)
+        graph = Graph(folded[0], folded[1], pair, rows, ends, opsets, shared=rows == one)
         if graph.output not in graph.producer and graph.output != entry.name:
             raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
         return _layers(graph)
@@ -184,7 +186,10 @@ def _layers(graph: Graph) -> list[Made]:
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)
-    if graph.rows_axis(graph.output) != 0:
+    crossed = [node for node in graph.crossed if node in graph.nodes]
+    if crossed:
+        raise _refused([f'{node.op} "{node.name}": it takes rows apart' for node in crossed])
+    if graph.rows_axis(graph.output) != 0 or graph.outer.get(graph.output, 1) != 1:
         raise _refused([f'output "{graph.output}": its rows are not on the first axis'])
     structure = Structure(graph)
     row = structure.row(graph.input, graph.output)

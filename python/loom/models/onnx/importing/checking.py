@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from loom import nn
 from loom.engine import engine_of
 from loom.errors import LoomError
+from loom.models.onnx.importing.folding import Folded
 from loom.models.onnx.importing.graph import Graph, Made
 from loom.models.onnx.importing.steps import layers_of
 from loom.network import Network, Sequential
@@ -38,11 +39,13 @@ def network_of(made: Sequence[Made], shape: Sequence[int], precision: str = "flo
     return net
 
 
-def computed(graph: Graph, given: dict[str, NDArray[Any]], value: str) -> NDArray[Any] | None:
+def computed(
+    graph: Graph, given: dict[str, NDArray[Any]], value: str, folded: Folded | None = None
+) -> NDArray[Any] | None:
     """Computes a value of others; None where that cannot be."""
     try:
         with np.errstate(all="ignore"):
-            return graph.compute(given, value)
+            return graph.compute(given, value, folded)
     except Exception:  # noqa: BLE001 - what cannot be computed so is no such pattern
         return None
 
@@ -81,7 +84,7 @@ def agree(
         most: How many products of two numbers are still soon.
         positive: Whether what is read is never below zero.
     """
-    shape, whole = graph.sample(source), graph.single.shapes.get(source)
+    shape, whole = graph.sample(source), graph.pair.shapes.get(source)
     if shape is None or whole is None:
         return False
     cost = sum(values.size for each in made for values in each.tensors.values()) * math.prod(shape[:-1])
@@ -99,10 +102,15 @@ def agree(
             x = np.abs(x) if positive else x
         else:
             x = rng.integers(0, limit, (rows, *shape))
-        expected = computed(graph, {source: x.reshape(whole)}, value)
+        # Rows need not come first.
+        given = x.reshape(rows, graph.outer.get(source, 1), -1).swapaxes(0, 1).reshape(whole)
+        expected = computed(graph, {source: given}, value, graph.pair)
         if expected is None:
             return unknown
-        if not np.isfinite(expected).all() or not close(net.predict(x), expected):
+        if not np.isfinite(expected).all() or expected.size % (rows * graph.outer.get(value, 1)):
+            return False
+        expected = expected.reshape(graph.outer.get(value, 1), rows, -1).swapaxes(0, 1)
+        if not close(net.predict(x), expected):
             return False
     return True
 

@@ -51,6 +51,8 @@ class Structure:
                 begin = self._movement(source, value)
                 if begin is not None:
                     pieces.append(self._moved(begin, value))
+                    if not depth and not self.problems:
+                        self._check(graph.producer[value], begin, value, pieces[-1])
                     value = begin
                     continue
                 self._count(node)
