@@ -26,6 +26,8 @@ from loom.network import Network
 
 __all__ = ["load"]
 
+LARGEST = 2**28
+"""Elements that a value of one sample has at most."""
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
 """What reading raises where a model is not what its operators say; refusals are among it."""
 
@@ -76,6 +78,8 @@ def load(
         raise
     except LoomError as error:
         raise SerializationError(f"loom has no layers for some of this ONNX model: {error}") from error
+    except MemoryError as error:
+        raise SerializationError("the ONNX model asks for more memory than there is") from error
     except RecursionError as error:
         raise SerializationError("the ONNX model is nested too deeply") from error
     except DAMAGED as error:
@@ -108,7 +112,7 @@ def _read(
             f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape'
         )
     sample = tuple(int(extent or 0) for extent in shape)
-    if min(sample) < 1 or math.prod(sample) > 2**40:
+    if min(sample) < 1 or math.prod(sample) > LARGEST:
         raise SerializationError(
             f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
         )
@@ -120,6 +124,14 @@ def _read(
 
     def attempt(rows: int, one: int, like: Folded | None = None) -> list[Made]:
         folded = [folded_for(count, like) for count in (rows, one)]
+        large = [
+            f'{node.op_type} "{node.name}": its output has too many elements, {extents}'
+            for node in folded[1].nodes
+            for extents in (folded[1].shapes.get(name) for name in node.output)
+            if math.prod(extents or ()) > LARGEST * one
+        ]
+        if large:
+            raise _refused(large)
         pair = folded_for(2, like) if one == 1 else folded[1]
         ends, opsets = (entry.name, end), list(model.opset_import)
         graph = Graph(folded[0], folded[1], pair, rows, ends, opsets, shared=rows == one)

@@ -88,7 +88,7 @@ def agree(
     if shape is None or whole is None:
         return False
     cost = sum(values.size for each in made for values in each.tensors.values()) * math.prod(shape[:-1])
-    if cost > most:
+    if max(cost, 2**8 * math.prod(whole)) > most:
         return unknown
     rows, rng = math.prod(whole) // math.prod(shape), np.random.default_rng(0)
     try:

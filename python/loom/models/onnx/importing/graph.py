@@ -20,6 +20,10 @@ MOVEMENTS = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice",
 """Operators that hand elements on, each as it is."""
 
 
+LARGEST = 2**26
+"""Elements of all values together of a piece that is computed."""
+
+
 class Unsupported(Exception):  # noqa: N818 - it is caught, and told with all others
     """Why a node cannot become a layer."""
 
@@ -235,6 +239,9 @@ class Graph:
         ordered = [proto for proto in held.nodes if id(proto) in found]
         if not ordered:
             return np.asarray(given[value])
+        sizes = [held.shapes.get(name) for proto in ordered for name in proto.output if name]
+        if sum(LARGEST if shape is None else math.prod(shape) for shape in sizes) >= LARGEST:
+            raise ValueError(f'what makes "{value}" has too many elements to look at')
         reads = {name for proto in ordered for name in proto.input}
         known = {name: array for name, array in held.constants.items() if name in reads}
         wide = {
