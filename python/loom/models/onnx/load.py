@@ -11,8 +11,9 @@ import numpy as np
 
 from loom import nn
 from loom._typing import ArrayLike
-from loom.errors import LoomError, SerializationError
+from loom.errors import FileError, LoomError, MissingExtraError, SerializationError
 from loom.models.onnx.importing.attention import find_attention
+from loom.models.onnx.importing.checking import network_of
 from loom.models.onnx.importing.folding import Folded, fold
 from loom.models.onnx.importing.graph import MOVEMENTS, Graph, Made
 from loom.models.onnx.importing.operators import CONVERTERS
@@ -20,12 +21,13 @@ from loom.models.onnx.importing.patterns import find_activations, find_indices, 
 from loom.models.onnx.importing.projections import find_gates
 from loom.models.onnx.importing.reading import read_model, tensors_of
 from loom.models.onnx.importing.recurrent import KINDS, find_recurrence
-from loom.models.onnx.importing.steps import layers_of
 from loom.models.onnx.importing.structure import JOINS, Structure
-from loom.network import Network, Sequential
+from loom.network import Network
 
 __all__ = ["load"]
 
+LARGEST = 2**28
+"""Elements that a value of one sample has at most."""
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError)
 """What reading raises where a model is not what its operators say; refusals are among it."""
 
@@ -71,21 +73,17 @@ def load(
     """
     try:
         row, shape = _read(source, input_shape, output, given or {})
-    except LoomError:
+        return network_of(row or [Made(nn.Activation("linear"))], shape).build()
+    except (FileError, MissingExtraError, SerializationError):
         raise
+    except LoomError as error:
+        raise SerializationError(f"loom has no layers for some of this ONNX model: {error}") from error
+    except MemoryError as error:
+        raise SerializationError("the ONNX model asks for more memory than there is") from error
     except RecursionError as error:
         raise SerializationError("the ONNX model is nested too deeply") from error
     except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
-    row = row or [Made(nn.Activation("linear"))]
-    net = Sequential(layers_of(row), input_shape=shape)
-    state = {
-        f"0.0.0.{place}.{name}": np.array(values, np.float32)
-        for place, made in enumerate(row)
-        for name, values in made.tensors.items()
-    }
-    net.load_state_dict(state)
-    return net
 
 
 def _read(
@@ -114,7 +112,7 @@ def _read(
             f'the ONNX model leaves extents of its input "{entry.name}" open, {said}: say input_shape'
         )
     sample = tuple(int(extent or 0) for extent in shape)
-    if min(sample) < 1 or math.prod(sample) > 2**40:
+    if min(sample) < 1 or math.prod(sample) > LARGEST:
         raise SerializationError(
             f'the ONNX model\'s input "{entry.name}" has no shape that loom can hold: {sample}'
         )
@@ -126,8 +124,17 @@ def _read(
 
     def attempt(rows: int, one: int, like: Folded | None = None) -> list[Made]:
         folded = [folded_for(count, like) for count in (rows, one)]
+        large = [
+            f'{node.op_type} "{node.name}": its output has too many elements, {extents}'
+            for node in folded[1].nodes
+            for extents in (folded[1].shapes.get(name) for name in node.output)
+            if math.prod(extents or ()) > LARGEST * one
+        ]
+        if large:
+            raise _refused(large)
+        pair = folded_for(2, like) if one == 1 else folded[1]
         ends, opsets = (entry.name, end), list(model.opset_import)
-        graph = Graph(folded[0], folded[1], rows, ends, opsets, shared=rows == one)
+        graph = Graph(folded[0], folded[1], pair, rows, ends, opsets, shared=rows == one)
         if graph.output not in graph.producer and graph.output != entry.name:
             raise SerializationError(f'the ONNX model\'s output "{end}" does not depend on its input')
         return _layers(graph)
@@ -191,7 +198,10 @@ def _layers(graph: Graph) -> list[Made]:
     ]
     if unknown or any(node.op in KINDS for node in graph.nodes):
         raise _refused(unknown + reasons)
-    if graph.rows_axis(graph.output) != 0:
+    crossed = [node for node in graph.crossed if node in graph.nodes]
+    if crossed:
+        raise _refused([f'{node.op} "{node.name}": it takes rows apart' for node in crossed])
+    if graph.rows_axis(graph.output) != 0 or graph.outer.get(graph.output, 1) != 1:
         raise _refused([f'output "{graph.output}": its rows are not on the first axis'])
     structure = Structure(graph)
     row = structure.row(graph.input, graph.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
+from loom.models.angles import turning_rates
+from loom.models.onnx.importing.checking import LARGE, accept, close, computed
 from loom.models.onnx.importing.graph import Graph, Made, Node, is_movement
 from loom.models.onnx.importing.patterns import ELEMENTWISE
 from loom.models.onnx.importing.projections import Projection, following, projection
 
 __all__ = ["find_attention"]
 
+MAGNITUDES = (1e-2, 1.0, 4.0)
 PLAIN = ELEMENTWISE | {"Concat", "IsNaN", "Identity"}
 
 
@@ -62,7 +66,9 @@ def _products(graph: Graph, node: Node) -> tuple[Node, Node] | None:
             return None
         if before.op == "MatMul":
             break
-        if not (before.op in PLAIN or is_movement(graph, before)) or len(graph.data(before)) != 1:
+        # Activations that were found are looked at with what lies around them.
+        passed = not before.op or before.op in PLAIN or is_movement(graph, before)
+        if not passed or len(graph.data(before)) != 1:
             return None
         value = graph.data(before)[0]
     else:
@@ -74,7 +80,7 @@ def _products(graph: Graph, node: Node) -> tuple[Node, Node] | None:
         for reader in graph.consumers.get(waiting.pop(), []):
             if reader.op == "MatMul":
                 reached.append(reader)
-            elif reader.op in PLAIN or is_movement(graph, reader):
+            elif not reader.op or reader.op in PLAIN or is_movement(graph, reader):
                 waiting.append(reader.outputs[0])
     if len(set(map(id, reached))) != 1 or len(graph.data(before)) != 2 or len(graph.data(reached[0])) != 2:
         return None
@@ -86,10 +92,15 @@ def _attention(graph: Graph, node: Node) -> str | None:
     if found is None:
         return None
     first, second = found
+    rank = len(graph.single.shapes.get(node.inputs[0]) or ())
+    if rank < 3 or node.attributes.get("axis", -1 if graph.opset >= 13 else 1) not in (-1, rank - 1):
+        return "its softmax goes over another axis than the last"
     seen = _scores(graph, first.outputs[0], node.inputs[0])
     if isinstance(seen, str):
         return seen
-    scale, keep = seen
+    scale, keep, cap = seen
+    if not _handed_on(graph, node.outputs[0], second.inputs[0], keep):
+        return "what its softmax makes is changed before values are multiplied by it"
     time = keep.shape[-1]
     query = _operand(graph, first.inputs[0], time, turn=False)
     key = _operand(graph, first.inputs[1], time, turn=True)
@@ -110,7 +121,7 @@ def _attention(graph: Graph, node: Node) -> str | None:
     settings: dict[str, Any] = {"heads": heads, "head_dim": head_dim, "rotary": query.rotary}
     if groups != heads:
         settings["key_value_heads"] = groups
-    settings |= _sight(keep)
+    settings |= _sight(keep) | ({} if cap is None else {"soft_cap": cap})
     factor = np.float32(scale * query.scale * key.scale * math.sqrt(head_dim))
     factor = np.float32(1) if abs(factor - 1) < 1e-6 else factor
     picked = slice(None, None, heads // groups)
@@ -142,27 +153,51 @@ def _attention(graph: Graph, node: Node) -> str | None:
     settings["bias"] = any(tensors[name].any() for name in tensors if name.endswith("bias"))
     if not settings["bias"]:
         tensors = {name: array for name, array in tensors.items() if not name.endswith("bias")}
-    graph.replace(end, query.source, [Made(nn.MultiHeadAttention(**settings), tensors)])
+    if not accept(graph, end, query.source, [Made(nn.MultiHeadAttention(**settings), tensors)], MAGNITUDES):
+        return "loom's attention computes something else"
     return None
 
 
-def _scores(graph: Graph, product: str, value: str) -> tuple[float, NDArray[np.bool_]] | str:
-    """Returns what scores are multiplied by, and who may see whom."""
+def _scores(graph: Graph, product: str, value: str) -> tuple[float, NDArray[np.bool_], float | None] | str:
+    """Returns what scores are multiplied by, who may see whom, and what scores are held under."""
     shape = graph.single.shapes.get(product)
     if shape is None or len(shape) < 3 or shape[-1] != shape[-2]:
         return "its scores are of an unknown shape"
-    with np.errstate(all="ignore"):
-        zero = graph.compute({product: np.zeros(shape, np.float32)}, value)
-        one = graph.compute({product: np.ones(shape, np.float32)}, value)
-        zero, one = (np.asarray(each, np.float64).reshape(-1, *shape[-2:]) for each in (zero, one))
-        keep = zero > -1e4
-        difference = one - zero
+
+    def made(x: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(all="ignore"):
+            return np.asarray(graph.compute({product: x}, value)).reshape(-1, *shape[-2:])
+
+    zero, small = made(np.zeros(shape)), made(np.full(shape, 1e-3))
+    keep = zero > -1e4
     if (keep != keep[:1]).any() or np.abs(zero[keep]).max(initial=0) > 1e-6:
         return "something other than a mask, the same for all heads, is added to its scores"
-    scales = difference[keep]
-    if not scales.size or np.ptp(scales) > 1e-6:
+    scales = small[keep] / 1e-3
+    if not scales.size or np.ptp(scales) > 1e-6 * np.abs(scales).max():
         return "its scores are not multiplied by one number"
-    return float(scales[0]), keep[0]
+    scale = float(scales[0])
+    # What holds scores back shows far out alone.
+    far = float(np.abs(made(np.full(shape, LARGE * 1e4))[keep]).max())
+    drawn = np.random.default_rng(0).normal(size=shape)
+    found = [(size, made(size * drawn)) for size in (1e-2, 1.0, 1e2, LARGE / 8)]
+    drawn = drawn.reshape(-1, *shape[-2:])
+    for cap in (None, float(f"{far:.7g}")):
+        bent = scale if not cap else cap * math.atanh(np.clip(scale * 1e-3 / cap, -0.5, 0.5)) * 1e3
+        straight = [bent * size * drawn for size, _ in found]
+        expected = straight if not cap else [cap * np.tanh(each / cap) for each in straight]
+        if all(close(e[:, keep[0]], y[:, keep[0]]) for e, (_, y) in zip(expected, found, strict=True)):
+            return bent, keep[0], cap
+    return "something other than a factor, a mask and a soft cap lies between its scores and its softmax"
+
+
+def _handed_on(graph: Graph, weights: str, value: str, keep: NDArray[np.bool_]) -> bool:
+    """Whether weights come to a product as they are, but for those of what is hidden."""
+    shape = graph.single.shapes.get(weights) or ()
+    drawn = np.random.default_rng(0).random(shape)
+    made = computed(graph, {weights: drawn}, value)
+    if made is None or made.size != drawn.size or made.shape[-2:] != keep.shape:
+        return False
+    return close(made.reshape(-1, *keep.shape)[:, keep], drawn.reshape(-1, *keep.shape)[:, keep])
 
 
 def _sight(keep: NDArray[np.bool_]) -> dict[str, Any]:
@@ -271,7 +306,7 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
     shape = graph.single.shapes[start] or ()
 
     def at(x: NDArray[Any]) -> NDArray[Any]:
-        y = np.asarray(graph.compute({start: x.reshape(shape).astype(np.float32)}, value))
+        y = np.asarray(graph.compute({start: x.reshape(shape).astype(np.float64)}, value))
         y = y.reshape(-1, *y.shape[-2:])
         return y.swapaxes(1, 2) if turn else y
 
@@ -283,15 +318,18 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
     index = at(np.arange(count)) - zero
     drawn = rng.normal(size=count)
     y = at(drawn)
+    for magnitude in (1e-3, 1e2, LARGE):
+        if not close((at(magnitude * drawn) - zero) / magnitude, y - zero, 1e-6):
+            return "are changed by more than a factor"
     first = one[:, :1]
-    if np.abs(first - first.reshape(-1)[0]).max() > 1e-6 or abs(float(first.reshape(-1)[0])) < 1e-12:
-        return "are not scaled by one number"
     scale = float(first.reshape(-1)[0])
+    if np.abs(first - scale).max() > 1e-6 * abs(scale) or abs(scale) < 1e-12:
+        return "are not scaled by one number"
     places = np.rint(index[:, :1] / scale).astype(np.int64)
     if places.min() < 0 or places.max() >= count:
         return "are arranged in no way that heads are"
     plain = np.rint(index / scale).astype(np.int64)
-    if plain.min() >= 0 and plain.max() < count and np.abs(drawn[plain] * scale + zero - y).max() < 1e-4:
+    if plain.min() >= 0 and plain.max() < count and close(drawn[plain] * scale + zero, y, 1e-9):
         shift = zero[:, 0]
         if np.abs(zero - shift[:, None]).max() > 1e-6:
             return "have something added to them that differs from step to step"
@@ -307,44 +345,76 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
         if everywhere.max() >= count or any(np.unique(head).size != head.size for head in everywhere):
             continue
         arranged = True
-        rotary = _rotary(drawn[everywhere] * scale, y)
+
+        def turned(x: NDArray[Any], everywhere: NDArray[np.int64] = everywhere) -> NDArray[Any]:
+            """What elements of each head become, given for one head."""
+            given = np.zeros(count)
+            given[everywhere] = x
+            return at(given)[0] / scale
+
+        rotary = _rotary(turned, drawn[everywhere], y / scale)
         if rotary is not None:
             return everywhere, scale, np.zeros(y[:, 0].shape, np.float32), rotary
     return f"are {'turned in no way that Rotary says' if arranged else 'arranged in no way that heads are'}"
 
 
-def _rotary(x: NDArray[Any], y: NDArray[Any]) -> nn.Rotary | None:
-    """Returns the rotation that makes y of x, both (heads, time, head_dim)."""
-    _, time, extent = x.shape
-    if extent % 2 or time < 2:
+def _rotary(
+    turned: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], y: NDArray[Any]
+) -> nn.Rotary | None:
+    """Returns the rotation that makes y of x, both (heads, time, head_dim).
+
+    `turned` computes it for the elements of one head, which all heads have.
+    """
+    _, time, width = x.shape
+    moving = np.flatnonzero(np.abs(y - x).max(axis=(0, 1)) > 1e-12)
+    if time < 2 or not moving.size:
+        return None
+    extent = int(moving[-1]) + 1
+    extent += extent % 2
+    if extent > width:
         return None
     pair = np.arange(extent // 2)
     for layout in ("interleaved", "half_split"):
         one = 2 * pair if layout == "interleaved" else pair
         two = one + 1 if layout == "interleaved" else pair + extent // 2
-
-        def turned(angle: NDArray[Any], one: NDArray[Any] = one, two: NDArray[Any] = two) -> NDArray[Any]:
-            made = np.empty_like(x)
-            cosine, sine = np.cos(angle), np.sin(angle)
-            made[..., one] = x[..., one] * cosine - x[..., two] * sine
-            made[..., two] = x[..., one] * sine + x[..., two] * cosine
-            return made
-
-        complex_x = x[0, 1, one] + 1j * x[0, 1, two]
-        angles = np.angle((y[0, 1, one] + 1j * y[0, 1, two]) / complex_x)
-        if angles.min() <= 0:
+        # A pair of one and zero becomes the cosine and the sine of its angle.
+        unit = np.zeros((time, width))
+        unit[:, one] = 1
+        made = turned(unit)
+        angles = np.arctan2(made[:, two], made[:, one])
+        rates = angles[1]
+        if rates.min() <= 0:
             continue
-        scaling = 1 / angles[0]
-        scaling = np.rint(scaling * 1000) / 1000
-        base = 10_000.0
-        if extent > 2:
-            base = float((angles[-1] * scaling) ** (-extent / (2 * (extent // 2 - 1))))
-            rounded = float(f"{base:.3g}")
-            base = rounded if abs(rounded / base - 1) < 1e-3 else base
-        angle = (np.arange(time) / scaling)[:, None] * base ** (-2.0 * pair / extent)
-        if np.abs(turned(angle) - y).max() < 2e-3:
-            return nn.Rotary(base=base, scaling=float(scaling), layout=layout)
+        for step in [2**power for power in range(1, (time - 1).bit_length())]:
+            # Farther steps tell the rate to more digits; whole turns are those that nearer ones leave.
+            rates = (angles[step] + 2 * np.pi * np.rint((step * rates - angles[step]) / (2 * np.pi))) / step
+        rotary = _rule(rates, extent, None if extent == width else extent, layout)
+        found, factor = turning_rates(rotary, extent)
+        angle = np.arange(time)[:, None] * found
+        cosine, sine, expected = np.cos(angle), np.sin(angle), x.copy()
+        expected[..., one] = x[..., one] * cosine - x[..., two] * sine
+        expected[..., two] = x[..., one] * sine + x[..., two] * cosine
+        if factor == 1.0 and np.abs(expected - y).max() < 1e-5 + 1e-6 * time:
+            return rotary
     return None
+
+
+def _rule(rates: NDArray[np.float64], extent: int, dim: int | None, layout: str) -> nn.Rotary:
+    """Returns the base and scaling that make these rates, or a rule with a factor for each of them."""
+    pair = np.arange(extent // 2)
+    scaling = float(1 / rates[0])
+    rounded = float(np.rint(scaling * 1000) / 1000)
+    scaling = rounded if rounded > 0 and abs(rounded / scaling - 1) < 1e-6 else scaling
+    bases = [10_000.0]
+    if extent > 2:
+        base = float((rates[-1] * scaling) ** (-extent / (2 * (extent // 2 - 1))))
+        bases = [float(f"{base:.3g}"), float(np.rint(base)), float(f"{base:.8g}")]
+    for base in bases:
+        if base > 0 and np.abs(base ** (-2.0 * pair / extent) / scaling / rates - 1).max() < 1e-6:
+            return nn.Rotary(base=base, scaling=scaling, layout=layout, dim=dim)
+    factors = [float(f"{factor:.8g}") for factor in 10_000.0 ** (-2.0 * pair / extent) / rates]
+    rule = nn.LongRopeRule(original_length=2.0, factors=factors, attention_factor=1.0)
+    return nn.Rotary(rule=rule, layout=layout, dim=dim)
 
 
 def _output(

@@ -17,7 +17,18 @@ from loom.models.onnx.importing.reading import array_of
 __all__ = ["Folded", "evaluate_nodes", "fold"]
 
 LARGEST = 2**28
-"""Bytes that a folded constant has at most."""
+"""Bytes that a folded constant has at most; all of them may have that and what the file's tensors have."""
+SLOW = 2**16
+"""Elements of a constant that any operator may make; more are for those that NumPy computes at once."""
+FAST = {
+    *("Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Cos", "DequantizeLinear", "Div"),
+    *("Equal", "Exp", "Expand", "Flatten", "Floor", "Gather", "Greater", "Less", "Log", "Max", "Min", "Mod"),
+    *("Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin"),
+    *("ReduceSum", "Reshape", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile"),
+    *("Transpose", "Trilu", "Unsqueeze", "Where", "GreaterOrEqual", "LessOrEqual", "NonZero"),
+}
+NEVER = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
+"""What makes other numbers every time."""
 ALIASES = {"Identity", "Dropout", "ZipMap"}
 
 
@@ -89,6 +100,7 @@ def fold(
     onnx = require("onnx", extra="onnx", purpose="reading ONNX")
     made = Folded()
     made.constants.update(tensors)
+    left = LARGEST + 8 * sum(value.nbytes for value in tensors.values())
     for value in model.graph.input:
         if value.name not in made.constants:
             made.shapes[value.name] = shapes.get(value.name)
@@ -117,7 +129,9 @@ def fold(
             _set_rows(node, made, like)
         found = _inferred(onnx, node, made, model.opset_import)
         constant = bool(node.input) and all(not name or name in made.constants for name in node.input)
-        if constant and node.op_type != "Constant" and _small(found, node):
+        nested = any(each.HasField("g") or each.graphs for each in node.attribute)
+        constant = constant and not nested and node.op_type not in {"Constant", *NEVER}
+        if constant and _small(found, node, made.constants, left):
             try:
                 if node.op_type == "DequantizeLinear":
                     values = [_dequantised(onnx, node, made.constants)]
@@ -126,6 +140,7 @@ def fold(
                         [node], made.constants, list(node.output), list(model.opset_import)
                     )
                 made.constants.update(zip(node.output, values, strict=True))
+                left -= sum(value.nbytes for value in values)
                 continue
             except LoomError:
                 raise
@@ -296,20 +311,41 @@ def _of_learning(onnx: Any, node: Any, made: Folded) -> list[tuple[int, ...]] | 
     return None
 
 
-def _small(found: Mapping[str, Any], node: Any) -> bool:  # noqa: ANN401 - a NodeProto
+def _small(
+    found: Mapping[str, Any],
+    node: Any,  # noqa: ANN401 - a NodeProto
+    constants: Mapping[str, NDArray[Any]],
+    left: int,
+) -> bool:
     """Whether a constant may be computed: a few numbers in a file may ask for any amount of memory."""
+    total = 0
     for name in node.output:
         shape = helper_shape(found[name]) if name in found else None
-        if name and (shape is None or 8 * math.prod(shape) > LARGEST):
-            # Ranges do not say how long they are.
-            return node.op_type in (
-                "NonZero",
-                "Cast",
-                "Squeeze",
-                "Concat",
-                "Gather",
-                "Unsqueeze",
-                "Equal",
-                "Where",
-            )
-    return True
+        if name and shape is None:
+            shape = _bound(node, [constants[read] for read in node.input if read])
+        if name and shape is None:
+            return False
+        total += math.prod(shape or ())
+    within = sum(constants[name].size for name in node.input if name)
+    if node.op_type in ("MatMul", "Gemm"):
+        # Every output is a sum over what both share.
+        return total * max(constants[node.input[0]].shape, default=1) <= 2**33 and 8 * total <= min(LARGEST, left)
+    return 8 * total <= min(LARGEST, left) and (node.op_type in FAST or total + within <= SLOW)
+
+
+def _bound(node: Any, values: list[NDArray[Any]]) -> tuple[int, ...] | None:  # noqa: ANN401 - a NodeProto
+    """Returns a shape of as many elements as a node makes at most, where ONNX's rules do not say them."""
+    if node.op_type in ("Cast", "Squeeze", "Unsqueeze"):
+        return values[0].shape
+    if node.op_type == "NonZero":
+        return (values[0].ndim, values[0].size)
+    if node.op_type == "Concat":
+        return (sum(value.size for value in values),)
+    if node.op_type in ("Equal", "Where"):
+        try:
+            return np.broadcast_shapes(*(value.shape for value in values))
+        except ValueError:
+            return None
+    if node.op_type == "Gather" and values[0].ndim:
+        return (values[1].size, values[0].size)
+    return None

@@ -20,6 +20,10 @@ MOVEMENTS = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice",
 """Operators that hand elements on, each as it is."""
 
 
+LARGEST = 2**26
+"""Elements of all values together of a piece that is computed."""
+
+
 class Unsupported(Exception):  # noqa: N818 - it is caught, and told with all others
     """Why a node cannot become a layer."""
 
@@ -63,7 +67,9 @@ class Graph:
 
     Args:
         many: The graph, folded for a number of rows that is told from all other extents.
-        one: The graph, folded for one row, to compute pieces with.
+        one: The graph, folded for one row, to find out with what pieces compute.
+        pair: The graph, folded for two rows, to compare pieces with layers, rows of which know nothing of
+            each other.
         rows: That number of rows.
         ends: The input's and the output's name.
         opsets: The model's operator sets.
@@ -74,6 +80,7 @@ class Graph:
         self,
         many: Folded,
         one: Folded,
+        pair: Folded,
         rows: int,
         ends: tuple[str, str],
         opsets: list[Any],
@@ -82,7 +89,9 @@ class Graph:
     ) -> None:
         helper = require("onnx", extra="onnx", purpose="reading ONNX").helper
         self.constants, self.shapes, self.rows, self.opsets = many.constants, many.shapes, rows, opsets
-        self.single = one
+        self.single, self.pair = one, pair
+        self.crossed: list[Node] = []
+        """What takes rows apart, so that they are no rows any longer."""
         self.shared = shared
         self.input, self.output = ends[0], many.alias.get(ends[1], ends[1])
         self.opset = next((entry.version for entry in opsets if entry.domain in ("", "ai.onnx")), 1)
@@ -97,8 +106,31 @@ class Graph:
             )
             for proto in many.nodes
         ]
-        self.protos = {name: node for node in one.nodes for name in node.output if name}
+        self.outer = self._found()
+        """How many blocks of a value there are, each of which holds a part of all rows: 1 where rows come first."""
         self.refresh()
+
+    def _found(self) -> dict[str, int]:
+        """Follows the rows through the graph, which may share an axis with others, before or behind them."""
+        outer: dict[str, int] = {self.input: 1}
+        inside: dict[str, int] = {self.input: 1}
+        for node in () if self.shared else self.nodes:
+            read = next((name for name in node.inputs if name in outer), "")
+            for name in node.outputs:
+                shape = self.shapes.get(name) or ()
+                axes = [axis for axis, extent in enumerate(shape) if extent and extent % self.rows == 0]
+                if len(axes) != 1 or not read:
+                    continue
+                before, several = math.prod(shape[: axes[0]]), shape[axes[0]] // self.rows
+                if node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+                    part, rest = divmod(outer[read], before)
+                    if rest or several % part:
+                        self.crossed.append(node)
+                        part = 1
+                else:
+                    part = inside[read] if several % inside[read] == 0 else 1
+                inside[name], outer[name] = part, before * part
+        return outer
 
     def refresh(self) -> None:
         """Notes anew who makes and reads what; drops what the output does not need."""
@@ -188,30 +220,48 @@ class Graph:
                 waiting.extend(self.data(node))
         return [node for node in self.nodes if id(node) in found]
 
-    def compute(self, given: Mapping[str, NDArray[Any]], value: str) -> NDArray[Any]:
-        """Computes a value of others, for one row."""
-        nodes, waiting, seen = [], [value], set(given)
+    def compute(
+        self, given: Mapping[str, NDArray[Any]], value: str, folded: Folded | None = None
+    ) -> NDArray[Any]:
+        """Computes a value of others in float64, for one row or for what the graph was folded for otherwise."""
+        held = folded or self.single
+        protos = {name: node for node in held.nodes for name in node.output if name}
+        found: set[int] = set()
+        waiting, seen = [value], set(given)
         while waiting:
             name = waiting.pop()
-            if name in seen or name in self.single.constants or not name:
+            if name in seen or name in held.constants or not name:
                 continue
             seen.add(name)
-            proto = self.protos[name]
-            nodes.append((name, proto))
-            waiting.extend(self.single.alias.get(read, read) for read in proto.input)
-        wanted = {id(proto) for _, proto in nodes}
-        ordered = [proto for proto in self.single.nodes if id(proto) in wanted]
+            proto = protos[name]
+            found.add(id(proto))
+            waiting.extend(held.alias.get(read, read) for read in proto.input)
+        ordered = [proto for proto in held.nodes if id(proto) in found]
         if not ordered:
             return np.asarray(given[value])
-        return evaluate_nodes(ordered, {**self.single.constants, **given}, [value], self.opsets)[0]
+        sizes = [held.shapes.get(name) for proto in ordered for name in proto.output if name]
+        if sum(LARGEST if shape is None else math.prod(shape) for shape in sizes) >= LARGEST:
+            raise ValueError(f'what makes "{value}" has too many elements to look at')
+        reads = {name for proto in ordered for name in proto.input}
+        known = {name: array for name, array in held.constants.items() if name in reads}
+        wide = {
+            name: array.astype(np.float64) if array.dtype.kind == "f" else array
+            for name, array in {**known, **given}.items()
+        }
+        return evaluate_nodes([_widened(proto) for proto in ordered], wide, [value], self.opsets)[0]
 
     def moved(self, source: str, value: str) -> NDArray[np.int64]:
         """Returns where each element of a value stands in another, for one row."""
         shape = self.single.shapes[source] or ()
-        places = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        places = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
         moved: NDArray[np.int64] = np.rint(self.compute({source: places}, value)).astype(np.int64)
+        if not self.shared:
+            return moved
         # All rows move alike, so that the first tells.
-        return np.asarray(moved.reshape(self.rows, -1)[0]) if self.shared else moved
+        apart = moved.reshape(self.rows, -1) - (np.arange(self.rows) * (places.size // self.rows))[:, None]
+        if (apart != apart[0]).any():
+            raise ValueError(f'rows cross on the way to "{value}"')
+        return np.asarray(apart[0])
 
     def replace(self, value: str, source: str, made: Iterable[Made]) -> None:
         """Puts layers that read one value in the place of what made another."""
@@ -224,6 +274,18 @@ class Graph:
             node.outputs = [name if name != value else "" for name in node.outputs]
             self.nodes.insert(place + 1, fused)
         self.refresh()
+
+
+def _widened(proto: Any) -> Any:  # noqa: ANN401 - a NodeProto
+    """Returns a node that does not go back to fewer digits than float64 has."""
+    if proto.op_type != "Cast" or not any(each.name == "to" and each.i in (1, 10, 16) for each in proto.attribute):
+        return proto
+    wide = type(proto)()
+    wide.CopyFrom(proto)
+    for each in wide.attribute:
+        if each.name == "to":
+            each.i = 11
+    return wide
 
 
 def is_movement(graph: Graph, node: Node) -> bool:

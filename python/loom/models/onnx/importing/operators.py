@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from loom import nn
 from loom.models.onnx.importing.graph import Graph, Made, Node, Unsupported
-from loom.models.onnx.importing.patterns import ELEMENTWISE, GRID, activation_of, axes_of
+from loom.models.onnx.importing.patterns import ELEMENTWISE, activation_of, axes_of
 from loom.models.onnx.importing.steps import affine, dense, on_axis, permuted, reshaped
 
-__all__ = ["AFFINE", "CONVERTERS", "convert"]
+__all__ = ["AFFINE", "CONVERTERS", "convert", "not_negative"]
 
 Converter: TypeAlias = "Callable[[Graph, Node, tuple[int, ...]], list[Made]]"
 CONVERTERS: dict[str, Converter] = {}
@@ -147,8 +147,7 @@ def function(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     (source,) = set(graph.data(node))
     if any(graph.constants[name].size != 1 for name in node.inputs if name in graph.constants):
         raise Unsupported(node, "its constant is no single number")
-    with np.errstate(all="ignore"):
-        made = activation_of(graph.compute({source: GRID}, node.outputs[0]), shape)
+    made = activation_of(graph, source, node.outputs[0], shape)
     if made is None:
         raise Unsupported(node, "no activation of loom computes it")
     return made
@@ -293,7 +292,7 @@ def pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     ]
     padding: list[Made] = []
     if before != after or any(short):
-        positive = _not_negative(graph, graph.data(node)[0])
+        positive = not_negative(graph, graph.data(node)[0])
         if (any(short) and mean) or (not (mean and counted) and not (positive and not mean)):
             raise Unsupported(node, f"pads {before} and {after}, {short} beyond the end, are not read")
         padding = [
@@ -308,7 +307,7 @@ def pooling(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     return [*padding, Made((MEAN if mean else LARGEST)[axes](tuple(kernel), **settings))]
 
 
-def _not_negative(graph: Graph, name: str) -> bool:
+def not_negative(graph: Graph, name: str) -> bool:
     """Whether a value has no elements below zero, so that zeros are not larger than what a window holds."""
     node = graph.producer.get(name)
     return node is not None and node.op in ("Relu", "Sigmoid", "Softmax")

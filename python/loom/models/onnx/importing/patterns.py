@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import activations, nn
-from loom.errors import LoomError
 from loom.models.onnx.hints import HINT, HINTED
+from loom.models.onnx.importing.checking import LARGE, accept, agree, close, computed, network_of
 from loom.models.onnx.importing.graph import Graph, Made, Node
 from loom.models.onnx.importing.steps import affine, permuted
-from loom.network import Sequential
 from loom.nn import layer_from_config
 
 __all__ = ["ELEMENTWISE", "activation_of", "find_activations", "find_indices", "find_norms", "find_noted"]
@@ -63,7 +62,17 @@ ELEMENTWISE = {
 }
 """Operators of single elements."""
 REDUCTIONS = {"ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "GlobalAveragePool"}
-GRID = np.linspace(-9, 9, 721, dtype=np.float32)
+GRID = np.linspace(-9, 9, 721)
+
+
+MAGNITUDES = (1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4)
+# Limits and tails far out.
+WIDE = np.concatenate([sign * np.geomspace(1e-6, LARGE, 241) for sign in (-1, 1)])
+
+
+def values(function: activations.ActivationLike) -> NDArray[Any]:
+    """Returns the values of an activation on the grid."""
+    return _applied([Made(nn.Activation(function))], GRID)
 
 
 @cache
@@ -73,52 +82,73 @@ def known() -> dict[str, NDArray[Any]]:
     return {name: values(name) for name in plain}
 
 
-def values(function: activations.ActivationLike) -> NDArray[Any]:
-    """Returns the values of an activation on the grid."""
-    made = Sequential([nn.Activation(function)], input_shape=GRID.shape).predict(GRID[None])
-    return np.asarray(made[0])
+def _applied(made: Sequence[Made], x: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(network_of(made, x.shape, "float64").predict(x[None])[0]) if made else x
 
 
-def activation_of(y: NDArray[Any], shape: tuple[int, ...]) -> list[Made] | None:
-    """Returns the layers that have these values on the grid, for samples of a shape; None where none has."""
-    if y.dtype.kind != "f" or y.shape != GRID.shape or not np.isfinite(y).all():
+def activation_of(graph: Graph, source: str, value: str, shape: tuple[int, ...]) -> list[Made] | None:
+    """Returns the layers that make one value of another element by element; None where none do.
+
+    Args:
+        graph: The graph.
+        source: What they read.
+        value: What they stand for.
+        shape: One sample's extents.
+    """
+    y, far = (computed(graph, {source: x}, value) for x in (GRID, WIDE))
+    if y is None or far is None or y.dtype.kind != "f" or (y.shape, far.shape) != (GRID.shape, WIDE.shape):
         return None
+    if not np.isfinite(y).all():
+        return None
+    for layers in _candidates(y):
+        made, sure = _applied(layers(WIDE.shape), WIDE), np.isfinite(far)
+        if bool((np.abs(made - far)[sure] <= 1e-5 * np.maximum(1, np.abs(far[sure]))).all()):
+            return layers(shape)
+    return None
+
+
+def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Made]]]:
+    """Yields what has these values on the grid, as what makes layers for a shape."""
 
     def is_it(other: NDArray[Any]) -> bool:
-        return bool(np.abs(other - y).max() <= 2e-5 * max(1.0, float(np.abs(y).max()) / 9))
+        return bool(np.abs(other - y).max() <= 1e-5 * max(1.0, float(np.abs(y).max()) / 9))
+
+    def scaled(function: activations.ActivationLike, factor: float) -> Callable[[tuple[int, ...]], list[Made]]:
+        return lambda shape: [Made(nn.Activation(function)), *affine(shape, _number(factor), _number(0))]
 
     slope, middle = float(y[-1] - y[0]) / float(GRID[-1] - GRID[0]), float(y[GRID.size // 2])
     if is_it(slope * GRID + middle):
-        return affine(shape, _number(slope), _number(middle))
+        yield lambda shape: affine(shape, _number(slope), _number(middle))
     for name, expected in known().items():
         if is_it(expected):
-            return [Made(nn.Activation(name))]
+            yield scaled(name, 1)
     flat = float(-y[np.searchsorted(GRID, -1)])
     for function in (
         activations.LeakyReLU(flat),
         activations.ELU(-float(y[0]) / (1 - math.exp(float(GRID[0])))),
     ):
         if is_it(values(function)):
-            return [Made(nn.Activation(function))]
-    slope = float(y[-1] / GRID[-1])
-    elu = activations.ELU(-float(y[0]) / slope / (1 - math.exp(float(GRID[0])))) if slope else None
-    if elu is not None and is_it(slope * values(elu)):
-        return [Made(nn.Activation(elu)), *affine(shape, _number(slope), _number(0))]
+            yield scaled(function, 1)
+    last = float(y[-1] / GRID[-1])
+    elu = activations.ELU(-float(y[0]) / last / (1 - math.exp(float(GRID[0])))) if last else None
+    if elu is not None and is_it(last * values(elu)):
+        yield scaled(elu, last)
     low, high = float(y[0]), float(y[-1])
     steepest = int(np.argmax(np.diff(y)))
     rise = float(y[steepest + 1] - y[steepest]) / float(GRID[1] - GRID[0])
-    rise = float(np.rint(rise * 1e3) / 1e3) if abs(rise - np.rint(rise * 1e3) / 1e3) < 1e-4 else rise
     begin = float(y[steepest + 1]) - rise * float(GRID[steepest + 1])
     if high > low and is_it(np.clip(rise * GRID + begin, low, high)):
         # hardsigmoid(x) is x / 6 + 0.5 between 0 and 1.
         width = high - low
-        inner = affine(shape, _number(6 * rise / width), _number(6 * (begin - low) / width - 3))
-        return [*inner, Made(nn.Activation("hardsigmoid")), *affine(shape, _number(width), _number(low))]
+        yield lambda shape: [
+            *affine(shape, _number(6 * rise / width), _number(6 * (begin - low) / width - 3)),
+            Made(nn.Activation("hardsigmoid")),
+            *affine(shape, _number(width), _number(low)),
+        ]
     for name, expected in known().items():
         share = float((expected * y).sum() / (expected * expected).sum())
         if is_it(share * expected):
-            return [Made(nn.Activation(name)), *affine(shape, _number(share), _number(0))]
-    return None
+            yield scaled(name, share)
 
 
 def _number(value: float) -> NDArray[np.float32]:
@@ -139,18 +169,9 @@ def find_activations(graph: Graph) -> None:
         shape = graph.sample(value)
         if shape is None or len(nodes) < 2 or not all(map(single, nodes)):
             return None
-        y = _computed(graph, {source: GRID}, value)
-        return None if y is None else activation_of(y, shape)
+        return activation_of(graph, source, value, shape)
 
     _replace_largest(graph, attempt, single)
-
-
-def _computed(graph: Graph, given: dict[str, NDArray[Any]], value: str) -> NDArray[Any] | None:
-    try:
-        with np.errstate(all="ignore"):
-            return graph.compute(given, value)
-    except Exception:  # noqa: BLE001 - what cannot be computed so is no such pattern
-        return None
 
 
 def _replace_largest(
@@ -174,8 +195,7 @@ def _replace_largest(
                     continue
                 tried.add((source, node.outputs[0]))
                 made = attempt(source, nodes, node.outputs[0])
-                if made is not None:
-                    graph.replace(node.outputs[0], source, made)
+                if made is not None and accept(graph, node.outputs[0], source, made, MAGNITUDES):
                     done = False
                     break
             if not done:
@@ -197,7 +217,9 @@ def find_norms(graph: Graph) -> None:
 
     def allowed(node: Node) -> bool:
         return (
-            node.op in ELEMENTWISE or node.op in REDUCTIONS or node.op in ("Reshape", "Squeeze", "Unsqueeze")
+            node.op in ELEMENTWISE
+            or node.op in REDUCTIONS
+            or node.op in ("Reshape", "Squeeze", "Unsqueeze", "Expand")
         )
 
     def attempt(source: str, nodes: list[Node], value: str) -> list[Made] | None:
@@ -229,10 +251,10 @@ def _norm(
     graph: Graph, source: str, value: str, nodes: list[Node], axes: tuple[int, ...]
 ) -> list[Made] | None:
     shape = graph.single.shapes[source] or ()
-    rng = np.random.default_rng(0)
-    drawn = [rng.normal(size=shape).astype(np.float32) * (0.05 if scale else 1) for scale in range(3)]
-    drawn.insert(0, rng.normal(size=shape).astype(np.float32))
-    made = [_computed(graph, {source: x}, value) for x in drawn]
+    rng, count = np.random.default_rng(0), math.prod(shape[axis] for axis in axes)
+    # Small ones tell epsilons apart.
+    drawn = [rng.normal(size=shape) * scale for scale in (1, 1, 3e-2, 1e-3, 1e-4)]
+    made = [computed(graph, {source: x}, value) for x in drawn]
     outputs = [y for y in made if y is not None and y.shape == shape and np.isfinite(y).all()]
     if len(outputs) != len(drawn):
         return None
@@ -242,22 +264,26 @@ def _norm(
         for name in node.inputs
         if name in graph.constants and graph.constants[name].size == 1
     }
+    small = {each for each in small if 0 < each <= 1}
+    # Some norms add to the sum of squares rather than to their mean, some hold the root above a limit.
+    small = {other for each in small for other in (each, each / count, each**2 / count)}
     for centred in (True, False):
-        for epsilon in sorted(each for each in small if 0 < each <= 1):
+        for epsilon in sorted(small, reverse=True):
             normal = []
             for x in drawn:
-                wide = x.astype(np.float64)
-                rest = wide - wide.mean(axis=axes, keepdims=True) if centred else wide
+                rest = x - x.mean(axis=axes, keepdims=True) if centred else x
                 normal.append(rest / np.sqrt((rest**2).mean(axis=axes, keepdims=True) + epsilon))
             with np.errstate(all="ignore"):
                 gain, bias = _fitted(np.stack(normal), np.stack(outputs), axes)
-            fits = all(np.abs(gain * n + bias - y).max() < 1e-4 for n, y in zip(normal, outputs, strict=True))
-            if fits and (centred or np.abs(bias).max() < 1e-4):
-                vectors = [
-                    graph.constants[name] for node in nodes for name in node.inputs if name in graph.constants
-                ]
-                exact = [_snapped(each, vectors) for each in (gain, bias)]
-                return _norm_layers(shape, axes, centred, epsilon, *exact)
+            bias = np.where(np.abs(bias) < 1e-9, 0, bias)
+            if not all(close(gain * n + bias, y, 1e-6) for n, y in zip(normal, outputs, strict=True)):
+                continue
+            if not centred and not bias.any() and axes == (len(shape) - 1,):
+                lengths = gain * math.sqrt(count)
+                if np.ptp(lengths) < 1e-6 and abs(lengths.flat[0] - 1) < 1e-6 and count > 1:
+                    return [Made(nn.L2Norm(epsilon=float(f"{epsilon * count:.7g}")))]
+            if centred or not bias.any():
+                return _norm_layers(shape, axes, centred, float(f"{epsilon:.7g}"), gain, bias)
     return None
 
 
@@ -268,14 +294,6 @@ def _fitted(n: NDArray[Any], y: NDArray[Any], axes: tuple[int, ...]) -> tuple[ND
     gain = ((n - mean_n) * (y - mean_y)).sum(axis=over, keepdims=True)
     gain = gain / ((n - mean_n) ** 2).sum(axis=over, keepdims=True)
     return gain[0], (mean_y - gain * mean_n)[0]
-
-
-def _snapped(values: NDArray[Any], constants: list[NDArray[Any]]) -> NDArray[Any]:
-    """Returns the constant that these values are but for rounding; ones or zeros, or themselves."""
-    for each in [*constants, np.ones(values.size), np.zeros(values.size)]:
-        if each.size == values.size and np.abs(each.reshape(-1) - values.reshape(-1)).max() < 1e-4:
-            return np.asarray(each, np.float32).reshape(values.shape)
-    return values
 
 
 def _norm_layers(
@@ -317,17 +335,7 @@ def _noted(graph: Graph, value: str, layer: nn.Layer) -> None:
         shape = graph.sample(source)
         if shape is None or graph.rows_axis(source) != 0 or graph.between(source, value) is None:
             continue
-        whole = graph.single.shapes[source] or ()
-        drawn = np.random.default_rng(0).normal(size=(4, *shape)).astype(np.float32)
-        try:
-            expected = Sequential([layer], input_shape=shape).predict(drawn)
-        except LoomError:
-            continue
-        made = [_computed(graph, {source: x.reshape(whole)}, value) for x in drawn]
-        if all(
-            y is not None and y.size == e.size and np.abs(y.reshape(e.shape) - e).max() < 1e-5
-            for y, e in zip(made, expected, strict=True)
-        ):
+        if agree(graph, source, value, [Made(layer)]):
             found = source
     if found is not None:
         graph.replace(value, found, [Made(layer)])
@@ -345,7 +353,7 @@ def find_indices(graph: Graph) -> None:
             if between is None or not all(each.op in ELEMENTWISE for each in between):
                 break
             for dtype in (np.int64, np.int32, np.float32):
-                made = _computed(graph, {source: places.astype(dtype)}, node.inputs[1])
+                made = computed(graph, {source: places.astype(dtype)}, node.inputs[1])
                 if made is not None and np.array_equal(made, places):
                     node.inputs[1] = source
                     graph.refresh()

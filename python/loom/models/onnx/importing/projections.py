@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
+from loom.models.onnx.importing.checking import accept
 from loom.models.onnx.importing.graph import Graph, Made, Node, is_movement
 
 __all__ = ["Projection", "chosen", "find_gates", "following", "origin", "projection"]
@@ -157,5 +158,5 @@ def _gate(graph: Graph, node: Node) -> None:
             for name, part in parts.items():
                 zeros = np.zeros(part.weight.shape[0], np.float32)
                 tensors[f"{name}_bias"] = zeros if part.bias is None else part.bias
-        graph.replace(down.value, gate.source, [Made(layer, tensors)])
-        return
+        if accept(graph, down.value, gate.source, [Made(layer, tensors)]):
+            return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ __all__ = ["array_of", "read_model", "tensors_of"]
 
 LARGEST = 2**40
 """Elements that a tensor has at most."""
+NODES = 2**17
+"""Nodes that functions come to at most."""
 
 
 def read_model(source: str | PathLike[str] | bytes) -> tuple[Any, Path | None]:
@@ -51,11 +54,69 @@ def read_model(source: str | PathLike[str] | bytes) -> tuple[Any, Path | None]:
     if not model.graph.node or not model.graph.output:
         raise SerializationError("this is no ONNX model: it holds no graph")
     if model.functions:
+        if _expanded(model) > NODES:
+            raise SerializationError("the ONNX model's functions come to too many nodes, or call themselves")
         try:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:
             raise SerializationError(f"the ONNX model's functions cannot be put in place: {error}") from error
+    _check_order(model)
     return model, folder
+
+
+def _check_order(model: Any) -> None:  # noqa: ANN401 - a ModelProto
+    """Refuses values that are made twice, or read before they are made."""
+    tensors = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value.name for value in model.graph.input]
+    known = {*tensors, *inputs, *(tensor.values.name for tensor in model.graph.sparse_initializer)}
+    if len(set(inputs)) != len(inputs):
+        raise SerializationError("the ONNX model has two inputs of one name")
+    for node in _all_nodes(model.graph.node):
+        for each in node.attribute:
+            held = [*each.tensors, each.sparse_tensor.values, each.sparse_tensor.indices]
+            held += [] if node.op_type == "Constant" and each.name == "value" else [each.t]
+            if any(tensor.data_location == 1 for tensor in held):
+                raise SerializationError(
+                    f'{node.op_type} "{node.name}" of the ONNX model has external data in "{each.name}"'
+                )
+    for node in model.graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise SerializationError(
+                    f'{node.op_type} "{node.name}" of the ONNX model reads "{name}", which nothing before it makes'
+                )
+        for name in node.output:
+            if name in known:
+                raise SerializationError(f'the ONNX model makes "{name}" twice')
+            known |= {name} - {""}
+    for value in model.graph.output:
+        if value.name not in known:
+            raise SerializationError(f'nothing of the ONNX model makes its output "{value.name}"')
+
+
+def _expanded(model: Any) -> int:  # noqa: ANN401 - a ModelProto
+    """Returns how many nodes a graph comes to with its functions put in place; many where they go in circles."""
+    bodies = {(each.domain, each.name): each.node for each in model.functions}
+    counts: dict[tuple[str, str], int] = dict.fromkeys(bodies, 0)
+    # Each round tells one more level; what still grows after as many as there are functions is a circle.
+    for _ in range(len(bodies) + 1):
+        before = dict(counts)
+        counts = {
+            key: min(sum(before.get((node.domain, node.op_type), 1) for node in _all_nodes(body)), NODES + 1)
+            for key, body in bodies.items()
+        }
+        if counts == before:
+            return sum(counts.get((node.domain, node.op_type), 1) for node in _all_nodes(model.graph.node))
+    return NODES + 1
+
+
+def _all_nodes(nodes: Any) -> Iterator[Any]:  # noqa: ANN401 - NodeProtos
+    """Yields nodes and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _all_nodes(graph.node)
 
 
 def tensors_of(model: Any, folder: Path | None) -> dict[str, NDArray[Any]]:  # noqa: ANN401 - a ModelProto

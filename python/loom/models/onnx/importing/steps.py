@@ -86,8 +86,9 @@ def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.in
         return reshaped(before, after)
     grid = np.arange(math.prod(before)).reshape(before)
     if flat.size == grid.size and len(before) <= 6:
+        some = np.linspace(0, flat.size - 1, 64).astype(np.int64)
         for order in permutations(range(len(before))):
-            if np.array_equal(grid.transpose(order).reshape(-1), flat):
+            if np.array_equal(grid.transpose(order).flat[some], flat[some]) and np.array_equal(grid.transpose(order).reshape(-1), flat):
                 return [*permuted(order), *reshaped([before[axis] for axis in order], after)]
     for axis, extent in enumerate(before):
         # Some of one axis: where the other places of it are the same, the first element of each tells which.
@@ -97,15 +98,18 @@ def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.in
         if not np.array_equal(taken.reshape(-1), flat):
             continue
         shape = (*before[:axis], len(picks), *before[axis + 1 :])
-        return [*on_axis(len(before), axis, _picked(before, axis, picks)), *reshaped(shape, after)]
+        picked = _picked(before, axis, picks)
+        return picked and [*on_axis(len(before), axis, picked), *reshaped(shape, after)]
     return None
 
 
-def _picked(before: tuple[int, ...], axis: int, picks: list[int]) -> list[Made]:
+def _picked(before: tuple[int, ...], axis: int, picks: list[int]) -> list[Made] | None:
     extent, rank = before[axis], len(before)
     stride = picks[1] - picks[0] if len(picks) > 1 else extent
     if rank == 2 and picks == list(range(0, extent, stride)):
         return [Made(nn.MaxPool1D(1, stride=stride))]
+    if len(picks) * extent > LARGEST:
+        return None
     weight = np.zeros((len(picks), extent), np.float32)
     weight[np.arange(len(picks)), picks] = 1
     return [dense(weight)]

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
+from loom.models.onnx.importing.checking import agree
 from loom.models.onnx.importing.graph import Graph, Made, Node, Unsupported, is_movement
-from loom.models.onnx.importing.operators import convert
+from loom.models.onnx.importing.operators import convert, not_negative
 from loom.models.onnx.importing.projections import projection
 from loom.models.onnx.importing.steps import affine, dense, joined, layers_of, moved, nested, permuted, tidy
 
@@ -17,6 +18,10 @@ __all__ = ["JOINS", "Structure"]
 
 JOINS = {"Add", "Sum", "Sub", "Mean", "Concat"}
 DEEPEST = 64
+CHECKED = 2**28
+"""Products of two numbers up to which pieces that are no patterns are compared, too."""
+EVALUATED_WRONG = {"AveragePool", "ConvTranspose", "GlobalMaxPool", "Normalizer"}
+"""What ONNX's evaluator computes otherwise than its operators say; and what is left out after a softmax."""
 
 
 class Structure:
@@ -46,6 +51,8 @@ class Structure:
                 begin = self._movement(source, value)
                 if begin is not None:
                     pieces.append(self._moved(begin, value))
+                    if not depth and not self.problems:
+                        self._check(graph.producer[value], begin, value, pieces[-1])
                     value = begin
                     continue
                 self._count(node)
@@ -59,11 +66,24 @@ class Structure:
                 if single:
                     before = graph.data(node)[0]
                 pieces.append(made)
+                # What lies inside others is looked at with them.
+                if node.op and not depth and not self.problems:
+                    self._check(node, before, value, made)
             except Unsupported as problem:
                 if str(problem) not in self.problems:
                     self.problems.append(str(problem))
             value = before
         return tidy([made for piece in reversed(pieces) for made in piece])
+
+    def _check(self, node: Node, source: str, value: str, made: list[Made]) -> None:
+        """Refuses a piece of which the layers compute something else than the graph."""
+        positive = not_negative(self.graph, source)
+        if not agree(
+            self.graph, source, value, made, (1.0,), unknown=True, most=CHECKED, positive=positive
+        ):
+            between = self.graph.between(source, value) or []
+            if not any(each.op in EVALUATED_WRONG for each in between):
+                raise Unsupported(node, "loom's layers compute something else")
 
     def _count(self, node: Node) -> None:
         uses = self._uses[id(node)] = self._uses.get(id(node), 0) + 1
