@@ -108,6 +108,8 @@ if TYPE_CHECKING:
     from loom.optimizers import AdamW as AdamW
     from loom.optimizers import Lion as Lion
     from loom.optimizers import RMSprop as RMSprop
+    from loom.reproduction import Reproduction as Reproduction
+    from loom.reproduction import reproduce as reproduce
     from loom.runs import read_run as read_run
     from loom.schemas import json_schema as json_schema
     from loom.tensors import TensorEntry as TensorEntry
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
     from loom.training import train as train
     from loom.training.config import TrainingConfig as TrainingConfig
     from loom.training.evaluation import evaluate as evaluate
+    from loom.training.receipt import Receipt as Receipt
     from loom.training.result import TrainingResult as TrainingResult
     from loom.training.run_folder import RunFolder as RunFolder
     from loom.tweening import TweenConfig as TweenConfig

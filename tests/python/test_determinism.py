@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,17 @@ def test_every_instruction_set_gives_the_same_bits(reference: dict[str, object],
     assert isinstance(used, list)
     assert used[0] == isa
     assert found == reference
+
+
+@pytest.mark.parametrize("isa", [isa for isa, needed in INSTRUCTION_SETS.items() if needed <= flags()])
+def test_ten_trainings_have_the_hashes_that_they_always_had(isa: str) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "trainings.json"
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import golden_trainings as it, json; "
+        "print(json.dumps({name: make() for name, make in it.TRAININGS.items()}))"
+    )
+    found = answer(program, Path(__file__).parent, LOOM_ISA=isa)
+    assert found == json.loads(golden.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -96,7 +96,9 @@ def constant(model: Any, rng: np.random.Generator) -> None:
     tensor = held[rng.integers(len(held))]
     values = numpy_helper.to_array(tensor).copy()
     if values.dtype == np.int64:
-        values = rng.permutation(values.reshape(-1)).reshape(values.shape) if rng.random() < 0.5 else values + 1
+        values = (
+            rng.permutation(values.reshape(-1)).reshape(values.shape) if rng.random() < 0.5 else values + 1
+        )
     elif rng.random() < 0.5:
         values = values * np.float32(rng.choice([-1, 0, 0.1, 1.001, 1.1, 10, 1e3]))
     else:

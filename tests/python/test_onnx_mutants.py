@@ -28,8 +28,36 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "onnx"
 SOAK = os.environ.get("LOOM_SOAK") == "1"
 MEMORY = 3 << 30
 SECONDS = 60.0
-HUGE = [0, 1, -1, 2, 7, 255, 2**16, 2**20, 2**24, 2**28, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**63)]
-NAMES = ["", "input", "output", "x" * 1000, "\N{SNOWMAN}", "../../etc/passwd", "0.0.0.0.weight", "%s%n", "a\0b"]
+HUGE = [
+    0,
+    1,
+    -1,
+    2,
+    7,
+    255,
+    2**16,
+    2**20,
+    2**24,
+    2**28,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**40,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+]
+NAMES = [
+    "",
+    "input",
+    "output",
+    "x" * 1000,
+    "\N{SNOWMAN}",
+    "../../etc/passwd",
+    "0.0.0.0.weight",
+    "%s%n",
+    "a\0b",
+]
 KINDS = sorted({each.name for each in onnx.defs.get_all_schemas()})
 
 
@@ -44,7 +72,13 @@ def seeds() -> list[Any]:
         ([nn.Parallel([nn.Dense(3), nn.Dense(3)], combine="concat"), nn.ClassToken(1)], (3, 4)),
     ]
     models = [onnx_model(loom.Sequential(row, input_shape=shape, seed=1)) for row, shape in layers]
-    names = ("torch_gpt_traced", "torch_vit_fixed_traced", "torch_lstm_both_traced", "torch_unet_traced", "keras_both")
+    names = (
+        "torch_gpt_traced",
+        "torch_vit_fixed_traced",
+        "torch_lstm_both_traced",
+        "torch_unet_traced",
+        "keras_both",
+    )
     models += [onnx.load(GOLDEN / f"{name}.onnx") for name in (*names, "torch_mobile", "sklearn_logistic")]
     return [model for model in models if len(model.SerializeToString()) < 200_000]
 
@@ -70,8 +104,17 @@ def extents(model: Any, rng: np.random.Generator) -> None:
 
 def numbers(model: Any, rng: np.random.Generator) -> None:
     """Changes constants of whole numbers: shapes, axes, places, pads."""
-    held = [tensor for tensor in model.graph.initializer if tensor.data_type in (TensorProto.INT64, TensorProto.INT32)]
-    held += [a.t for node in model.graph.node for a in node.attribute if node.op_type == "Constant" and a.HasField("t")]
+    held = [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type in (TensorProto.INT64, TensorProto.INT32)
+    ]
+    held += [
+        a.t
+        for node in model.graph.node
+        for a in node.attribute
+        if node.op_type == "Constant" and a.HasField("t")
+    ]
     held = [tensor for tensor in held if tensor.data_type in (TensorProto.INT64, TensorProto.INT32)]
     if held:
         tensor = pick(rng, held)
@@ -97,7 +140,11 @@ def attributes(model: Any, rng: np.random.Generator) -> None:
     elif rng.random() < 0.2:
         each.type = int(rng.integers(0, 16))
     else:
-        each.i, each.f, each.s = pick(rng, HUGE), float(pick(rng, [np.nan, np.inf, -1, 0, 1e38])), b"\xff\0junk"
+        each.i, each.f, each.s = (
+            pick(rng, HUGE),
+            float(pick(rng, [np.nan, np.inf, -1, 0, 1e38])),
+            b"\xff\0junk",
+        )
         if rng.random() < 0.3:
             each.name = pick(rng, ["axis", "axes", "perm", "to", "pads", "group", "epsilon", "value"])
 
@@ -205,7 +252,10 @@ def functions(model: Any, rng: np.random.Generator) -> None:
     for level in range(levels):
         below = f"f{level - 1}" if level else pick(rng, ["Relu", f"f{levels - 1}"])
         domain = "" if below == "Relu" else "local"
-        body = [helper.make_node(below, ["x"], ["m"], domain=domain), helper.make_node(below, ["m"], ["y"], domain=domain)]
+        body = [
+            helper.make_node(below, ["x"], ["m"], domain=domain),
+            helper.make_node(below, ["m"], ["y"], domain=domain),
+        ]
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
         model.functions.append(helper.make_function("local", f"f{level}", ["x"], ["y"], body, opsets))
     model.opset_import.append(helper.make_opsetid("local", 1))

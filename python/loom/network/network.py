@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from loom.metrics import MetricLike
     from loom.training import evaluation
     from loom.training.config import TrainingConfig
+    from loom.training.receipt import Receipt
     from loom.training.result import TrainingResult
     from loom.training.run_folder import RunFolder
 
@@ -476,11 +477,20 @@ class Network:
         observe: bool | Observe = False,
         rate_scale: Mapping[str, float] | None = None,
         run: RunFolder | str | PathLike[str] | None = None,
+        receipt: bool | str = False,
     ) -> TrainingResult:
         """Trains the network; see `loom.train`."""
         from loom.training.backpropagation import train
 
-        return train(self, data, config, validation, callbacks, resume, observe, rate_scale, run)
+        return train(self, data, config, validation, callbacks, resume, observe, rate_scale, run, receipt)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What the newest training was made of and came to, where that was asked for; files keep it.
+
+        It is of the network as it is while `receipt.final_weights == net.fingerprint()`.
+        """
+        return self._record.receipt
 
     # The manual loop
 

@@ -87,9 +87,13 @@ def _telling(self: TrainableNetwork, *, training: bool, alone: bool = False) -> 
     before = engine.native.card()
     told = _told(engine)
     judged = record.told()
-    told.pop("judged_by", None)
+    for name in ("judged_by", "receipt"):
+        told.pop(name, None)
     if judged:
         told["judged_by"] = judged
+    receipt = record.told_receipt()
+    if receipt:
+        told["receipt"] = receipt
     if alone:
         told["fingerprint"] = fingerprint(self)
     engine.native.set_card(_text(told))
@@ -161,14 +165,15 @@ def write_card(engine: Engine, card: object) -> None:
 
 
 def recall(engine: Engine, record: TrainingRecord) -> None:
-    """Has a network that came from a file remember by what it was judged.
+    """Has a network that came from a file remember by what it was judged, and its receipt.
 
     Args:
         engine: Its engine.
         record: Where it remembers.
     """
     if engine.native.card():
-        record.recall(_told(engine).get("judged_by"))
+        told = _told(engine)
+        record.recall(told.get("judged_by"), told.get("receipt"))
 
 
 def _told(engine: Engine) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def train(
     observe: bool | Observe = False,
     rate_scale: Mapping[str, float] | None = None,
     run: RunFolder | str | PathLike[str] | None = None,
+    receipt: bool | str = False,
 ) -> TrainingResult:
     """Trains a network by backpropagation.
 
@@ -58,6 +59,10 @@ def train(
         run: A folder, or a `loom.RunFolder`, that keeps everything that the run is. Whatever ends the
             process, the same line goes on from there, to the same bits as if nothing had; once the run
             has ended, the line gives its result, and the network its weights, at once.
+        receipt: Whether the result is to have a `loom.Receipt`: hashes of everything that went in, and of
+            the weights before, after each epoch and at the end, by which `loom.reproduce` proves them.
+            "steps" hashes them after each step, too. That takes as long as writing the network to
+            memory; the data is hashed once.
 
     Returns:
         The course of the run.
@@ -89,4 +94,6 @@ def train(
     watch = resolve_observe(observe)
     if rate_scale is not None:
         network.scale_rates(rate_scale)
-    return run_training(network, data, config, validation, callbacks, resume, observe=watch, run=run)
+    return run_training(
+        network, data, config, validation, callbacks, resume, observe=watch, run=run, receipt=receipt
+    )

@@ -46,7 +46,7 @@ def _name(function: object) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__)
 
 
-def data_identity(data: Data | None) -> dict[str, Any] | None:
+def data_identity(data: Data | None, *, whole: bool = False) -> dict[str, Any] | None:
     """Returns what tells data from other data.
 
     Of arrays, and of lists of them, that is shapes, types and a hash of the bytes: of all up to 1 GiB an
@@ -54,33 +54,34 @@ def data_identity(data: Data | None) -> dict[str, Any] | None:
 
     Args:
         data: As in `loom.train`.
+        whole: Whether all bytes count, however many there are.
     """
     if data is None:
         return None
     source: Source = as_source(data)
     if isinstance(source, ArraySource):
-        return _batch(source.batch)
+        return _batch(source.batch, whole)
     batches: Any = source.batches
     length = len(batches) if hasattr(batches, "__len__") else None
     found: dict[str, Any] = {"type": type(batches).__qualname__, "batches": length}
     if isinstance(batches, (list, tuple)):
-        found["content"] = [_batch(batch) for batch in source]
+        found["content"] = [_batch(batch, whole) for batch in source]
     return found
 
 
-def _batch(batch: TrainingBatch) -> dict[str, Any]:
+def _batch(batch: TrainingBatch, whole: bool) -> dict[str, Any]:
     parts = {"input": batch.input, "target": batch.target, "weight": batch.weight}
-    return {name: _array(np.asarray(values)) for name, values in parts.items() if values is not None}
+    return {name: _array(np.asarray(values), whole) for name, values in parts.items() if values is not None}
 
 
-def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _array(values: np.ndarray[Any, Any], whole: bool) -> dict[str, Any]:
     found = hashlib.sha256()
-    for piece in _pieces(values):
+    for piece in _pieces(values, whole):
         found.update(piece)
     return {"shape": list(values.shape), "type": str(values.dtype), "values": found.hexdigest()}
 
 
-def _pieces(values: np.ndarray[Any, Any]) -> Iterator[Any]:
+def _pieces(values: np.ndarray[Any, Any], whole: bool) -> Iterator[Any]:
     if values.dtype.hasobject:
         yield repr(values.tolist()).encode()
         return
@@ -91,7 +92,7 @@ def _pieces(values: np.ndarray[Any, Any]) -> Iterator[Any]:
     size = max(values.nbytes // rows, 1)
     step = max(_CHUNK // size, 1)
     starts = range(0, rows, step)
-    if values.nbytes > _WHOLE and len(starts) > _SAMPLES:
+    if not whole and values.nbytes > _WHOLE and len(starts) > _SAMPLES:
         chosen = np.linspace(0, len(starts) - 1, _SAMPLES).astype(int)
         starts = [starts[index] for index in chosen]  # type: ignore[assignment]
     for start in starts:

@@ -39,6 +39,7 @@ from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
 from loom.training.trainable import TrainableNetwork
+from loom.training.witness import Witness, witness
 
 __all__ = ["run_training"]
 
@@ -56,6 +57,7 @@ def run_training(
     observe: Observe | None = None,
     tween: TargetRule | None = None,
     run: RunFolder | str | PathLike[str] | None = None,
+    receipt: bool | str = False,
 ) -> TrainingResult:
     """Trains a network, by backpropagation or by targets.
 
@@ -69,6 +71,7 @@ def run_training(
         observe: What backpropagation measures; nothing where None.
         tween: How it learns by targets; by backpropagation where None.
         run: The folder that keeps the run; none where None.
+        receipt: Whether the result is to have a receipt, or how often weights are hashed for it.
 
     Returns:
         The course of the run.
@@ -85,9 +88,11 @@ def run_training(
                 identity = _identity(data, validation, config, observe, tween)
             keeper = RunKeeper(stack.enter_context(RunStore(run)), network, identity)
             resume = keeper.resumes or resume
+        with interrupts.open:
+            seen = witness(receipt, _learning(config, observe, tween), data, validation)
         with engine_of(network).claim():
             training = _Run(
-                network, data, config, validation, callbacks, resume, observe, tween, interrupts, keeper
+                network, data, config, validation, callbacks, resume, observe, tween, interrupts, keeper, seen
             )
             result = training.result()
     if interrupts.came_late() and result.stop_reason == "finished":
@@ -104,12 +109,19 @@ def _identity(
 ) -> dict[str, Any]:
     """Returns what makes a run the one that it is, the network aside."""
     return {
+        **_learning(config, observe, tween),
+        "data": data_identity(data),
+        "validation": data_identity(validation),
+    }
+
+
+def _learning(config: TrainingConfig, observe: Observe | None, tween: TargetRule | None) -> dict[str, Any]:
+    """Returns how the network learns, as plain values."""
+    return {
         "learning": "backpropagation" if tween is None else "tweening",
         "training": settings_identity(config),
         "tween": None if tween is None else tween.engine_settings(),
         "observe": None if observe is None else watch_settings(observe),
-        "data": data_identity(data),
-        "validation": data_identity(validation),
     }
 
 
@@ -128,9 +140,11 @@ class _Run:
         tween: TargetRule | None,
         interrupts: Interrupts,
         keeper: RunKeeper | None,
+        seen_by: Witness | None,
     ) -> None:
         self.network = network
         self.keeper = keeper
+        self.witness = seen_by
         self.engine = engine_of(network)
         self.record = record_of(network)
         self.config = config
@@ -156,7 +170,7 @@ class _Run:
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
-            listed = [self.progress, stopping, *callbacks]
+            listed = [self.progress, stopping, *callbacks, seen_by]
         if keeper is not None:
             keeper.check_device(self.engine.device)
             listed += keeper.callbacks(listed)
@@ -222,11 +236,13 @@ class _Run:
     def result(self) -> TrainingResult:
         """Runs, and says how it went."""
         self.record.judged_by = replace(self.config, early_stopping=None)
+        self.record.receipt = None
         started = time.perf_counter()
         if self.resumed:
             self.hooks.load_states(read_notes(self.engine.native))
         keeper = self.keeper
         if keeper is not None and keeper.result is not None:
+            self.record.receipt = keeper.result.receipt
             return keeper.result
         self.record.take_notes = self._take_notes
         try:
@@ -240,6 +256,9 @@ class _Run:
             self.engine.native.synchronize()
             seconds = time.perf_counter() - started
             result = self.course.result(seconds, self.engine.device, self.stop_reason, self.hooks.message)
+            if self.witness is not None:
+                made = self.witness.receipt(self.network, result.loss_history, result.stop_reason)
+                result, self.record.receipt = replace(result, receipt=made), made
             if keeper is not None and not result.interrupted:
                 keeper.finish(result)
         finally:

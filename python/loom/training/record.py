@@ -13,6 +13,7 @@ from loom.metrics import Metric
 if TYPE_CHECKING:
     # A network that only predicts loads nothing of training.
     from loom.training.config import TrainingConfig
+    from loom.training.receipt import Receipt
 
 __all__ = ["HasRecord", "TrainingRecord", "portable", "record_of"]
 
@@ -27,6 +28,8 @@ class TrainingRecord:
         """Keeps the callbacks' states with the training state; None while no training runs."""
         self.run: str | None = None
         """The folder of the newest run that was kept in one."""
+        self._receipt: Receipt | None = None
+        self._told_receipt: object = None
 
     @property
     def judged_by(self) -> TrainingConfig | None:
@@ -48,9 +51,27 @@ class TrainingRecord:
     def judged_by(self, config: TrainingConfig | None) -> None:
         self._judged_by, self._recalled = config, None
 
-    def recall(self, told: object) -> None:
-        """Remembers what `told` returned once, when somebody asks."""
-        self._recalled = told
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt of the newest training; None where that has none."""
+        if self._receipt is None and isinstance(self._told_receipt, dict):
+            from loom.training.receipt import Receipt
+
+            told, self._told_receipt = self._told_receipt, None
+            self._receipt = Receipt.from_config(told)
+        return self._receipt
+
+    @receipt.setter
+    def receipt(self, receipt: Receipt | None) -> None:
+        self._receipt, self._told_receipt = receipt, None
+
+    def recall(self, judged_by: object, receipt: object) -> None:
+        """Remembers what a file told, as far as somebody asks."""
+        self._recalled, self._told_receipt = judged_by, receipt
+
+    def told_receipt(self) -> object:
+        """Returns the receipt as plain JSON values; None without any."""
+        return self._told_receipt if self._receipt is None else self._receipt.to_config()
 
     def told(self) -> dict[str, Any] | None:
         """Returns loss and metrics as plain JSON values, functions among them left out; None without any."""

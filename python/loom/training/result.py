@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from loom.training.receipt import Receipt
 
 __all__ = ["StopReason", "TrainingResult"]
 
@@ -29,6 +32,7 @@ class TrainingResult:
         stop_reason: Why it ended: "finished" after all epochs, "stopped" by a
             callback, "interrupted" by Ctrl-C.
         message: What the callback that stopped it said.
+        receipt: What it was made of and came to, where that was asked for.
     """
 
     loss_history: list[float]
@@ -42,6 +46,7 @@ class TrainingResult:
     device: str = "cpu"
     stop_reason: StopReason = "finished"
     message: str = ""
+    receipt: Receipt | None = None
 
     @property
     def final_loss(self) -> float:

@@ -20,6 +20,7 @@ from loom.engine import engine_of
 from loom.errors import ConfigError, SerializationError
 from loom.training.course import Course
 from loom.training.notes import read_notes
+from loom.training.receipt import Receipt
 from loom.training.result import TrainingResult
 from loom.training.run_store import RunStore, versions
 from loom.training.trainable import TrainableNetwork
@@ -60,7 +61,7 @@ class RunKeeper(Callback):
         self._epoch_streams = self._streams = _streams()
         self._peeked: _Streams | None = None
         changed = store.open(network, identity)
-        self.result = None if changed else store.result(TrainingResult)
+        self.result = None if changed else store.result(_result)
         found = None if self.result is None else store.final(_native.Network.from_bytes)
         if found is None:
             self.result = None
@@ -187,6 +188,11 @@ class RunKeeper(Callback):
     def finish(self, result: TrainingResult) -> None:
         """Writes what the run gives back, once nothing can change it any more."""
         self._store.finish(self.network.to_bytes(optimizer=True), asdict(result))
+
+
+def _result(*, receipt: Mapping[str, Any] | None = None, **told: Any) -> TrainingResult:  # noqa: ANN401 - JSON
+    made = None if receipt is None else Receipt.from_config(receipt)
+    return TrainingResult(**told, receipt=made)
 
 
 def _read_state(data: bytes) -> tuple[_native.Network, Mapping[str, Any]]:

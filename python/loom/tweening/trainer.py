@@ -52,6 +52,7 @@ class TweenTrainer:
         callbacks: Iterable[Callback] = (),
         resume: bool = False,
         run: RunFolder | str | PathLike[str] | None = None,
+        receipt: bool | str = False,
     ) -> TrainingResult:
         """Trains the network; data, callbacks and result are those of `loom.train`.
 
@@ -64,6 +65,7 @@ class TweenTrainer:
             resume: Goes on where the network's last training stopped, feedback maps and
                 velocities included.
             run: A folder, or a `loom.RunFolder`, that keeps the run, as in `loom.train`.
+            receipt: Whether the result is to have a receipt, as in `loom.train`.
 
         Returns:
             The course of the run.
@@ -85,7 +87,15 @@ class TweenTrainer:
         """
         settings = check_training(training)
         result = run_training(
-            self.network, data, settings, validation, callbacks, resume, tween=self.config, run=run
+            self.network,
+            data,
+            settings,
+            validation,
+            callbacks,
+            resume,
+            tween=self.config,
+            run=run,
+            receipt=receipt,
         )
         self._training = settings
         return result

@@ -278,7 +278,9 @@ class Graph:
 
 def _widened(proto: Any) -> Any:  # noqa: ANN401 - a NodeProto
     """Returns a node that does not go back to fewer digits than float64 has."""
-    if proto.op_type != "Cast" or not any(each.name == "to" and each.i in (1, 10, 16) for each in proto.attribute):
+    if proto.op_type != "Cast" or not any(
+        each.name == "to" and each.i in (1, 10, 16) for each in proto.attribute
+    ):
         return proto
     wide = type(proto)()
     wide.CopyFrom(proto)

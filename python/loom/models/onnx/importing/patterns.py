@@ -113,7 +113,9 @@ def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Ma
     def is_it(other: NDArray[Any]) -> bool:
         return bool(np.abs(other - y).max() <= 1e-5 * max(1.0, float(np.abs(y).max()) / 9))
 
-    def scaled(function: activations.ActivationLike, factor: float) -> Callable[[tuple[int, ...]], list[Made]]:
+    def scaled(
+        function: activations.ActivationLike, factor: float
+    ) -> Callable[[tuple[int, ...]], list[Made]]:
         return lambda shape: [Made(nn.Activation(function)), *affine(shape, _number(factor), _number(0))]
 
     slope, middle = float(y[-1] - y[0]) / float(GRID[-1] - GRID[0]), float(y[GRID.size // 2])
