@@ -344,6 +344,16 @@ def test_on_another_kind_of_device_bits_would_be_others(tmp_path: Path, gpu: str
         go(run, device=gpu)
 
 
+def test_a_run_on_a_gpu_goes_on_there(tmp_path: Path, gpu: str) -> None:
+    whole, net = mlp(units=4), mlp(units=4).to(gpu)
+    expected = loom.train(whole, blobs(48), small(device=gpu))
+    run = loom.RunFolder(tmp_path, every_steps=1)
+    breaks = Breaks(1, 2, KeyboardInterrupt)
+    loom.train(mlp(units=4), blobs(48), small(device=gpu), callbacks=[breaks], run=run)
+    assert go(run, net, device=gpu).loss_history == expected.loss_history
+    assert (weights(net), net.device) == (weights(whole), gpu)
+
+
 # Damaged
 
 
