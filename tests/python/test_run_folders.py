@@ -376,6 +376,29 @@ def test_a_damaged_state_is_set_aside(tmp_path: Path, finished: bool) -> None:
     assert go(run) == result
 
 
+def test_a_foreign_file_among_states_is_set_aside(tmp_path: Path) -> None:
+    run = loom.RunFolder(tmp_path, every_steps=1)
+    breaks = Breaks(2, 1, KeyboardInterrupt)
+    loom.train(mlp(units=4), blobs(48), small(), callbacks=[breaks], run=run)
+    mlp(units=4).save(tmp_path / "states" / "epoch-0000009-batch-000000000.loom")
+    with pytest.warns(UserWarning, match="holds no state of a run; it is set aside"):
+        assert len(go(run).loss_history) == 3
+
+
+def test_a_run_that_begins_from_another_one_s_checkpoint_has_its_own_best(tmp_path: Path) -> None:
+    checkpoint = loom.ModelCheckpoint(tmp_path / "last.loom")
+    loom.train(mlp(units=4), blobs(48), small(), callbacks=[checkpoint], run=tmp_path / "a")
+    net = loom.load(tmp_path / "last.loom")
+    rising = small(epochs=5, learning_rate=2.0)
+    result = loom.train(net, blobs(48), rising, resume=True, run=tmp_path / "b")
+    assert len(result.loss_history) == 2
+    assert (tmp_path / "b" / "best.loom").exists()
+    # The line once more gives that, whatever the network has learned meanwhile.
+    again = loom.load(tmp_path / "last.loom")
+    assert loom.train(again, blobs(48), rising, resume=True, run=tmp_path / "b") == result
+    assert weights(again) == weights(net)
+
+
 def test_a_folder_that_is_damaged_says_so(tmp_path: Path) -> None:
     run = loom.RunFolder(tmp_path, every_steps=1)
     result = go(run)
