@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import loom
+from loom import nn
 from networks import blobs, mlp, quiet, weights
 from programs import answer
 from run_faults import SHIM
@@ -143,6 +146,48 @@ print(json.dumps(kills))
     wanted = 1000 if SOAK else 1
     kills = answer(program, tmp_path, wanted, LOOM_NUM_THREADS="1", PYTHONPATH=PATHS)
     assert kills >= wanted * 7
+
+
+class Answering:
+    """A stream that depends on what the mesh has answered, and says where it is; it may end with Ctrl-C."""
+
+    def __init__(self, mesh: loom.Mesh, interrupted_at: int = -1) -> None:
+        self.mesh, self.interrupted_at, self.next = mesh, interrupted_at, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.next < 60:
+            if self.next == self.interrupted_at:
+                raise KeyboardInterrupt
+            self.next += 1
+            yield self.mesh.output() / 2 + self.next % 3, np.ones((1, 1))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self.next}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.next = state["next"]
+
+
+def test_a_mesh_goes_on_with_a_stream_that_listens_to_it(tmp_path: Path) -> None:
+    def step(folder: str, interrupted_at: int = -1, **settings: Any) -> tuple[loom.Mesh, loom.SteppingResult]:
+        net = loom.Sequential([nn.Dense(4, activation="tanh"), nn.Dense(1)], input_shape=1)
+        mesh = loom.Mesh(net, window=6)
+        stream = Answering(mesh, interrupted_at)
+        run = loom.RunFolder(tmp_path / folder, every_steps=1)
+        config = loom.TrainingConfig(learning_rate=0.05, **settings)
+        return mesh, loom.train_stepping(mesh, stream, config, ticks=2, update_every=3, run=run)
+
+    whole, expected = step("a")
+    assert step("b", 40)[1].interrupted
+    mesh, result = step("b")
+    assert weights(mesh.network) == weights(whole.network)
+    assert result.losses == expected.losses
+    assert (result.samples, result.updates, mesh.ticks) == (60, 20, 120)
+    again, same = step("b")
+    assert same == result
+    assert (again.output() == mesh.output()).all()
+    with pytest.raises(loom.ConfigError, match=r"training\.loss"):
+        step("b", loss="mae")
 
 
 # Out of disk
@@ -344,6 +389,16 @@ def test_on_another_kind_of_device_bits_would_be_others(tmp_path: Path, gpu: str
         go(run, device=gpu)
 
 
+def test_a_run_on_a_gpu_goes_on_there(tmp_path: Path, gpu: str) -> None:
+    whole, net = mlp(units=4), mlp(units=4).to(gpu)
+    expected = loom.train(whole, blobs(48), small(device=gpu))
+    run = loom.RunFolder(tmp_path, every_steps=1)
+    breaks = Breaks(1, 2, KeyboardInterrupt)
+    loom.train(mlp(units=4), blobs(48), small(device=gpu), callbacks=[breaks], run=run)
+    assert go(run, net, device=gpu).loss_history == expected.loss_history
+    assert (weights(net), net.device) == (weights(whole), gpu)
+
+
 # Damaged
 
 
@@ -364,6 +419,29 @@ def test_a_damaged_state_is_set_aside(tmp_path: Path, finished: bool) -> None:
     assert weights(net) == weights(whole)
     assert len(result.loss_history) == 3
     assert go(run) == result
+
+
+def test_a_foreign_file_among_states_is_set_aside(tmp_path: Path) -> None:
+    run = loom.RunFolder(tmp_path, every_steps=1)
+    breaks = Breaks(2, 1, KeyboardInterrupt)
+    loom.train(mlp(units=4), blobs(48), small(), callbacks=[breaks], run=run)
+    mlp(units=4).save(tmp_path / "states" / "epoch-0000009-batch-000000000.loom")
+    with pytest.warns(UserWarning, match="holds no state of a run; it is set aside"):
+        assert len(go(run).loss_history) == 3
+
+
+def test_a_run_that_begins_from_another_one_s_checkpoint_has_its_own_best(tmp_path: Path) -> None:
+    checkpoint = loom.ModelCheckpoint(tmp_path / "last.loom")
+    loom.train(mlp(units=4), blobs(48), small(), callbacks=[checkpoint], run=tmp_path / "a")
+    net = loom.load(tmp_path / "last.loom")
+    rising = small(epochs=5, learning_rate=2.0)
+    result = loom.train(net, blobs(48), rising, resume=True, run=tmp_path / "b")
+    assert len(result.loss_history) == 2
+    assert (tmp_path / "b" / "best.loom").exists()
+    # The line once more gives that, whatever the network has learned meanwhile.
+    again = loom.load(tmp_path / "last.loom")
+    assert loom.train(again, blobs(48), rising, resume=True, run=tmp_path / "b") == result
+    assert weights(again) == weights(net)
 
 
 def test_a_folder_that_is_damaged_says_so(tmp_path: Path) -> None:

@@ -254,6 +254,7 @@ class _Run:
                 finally:
                     self._take_notes()
             self.engine.native.synchronize()
+            self._note_stop()
             seconds = time.perf_counter() - started
             result = self.course.result(seconds, self.engine.device, self.stop_reason, self.hooks.message)
             if self.witness is not None:
@@ -285,12 +286,15 @@ class _Run:
             if keeper is not None and self.settled:
                 keeper.save()
             return
-        if self.hooks.stop_requested and self.stop_reason == "finished":
-            self.stop_reason = "stopped"
+        self._note_stop()
         if keeper is not None and keeper.ended is None:
             # Before callbacks clean up, so that a run of more epochs goes on from here.
             keeper.ended = {"stop_reason": self.stop_reason, "message": self.hooks.message}
             keeper.save()
+
+    def _note_stop(self) -> None:
+        if self.hooks.stop_requested and self.stop_reason == "finished":
+            self.stop_reason = "stopped"
 
     def _take_notes(self) -> None:
         """Keeps the callbacks' states with the network's training state."""

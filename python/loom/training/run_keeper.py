@@ -104,8 +104,9 @@ class RunKeeper(Callback):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes the best so far back; the rest was needed earlier."""
-        self._best = float(state["best"])
+        """Takes the best so far back, if it is of this folder; the rest was needed earlier."""
+        if self.resumes:
+            self._best = float(state["best"])
 
     def check_device(self, device: str) -> None:
         """Refuses to go on on another kind of device, which has other bits."""
@@ -198,9 +199,10 @@ def _result(*, receipt: Mapping[str, Any] | None = None, **told: Any) -> Trainin
 def _read_state(data: bytes) -> tuple[_native.Network, Mapping[str, Any]]:
     native = _native.Network.from_bytes(data)
     own = dict(read_notes(native)).get(_KEY, {})
-    if "here" not in own:
+    moment = {"counts": own.get("counts"), **own.get("here", {})}
+    if not moment.keys() >= {"times", "streams", "epoch_streams", "position", "ended", "device"}:
         raise SerializationError("it holds no state of a run")
-    return native, {"counts": own["counts"], **own["here"]}
+    return native, moment
 
 
 def _streams() -> _Streams:
