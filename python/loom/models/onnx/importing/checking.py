@@ -100,6 +100,9 @@ def agree(
         if limit is None:
             x = rng.normal(size=(rows, *shape)) * magnitude
             x = np.abs(x) if positive else x
+            if len(shape) > 1 and magnitude == 1.0:
+                # Steps of zeros are padding to some layers.
+                x[0, -1] = x[-1, 0] = 0
         else:
             x = rng.integers(0, limit, (rows, *shape))
         # Rows need not come first.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import activations, nn
-from loom.models.onnx.hints import HINT, HINTED
+from loom.models.onnx.hints import HINT, HINTED, HOLDING
 from loom.models.onnx.importing.checking import LARGE, accept, agree, close, computed, network_of
 from loom.models.onnx.importing.graph import Graph, Made, Node
 from loom.models.onnx.importing.steps import affine, permuted
@@ -320,25 +320,34 @@ def find_noted(graph: Graph) -> None:
         if not note.startswith(HINT) or len(note) > 2**20 or len(node.outputs) != 1:
             continue
         try:
-            config = json.loads(note.removeprefix(HINT))
-            layer = layer_from_config(config) if config["type"] in HINTED else None
-        except (ValueError, KeyError, TypeError, RecursionError):
+            held = json.loads(note.removeprefix(HINT))
+            # Files of loom 0.1 have the layer alone.
+            config, path = held.get("layer", held), f"{held.get('path', '')}."
+            layer = layer_from_config(config) if config["type"] in HINTED | HOLDING else None
+        except (AttributeError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if layer is not None:
-            _noted(graph, node.outputs[0], layer)
+            tensors = {
+                name.removeprefix(path): values
+                for name, values in graph.constants.items()
+                if config["type"] in HOLDING
+                and name.startswith(path)
+                and not name.endswith((".int8", ".scale"))
+            }
+            _noted(graph, node.outputs[0], Made(layer, tensors))
 
 
-def _noted(graph: Graph, value: str, layer: nn.Layer) -> None:
+def _noted(graph: Graph, value: str, made: Made) -> None:
     # The farthest: what takes the largest element away first makes the same of what follows that.
     found = None
     for source in _sources(graph, value):
         shape = graph.sample(source)
         if shape is None or graph.rows_axis(source) != 0 or graph.between(source, value) is None:
             continue
-        if agree(graph, source, value, [Made(layer)]):
+        if agree(graph, source, value, [made]):
             found = source
     if found is not None:
-        graph.replace(value, found, [Made(layer)])
+        graph.replace(value, found, [made])
 
 
 def find_indices(graph: Graph) -> None:
