@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from pathlib import Path
@@ -42,7 +41,7 @@ NETWORKS: dict[str, tuple[list[nn.Layer], tuple[int, ...]]] = {
     ),
     "branches": ([nn.Residual([nn.LayerNorm(), nn.Dense(4)]), nn.Flatten(), nn.Dense(3)], (4, 4)),
 }
-BENT = ("Tanh", "Clip", "Relu", "Abs", "Min", "Max", "Sigmoid", "Neg", "Mul", "Add", "Pow", "Exp", "Softmax", "Transpose")  # fmt: skip
+BENT = "Tanh Clip Relu Abs Min Max Sigmoid Neg Mul Add Pow Exp Softmax Transpose".split()
 
 
 def model_of(name: str) -> Any:
@@ -96,7 +95,9 @@ def constant(model: Any, rng: np.random.Generator) -> None:
     tensor = held[rng.integers(len(held))]
     values = numpy_helper.to_array(tensor).copy()
     if values.dtype == np.int64:
-        values = rng.permutation(values.reshape(-1)).reshape(values.shape) if rng.random() < 0.5 else values + 1
+        values = (
+            rng.permutation(values.reshape(-1)).reshape(values.shape) if rng.random() < 0.5 else values + 1
+        )
     elif rng.random() < 0.5:
         values = values * np.float32(rng.choice([-1, 0, 0.1, 1.001, 1.1, 10, 1e3]))
     else:
@@ -188,7 +189,7 @@ def test_what_is_changed_a_little_is_read_as_that_or_refused(name: str) -> None:
     kept = model_of(name)
     assert compared(kept, 0) == "read"
     seen: dict[str, int] = {}
-    for seed in range(3000 if SOAK else 12):
+    for seed in range(3000 if SOAK else 10):
         rng = np.random.default_rng([seed, *name.encode()])
         model = onnx.ModelProto()
         model.CopyFrom(kept)
@@ -199,4 +200,4 @@ def test_what_is_changed_a_little_is_read_as_that_or_refused(name: str) -> None:
         except Exception as error:
             raise AssertionError(f"{name}, seed {seed}, {change.__name__}: {error}") from error
         seen[became] = seen.get(became, 0) + 1
-    print(name, json.dumps(seen))
+    assert seen.get("read"), seen

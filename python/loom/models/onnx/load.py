@@ -93,9 +93,7 @@ def _tied(row: list[Made]) -> list[Made]:
             table, head = made.tensors["weight"], nn.TiedHead(made.layer.vocabulary, tied_to=(0, 0, 0, place))
             linear = nn.Dense(len(table), bias=False)
             return [
-                Made(head)
-                if each.layer == linear and np.array_equal(each.tensors["weight"], table)
-                else each
+                Made(head) if each.layer == linear and np.array_equal(each.tensors["weight"], table) else each
                 for each in row
             ]
     return row

@@ -21,7 +21,19 @@ LARGEST = 2**28
 SLOW = 2**16
 """Elements of a constant that any operator may make; more are for those that NumPy computes at once."""
 FAST = {
-    *("Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "Cos", "DequantizeLinear", "Div"),
+    *(
+        "Abs",
+        "Add",
+        "And",
+        "Cast",
+        "Ceil",
+        "Clip",
+        "Concat",
+        "ConstantOfShape",
+        "Cos",
+        "DequantizeLinear",
+        "Div",
+    ),
     *("Equal", "Exp", "Expand", "Flatten", "Floor", "Gather", "Greater", "Less", "Log", "Max", "Min", "Mod"),
     *("Mul", "Neg", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin"),
     *("ReduceSum", "Reshape", "Sin", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile"),
@@ -329,7 +341,9 @@ def _small(
     within = sum(constants[name].size for name in node.input if name)
     if node.op_type in ("MatMul", "Gemm"):
         # Every output is a sum over what both share.
-        return total * max(constants[node.input[0]].shape, default=1) <= 2**33 and 8 * total <= min(LARGEST, left)
+        return total * max(constants[node.input[0]].shape, default=1) <= 2**33 and 8 * total <= min(
+            LARGEST, left
+        )
     return 8 * total <= min(LARGEST, left) and (node.op_type in FAST or total + within <= SLOW)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from loom import activations, nn
 from loom.models.onnx.hints import HINT, HINTED, HOLDING
-from loom.models.onnx.importing.checking import LARGE, accept, agree, close, computed, network_of
+from loom.models.onnx.importing.checking import LARGE, agree, close, computed, network_of
 from loom.models.onnx.importing.graph import Graph, Made, Node
 from loom.models.onnx.importing.steps import affine, permuted
 from loom.nn import layer_from_config
@@ -113,7 +114,9 @@ def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Ma
     def is_it(other: NDArray[Any]) -> bool:
         return bool(np.abs(other - y).max() <= 1e-5 * max(1.0, float(np.abs(y).max()) / 9))
 
-    def scaled(function: activations.ActivationLike, factor: float) -> Callable[[tuple[int, ...]], list[Made]]:
+    def scaled(
+        function: activations.ActivationLike, factor: float
+    ) -> Callable[[tuple[int, ...]], list[Made]]:
         return lambda shape: [Made(nn.Activation(function)), *affine(shape, _number(factor), _number(0))]
 
     slope, middle = float(y[-1] - y[0]) / float(GRID[-1] - GRID[0]), float(y[GRID.size // 2])
@@ -171,13 +174,15 @@ def find_activations(graph: Graph) -> None:
             return None
         return activation_of(graph, source, value, shape)
 
-    _replace_largest(graph, attempt, single)
+    # They have been compared on many numbers already, each by itself.
+    _replace_largest(graph, attempt, single, lambda *_: True)
 
 
 def _replace_largest(
     graph: Graph,
     attempt: Callable[[str, list[Node], str], list[Made] | None],
     allowed: Callable[[Node], bool],
+    agrees: Callable[[str, str, list[Made]], bool],
 ) -> None:
     """Tries what ends at each value, the last first, from every value that all paths to it pass."""
     done = False
@@ -195,7 +200,8 @@ def _replace_largest(
                     continue
                 tried.add((source, node.outputs[0]))
                 made = attempt(source, nodes, node.outputs[0])
-                if made is not None and accept(graph, node.outputs[0], source, made, MAGNITUDES):
+                if made is not None and agrees(source, node.outputs[0], made):
+                    graph.replace(node.outputs[0], source, made)
                     done = False
                     break
             if not done:
@@ -234,7 +240,10 @@ def find_norms(graph: Graph) -> None:
             return None
         return _norm(graph, source, value, nodes, axes)
 
-    _replace_largest(graph, attempt, allowed)
+    def agrees(source: str, value: str, made: list[Made]) -> bool:
+        return agree(graph, source, value, made, MAGNITUDES)
+
+    _replace_largest(graph, attempt, allowed, agrees)
 
 
 def axes_of(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
@@ -253,7 +262,10 @@ def _norm(
     shape = graph.single.shapes[source] or ()
     rng, count = np.random.default_rng(0), math.prod(shape[axis] for axis in axes)
     # Small ones tell epsilons apart.
-    drawn = [rng.normal(size=shape) * scale for scale in (1, 1, 3e-2, 1e-3, 1e-4)]
+    if math.prod(shape) > 2**24:
+        return None
+    scales = (1, 1, 3e-2, 1e-3, 1e-4) if math.prod(shape) < 2**20 else (1, 1e-3)
+    drawn = [rng.normal(size=shape) * scale for scale in scales]
     made = [computed(graph, {source: x}, value) for x in drawn]
     outputs = [y for y in made if y is not None and y.shape == shape and np.isfinite(y).all()]
     if len(outputs) != len(drawn):
@@ -334,7 +346,12 @@ def find_noted(graph: Graph) -> None:
                 and name.startswith(path)
                 and not name.endswith((".int8", ".scale"))
             }
-            _noted(graph, node.outputs[0], Made(layer, tensors))
+            # A note must not ask for more memory than the file brings.
+            most = max([64, *(extent for values in tensors.values() for extent in values.shape)])
+            if all(
+                not number.isdigit() or int(number) <= most for number in re.findall(r"[\w.]+", str(config))
+            ):
+                _noted(graph, node.outputs[0], Made(layer, tensors))
 
 
 def _noted(graph: Graph, value: str, made: Made) -> None:

@@ -68,8 +68,8 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
         return "its activations are not those of loom's layer"
     if op == "GRU" and not settings.get("linear_before_reset"):
         return (
-            "loom's GRU resets what the product with the state has made (linear_before_reset=1, as of PyTorch's "
-            "and of Keras' with reset_after=True); train or export it so"
+            "loom's GRU resets what the product with the state has made (linear_before_reset=1, as PyTorch's "
+            "and Keras' with reset_after=True); train it so"
         )
     given = [graph.constant(inputs[place]) if inputs[place] else None for place in (1, 2, 3)]
     if (

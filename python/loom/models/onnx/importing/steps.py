@@ -88,7 +88,9 @@ def moved(before: tuple[int, ...], after: tuple[int, ...], places: NDArray[np.in
     if flat.size == grid.size and len(before) <= 6:
         some = np.linspace(0, flat.size - 1, 64).astype(np.int64)
         for order in permutations(range(len(before))):
-            if np.array_equal(grid.transpose(order).flat[some], flat[some]) and np.array_equal(grid.transpose(order).reshape(-1), flat):
+            if np.array_equal(grid.transpose(order).flat[some], flat[some]) and np.array_equal(
+                grid.transpose(order).reshape(-1), flat
+            ):
                 return [*permuted(order), *reshaped([before[axis] for axis in order], after)]
     for axis, extent in enumerate(before):
         # Some of one axis: where the other places of it are the same, the first element of each tells which.

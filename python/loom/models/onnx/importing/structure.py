@@ -78,9 +78,7 @@ class Structure:
     def _check(self, node: Node, source: str, value: str, made: list[Made]) -> None:
         """Refuses a piece of which the layers compute something else than the graph."""
         positive = not_negative(self.graph, source)
-        if not agree(
-            self.graph, source, value, made, (1.0,), unknown=True, most=CHECKED, positive=positive
-        ):
+        if not agree(self.graph, source, value, made, (1.0,), unknown=True, most=CHECKED, positive=positive):
             between = self.graph.between(source, value) or []
             if not any(each.op in EVALUATED_WRONG for each in between):
                 raise Unsupported(node, "loom's layers compute something else")
