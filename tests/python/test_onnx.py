@@ -367,7 +367,7 @@ def reread(model: Any) -> loom.Network:
 
 
 def between_scores(nodes: list[Any]) -> Any:
-    """Returns attention with nodes between its factor and its softmax, which read "scores" and make "bent"."""
+    """Returns attention with nodes before its softmax, which read "scores" and make "bent"."""
     model = onnx_model(loom.Sequential([nn.MultiHeadAttention(2)], input_shape=(4, 4), seed=1))
     softmax = next(node for node in model.graph.node if node.op_type == "Softmax")
     place = list(model.graph.node).index(softmax)
@@ -407,7 +407,7 @@ def test_scores_that_are_bent_are_never_read_as_plain_attention(op: str, constan
         assert net.layers[0].config.soft_cap == 1.0
         np.testing.assert_allclose(net.predict(x), computed(model, x), rtol=0, atol=1e-4)
         return
-    with pytest.raises(loom.SerializationError, match="between its scores and its softmax"):
+    with pytest.raises(loom.SerializationError, match="its scores"):
         reread(model)
 
 

@@ -41,7 +41,8 @@ NETWORKS: dict[str, tuple[list[nn.Layer], tuple[int, ...]]] = {
     ),
     "branches": ([nn.Residual([nn.LayerNorm(), nn.Dense(4)]), nn.Flatten(), nn.Dense(3)], (4, 4)),
 }
-BENT = "Tanh Clip Relu Abs Min Max Sigmoid Neg Mul Add Pow Exp Softmax Transpose".split()
+BENT = ["Tanh", "Clip", "Relu", "Abs", "Min", "Max", "Sigmoid", "Neg", "Mul", "Add", "Pow", "Exp"]
+BENT += ["Softmax", "Transpose"]
 
 
 def model_of(name: str) -> Any:

@@ -101,15 +101,15 @@ def activation_of(graph: Graph, source: str, value: str, shape: tuple[int, ...])
         return None
     if not np.isfinite(y).all():
         return None
-    for layers in _candidates(y):
+    for layers in _candidates(y, far):
         made, sure = _applied(layers(WIDE.shape), WIDE), np.isfinite(far)
         if bool((np.abs(made - far)[sure] <= 1e-5 * np.maximum(1, np.abs(far[sure]))).all()):
             return layers(shape)
     return None
 
 
-def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Made]]]:
-    """Yields what has these values on the grid, as what makes layers for a shape."""
+def _candidates(y: NDArray[Any], far: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Made]]]:
+    """Yields what has these values on the grid and far out, as what makes layers for a shape."""
 
     def is_it(other: NDArray[Any]) -> bool:
         return bool(np.abs(other - y).max() <= 1e-5 * max(1.0, float(np.abs(y).max()) / 9))
@@ -136,11 +136,13 @@ def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Ma
     elu = activations.ELU(-float(y[0]) / last / (1 - math.exp(float(GRID[0])))) if last else None
     if elu is not None and is_it(last * values(elu)):
         yield scaled(elu, last)
-    low, high = float(y[0]), float(y[-1])
+    reached = np.concatenate([y, far[np.isfinite(far)]])
+    low, high = float(reached.min()), float(reached.max())
     steepest = int(np.argmax(np.diff(y)))
     rise = float(y[steepest + 1] - y[steepest]) / float(GRID[1] - GRID[0])
     begin = float(y[steepest + 1]) - rise * float(GRID[steepest + 1])
-    if high > low and is_it(np.clip(rise * GRID + begin, low, high)):
+    # Wide ones would lose digits.
+    if 0 < high - low < 200 and is_it(np.clip(rise * GRID + begin, low, high)):
         # hardsigmoid(x) is x / 6 + 0.5 between 0 and 1.
         width = high - low
         yield lambda shape: [

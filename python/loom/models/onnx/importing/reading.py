@@ -83,7 +83,7 @@ def _check_order(model: Any) -> None:  # noqa: ANN401 - a ModelProto
         for name in node.input:
             if name and name not in known:
                 raise SerializationError(
-                    f'{node.op_type} "{node.name}" of the ONNX model reads "{name}", which nothing makes before'
+                    f'{node.op_type} "{node.name}" of the ONNX model reads "{name}", which nothing makes'
                 )
         for name in node.output:
             if name in known:
