@@ -115,10 +115,16 @@ def main() -> int:
             back[kind] = max(back.get(kind, 0.0), float(np.abs(again - expected).max()))
         except loom.SerializationError:
             refused[kind] = refused.get(kind, 0) + 1
-    print("| layer | networks | to ONNX Runtime | as int8 | and back | not read back |\n|---|---|---|---|---|---|")
+    print(
+        "| layer | networks | to ONNX Runtime | as int8 | and back | not read back |\n"
+        "|---|---|---|---|---|---|"
+    )
     for kind, most in out.items():
         there = f"{back[kind]:.0e}" if kind in back else ""
-        print(f"| {kind} | {counts[kind]} | {most:.0e} | {packed[kind]:.0e} | {there} | {refused.get(kind, '')} |")
+        print(
+            f"| {kind} | {counts[kind]} | {most:.0e} | {packed[kind]:.0e} | {there} | "
+            f"{refused.get(kind, '')} |"
+        )
     return int(max(*out.values(), *packed.values(), *back.values()) > 1e-5)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from pathlib import Path
@@ -42,7 +41,8 @@ NETWORKS: dict[str, tuple[list[nn.Layer], tuple[int, ...]]] = {
     ),
     "branches": ([nn.Residual([nn.LayerNorm(), nn.Dense(4)]), nn.Flatten(), nn.Dense(3)], (4, 4)),
 }
-BENT = ("Tanh", "Clip", "Relu", "Abs", "Min", "Max", "Sigmoid", "Neg", "Mul", "Add", "Pow", "Exp", "Softmax", "Transpose")  # fmt: skip
+BENT = ["Tanh", "Clip", "Relu", "Abs", "Min", "Max", "Sigmoid", "Neg", "Mul", "Add", "Pow", "Exp"]
+BENT += ["Softmax", "Transpose"]
 
 
 def model_of(name: str) -> Any:
@@ -190,7 +190,7 @@ def test_what_is_changed_a_little_is_read_as_that_or_refused(name: str) -> None:
     kept = model_of(name)
     assert compared(kept, 0) == "read"
     seen: dict[str, int] = {}
-    for seed in range(3000 if SOAK else 12):
+    for seed in range(3000 if SOAK else 10):
         rng = np.random.default_rng([seed, *name.encode()])
         model = onnx.ModelProto()
         model.CopyFrom(kept)
@@ -201,4 +201,4 @@ def test_what_is_changed_a_little_is_read_as_that_or_refused(name: str) -> None:
         except Exception as error:
             raise AssertionError(f"{name}, seed {seed}, {change.__name__}: {error}") from error
         seen[became] = seen.get(became, 0) + 1
-    print(name, json.dumps(seen))
+    assert seen.get("read"), seen

@@ -17,7 +17,7 @@ from loom.grid import coordinates
 from loom.models.onnx.exporting import layers, sequences, softmaxes
 from loom.models.onnx.exporting.graph import Graph
 from loom.models.onnx.exporting.scope import EXPORTERS, Context, Scope, Unsayable
-from loom.models.onnx.hints import HINT, HINTED
+from loom.models.onnx.hints import HINT, HINTED, HOLDING
 from loom.network import Network
 from loom.network.layers import LayerHandle
 
@@ -132,8 +132,9 @@ def _write(net: Network, graph: Graph, x: str) -> str:
                 if kind not in EXPORTERS:
                     raise Unsayable("ONNX has nothing like it")
                 x = EXPORTERS[kind](scope.at(handle), x)
-                if kind in HINTED and graph.nodes[-1].output[0] == x:
-                    graph.nodes[-1].doc_string = HINT + json.dumps(handle.config.to_config())
+                if kind in HINTED | HOLDING and graph.nodes[-1].output[0] == x:
+                    note = {"layer": handle.config.to_config(), "path": handle.path}
+                    graph.nodes[-1].doc_string = HINT + json.dumps(note)
             except Unsayable as reason:
                 reasons.append(f"layer {handle.path} ({kind}): {reason}")
         return x

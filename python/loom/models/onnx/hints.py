@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["HINT", "HINTED"]
+__all__ = ["HINT", "HINTED", "HOLDING"]
 
 HINT = "loom layer: "
-"""What the doc string of a node begins with that ends a layer; the layer's JSON follows."""
+"""What the doc string of a node begins with that ends a layer; JSON follows, of the layer and its path."""
 HINTED = {
     "adaptive_softmax",
     "entmax",
@@ -16,3 +16,5 @@ HINTED = {
     "sparsemax",
 }
 """Layers of many operators and no parameters."""
+HOLDING = {"masked", "mixture_of_experts", "multi_head_attention"}
+"""Layers with parameters, which are the tensors whose names begin with the layer's path."""

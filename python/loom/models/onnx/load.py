@@ -73,7 +73,7 @@ def load(
     """
     try:
         row, shape = _read(source, input_shape, output, given or {})
-        return network_of(row or [Made(nn.Activation("linear"))], shape).build()
+        return network_of(_tied(row) or [Made(nn.Activation("linear"))], shape).build()
     except (FileError, MissingExtraError, SerializationError):
         raise
     except LoomError as error:
@@ -84,6 +84,19 @@ def load(
         raise SerializationError("the ONNX model is nested too deeply") from error
     except DAMAGED as error:
         raise SerializationError(f"the ONNX model is not what its operators say: {error}") from error
+
+
+def _tied(row: list[Made]) -> list[Made]:
+    """Has products with an embedding's table share it."""
+    for place, made in enumerate(row):
+        if isinstance(made.layer, nn.Embedding):
+            table, head = made.tensors["weight"], nn.TiedHead(made.layer.vocabulary, tied_to=(0, 0, 0, place))
+            linear = nn.Dense(len(table), bias=False)
+            return [
+                Made(head) if each.layer == linear and np.array_equal(each.tensors["weight"], table) else each
+                for each in row
+            ]
+    return row
 
 
 def _read(

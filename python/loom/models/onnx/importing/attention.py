@@ -350,7 +350,7 @@ def _map(graph: Graph, start: str, value: str, turn: bool, chunk: int | None = N
             """What elements of each head become, given for one head."""
             given = np.zeros(count)
             given[everywhere] = x
-            return at(given)[0] / scale
+            return np.asarray(at(given)[0] / scale)
 
         rotary = _rotary(turned, drawn[everywhere], y / scale)
         if rotary is not None:

@@ -107,7 +107,7 @@ class Graph:
             for proto in many.nodes
         ]
         self.outer = self._found()
-        """How many blocks of a value there are, each of which holds a part of all rows: 1 where rows come first."""
+        """How many blocks a value has, each of which holds a part of all rows: 1 where rows come first."""
         self.refresh()
 
     def _found(self) -> dict[str, int]:
@@ -223,7 +223,7 @@ class Graph:
     def compute(
         self, given: Mapping[str, NDArray[Any]], value: str, folded: Folded | None = None
     ) -> NDArray[Any]:
-        """Computes a value of others in float64, for one row or for what the graph was folded for otherwise."""
+        """Computes a value of others in float64, for one row or for those of another folded graph."""
         held = folded or self.single
         protos = {name: node for node in held.nodes for name in node.output if name}
         found: set[int] = set()

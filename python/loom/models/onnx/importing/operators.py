@@ -382,7 +382,7 @@ def layer_norm(graph: Graph, node: Node, shape: tuple[int, ...]) -> list[Made]:
     if axes >= rank or axes > len(shape):
         raise Unsupported(node, "it goes over rows")
     extents = shape[len(shape) - axes :]
-    epsilon = node.attributes.get("epsilon", 1e-5)
+    epsilon = float(f"{node.attributes.get('epsilon', 1e-5):.7g}")
     tensors = {"weight": np.broadcast_to(fixed(graph, node, 1, "gain"), extents)}
     if node.op == "RMSNormalization":
         if axes != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import activations, nn
-from loom.models.onnx.hints import HINT, HINTED
-from loom.models.onnx.importing.checking import LARGE, accept, agree, close, computed, network_of
+from loom.models.onnx.hints import HINT, HINTED, HOLDING
+from loom.models.onnx.importing.checking import LARGE, agree, close, computed, network_of
 from loom.models.onnx.importing.graph import Graph, Made, Node
 from loom.models.onnx.importing.steps import affine, permuted
 from loom.nn import layer_from_config
@@ -100,15 +101,15 @@ def activation_of(graph: Graph, source: str, value: str, shape: tuple[int, ...])
         return None
     if not np.isfinite(y).all():
         return None
-    for layers in _candidates(y):
+    for layers in _candidates(y, far):
         made, sure = _applied(layers(WIDE.shape), WIDE), np.isfinite(far)
         if bool((np.abs(made - far)[sure] <= 1e-5 * np.maximum(1, np.abs(far[sure]))).all()):
             return layers(shape)
     return None
 
 
-def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Made]]]:
-    """Yields what has these values on the grid, as what makes layers for a shape."""
+def _candidates(y: NDArray[Any], far: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Made]]]:
+    """Yields what has these values on the grid and far out, as what makes layers for a shape."""
 
     def is_it(other: NDArray[Any]) -> bool:
         return bool(np.abs(other - y).max() <= 1e-5 * max(1.0, float(np.abs(y).max()) / 9))
@@ -135,11 +136,13 @@ def _candidates(y: NDArray[Any]) -> Iterator[Callable[[tuple[int, ...]], list[Ma
     elu = activations.ELU(-float(y[0]) / last / (1 - math.exp(float(GRID[0])))) if last else None
     if elu is not None and is_it(last * values(elu)):
         yield scaled(elu, last)
-    low, high = float(y[0]), float(y[-1])
+    reached = np.concatenate([y, far[np.isfinite(far)]])
+    low, high = float(reached.min()), float(reached.max())
     steepest = int(np.argmax(np.diff(y)))
     rise = float(y[steepest + 1] - y[steepest]) / float(GRID[1] - GRID[0])
     begin = float(y[steepest + 1]) - rise * float(GRID[steepest + 1])
-    if high > low and is_it(np.clip(rise * GRID + begin, low, high)):
+    # Wide ones would lose digits.
+    if 0 < high - low < 200 and is_it(np.clip(rise * GRID + begin, low, high)):
         # hardsigmoid(x) is x / 6 + 0.5 between 0 and 1.
         width = high - low
         yield lambda shape: [
@@ -173,13 +176,15 @@ def find_activations(graph: Graph) -> None:
             return None
         return activation_of(graph, source, value, shape)
 
-    _replace_largest(graph, attempt, single)
+    # They have been compared on many numbers already, each by itself.
+    _replace_largest(graph, attempt, single, lambda *_: True)
 
 
 def _replace_largest(
     graph: Graph,
     attempt: Callable[[str, list[Node], str], list[Made] | None],
     allowed: Callable[[Node], bool],
+    agrees: Callable[[str, str, list[Made]], bool],
 ) -> None:
     """Tries what ends at each value, the last first, from every value that all paths to it pass."""
     done = False
@@ -197,7 +202,8 @@ def _replace_largest(
                     continue
                 tried.add((source, node.outputs[0]))
                 made = attempt(source, nodes, node.outputs[0])
-                if made is not None and accept(graph, node.outputs[0], source, made, MAGNITUDES):
+                if made is not None and agrees(source, node.outputs[0], made):
+                    graph.replace(node.outputs[0], source, made)
                     done = False
                     break
             if not done:
@@ -236,7 +242,10 @@ def find_norms(graph: Graph) -> None:
             return None
         return _norm(graph, source, value, nodes, axes)
 
-    _replace_largest(graph, attempt, allowed)
+    def agrees(source: str, value: str, made: list[Made]) -> bool:
+        return agree(graph, source, value, made, MAGNITUDES)
+
+    _replace_largest(graph, attempt, allowed, agrees)
 
 
 def axes_of(graph: Graph, node: Node, rank: int) -> tuple[int, ...]:
@@ -255,7 +264,10 @@ def _norm(
     shape = graph.single.shapes[source] or ()
     rng, count = np.random.default_rng(0), math.prod(shape[axis] for axis in axes)
     # Small ones tell epsilons apart.
-    drawn = [rng.normal(size=shape) * scale for scale in (1, 1, 3e-2, 1e-3, 1e-4)]
+    if math.prod(shape) > 2**24:
+        return None
+    scales = (1, 1, 3e-2, 1e-3, 1e-4) if math.prod(shape) < 2**20 else (1, 1e-3)
+    drawn = [rng.normal(size=shape) * scale for scale in scales]
     made = [computed(graph, {source: x}, value) for x in drawn]
     outputs = [y for y in made if y is not None and y.shape == shape and np.isfinite(y).all()]
     if len(outputs) != len(drawn):
@@ -322,25 +334,39 @@ def find_noted(graph: Graph) -> None:
         if not note.startswith(HINT) or len(note) > 2**20 or len(node.outputs) != 1:
             continue
         try:
-            config = json.loads(note.removeprefix(HINT))
-            layer = layer_from_config(config) if config["type"] in HINTED else None
-        except (ValueError, KeyError, TypeError, RecursionError):
+            held = json.loads(note.removeprefix(HINT))
+            # Files of loom 0.1 have the layer alone.
+            config, path = held.get("layer", held), f"{held.get('path', '')}."
+            layer = layer_from_config(config) if config["type"] in HINTED | HOLDING else None
+        except (AttributeError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if layer is not None:
-            _noted(graph, node.outputs[0], layer)
+            tensors = {
+                name.removeprefix(path): values
+                for name, values in graph.constants.items()
+                if config["type"] in HOLDING
+                and name.startswith(path)
+                and not name.endswith((".int8", ".scale"))
+            }
+            # A note must not ask for more memory than the file brings.
+            most = max([64, *(extent for values in tensors.values() for extent in values.shape)])
+            if all(
+                not number.isdigit() or int(number) <= most for number in re.findall(r"[\w.]+", str(config))
+            ):
+                _noted(graph, node.outputs[0], Made(layer, tensors))
 
 
-def _noted(graph: Graph, value: str, layer: nn.Layer) -> None:
+def _noted(graph: Graph, value: str, made: Made) -> None:
     # The farthest: what takes the largest element away first makes the same of what follows that.
     found = None
     for source in _sources(graph, value):
         shape = graph.sample(source)
         if shape is None or graph.rows_axis(source) != 0 or graph.between(source, value) is None:
             continue
-        if agree(graph, source, value, [Made(layer)]):
+        if agree(graph, source, value, [made]):
             found = source
     if found is not None:
-        graph.replace(value, found, [Made(layer)])
+        graph.replace(value, found, [made])
 
 
 def find_indices(graph: Graph) -> None:

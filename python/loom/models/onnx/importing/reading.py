@@ -83,7 +83,7 @@ def _check_order(model: Any) -> None:  # noqa: ANN401 - a ModelProto
         for name in node.input:
             if name and name not in known:
                 raise SerializationError(
-                    f'{node.op_type} "{node.name}" of the ONNX model reads "{name}", which nothing before it makes'
+                    f'{node.op_type} "{node.name}" of the ONNX model reads "{name}", which nothing makes'
                 )
         for name in node.output:
             if name in known:
@@ -95,7 +95,7 @@ def _check_order(model: Any) -> None:  # noqa: ANN401 - a ModelProto
 
 
 def _expanded(model: Any) -> int:  # noqa: ANN401 - a ModelProto
-    """Returns how many nodes a graph comes to with its functions put in place; many where they go in circles."""
+    """Returns how many nodes a graph has with its functions in place; many where they go in circles."""
     bodies = {(each.domain, each.name): each.node for each in model.functions}
     counts: dict[tuple[str, str], int] = dict.fromkeys(bodies, 0)
     # Each round tells one more level; what still grows after as many as there are functions is a circle.

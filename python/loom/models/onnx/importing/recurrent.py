@@ -67,7 +67,10 @@ def _recurrent(graph: Graph, node: Node) -> str | None:
     if named not in kinds or settings.get("clip") or settings.get("input_forget"):
         return "its activations are not those of loom's layer"
     if op == "GRU" and not settings.get("linear_before_reset"):
-        return "loom's GRU resets after the product (linear_before_reset=1)"
+        return (
+            "loom's GRU resets what the product with the state has made (linear_before_reset=1, as PyTorch's "
+            "and Keras' with reset_after=True); train it so"
+        )
     given = [graph.constant(inputs[place]) if inputs[place] else None for place in (1, 2, 3)]
     if (
         given[0] is None
