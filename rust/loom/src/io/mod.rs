@@ -5,17 +5,20 @@ mod calibrated;
 mod checkpoint;
 mod content;
 mod extra;
+mod fitting;
+mod leftovers;
+mod source;
 mod tensor_file;
 mod tensors;
 mod tween;
 mod watched;
 
-pub use checkpoint::{FORMAT, SaveOptions};
+pub use checkpoint::{FORMAT, LoadOptions, SaveOptions};
 pub use tensor_file::{
     ElementType, Format, NumberType, TensorFile, TensorInfo, TensorSpec, Value, Values, decode, encode,
     write_gguf, write_safetensors,
 };
 
-pub(crate) use atomic::write;
-pub(crate) use checkpoint::bytes_with;
+pub(crate) use checkpoint::{bytes_with, from_source, write_with};
 pub(crate) use extra::Extra;
+pub(crate) use source::Source;

@@ -252,7 +252,7 @@ impl<'a> Cursor<'a> {
         let end = start
             .checked_add(bytes)
             .ok_or_else(|| damaged(format_args!("\"{name}\" lies beyond the end of the file")))?;
-        Ok(TensorInfo { name, shape, element, storage: 0, range: start..end })
+        Ok(TensorInfo { name, shape, element, storage: 0, checksum: None, range: start..end })
     }
 }
 

@@ -12,7 +12,8 @@ impl Format {
         if bytes.starts_with(gguf::MAGIC) {
             return Some(Format::Gguf);
         }
-        safetensors::data_start(bytes).map(|_| Format::Safetensors)
+        let fits = |start: &usize| *start <= bytes.len();
+        safetensors::data_start(bytes).filter(fits).map(|_| Format::Safetensors)
     }
 }
 
