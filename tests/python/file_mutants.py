@@ -221,8 +221,12 @@ def outcome(data: bytes, damaged: bool, path: Path | None) -> str | None:
             net = loom.load(path)._engine.native
         if damaged:
             told = "read though it is damaged"
-        if _native.Network.from_bytes(net.to_bytes(True)).to_bytes(False) != net.to_bytes(False):
-            told = "saved again it is another"
+        if b"loom.mesh" in data[:4096]:
+            _native.Mesh.restore(net, data)
+        if COUNTED["read"] % 8 == 0:
+            again = _native.Network.from_bytes(net.to_bytes(True))
+            if again.to_bytes(False) != net.to_bytes(False):
+                told = "saved again it is another"
         del net
         COUNTED["read"] += 1
     except (loom.InternalError, loom.OutOfMemoryError) as error:

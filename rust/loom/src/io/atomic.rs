@@ -68,12 +68,15 @@ pub(super) fn write_with(path: &Path, content: impl FnOnce(&mut dyn Write) -> Re
 
 /// The file that is to be replaced by renaming: where links lead. `None` for what is no file.
 fn replaceable(path: &Path) -> std::io::Result<Option<PathBuf>> {
-    let found = std::fs::metadata(path).ok();
+    let found = match std::fs::metadata(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        found => found.ok(),
+    };
     if found.as_ref().is_some_and(|found| !found.is_file()) {
         return Ok(None);
     }
     let mut target = path.to_path_buf();
-    // As many links as Linux follows; what turns in a circle is not found, and cannot be created.
+    // As many links as Linux follows; those that turn in a circle were refused above.
     for _ in 0..40 {
         match std::fs::symlink_metadata(&target) {
             Ok(about) if about.is_symlink() => {
