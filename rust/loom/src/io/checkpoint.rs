@@ -115,7 +115,7 @@ impl Network {
     /// # Errors
     /// As [`load`](Network::load).
     pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
-        from_source(path.as_ref(), options, |source| Self::restored(source))
+        from_source(path.as_ref(), options, Self::restored)
     }
 
     /// The bytes that [`save`](Network::save) writes.
@@ -246,7 +246,7 @@ fn writable<R>(
     let element = real_element(network.precision());
     let mut entries = Entries::new();
     for placed in network.layers() {
-        for state in &network.registry.states[placed.states.clone()] {
+        for state in network.registry.kept(placed.states.clone())? {
             let name = format!("{}.{}", placed.path, state.spec.name);
             entries.push((name, Entry::bytes(element, state.spec.shape.to_vec(), state.content.bytes())));
         }
@@ -263,7 +263,7 @@ fn writable<R>(
         let Some(store) = placed.store else { continue };
         collect_weights(network, placed, store, options.deploy, &mut entries)?;
         if options.optimizer {
-            collect_moments(network, placed, store, &mut entries);
+            collect_moments(network, placed, store, &mut entries)?;
         }
     }
     let mut metadata = BTreeMap::from([
@@ -301,12 +301,12 @@ fn collect_weights<'a>(
     deploy: bool,
     entries: &mut Entries<'a>,
 ) -> Result<()> {
-    let weights = &network.registry.stores[store];
+    let weights = network.registry.held(store)?;
     for (index, info) in weights.parameters().iter().enumerate() {
         let name = format!("{}.{}", placed.path, info.name);
         let left_out = (weights.is_dropped() || deploy) && weights.dtype_of(index).is_some();
         if !left_out {
-            entries.push((name.clone(), Entry::parameter(weights, index)?));
+            entries.push((name.clone(), Entry::parameter(weights, index, &info.layout)?));
         }
         let importance = weights.importance(index);
         if !importance.is_empty() && !deploy {
@@ -324,14 +324,20 @@ fn collect_weights<'a>(
     Ok(())
 }
 
-fn collect_moments<'a>(network: &'a Network, placed: &PlacedLayer, store: usize, entries: &mut Entries<'a>) {
-    let Some(moments) = network.registry.moments.get(store) else { return };
+fn collect_moments<'a>(
+    network: &'a Network,
+    placed: &PlacedLayer,
+    store: usize,
+    entries: &mut Entries<'a>,
+) -> Result<()> {
+    let Some(moments) = network.registry.moments.get(store) else { return Ok(()) };
+    let len = network.registry.held(store)?.len();
     for (slot, moment) in network.optimizer_state.optimizer.slots().iter().zip(moments) {
         let element = real_element(network.precision());
-        let shape = vec![network.registry.stores[store].len()];
-        let entry = Entry::bytes(element, shape, moment.bytes());
+        let entry = Entry::bytes(element, vec![len], moment.bytes());
         entries.push((format!("{}@moment.{slot}", placed.path), entry));
     }
+    Ok(())
 }
 
 fn restore_carried(network: &mut Network, source: &Source<'_>) -> Result<()> {
@@ -375,14 +381,14 @@ fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
     let precision = network.precision();
     for placed in network.cells.iter().flatten() {
         for number in placed.states.clone() {
-            let state = &mut network.registry.states[number];
+            let state = network.registry.kept_mut(number)?;
             let name = format!("{}.{}", placed.path, state.spec.name);
             state.set(&source.real(&name, precision)?.view()).map_err(damaged)?;
         }
     }
     for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
         let Some(store) = placed.store else { continue };
-        let weights = &mut network.registry.stores[store];
+        let weights = network.registry.held_mut(store)?;
         let parameters = weights.parameters().to_vec();
         for (index, info) in parameters.iter().enumerate() {
             let name = format!("{}.{}", placed.path, info.name);
@@ -424,13 +430,13 @@ fn restore_moments(network: &mut Network, source: &Source<'_>, state: OptimizerS
             if state.updates == 0 && !source.has(&name) {
                 continue;
             }
-            check_length(source, network, &name, network.registry.stores[store].len())?;
+            check_length(source, network, &name, network.registry.held(store)?.len())?;
             moments.push((name, store, slot));
         }
     }
     network.registry.prepare_moments(state.optimizer.slots().len(), network.precision().size())?;
     for (name, store, slot) in moments {
-        source.read_into(&name, network.registry.moments[store][slot].bytes_mut())?;
+        source.read_into(&name, network.registry.moment_mut(store, slot)?.bytes_mut())?;
     }
     restore_feedback_moments(network, source)?;
     network.registry.reach.clear();

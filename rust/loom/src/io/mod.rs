@@ -1,5 +1,7 @@
 //! Files: checkpoints in safetensors; tensors by other programs.
 
+#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
+
 mod atomic;
 mod calibrated;
 mod checkpoint;

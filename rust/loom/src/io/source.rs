@@ -4,8 +4,6 @@
 //! Nothing is allocated by what the file says before the file is known to be that long, and every byte that is read is
 //! compared with its checksum, where the file brings checksums.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::tensor_file::{ElementType, TensorInfo, Value, damaged, data_end, data_start, read_header};
 use super::tensors::real_element;
 use crate::precision::in_precision;

@@ -4,7 +4,7 @@ use super::atomic;
 use super::tensor_file::{CHECKSUM_BYTES, CHECKSUMS, ElementType, TensorSpec, header_of};
 use crate::dtype::DType;
 use crate::tensor::{Precision, Tensor};
-use crate::weights::WeightStore;
+use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -48,8 +48,8 @@ impl<'a> Entry<'a> {
     }
 
     /// A parameter in full precision.
-    pub(super) fn parameter(store: &'a WeightStore, index: usize) -> Result<Self> {
-        let (layout, stored) = (&store.parameters()[index].layout, store.float_bytes(Some(index))?);
+    pub(super) fn parameter(store: &'a WeightStore, index: usize, layout: &Layout) -> Result<Self> {
+        let stored = store.float_bytes(Some(index))?;
         let content = match layout.is_outside() {
             true => Content::Bytes(stored.into()),
             false => Content::Parameter(store, index),
@@ -93,15 +93,15 @@ impl<'a> Writable<'a> {
         entries.sort_by(|(name, entry), (other, known)| {
             (rank(entry.element), name).cmp(&(rank(known.element), other))
         });
-        let (mut specs, mut tensors) = (Vec::with_capacity(entries.len() + 1), Vec::new());
+        let (mut specs, mut tensors) = (Vec::new(), Vec::new());
         for (name, entry) in entries {
             specs.push(TensorSpec { name, shape: entry.shape.clone(), element: entry.element });
             tensors.push(entry);
         }
-        let shape = vec![tensors.len() + 1, CHECKSUM_BYTES];
+        let shape = vec![tensors.len().saturating_add(1), CHECKSUM_BYTES];
         specs.push(TensorSpec { name: CHECKSUMS.into(), shape, element: ElementType::U8 });
         let (header, lengths) = header_of(metadata, &specs.iter().collect::<Vec<_>>())?;
-        let len = header.len() + lengths.iter().sum::<usize>();
+        let len = header.len().saturating_add(lengths.iter().sum::<usize>());
         Ok(Self { header, tensors: lengths.into_iter().zip(tensors).collect(), len })
     }
 

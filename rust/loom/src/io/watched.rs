@@ -48,7 +48,7 @@ pub(super) fn collect_training<'a>(network: &'a Network, entries: &mut Entries<'
     let element = real_element(network.precision());
     let first = watch::kept_by_layers(network);
     let mut kept = Vec::new();
-    for state in &network.registry.states[first..] {
+    for state in network.registry.kept(first..)? {
         kept.push((state.spec.name.to_string(), state.spec.shape.len()));
         let entry = Entry::bytes(element, vec![state.spec.shape.len()], state.content.bytes());
         entries.push((format!("training@{}", state.spec.name), entry));
@@ -67,10 +67,10 @@ pub(super) fn collect_training<'a>(network: &'a Network, entries: &mut Entries<'
     }
     for map in &network.feedback.maps {
         let Some(placed) = network.layers().nth(map.of) else { continue };
-        let store = &network.registry.stores[map.store];
+        let store = network.registry.held(map.store)?;
         for (index, info) in store.parameters().iter().enumerate() {
             let name = format!("{}@feedback.{}", placed.path(), info.name);
-            entries.push((name, Entry::parameter(store, index)?));
+            entries.push((name, Entry::parameter(store, index, &info.layout)?));
         }
         let moments = network.registry.moments.get(map.store).map_or(&[][..], Vec::as_slice);
         for (number, moment) in moments.iter().enumerate() {
@@ -118,7 +118,7 @@ pub(super) fn restore_training(network: &mut Network, source: &Source<'_>, watch
             let Some(path) = network.layers().nth(map.of).map(|placed| placed.path().clone()) else {
                 continue;
             };
-            let store = &mut network.registry.stores[map.store];
+            let store = network.registry.held_mut(map.store)?;
             for (index, info) in store.parameters().to_vec().iter().enumerate() {
                 let name = format!("{path}@feedback.{}", info.name);
                 store.fill(index, |bytes| source.read_into(&name, bytes)).map_err(damaged)?;
@@ -177,14 +177,14 @@ fn restore_kept(network: &mut Network, source: &Source<'_>, watched: &Watched) -
     let mut places = WatchPlaces { memory, measures: first, copies };
     let mut specs = Vec::new();
     let mut names = HashSet::new();
-    for (number, (name, len)) in watched.kept.iter().enumerate() {
+    for (number, (name, len)) in (first..).zip(&watched.kept) {
         // What is kept twice could not be saved again.
         if !names.insert(name) {
             return Err(wrong());
         }
         check_length(source, network, &format!("training@{name}"), *len)?;
         specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });
-        if number == 0 {
+        if number == first {
             if name != "measures" || *len != memory.len() {
                 return Err(wrong());
             }
@@ -196,11 +196,11 @@ fn restore_kept(network: &mut Network, source: &Source<'_>, watched: &Watched) -
         if known.len() != *len {
             return Err(wrong());
         }
-        places.copies[store].push(first + number);
+        places.copies.get_mut(store).ok_or_else(wrong)?.push(number);
     }
     watch::keep_for_training(network, specs)?;
-    for (number, (name, _)) in watched.kept.iter().enumerate() {
-        let content = network.registry.states[first + number].content.bytes_mut();
+    for (number, (name, _)) in (first..).zip(&watched.kept) {
+        let content = network.registry.kept_mut(number)?.content.bytes_mut();
         source.read_into(&format!("training@{name}"), content)?;
     }
     network.registry.watch = Some(places);
@@ -211,7 +211,8 @@ fn restore_kept(network: &mut Network, source: &Source<'_>, watched: &Watched) -
 pub(super) fn restore_feedback_moments(network: &mut Network, source: &Source<'_>) -> Result<()> {
     for map in network.feedback.maps.clone() {
         let Some(path) = network.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
-        for (number, moment) in network.registry.moments[map.store].iter_mut().enumerate() {
+        let moments = network.registry.moments.get_mut(map.store);
+        for (number, moment) in moments.into_iter().flatten().enumerate() {
             let name = format!("{path}@feedback.moment.{number}");
             // A map that never learned has no moments to save.
             if source.has(&name) {

@@ -1,8 +1,6 @@
 //! Checksums of what a file holds: a last tensor of bytes, with the CRC-32 (of zlib, gzip and PNG) of the header, its
 //! length counted in, and of each tensor in the order of their places, four bytes each, the lowest first.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::contents::{Contents, TensorInfo, damaged};
 use super::element::ElementType;
 use super::value::Value;

@@ -1,7 +1,5 @@
 //! What a header says, of whatever format, and what is checked of it.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::element::ElementType;
 use super::value::Value;
 use crate::{Error, Result};

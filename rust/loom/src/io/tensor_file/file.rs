@@ -1,7 +1,5 @@
 //! Files of tensors as they are used.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::contents::{Contents, Format, TensorInfo, damaged};
 use super::decode::decode;
 use super::parts;

@@ -4,8 +4,6 @@
 //! Versions 2 and 3, the lowest byte first. Nothing is allocated by what a count says before the file is known to
 //! be long enough for that many of the shortest.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::contents::{Contents, Format, TensorInfo, check_extents, damaged};
 use super::element::ElementType;
 use super::value::{ARRAY, NumberType, STRING, Value, Values};

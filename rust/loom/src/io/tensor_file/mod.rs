@@ -4,6 +4,11 @@
 //! Everything that a header says is checked against the file before anything is allocated by it, so that no file,
 //! whatever is in it, needs more memory than a small multiple of its header.
 
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "arrays of lengths that types say"
+)]
 mod blocks;
 mod checksums;
 mod contents;

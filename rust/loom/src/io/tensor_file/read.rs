@@ -1,7 +1,5 @@
 //! Reading a header of either format.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::contents::{Contents, Format, damaged};
 use super::{gguf, safetensors};
 use crate::Result;

@@ -2,8 +2,6 @@
 //!
 //! The bytes are to be the tensors and nothing else, without gaps, as the format's own reader wants it.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::checksums;
 use super::contents::{Contents, Format, TensorInfo, check_extents, damaged};
 use super::element::ElementType;
