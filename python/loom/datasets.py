@@ -130,7 +130,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
         raise FileError(error.errno, f"cannot be read: {error.strerror}", str(file)) from error
 
 
-def _read_idx(file: Path, content: IO[bytes]) -> NDArray[Any]:
+def _read_idx(file: Path, content: IO[bytes] | gzip.GzipFile) -> NDArray[Any]:
     begin = content.read(4)
     if len(begin) < 4 or begin[:2] != b"\0\0" or begin[2] not in _IDX_DTYPES:
         raise SerializationError(f"{file} is not an IDX file: it begins with {begin.hex(' ')}")

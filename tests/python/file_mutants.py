@@ -2,9 +2,10 @@
 
     python file_mutants.py SEED COUNT [SECONDS]
 
-Most have their checksums made anew, so that what lies behind those is reached. A crash ends the process; what is
-refused by something else than a documented error of loom's, takes longer than two seconds or more memory than it
-may, or is read though it is damaged and cannot be saved again, is printed, and the exit status is 1.
+Most have their checksums made anew, so that what lies behind those is reached. A crash ends the process;
+what is refused by something else than a documented error of loom's, takes longer than two seconds or more
+memory than it may, or is read though it is damaged or cannot be saved again, is printed, and the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -34,7 +35,21 @@ MEMORY = 1 << 28
 SLOW = 2.0
 NUMBERS: list[Any] = [0, 1, 2, 3, 7, 64, -1, 2**31 - 1, 2**31, 2**32, 10**8, 10**12, 2**53, 2**63 - 1, 2**63]
 NUMBERS += [2**64 - 1, 2**64, 10**30, 0.5, -0.0, 1e308, 1e-308]
-VALUES: list[Any] = [*NUMBERS, None, True, False, "", "x", "int4", "float64", [], [1], [[1]], {}, {"type": "dense"}]
+VALUES: list[Any] = [
+    *NUMBERS,
+    None,
+    True,
+    False,
+    "",
+    "x",
+    "int4",
+    "float64",
+    [],
+    [1],
+    [[1]],
+    {},
+    {"type": "dense"},
+]
 TYPES = ["F64", "F32", "F16", "BF16", "I64", "I8", "U8", "U64", "BOOL", "F8_E4M3", "C64", "X"]
 
 
@@ -73,7 +88,8 @@ def samples() -> list[bytes]:
     for mode in ("difference", "chain_rule"):
         config = loom.TweenConfig(mode=mode)
         training = loom.TrainingConfig(epochs=1, loss="mse", **quiet)
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             loom.TweenTrainer(tween, config).fit((x, np.eye(3)[y]), training)
         files.append(_saved(tween, optimizer=True))
     with tempfile.TemporaryDirectory() as folder:
@@ -214,7 +230,7 @@ def mutant(data: bytes, rng: random.Random) -> tuple[bytes, bool]:
 
 def outcome(data: bytes, damaged: bool, path: Path | None) -> str | None:
     """What is wrong with how a file is read."""
-    before = time.perf_counter()
+    before = time.process_time()
     told: str | None = None
     try:
         if path is None:
@@ -236,10 +252,10 @@ def outcome(data: bytes, damaged: bool, path: Path | None) -> str | None:
         told = f"{type(error).__name__}: {error}"
     except loom.LoomError as error:
         COUNTED[type(error).__name__] += 1
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         told = f"{type(error).__name__}: {error}"
-    if told is None and time.perf_counter() - before > SLOW:
-        told = f"took {time.perf_counter() - before:.1f} s"
+    if told is None and time.process_time() - before > SLOW:
+        told = f"took {time.process_time() - before:.1f} s"
     return told
 
 
@@ -269,10 +285,10 @@ def main() -> int:
             told = outcome(data, damaged, Path(folder) / "net.loom" if number % 20 == 0 else None)
             if told is not None:
                 wrong += 1
-                print(f"{seed}/{number}: {told}"[:300], flush=True)
+                print(f"{seed}/{number}: {told}"[:300], flush=True)  # noqa: T201
                 if kept:
                     (Path(kept) / f"wrong-{seed}-{number}.loom").write_bytes(data)
-    print(f"{number + 1} mutants, {wrong} wrong: {dict(COUNTED)}")
+    print(f"{number + 1} mutants, {wrong} wrong: {dict(COUNTED)}")  # noqa: T201
     return wrong > 0
 
 

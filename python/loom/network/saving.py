@@ -75,7 +75,7 @@ def fingerprint(self: HasEngine) -> str:
     a training do not count.
 
     Returns:
-        64 hexadecimal digits: SHA-256 of the bytes that `save` would write, without the card and the checksums.
+        64 hexadecimal digits: SHA-256 of what `save` would write, without the card and the checksums.
 
     Raises:
         NonFiniteError: A weight or a layer's state is infinite or NaN.

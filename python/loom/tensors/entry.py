@@ -143,8 +143,7 @@ class TensorFile(Mapping[str, TensorEntry]):
     def verify(self) -> bool:
         """Reads the whole file and compares it with the checksums that it brings.
 
-        Opening a file reads its header alone; whoever wants to know before use whether everything in it is as it
-        was saved asks here.
+        Opening a file reads its header alone; whether all of it is as it was saved, one asks here.
 
         Returns:
             Whether it brings any: files of `Network.save` do, others do not and are not read.
