@@ -175,6 +175,4 @@ fn keep_permissions(file: &File, existing: &Metadata) {
 }
 
 #[cfg(not(unix))]
-fn keep_permissions(file: &File, existing: &Metadata) {
-    let _ = file.set_permissions(existing.permissions());
-}
+fn keep_permissions(_: &File, _: &Metadata) {}

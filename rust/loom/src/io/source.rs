@@ -25,7 +25,8 @@ const BEGINNING: usize = size_of::<u64>() + 1;
 
 /// A file, or its bytes.
 enum Body<'a> {
-    File(File),
+    /// Open, with its name for errors.
+    File(File, String),
     Bytes(&'a [u8]),
     Owned(Vec<u8>),
 }
@@ -64,7 +65,7 @@ impl Source<'static> {
             return Err(no_safetensors());
         }
         if about.is_file() {
-            return Self::new(Body::File(file), &header, len, verify);
+            return Self::new(Body::File(file, path.display().to_string()), &header, len, verify);
         }
         // A header that says how long the file is comes first, and bounds what is read of an endless one.
         let end = data_end(&header).map_err(unreadable)?;
@@ -233,11 +234,11 @@ impl Body<'_> {
     fn read(&self, start: usize, out: &mut [u8]) -> Result<u32> {
         let mut found = crc32fast::Hasher::new();
         let bytes = match self {
-            Body::File(file) => {
+            Body::File(file, path) => {
                 let mut file = file;
                 let failed = |source: std::io::Error| match source.kind() {
                     std::io::ErrorKind::UnexpectedEof => cut_short(),
-                    _ => Error::Io { context: "could not read the file".into(), source },
+                    _ => Error::Io { context: format!("could not read {path}"), source },
                 };
                 file.seek(SeekFrom::Start(start as u64)).map_err(failed)?;
                 for piece in out.chunks_mut(PIECE) {
