@@ -8,7 +8,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from loom.extras import require
 __all__ = ["Dataset", "Part", "digits", "mnist", "read_idx"]
 
 _IDX_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+# Of an array of NumPy, in all versions.
+_MOST_AXES = 32
+_PIECE = 1 << 20
 
 
 class Part(NamedTuple):
@@ -110,22 +114,52 @@ def read_idx(path: str | Path) -> NDArray[Any]:
         SerializationError: It is no IDX file, or it is truncated or too long.
     """
     file = Path(path)
-    content = _read(file)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_DTYPES:
-        raise SerializationError(f"{file} is not an IDX file: it begins with {content[:4].hex(' ')}")
-    dtype = np.dtype(_IDX_DTYPES[content[2]])
-    axes = content[3]
-    start = 4 + 4 * axes
-    if len(content) < start:
-        raise SerializationError(f"{file} is truncated: it ends inside its header of {start} bytes")
-    shape = struct.unpack(f">{axes}I", content[4:start])
-    wanted = start + math.prod(shape) * dtype.itemsize
-    if len(content) != wanted:
-        state = "truncated" if len(content) < wanted else "too long"
+    try:
+        with file.open("rb") as opened:
+            packed = opened.read(2) == b"\x1f\x8b"
+            opened.seek(0)
+            if packed:
+                with gzip.open(opened) as unpacked:
+                    return _read_idx(file, unpacked)
+            return _read_idx(file, opened)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SerializationError(f"{file} is damaged: {error}") from error
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(error.errno, f"cannot be read: {error.strerror}", str(file)) from error
+
+
+def _read_idx(file: Path, content: IO[bytes] | gzip.GzipFile) -> NDArray[Any]:
+    begin = content.read(4)
+    if len(begin) < 4 or begin[:2] != b"\0\0" or begin[2] not in _IDX_DTYPES:
+        raise SerializationError(f"{file} is not an IDX file: it begins with {begin.hex(' ')}")
+    dtype = np.dtype(_IDX_DTYPES[begin[2]])
+    axes = begin[3]
+    if axes > _MOST_AXES:
+        raise SerializationError(f"{file} has {axes} axes, and an array {_MOST_AXES} at most")
+    header = content.read(4 * axes)
+    if len(header) < 4 * axes:
+        raise SerializationError(f"{file} is truncated: it ends inside its header of {4 + 4 * axes} bytes")
+    shape = struct.unpack(f">{axes}I", header)
+    wanted = math.prod(shape) * dtype.itemsize
+    # Piece by piece, and one byte further: neither a header nor what is packed has more memory asked for than
+    # there is data, and data that the header speaks of.
+    data = bytearray()
+    while piece := content.read(min(wanted + 1 - len(data), _PIECE)):
+        data += piece
+    if len(data) != wanted:
+        state = "truncated" if len(data) < wanted else "too long"
+        held = f"{len(data)}" if len(data) < wanted else "more"
         raise SerializationError(
-            f"{file} is {state}: its header announces {shape}, so {wanted} bytes, but it has {len(content)}"
+            f"{file} is {state}: its header announces {shape}, so {wanted} bytes of data, but it has {held}"
         )
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+    elements = np.frombuffer(data, dtype) if data else np.empty(0, dtype)
+    try:
+        return elements.reshape(shape).astype(dtype.newbyteorder("="))
+    except ValueError as error:
+        # No element, and more of them along the other axes than can be counted.
+        raise SerializationError(f"{file}: no array can have the shape {shape}") from error
 
 
 def _mnist_part(folder: Path, prefix: str) -> Part:
@@ -159,13 +193,3 @@ def _find(folder: Path, stem: str, suffix: str) -> Path:
     if not folder.is_dir():
         raise FileError(errno.ENOTDIR, "not a folder with MNIST's files", str(folder))
     raise FileError(errno.ENOENT, f"no {names[0]} (compressed or not) in this folder", str(folder))
-
-
-def _read(file: Path) -> bytes:
-    try:
-        content = file.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise SerializationError(f"{file} is damaged: {error}") from error
-    except OSError as error:
-        raise FileError(error.errno, f"cannot be read: {error.strerror}", str(file)) from error

@@ -61,6 +61,10 @@ def test_every_element_type_is_read(tmp_path: Path, dtype: str) -> None:
         (b"\0\0\x08\x03\0\0\0\x01", "it ends inside its header of 16 bytes"),
         (idx(np.zeros((2, 3), np.uint8))[:-1], r"is truncated: its header announces \(2, 3\)"),
         (idx(np.zeros((2, 3), np.uint8)) + b"\0", "is too long"),
+        (b"\0\0\x08\x41" + b"\0\0\0\1" * 65 + b"\0", "has 65 axes"),
+        (b"\0\0\x08\x02" + b"\xff" * 8, "is truncated"),
+        (b"\0\0\x08\x04" + b"\xff" * 12 + bytes(4), "no array can have the shape"),
+        (gzip.compress(b"\0\0\x0e\x04" + b"\xff" * 16 + bytes(99)), "is truncated"),
         (gzip.compress(idx(np.zeros((2, 3), np.uint8)), mtime=0)[:-9], "is damaged"),
     ],
 )
@@ -108,3 +112,17 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     with pytest.raises(loom.MissingExtraError, match=r"pip install 'loom-nn\[datasets\]'"):
         loom.datasets.digits()
+
+
+def test_a_gzip_bomb_takes_no_more_memory_than_its_header_says(tmp_path: Path) -> None:
+    import tracemalloc
+
+    bomb = gzip.compress(idx(np.zeros(1000, np.uint8)) + bytes(200_000_000), compresslevel=1)
+    assert len(bomb) < 2_000_000
+    (tmp_path / "bomb.gz").write_bytes(bomb)
+    tracemalloc.start()
+    with pytest.raises(loom.SerializationError, match="is too long"):
+        datasets.read_idx(tmp_path / "bomb.gz")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 3_000_000

@@ -63,7 +63,7 @@ def test_the_file_is_safetensors_with_the_promised_names(tmp_path: Path, trained
     trained.save(tmp_path / "net.loom")
     found = header(tmp_path / "net.loom")
     metadata = found.pop("__metadata__")
-    assert metadata["loom.format"] == "1"
+    assert metadata["loom.format"] == "2"
     assert loom.Network.from_json(metadata["loom.config"]).config == trained.config
     assert found["0.0.0.0.weight"]["dtype"] == "F32"
     assert found["0.0.0.0.weight"]["shape"] == [24, 6]
@@ -161,7 +161,7 @@ CONFIG = loom.Sequential([nn.Dense(2)], input_shape=3).to_json()
         (b"PK\x03\x04 something else entirely", "damaged, cut short, or no safetensors"),
         (b"\xff" * 64, "damaged, cut short, or no safetensors"),
         (safetensors(None), "not one that loom saved"),
-        (safetensors({"loom.format": "2"}), "format 2.*update loom"),
+        (safetensors({"loom.format": "3"}), "format 3.*update loom"),
         (safetensors({"loom.format": "1"}), r"lacks \"loom\.config\""),
         (safetensors({"loom.format": "1", "loom.config": "{"}), "config"),
         (safetensors({"loom.format": "1", "loom.config": '{"input_shape": [0], "cells": []}'}), "network"),

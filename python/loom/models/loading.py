@@ -34,6 +34,8 @@ def load(
     path: str | PathLike[str],
     mapping: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
+    *,
+    verify: bool = True,
 ) -> Network:
     """Reads a network from a file or folder; what it is, its content tells, not its name.
 
@@ -47,6 +49,8 @@ def load(
         path: The file or folder.
         mapping: For tensors alone: what layers are, by name, where the guess needs help.
         config: For tensors alone: what they do not tell, such as {"activation": "relu"}.
+        verify: Whether a file that `Network.save` wrote is compared with the checksums in it. False reads a
+            damaged one, too, as far as it can be read: what it then holds is not what was saved.
 
     Returns:
         The network.
@@ -80,7 +84,7 @@ def load(
         return reader(found)(place)
     if place.is_dir():
         raise FileError(errno.EISDIR, f"is {found.told}", str(place))
-    return load_own(path)
+    return load_own(path, verify)
 
 
 def reader(found: Format) -> Callable[[Path], Network]:

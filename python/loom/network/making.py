@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 from loom import _native, nn
+from loom._settings.checks import flag
 from loom.errors import ConfigError
 from loom.network.network import Network, from_native
 
@@ -46,11 +47,12 @@ def Sequential(  # noqa: N802 - reads like the network it makes
     return network
 
 
-def load(path: str | PathLike[str]) -> Network:
+def load(path: str | PathLike[str], verify: bool = True) -> Network:
     """Reads a network that `Network.save` wrote.
 
     Args:
         path: The file.
+        verify: Whether what is read is compared with its checksums.
 
     Returns:
         The network.
@@ -59,4 +61,4 @@ def load(path: str | PathLike[str]) -> Network:
         FileError: The file cannot be read.
         SerializationError: It is damaged, truncated, foreign, or of a later format.
     """
-    return from_native(_native.Network.load(path))
+    return from_native(_native.Network.load(path, flag("load", "verify", verify)))

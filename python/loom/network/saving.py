@@ -111,7 +111,7 @@ def fingerprint(self: HasEngine) -> str:
     a training do not count.
 
     Returns:
-        64 hexadecimal digits: SHA-256 of the bytes that `save` would write, without the card.
+        64 hexadecimal digits: SHA-256 of what `save` would write, without the card and the checksums.
 
     Raises:
         NonFiniteError: A weight or a layer's state is infinite or NaN.
@@ -127,8 +127,11 @@ def fingerprint(self: HasEngine) -> str:
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(bytes(data[8:end]))
     header["__metadata__"].pop("loom.card", None)
+    # As files were before there were checksums: a network keeps its fingerprint.
+    header["__metadata__"]["loom.format"] = "1"
+    length, _ = header.pop("loom.checksums")["data_offsets"]
     found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    found.update(data[end:])
+    found.update(data[end : end + length])
     return found.hexdigest()
 
 

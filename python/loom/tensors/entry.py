@@ -96,14 +96,21 @@ class TensorFile(Mapping[str, TensorEntry]):
         metadata: What the file says beside its tensors.
         entries: The tensors.
         path: Where the file is, for those who look at it.
+        verify: Compares everything with its checksums, where the file may have some.
     """
 
     def __init__(
-        self, form: str, metadata: dict[str, Any], entries: dict[str, TensorEntry], path: str
+        self,
+        form: str,
+        metadata: dict[str, Any],
+        entries: dict[str, TensorEntry],
+        path: str,
+        verify: Callable[[], bool] = lambda: False,
     ) -> None:
         self.format = form
         self.metadata = metadata
         self.path = path
+        self._verify = verify
         self._entries: dict[str, TensorEntry] | None = entries
 
     def _open(self) -> dict[str, TensorEntry]:
@@ -132,6 +139,28 @@ class TensorFile(Mapping[str, TensorEntry]):
     def nbytes(self) -> int:
         """How many bytes all tensors take in the file."""
         return sum(entry.nbytes for entry in self._open().values())
+
+    def verify(self) -> bool:
+        """Reads the whole file and compares it with the checksums that it brings.
+
+        Opening a file reads its header alone; whether all of it is as it was saved, one asks here.
+
+        Returns:
+            Whether it brings any: files of `Network.save` do, others do not and are not read.
+
+        Raises:
+            SerializationError: A tensor is not as it was saved; the message names it.
+            StateError: The file is closed.
+
+        Examples:
+            >>> import tempfile, pathlib
+            >>> path = pathlib.Path(tempfile.mkdtemp()) / "net.loom"
+            >>> loom.Sequential([nn.Dense(2)], input_shape=3).save(path)
+            >>> loom.open_tensors(path).verify()
+            True
+        """
+        self._open()
+        return self._verify()
 
     def close(self) -> None:
         """Lets go of the file: it is closed once no array looks at it any more."""

@@ -154,7 +154,7 @@ def _native_file(native: _native.TensorFile, label: str) -> TensorFile:
         )
         for name, dtype, shape, nbytes in native.tensors()
     }
-    return TensorFile(native.format(), native.metadata(), entries, label)
+    return TensorFile(native.format(), native.metadata(), entries, label, native.verify)
 
 
 class _Bytes:

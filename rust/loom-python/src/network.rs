@@ -6,7 +6,7 @@ use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, pac
 use crate::shared::{At, Claim, Network, split};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
-use loom::io::SaveOptions;
+use loom::io::{LoadOptions, SaveOptions};
 use loom::network::{InnerLayerInfo, LayerValue, Morph, Numerics, PlacedLayer};
 use loom::program::LayerPath;
 use loom::train::Notes;
@@ -59,10 +59,11 @@ impl Network {
         Ok(Self::new(Engine::from_json(config).map_err(exception)?))
     }
 
-    /// Loads a network from a file.
+    /// Loads a network from a file, comparing it with its checksums unless told otherwise.
     #[staticmethod]
-    fn load(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        detached(py, move || Engine::load(path)).map(Self::new)
+    #[pyo3(signature = (path, verify = true))]
+    fn load(py: Python<'_>, path: PathBuf, verify: bool) -> PyResult<Self> {
+        detached(py, move || Engine::load_with(path, LoadOptions { verify })).map(Self::new)
     }
 
     /// Makes a network from the bytes of a file.

@@ -66,6 +66,11 @@ impl TensorFile {
         Ok(array.into_any())
     }
 
+    /// Reads everything and compares it with the file's checksums; False where it brings none.
+    fn verify(&self, py: Python<'_>) -> PyResult<bool> {
+        detached(py, || self.0.verify())
+    }
+
     /// A tensor's elements as float32, in one row.
     fn numbers<'py>(&self, py: Python<'py>, name: String) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let numbers = detached(py, || self.0.to_f32(&name))?;

@@ -289,7 +289,8 @@ fn convert<S: Real, T: Real>(from: &[S], to: &mut [T]) {
     }
 }
 
-fn first_non_finite<T: Real>(elements: &[T]) -> Option<usize> {
+/// The index of the first element that is infinite or NaN.
+pub(crate) fn first_non_finite<T: Real>(elements: &[T]) -> Option<usize> {
     // Whole chunks first: the compiler turns the inner loop into vector code.
     const CHUNK: usize = 4096;
     for (number, chunk) in elements.chunks(CHUNK).enumerate() {

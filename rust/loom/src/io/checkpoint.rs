@@ -14,22 +14,27 @@
 
 use super::calibrated::{collect_ranges, restore_ranges};
 use super::content::check_content;
-use super::tensors::{Entries, Entry, damaged, real_dtype, real_tensor, unreadable};
+use super::fitting::{beginnings, check_length};
+use super::source::Source;
+use super::tensor_file::ElementType;
+use super::tensors::{Entries, Entry, Writable, damaged, packed_element, real_element};
 use super::watched::{Watched, collect_training, restore_feedback_moments, restore_training};
 use super::{Extra, atomic};
-use crate::dtype::DType;
 use crate::layers::ParameterSpec;
 use crate::network::{Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
-use crate::tensor::{Buffer, Precision};
-use crate::{Error, Result, error};
-use safetensors::{Dtype, SafeTensors};
-use std::collections::{BTreeMap, HashMap};
+use crate::tensor::Precision;
+use crate::{Error, Result, extents};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The version of the format that is written.
-pub const FORMAT: &str = "1";
+/// The version of the format that is written: with checksums of the header and of every tensor.
+pub const FORMAT: &str = "2";
+
+/// The versions that are read; the first has no checksums.
+const READ: [&str; 2] = ["1", FORMAT];
 
 /// What ends the name of the mean squares that a parameter's rows multiply.
 const IMPORTANCE: &str = "importance";
@@ -72,6 +77,20 @@ impl SaveOptions {
     }
 }
 
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Whether what is read is compared with its checksums. Without it a damaged file may be read, and what it then
+    /// holds is as it is.
+    pub verify: bool,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { verify: true }
+    }
+}
+
 impl Network {
     /// Saves the network: to a temporary file, synced and renamed, so that an older file survives a failure.
     ///
@@ -79,8 +98,7 @@ impl Network {
     /// [`Error::Io`] where the system refuses; [`Error::NonFinite`] naming what is infinite or NaN, which
     /// [`load`](Network::load) would refuse; whatever [`build`](Network::build) refuses.
     pub fn save(&mut self, path: impl AsRef<Path>, options: SaveOptions) -> Result<()> {
-        let bytes = self.to_bytes(options)?;
-        atomic::write(path.as_ref(), &bytes)
+        write_with(self, options, None, path.as_ref())
     }
 
     /// Loads a network that [`save`](Network::save) wrote.
@@ -89,13 +107,15 @@ impl Network {
     /// [`Error::Io`] for a file that cannot be read, [`Error::Serialization`] for one that is
     /// damaged, foreign, or of a later format.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let bytes = std::fs::read(path)
-            .map_err(|source| Error::Io { context: format!("could not read {}", path.display()), source })?;
-        Self::from_bytes(&bytes).map_err(|error| match error {
-            Error::Serialization(message) => Error::Serialization(format!("{}: {message}", path.display())),
-            other => other,
-        })
+        Self::load_with(path, LoadOptions::default())
+    }
+
+    /// [`load`](Network::load), as the options say.
+    ///
+    /// # Errors
+    /// As [`load`](Network::load).
+    pub fn load_with(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
+        from_source(path.as_ref(), options, Self::restored)
     }
 
     /// The bytes that [`save`](Network::save) writes.
@@ -111,11 +131,16 @@ impl Network {
     /// # Errors
     /// [`Error::Serialization`] for bytes that are damaged, foreign, or of a later format.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
-        let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
-        let metadata = header.metadata().clone().unwrap_or_default();
-        match metadata.get("loom.format").map(String::as_str) {
-            Some(FORMAT) => {}
+        let source = Source::of_bytes(bytes, LoadOptions::default().verify)?;
+        let network = Self::restored(&source)?;
+        source.finish()?;
+        Ok(network)
+    }
+
+    /// The network that a file holds, of which every tensor is still to be there that is not looked at here.
+    pub(crate) fn restored(source: &Source<'_>) -> Result<Self> {
+        match source.metadata("loom.format") {
+            Some(format) if READ.contains(&format) => {}
             Some(other) => {
                 return Err(Error::Serialization(format!(
                     "the file is of format {other}, this version reads format {FORMAT}; update loom"
@@ -128,58 +153,70 @@ impl Network {
                 ));
             }
         }
-        let config = metadata
-            .get("loom.config")
+        let config = source
+            .metadata("loom.config")
             .ok_or_else(|| Error::Serialization("the file lacks \"loom.config\"".into()))?;
         let mut network = Self::from_json(config).map_err(damaged)?;
         // Versions come from the file, not from masters.
         let numerics: Vec<(LayerPath, LayerNumerics)> =
             network.layers().map(|placed| (placed.path.clone(), placed.numerics.clone())).collect();
         network.cells.iter_mut().flatten().for_each(|placed| placed.numerics = LayerNumerics::default());
-        // What was saved without its master gets none: its packed weights are all there is.
-        let has_master =
-            |placed: &PlacedLayer, name: &str| tensors.tensor(&format!("{}.{name}", placed.path)).is_ok();
-        let beginning = |placed: &PlacedLayer, specs: &[ParameterSpec]| {
-            let Some((_, numerics)) = numerics.iter().find(|(path, _)| *path == placed.path) else {
-                return Beginning::Zeros;
-            };
-            let is_packed =
-                |spec: &&ParameterSpec| numerics.named(&spec.name, spec.morphable).dtype.is_some();
-            let mut packed = specs.iter().filter(is_packed).peekable();
-            let without = packed.peek().is_some() && packed.all(|spec| !has_master(placed, &spec.name));
-            if without { Beginning::WithoutMaster } else { Beginning::Zeros }
+        let beginnings = beginnings(&network, source, &numerics)?;
+        let beginning = |placed: &PlacedLayer, _: &[ParameterSpec]| {
+            beginnings.get(&placed.path).copied().unwrap_or(Beginning::Zeros)
         };
         network.build_with(&beginning).map_err(damaged)?;
         for (placed, (_, numerics)) in network.cells.iter_mut().flatten().zip(numerics) {
-            let Some(store) = placed.store else { continue };
-            let known = network.registry.stores[store].parameters().iter().map(|info| &*info.name);
-            for (name, _) in &numerics.parameters {
-                if known.clone().all(|known| known != name) {
-                    return Err(damaged(error::unknown("parameter", name, known)));
-                }
+            if placed.store.is_some() {
+                placed.numerics = numerics;
             }
-            placed.numerics = numerics;
         }
-        restore_weights(&mut network, &tensors)?;
-        restore_ranges(&mut network, &tensors)?;
-        restore_carried(&mut network, &tensors)?;
-        network.came_without_state = !metadata.contains_key("loom.training");
-        if let Some(state) = metadata.get("loom.training") {
-            let state: OptimizerState = serde_json::from_str(state)
-                .map_err(|error| Error::Serialization(format!("the training state is damaged: {error}")))?;
-            if let Some(watched) = metadata.get("loom.watched") {
-                let watched: Watched = serde_json::from_str(watched).map_err(|error| {
-                    Error::Serialization(format!("the training state is damaged: {error}"))
-                })?;
-                restore_training(&mut network, &tensors, watched)?;
+        restore_weights(&mut network, source)?;
+        restore_ranges(&mut network, source)?;
+        restore_carried(&mut network, source)?;
+        network.came_without_state = source.metadata("loom.training").is_none();
+        if let Some(state) = source.metadata("loom.training") {
+            let wrong = |error| Error::Serialization(format!("the training state is damaged: {error}"));
+            let state: OptimizerState = serde_json::from_str(state).map_err(wrong)?;
+            if let Some(watched) = source.metadata("loom.watched") {
+                let watched: Watched = serde_json::from_str(watched).map_err(wrong)?;
+                restore_training(&mut network, source, watched)?;
             }
-            restore_moments(&mut network, &tensors, state)?;
-            restore_notes(&mut network, &tensors, &metadata)?;
+            restore_moments(&mut network, source, state)?;
+            restore_notes(&mut network, source)?;
         }
         check_content(&network).map_err(damaged)?;
-        network.card = metadata.get(CARD).cloned().unwrap_or_default();
+        network.card = source.metadata(CARD).unwrap_or_default().into();
         Ok(network)
     }
+}
+
+/// Reads a file by what `read` makes of it, whose errors then name it.
+pub(crate) fn from_source<R>(
+    path: &Path,
+    options: LoadOptions,
+    read: impl FnOnce(&Source<'_>) -> Result<R>,
+) -> Result<R> {
+    let made = || {
+        let source = Source::open(path, options.verify)?;
+        let made = read(&source)?;
+        source.finish()?;
+        Ok(made)
+    };
+    made().map_err(|error| match error {
+        Error::Serialization(message) => Error::Serialization(format!("{}: {message}", path.display())),
+        other => other,
+    })
+}
+
+/// [`Network::save`] with something beside the network.
+pub(crate) fn write_with(
+    network: &mut Network,
+    options: SaveOptions,
+    extra: Option<Extra>,
+    path: &Path,
+) -> Result<()> {
+    writable(network, options, extra.as_ref(), |file| atomic::write_with(path, |to| file.write(to)))
 }
 
 /// [`Network::to_bytes`] with something beside the network.
@@ -188,30 +225,45 @@ pub(crate) fn bytes_with(
     options: SaveOptions,
     extra: Option<Extra>,
 ) -> Result<Vec<u8>> {
+    writable(network, options, extra.as_ref(), |file| {
+        let mut bytes = extents::room(file.len)?;
+        file.write(&mut bytes)?;
+        Ok(bytes)
+    })
+}
+
+fn writable<R>(
+    network: &mut Network,
+    options: SaveOptions,
+    extra: Option<&Extra>,
+    write: impl FnOnce(Writable<'_>) -> Result<R>,
+) -> Result<R> {
     options.check()?;
     network.build()?;
     network.synchronize()?;
     check_content(network)?;
+    let network = &*network;
+    let element = real_element(network.precision());
     let mut entries = Entries::new();
     for placed in network.layers() {
-        for number in placed.states.clone() {
-            let state = &network.registry.states[number];
+        for state in network.registry.kept(placed.states.clone())? {
             let name = format!("{}.{}", placed.path, state.spec.name);
-            entries.push((name, Entry::real(&state.tensor(network.precision())?)));
+            entries.push((name, Entry::bytes(element, state.spec.shape.to_vec(), state.content.bytes())));
         }
     }
     collect_ranges(network, &mut entries);
     if let Some(carried) = network.registry.begun().filter(|_| !options.deploy) {
-        for (number, place) in carried.places().iter().enumerate() {
+        for (place, content) in carried.places().iter().zip(carried.contents()?) {
+            let shape = [&[carried.rows()], &place.spec.shape[..]].concat();
             let name = format!("{}@carried.{}", place.path, place.spec.name);
-            entries.push((name, Entry::real(&carried.tensor(number)?)));
+            entries.push((name, Entry::bytes(element, shape, Cow::Owned(content.bytes().to_vec()))));
         }
     }
     for placed in network.owners() {
         let Some(store) = placed.store else { continue };
         collect_weights(network, placed, store, options.deploy, &mut entries)?;
         if options.optimizer {
-            collect_moments(network, placed, store, &mut entries);
+            collect_moments(network, placed, store, &mut entries)?;
         }
     }
     let mut metadata = BTreeMap::from([
@@ -237,71 +289,72 @@ pub(crate) fn bytes_with(
     }
     if let Some(extra) = extra {
         metadata.insert(extra.key.into(), extra.metadata().into());
-        entries.extend(extra.entries(real_dtype(network.precision())));
+        entries.extend(extra.entries(network.precision()));
     }
-    let tensors = entries.iter().map(|(name, entry)| (name.as_str(), entry));
-    with_metadata(safetensors::serialize(tensors, None).map_err(unwritable)?, &metadata)
+    write(Writable::new(&metadata, entries)?)
 }
 
-fn collect_weights(
-    network: &Network,
+fn collect_weights<'a>(
+    network: &'a Network,
     placed: &PlacedLayer,
     store: usize,
     deploy: bool,
-    entries: &mut Entries,
+    entries: &mut Entries<'a>,
 ) -> Result<()> {
-    let weights = &network.registry.stores[store];
+    let weights = network.registry.held(store)?;
     for (index, info) in weights.parameters().iter().enumerate() {
         let name = format!("{}.{}", placed.path, info.name);
         let left_out = (weights.is_dropped() || deploy) && weights.dtype_of(index).is_some();
         if !left_out {
-            entries.push((name.clone(), Entry::real(&weights.get(index)?)));
+            entries.push((name.clone(), Entry::parameter(weights, index, &info.layout)?));
         }
         let importance = weights.importance(index);
         if !importance.is_empty() && !deploy {
-            entries.push((format!("{name}@{IMPORTANCE}"), Entry::list(Dtype::F32, importance)));
+            entries.push((format!("{name}@{IMPORTANCE}"), Entry::list(ElementType::F32, importance)));
         }
         if let Some(dtype) = weights.dtype_of(index) {
             let (packing, packed, scales) = weights.version(dtype, index)?;
-            let (rows, columns) = (packing.rows, packing.channels);
-            let (kind, shape) = match dtype {
-                DType::BFloat16 => (Dtype::BF16, vec![rows, columns]),
-                DType::Float16 => (Dtype::F16, vec![rows, columns]),
-                DType::Int8 => (Dtype::I8, vec![rows, columns]),
-                _ => (Dtype::U8, vec![packed.len()]),
-            };
-            entries.push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
+            let (element, shape) = packed_element(dtype, [packing.rows, packing.channels], packed.len());
+            entries.push((format!("{name}@{dtype}"), Entry::bytes(element, shape, packed)));
             if !scales.is_empty() {
-                entries.push((format!("{name}@{dtype}.scale"), Entry::list(Dtype::F32, scales)));
+                entries.push((format!("{name}@{dtype}.scale"), Entry::list(ElementType::F32, scales)));
             }
         }
     }
     Ok(())
 }
 
-fn collect_moments(network: &Network, placed: &PlacedLayer, store: usize, entries: &mut Entries) {
-    let Some(moments) = network.registry.moments.get(store) else { return };
+fn collect_moments<'a>(
+    network: &'a Network,
+    placed: &PlacedLayer,
+    store: usize,
+    entries: &mut Entries<'a>,
+) -> Result<()> {
+    let Some(moments) = network.registry.moments.get(store) else { return Ok(()) };
+    let len = network.registry.held(store)?.len();
     for (slot, moment) in network.optimizer_state.optimizer.slots().iter().zip(moments) {
-        let dtype = real_dtype(network.precision());
-        let shape = vec![network.registry.stores[store].len()];
-        let entry = Entry { dtype, shape, bytes: moment.bytes().to_vec() };
+        let element = real_element(network.precision());
+        let entry = Entry::bytes(element, vec![len], moment.bytes());
         entries.push((format!("{}@moment.{slot}", placed.path), entry));
     }
+    Ok(())
 }
 
-fn restore_carried(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<()> {
-    let places = network.carried_in_training();
+fn restore_carried(network: &mut Network, source: &Source<'_>) -> Result<()> {
+    let (places, precision) = (network.carried_in_training(), network.precision());
     let names: Vec<String> =
         places.iter().map(|place| format!("{}@carried.{}", place.path, place.spec.name)).collect();
-    let Some(first) = names.iter().find_map(|name| tensors.tensor(name).ok()) else { return Ok(()) };
-    let rows = first.shape().first().copied().unwrap_or(0);
+    let Some(first) = names.iter().find_map(|name| source.find(name)) else { return Ok(()) };
+    let rows = first.shape.first().copied().unwrap_or(0);
     if rows == 0 {
         return Err(Error::Serialization("what the file's layers carry has no rows".into()));
     }
-    let mut carried =
-        Carried::new(places, rows, network.precision(), network.device().accelerator().as_ref())?;
+    for (name, place) in names.iter().zip(&places) {
+        source.expect_real(name, precision, &[&[rows], &place.spec.shape[..]].concat())?;
+    }
+    let mut carried = Carried::new(places, rows, precision, network.device().accelerator().as_ref())?;
     for (number, name) in names.iter().enumerate() {
-        let values = real_tensor(tensors, name, network.precision())?;
+        let values = source.real(name, precision)?;
         carried.set(number, &values.view()).map_err(damaged)?;
     }
     carried.begun = true;
@@ -309,118 +362,86 @@ fn restore_carried(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<(
     Ok(())
 }
 
-fn restore_notes(
-    network: &mut Network,
-    tensors: &SafeTensors<'_>,
-    metadata: &HashMap<String, String>,
-) -> Result<()> {
-    let Some(text) = metadata.get("loom.notes") else { return Ok(()) };
-    let mut notes = Notes { text: text.clone(), ..Notes::default() };
-    for (name, view) in tensors.iter() {
-        let Some(kept) = name.strip_prefix(NOTE) else { continue };
-        let precision = match view.dtype() {
-            Dtype::F64 => Precision::Float64,
+fn restore_notes(network: &mut Network, source: &Source<'_>) -> Result<()> {
+    let Some(text) = source.metadata("loom.notes") else { return Ok(()) };
+    let mut notes = Notes { text: text.into(), ..Notes::default() };
+    for info in source.tensors() {
+        let Some(kept) = info.name.strip_prefix(NOTE) else { continue };
+        let precision = match info.element {
+            ElementType::F64 => Precision::Float64,
             _ => Precision::Float32,
         };
-        notes.tensors.insert(kept.to_string(), real_tensor(tensors, name, precision)?);
+        notes.tensors.insert(kept.to_string(), source.real(&info.name, precision)?);
     }
     network.notes = notes;
     Ok(())
 }
 
-fn restore_weights(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<()> {
+fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
     let precision = network.precision();
     for placed in network.cells.iter().flatten() {
         for number in placed.states.clone() {
-            let state = &mut network.registry.states[number];
+            let state = network.registry.kept_mut(number)?;
             let name = format!("{}.{}", placed.path, state.spec.name);
-            state.set(&real_tensor(tensors, &name, precision)?.view()).map_err(damaged)?;
+            state.set(&source.real(&name, precision)?.view()).map_err(damaged)?;
         }
     }
     for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
         let Some(store) = placed.store else { continue };
-        let weights = &mut network.registry.stores[store];
+        let weights = network.registry.held_mut(store)?;
         let parameters = weights.parameters().to_vec();
         for (index, info) in parameters.iter().enumerate() {
             let name = format!("{}.{}", placed.path, info.name);
-            if let Ok(importance) = tensors.tensor(&format!("{name}@{IMPORTANCE}")) {
-                let importance = Buffer::from_slice(importance.data())?;
-                weights.set_importance(index, importance.as_slice().to_vec()).map_err(damaged)?;
+            let importance = format!("{name}@{IMPORTANCE}");
+            if source.has(&importance) {
+                let importance = source.list(&importance, ElementType::F32)?;
+                weights.set_importance(index, importance).map_err(damaged)?;
             }
             if weights.is_dropped() && placed.numerics.of(info).dtype.is_some() {
                 continue;
             }
-            let values = real_tensor(tensors, &name, precision)?;
-            match weights.is_dropped() {
-                true => weights.restore_kept(index, &values.view())?,
-                false => weights.set(index, &values.view()).map_err(damaged)?,
-            }
+            weights.fill(index, |bytes| source.read_into(&name, bytes)).map_err(damaged)?;
         }
         for (index, info) in parameters.iter().enumerate() {
             let Chosen { dtype: Some(dtype), numerics } = placed.numerics.of(info) else { continue };
             let recipe = numerics.recipe.checked(dtype).map_err(damaged)?;
-            let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
             let name = format!("{}.{}@{dtype}", placed.path, info.name);
-            let packed = tensors.tensor(&name).map_err(unreadable)?;
-            let scales = match info.packing(dtype).with(granularity).scale_words() {
-                0 => Buffer::default(),
-                _ => {
-                    Buffer::from_slice(tensors.tensor(&format!("{name}.scale")).map_err(unreadable)?.data())?
+            weights.set_version(dtype, recipe, index, |bytes, scales| {
+                source.read_into(&name, bytes)?;
+                match scales {
+                    [] => Ok(()),
+                    _ => source.read_into(&format!("{name}.scale"), bytemuck::cast_slice_mut(scales)),
                 }
-            };
-            let version = (packed.data(), scales.as_slice());
-            weights.set_version(dtype, recipe, index, version)?;
+            })?;
         }
     }
     Ok(())
 }
 
-fn restore_moments(network: &mut Network, tensors: &SafeTensors<'_>, state: OptimizerState) -> Result<()> {
+fn restore_moments(network: &mut Network, source: &Source<'_>, state: OptimizerState) -> Result<()> {
     state.optimizer.validate().map_err(damaged)?;
     state.loss_scale.validate().map_err(damaged)?;
-    network.registry.prepare_moments(state.optimizer.slots().len(), network.precision().size())?;
+    let mut moments = Vec::new();
     for placed in network.cells.iter().flatten().filter(|placed| !placed.is_tied()) {
         let Some(store) = placed.store else { continue };
         for (slot, name) in state.optimizer.slots().iter().enumerate() {
             let name = format!("{}@moment.{name}", placed.path);
             // A network that never made an update has no moments to save.
-            let Ok(saved) = tensors.tensor(&name) else {
-                if state.updates == 0 {
-                    continue;
-                }
-                return Err(Error::Serialization(format!("the file lacks \"{name}\"")));
-            };
-            let moment = network.registry.moments[store][slot].bytes_mut();
-            if saved.data().len() != moment.len() {
-                return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
+            if state.updates == 0 && !source.has(&name) {
+                continue;
             }
-            moment.copy_from_slice(saved.data());
+            check_length(source, network, &name, network.registry.held(store)?.len())?;
+            moments.push((name, store, slot));
         }
     }
-    restore_feedback_moments(network, tensors)?;
+    network.registry.prepare_moments(state.optimizer.slots().len(), network.precision().size())?;
+    for (name, store, slot) in moments {
+        source.read_into(&name, network.registry.moment_mut(store, slot)?.bytes_mut())?;
+    }
+    restore_feedback_moments(network, source)?;
     network.registry.reach.clear();
     network.optimizer_state = state;
     Ok(())
-}
-
-/// Puts metadata into a file that has none, in the order of its keys.
-fn with_metadata(mut file: Vec<u8>, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>> {
-    const LENGTH: usize = size_of::<u64>();
-    let short = || Error::Internal("safetensors made a file without a header".into());
-    let (length, rest) = file.split_first_chunk::<LENGTH>().ok_or_else(short)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(unwritable)?;
-    let tensors = rest.get(..length).and_then(|header| header.strip_prefix(b"{")).ok_or_else(short)?;
-    let mut header = br#"{"__metadata__":"#.to_vec();
-    header.extend(serde_json::to_vec(metadata).map_err(unwritable)?);
-    let tensors = tensors.trim_ascii_end();
-    if tensors != b"}" {
-        header.push(b',');
-    }
-    header.extend(tensors);
-    header.resize(header.len().next_multiple_of(LENGTH), b' ');
-    let start = (header.len() as u64).to_le_bytes();
-    file.splice(..LENGTH + length, start.into_iter().chain(header));
-    Ok(file)
 }
 
 fn unwritable(error: impl std::fmt::Display) -> Error {

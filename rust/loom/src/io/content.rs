@@ -26,7 +26,7 @@ pub(super) fn check_content(network: &Network) -> Result<()> {
                 describe_path(placed)
             )))
         };
-        for state in &network.registry.states[placed.states.clone()] {
+        for state in network.registry.kept(placed.states.clone())? {
             if is_odd(state.content.bytes())? {
                 return refused(&state.spec.name);
             }
@@ -37,7 +37,7 @@ pub(super) fn check_content(network: &Network) -> Result<()> {
             .iter()
             .filter(|map| network.layers().nth(map.of).is_some_and(|of| of.path() == placed.path()));
         for store in placed.store.into_iter().chain(of_map.map(|map| map.store)) {
-            let weights = &network.registry.stores[store];
+            let weights = network.registry.held(store)?;
             for (index, info) in weights.parameters().iter().enumerate() {
                 let packed = weights.dtype_of(index);
                 let has_float = !(weights.is_dropped() && packed.is_some());

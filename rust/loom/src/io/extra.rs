@@ -1,9 +1,7 @@
 //! What stands in a network's file beside the network.
 
-use super::tensors::{Entry, real_dtype, unreadable};
+use super::tensors::{Entry, real_element};
 use crate::tensor::{Buffer, Precision};
-use crate::{Error, Result};
-use safetensors::{Dtype, SafeTensors};
 
 /// One entry of the metadata, with tensors of the network's precision.
 pub(crate) struct Extra {
@@ -29,45 +27,9 @@ impl Extra {
     }
 
     /// The tensors, on their way into a file.
-    pub(super) fn entries(self, dtype: Dtype) -> impl Iterator<Item = (String, Entry)> {
-        self.tensors.into_iter().map(move |(name, shape, content)| {
-            (name, Entry { dtype, shape, bytes: content.bytes().to_vec() })
+    pub(super) fn entries(&self, precision: Precision) -> impl Iterator<Item = (String, Entry<'_>)> {
+        self.tensors.iter().map(move |(name, shape, content)| {
+            (name.clone(), Entry::bytes(real_element(precision), shape.clone(), content.bytes()))
         })
-    }
-
-    /// What a file's bytes hold under this key; `None` where there is nothing.
-    ///
-    /// # Errors
-    /// [`Error::Serialization`] for bytes that are damaged.
-    pub(crate) fn read<'a>(bytes: &'a [u8], key: &str) -> Result<Option<Found<'a>>> {
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
-        let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?;
-        let metadata = header.metadata().as_ref().and_then(|metadata| metadata.get(key).cloned());
-        Ok(metadata.map(|metadata| Found { metadata, tensors }))
-    }
-}
-
-/// What a file holds.
-pub(crate) struct Found<'a> {
-    metadata: String,
-    tensors: SafeTensors<'a>,
-}
-
-impl<'a> Found<'a> {
-    /// The entry of the metadata.
-    pub(crate) fn metadata(&self) -> &str {
-        &self.metadata
-    }
-
-    /// A tensor's bytes, which are to be so many.
-    ///
-    /// # Errors
-    /// [`Error::Serialization`] where it is not there, or of another type or size.
-    pub(crate) fn tensor(&self, name: &str, precision: Precision, bytes: usize) -> Result<&'a [u8]> {
-        let saved = self.tensors.tensor(name).map_err(unreadable)?;
-        if saved.dtype() != real_dtype(precision) || saved.data().len() != bytes {
-            return Err(Error::Serialization(format!("\"{name}\" does not fit the network in the file")));
-        }
-        Ok(saved.data())
     }
 }

@@ -7,14 +7,22 @@
 //! made in the newest step by targets `training@activation.layer`, `training@target.layer` and
 //! `training@chain_gradient.layer`.
 
-use super::tensors::{Entries, Entry, damaged, real_dtype, real_tensor, unreadable};
+use super::fitting::check_length;
+use super::source::Source;
+use super::tensor_file::ElementType;
+use super::tensors::{Entries, Entry, damaged, real_element};
+use crate::layers::ParameterSpec;
 use crate::network::{FeedbackKind, Measures, Network};
+use crate::program::LayerPath;
 use crate::state::{StateSpec, WatchPlaces};
-use crate::tensor::{Buffer, Shape};
+use crate::tensor::Shape;
 use crate::train::{tween::feedback, watch};
-use crate::{Error, Result, extents};
-use safetensors::{Dtype, SafeTensors};
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+
+/// The most moments that an optimizer keeps of a parameter.
+const MOST_SLOTS: usize = 3;
 
 /// What tells how to read the tensors.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -36,40 +44,37 @@ pub(super) struct Watched {
 }
 
 /// Adds the tensors of the newest watched training.
-pub(super) fn collect_training(network: &Network, entries: &mut Entries) -> Result<Watched> {
+pub(super) fn collect_training<'a>(network: &'a Network, entries: &mut Entries<'a>) -> Result<Watched> {
+    let element = real_element(network.precision());
     let first = watch::kept_by_layers(network);
     let mut kept = Vec::new();
-    for state in &network.registry.states[first..] {
+    for state in network.registry.kept(first..)? {
         kept.push((state.spec.name.to_string(), state.spec.shape.len()));
-        let entry = Entry {
-            dtype: real_dtype(network.precision()),
-            shape: vec![state.spec.shape.len()],
-            bytes: extents::copied(state.content.bytes())?,
-        };
+        let entry = Entry::bytes(element, vec![state.spec.shape.len()], state.content.bytes());
         entries.push((format!("training@{}", state.spec.name), entry));
     }
     let measures = &network.measures;
     if measures.steps > 0 {
-        entries.push(("training@losses".into(), Entry::list(Dtype::F64, &measures.losses)));
-        entries.push(("training@exploded".into(), Entry::list(Dtype::U64, &measures.exploded)));
-        entries.push(("training@newest".into(), Entry::list(Dtype::F64, &measures.newest)));
-        entries.push(("training@history.steps".into(), Entry::list(Dtype::U64, &measures.history.steps)));
-        entries.push(("training@history.records".into(), Entry::list(Dtype::F64, &measures.history.records)));
+        entries.push(("training@losses".into(), Entry::list(ElementType::F64, &measures.losses)));
+        entries.push(("training@exploded".into(), Entry::list(ElementType::U64, &measures.exploded)));
+        entries.push(("training@newest".into(), Entry::list(ElementType::F64, &measures.newest)));
+        entries
+            .push(("training@history.steps".into(), Entry::list(ElementType::U64, &measures.history.steps)));
+        entries.push((
+            "training@history.records".into(),
+            Entry::list(ElementType::F64, &measures.history.records),
+        ));
     }
     for map in &network.feedback.maps {
         let Some(placed) = network.layers().nth(map.of) else { continue };
-        let store = &network.registry.stores[map.store];
+        let store = network.registry.held(map.store)?;
         for (index, info) in store.parameters().iter().enumerate() {
             let name = format!("{}@feedback.{}", placed.path(), info.name);
-            entries.push((name, Entry::real(&store.get(index)?)));
+            entries.push((name, Entry::parameter(store, index, &info.layout)?));
         }
         let moments = network.registry.moments.get(map.store).map_or(&[][..], Vec::as_slice);
         for (number, moment) in moments.iter().enumerate() {
-            let entry = Entry {
-                dtype: real_dtype(network.precision()),
-                shape: vec![store.len()],
-                bytes: extents::copied(moment.bytes())?,
-            };
+            let entry = Entry::bytes(element, vec![store.len()], moment.bytes());
             entries.push((format!("{}@feedback.moment.{number}", placed.path()), entry));
         }
     }
@@ -91,34 +96,43 @@ pub(super) fn collect_training(network: &Network, entries: &mut Entries) -> Resu
 }
 
 /// Brings back what [`collect_training`] has saved, but the feedback maps' moments.
-pub(super) fn restore_training(
-    network: &mut Network,
-    tensors: &SafeTensors<'_>,
-    watched: Watched,
-) -> Result<()> {
+pub(super) fn restore_training(network: &mut Network, source: &Source<'_>, watched: Watched) -> Result<()> {
     let precision = network.precision();
     if let Some(kind) = watched.feedback {
         if kind.top > network.layers().count() {
             return Err(Error::Serialization("the file has feedback maps of layers it lacks".into()));
         }
-        feedback::make(network, kind).map_err(damaged)?;
+        // Asked for before they are made: nothing is allocated that the file does not hold.
+        let saved = |path: &LayerPath, specs: &[ParameterSpec]| {
+            specs.iter().try_for_each(|spec| {
+                let name = format!("{path}@feedback.{}", spec.name);
+                source.expect_real(&name, precision, &spec.layout.outside_shape())
+            })
+        };
+        feedback::make(network, kind, Some(&saved)).map_err(damaged)?;
+        if watched.feedback_slots > MOST_SLOTS {
+            return Err(Error::Serialization("the file's feedback maps have too many moments".into()));
+        }
         network.registry.feedback_slots = watched.feedback_slots;
         for map in network.feedback.maps.clone() {
             let Some(path) = network.layers().nth(map.of).map(|placed| placed.path().clone()) else {
                 continue;
             };
-            let store = &mut network.registry.stores[map.store];
+            let store = network.registry.held_mut(map.store)?;
             for (index, info) in store.parameters().to_vec().iter().enumerate() {
                 let name = format!("{path}@feedback.{}", info.name);
-                let values = real_tensor(tensors, &name, precision)?;
-                store.set(index, &values.view()).map_err(damaged)?;
+                store.fill(index, |bytes| source.read_into(&name, bytes)).map_err(damaged)?;
             }
         }
     }
-    restore_kept(network, tensors, &watched)?;
+    restore_kept(network, source, &watched)?;
     for ((word, list), count) in network.kept_step.lists_mut().into_iter().zip(watched.step) {
         for layer in 0..count {
-            list.push(real_tensor(tensors, &format!("training@{word}.{layer}"), precision)?);
+            let name = format!("training@{word}.{layer}");
+            if source.find(&name).is_some_and(|made| made.shape.is_empty()) {
+                return Err(Error::Serialization(format!("\"{name}\" has no rows")));
+            }
+            list.push(source.real(&name, precision)?);
         }
     }
     if watched.steps > 0 {
@@ -126,20 +140,20 @@ pub(super) fn restore_training(
             layers: watched.layers,
             inner: watched.inner,
             steps: watched.steps,
-            losses: vector(tensors, "training@losses", Dtype::F64)?,
-            exploded: vector(tensors, "training@exploded", Dtype::U64)?,
-            newest: vector(tensors, "training@newest", Dtype::F64)?,
+            losses: source.list("training@losses", ElementType::F64)?,
+            exploded: source.list("training@exploded", ElementType::U64)?,
+            newest: source.list("training@newest", ElementType::F64)?,
             history: crate::network::MeasureHistory {
                 stride: watched.stride,
-                steps: vector(tensors, "training@history.steps", Dtype::U64)?,
-                records: vector(tensors, "training@history.records", Dtype::F64)?,
+                steps: source.list("training@history.steps", ElementType::U64)?,
+                records: source.list("training@history.records", ElementType::F64)?,
             },
         };
         let kept = watch::memory(network, network.measures.inner.len()).kept();
         let history = &network.measures.history;
         let fits = watched.layers == network.layers().count()
             && network.measures.newest.len() == kept
-            && history.records.len() == history.steps.len() * kept;
+            && history.records.len() == history.steps.len().saturating_mul(kept);
         if !fits {
             return Err(Error::Serialization("the file's measures do not fit its network".into()));
         }
@@ -147,7 +161,7 @@ pub(super) fn restore_training(
     Ok(())
 }
 
-fn restore_kept(network: &mut Network, tensors: &SafeTensors<'_>, watched: &Watched) -> Result<()> {
+fn restore_kept(network: &mut Network, source: &Source<'_>, watched: &Watched) -> Result<()> {
     if watched.kept.is_empty() {
         return Ok(());
     }
@@ -162,9 +176,15 @@ fn restore_kept(network: &mut Network, tensors: &SafeTensors<'_>, watched: &Watc
     let copies = vec![Vec::new(); network.registry.stores.len()];
     let mut places = WatchPlaces { memory, measures: first, copies };
     let mut specs = Vec::new();
-    for (number, (name, len)) in watched.kept.iter().enumerate() {
+    let mut names = HashSet::new();
+    for (number, (name, len)) in (first..).zip(&watched.kept) {
+        // What is kept twice could not be saved again.
+        if !names.insert(name) {
+            return Err(wrong());
+        }
+        check_length(source, network, &format!("training@{name}"), *len)?;
         specs.push(StateSpec { name: name.clone().into(), shape: Shape::from(*len), initial: 0.0 });
-        if number == 0 {
+        if number == first {
             if name != "measures" || *len != memory.len() {
                 return Err(wrong());
             }
@@ -176,43 +196,29 @@ fn restore_kept(network: &mut Network, tensors: &SafeTensors<'_>, watched: &Watc
         if known.len() != *len {
             return Err(wrong());
         }
-        places.copies[store].push(first + number);
+        places.copies.get_mut(store).ok_or_else(wrong)?.push(number);
     }
     watch::keep_for_training(network, specs)?;
-    for (number, (name, len)) in watched.kept.iter().enumerate() {
-        let saved = tensors.tensor(&format!("training@{name}")).map_err(unreadable)?;
-        if saved.data().len() != len * network.precision().size() {
-            return Err(wrong());
-        }
-        network.registry.states[first + number].content.bytes_mut().copy_from_slice(saved.data());
+    for (number, (name, _)) in (first..).zip(&watched.kept) {
+        let content = network.registry.kept_mut(number)?.content.bytes_mut();
+        source.read_into(&format!("training@{name}"), content)?;
     }
     network.registry.watch = Some(places);
     Ok(())
 }
 
 /// Brings back the moments of feedback maps, for which there is room.
-pub(super) fn restore_feedback_moments(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<()> {
+pub(super) fn restore_feedback_moments(network: &mut Network, source: &Source<'_>) -> Result<()> {
     for map in network.feedback.maps.clone() {
         let Some(path) = network.layers().nth(map.of).map(|placed| placed.path().clone()) else { continue };
-        for (number, moment) in network.registry.moments[map.store].iter_mut().enumerate() {
+        let moments = network.registry.moments.get_mut(map.store);
+        for (number, moment) in moments.into_iter().flatten().enumerate() {
             let name = format!("{path}@feedback.moment.{number}");
             // A map that never learned has no moments to save.
-            let Ok(saved) = tensors.tensor(&name) else { continue };
-            if saved.data().len() != moment.len_bytes() {
-                return Err(Error::Serialization(format!("\"{name}\" has {} bytes", saved.data().len())));
+            if source.has(&name) {
+                source.read_into(&name, moment.bytes_mut())?;
             }
-            moment.bytes_mut().copy_from_slice(saved.data());
         }
     }
     Ok(())
-}
-
-/// A saved list of eight-byte numbers.
-fn vector<T: bytemuck::Pod>(tensors: &SafeTensors<'_>, name: &str, dtype: Dtype) -> Result<Vec<T>> {
-    let saved = tensors.tensor(name).map_err(unreadable)?;
-    if saved.dtype() != dtype {
-        return Err(Error::Serialization(format!("\"{name}\" is {:?}", saved.dtype())));
-    }
-    // The bytes of a file need not be aligned.
-    Ok(Buffer::from_slice(saved.data())?.as_slice::<T>().to_vec())
 }

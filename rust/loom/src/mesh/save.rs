@@ -2,8 +2,9 @@
 
 use super::tick::{HELD_INPUT, INPUT, carried_in, output_of};
 use super::{Mesh, lost_ring};
-use crate::io::{Extra, SaveOptions, bytes_with};
+use crate::io::{Extra, LoadOptions, SaveOptions, Source, bytes_with, from_source, write_with};
 use crate::network::Network;
+use crate::tensor::Buffer;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -37,8 +38,8 @@ impl Mesh {
         path: impl AsRef<Path>,
         options: SaveOptions,
     ) -> Result<()> {
-        let bytes = self.to_bytes(network, options)?;
-        crate::io::write(path.as_ref(), &bytes)
+        let extra = self.extra(network)?;
+        write_with(network, options, Some(extra), path.as_ref())
     }
 
     /// The bytes that [`save`](Self::save) writes.
@@ -46,6 +47,11 @@ impl Mesh {
     /// # Errors
     /// As [`save`](Self::save).
     pub fn to_bytes(&mut self, network: &mut Network, options: SaveOptions) -> Result<Vec<u8>> {
+        let extra = self.extra(network)?;
+        bytes_with(network, options, Some(extra))
+    }
+
+    fn extra(&mut self, network: &mut Network) -> Result<Extra> {
         self.check(network)?;
         let saved = Saved {
             rows: self.rows,
@@ -62,7 +68,7 @@ impl Mesh {
             let shape = [&[self.rows], &ring.shape(member)[..]].concat();
             extra.add(name, shape, ring.download(member, age)?);
         }
-        bytes_with(network, options, Some(extra))
+        Ok(extra)
     }
 
     /// Loads what [`save`](Self::save) wrote.
@@ -71,12 +77,10 @@ impl Mesh {
     /// [`Error::Io`] for a file that cannot be read, [`Error::Serialization`] for one that is damaged,
     /// foreign, of a later format, or without a mesh.
     pub fn load(path: impl AsRef<Path>) -> Result<(Network, Self)> {
-        let path = path.as_ref();
-        let bytes = std::fs::read(path)
-            .map_err(|source| Error::Io { context: format!("could not read {}", path.display()), source })?;
-        Self::from_bytes(&bytes).map_err(|error| match error {
-            Error::Serialization(message) => Error::Serialization(format!("{}: {message}", path.display())),
-            other => other,
+        from_source(path.as_ref(), LoadOptions::default(), |source| {
+            let mut network = Network::restored(source)?;
+            let mesh = Self::restored(&mut network, source)?;
+            Ok((network, mesh))
         })
     }
 
@@ -95,13 +99,27 @@ impl Mesh {
     /// # Errors
     /// [`Error::Serialization`] for bytes that hold no mesh, or that of another network.
     pub fn restore(network: &mut Network, bytes: &[u8]) -> Result<Self> {
-        let Some(extra) = Extra::read(bytes, KEY)? else {
+        Self::restored(network, &Source::of_bytes(bytes, LoadOptions::default().verify)?)
+    }
+
+    fn restored(network: &mut Network, source: &Source<'_>) -> Result<Self> {
+        let Some(saved) = source.metadata(KEY) else {
             return Err(Error::Serialization("the file holds a network, but no mesh".into()));
         };
-        let saved: Saved = serde_json::from_str(extra.metadata())
+        let saved: Saved = serde_json::from_str(saved)
             .map_err(|error| Error::Serialization(format!("the mesh in the file is damaged: {error}")))?;
         let foreign =
             |error: Error| Error::Serialization(format!("the mesh in the file is damaged: {error}"));
+        // A mesh has room for as many rows as it holds, and of every layer for as many ticks as its window is long.
+        let held = |name: String| match source.rows(&name) {
+            Some(rows) if rows == saved.rows => Ok(()),
+            _ => Err(Error::Serialization(format!("the mesh in the file is damaged: it lacks \"{name}\""))),
+        };
+        held("mesh.input".into())?;
+        let layers = network.layers().count();
+        for age in 0..=saved.window {
+            (0..layers).try_for_each(|layer| held(format!("mesh.{layer}.{age}")))?;
+        }
         let mut mesh = Self::new(network, saved.rows, saved.window).map_err(foreign)?;
         if saved.reach > saved.window || saved.reach as u64 > saved.tick {
             return Err(Error::Serialization(
@@ -116,8 +134,9 @@ impl Mesh {
         let ring = mesh.ring_mut()?;
         ring.clock = saved.tick;
         for (name, member, age) in kept {
-            let content = extra.tensor(&name, network.precision(), ring.bytes(member))?;
-            ring.upload(member, age, content);
+            let mut content = Buffer::zeroed(ring.bytes(member))?;
+            source.read_into(&name, content.bytes_mut())?;
+            ring.upload(member, age, content.bytes());
         }
         Ok(mesh)
     }

@@ -15,15 +15,15 @@ use crate::{Error, Result, error, extents};
 use std::borrow::Cow;
 
 /// Extents of what a layer reads and makes.
-pub(super) struct LayerShapes {
-    pub(super) inputs: Vec<Shape>,
+pub(crate) struct LayerShapes {
+    pub(crate) inputs: Vec<Shape>,
     output: Shape,
 }
 
 /// Extents all over a network.
-pub(super) struct NetworkShapes {
+pub(crate) struct NetworkShapes {
     /// In the order data flows.
-    pub(super) layers: Vec<LayerShapes>,
+    pub(crate) layers: Vec<LayerShapes>,
     /// Of what each cell hands on.
     cells: Vec<Shape>,
 }
@@ -238,7 +238,7 @@ impl Network {
     ///
     /// What a link that points back brings is known only once its source is: until then its target is
     /// looked at as if nothing came, again and again until nothing new becomes known.
-    pub(super) fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
+    pub(crate) fn infer_shapes(&self, input: Shape) -> Result<NetworkShapes> {
         let mut known: Vec<Option<Shape>> = vec![None; self.cells.len()];
         let mut points_back = false;
         for cell in 0..self.cells.len() {

@@ -10,6 +10,7 @@ use crate::{Error, Result};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What an engine keeps of a network's registry in memory of its own, and may be newer there.
@@ -216,6 +217,46 @@ impl Registry {
         Ok(())
     }
 
+    /// A layer's weights, by the number of its store.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where there are none.
+    pub(crate) fn held(&self, number: usize) -> Result<&WeightStore> {
+        self.stores.get(number).ok_or_else(lost)
+    }
+
+    /// The same, to change.
+    ///
+    /// # Errors
+    /// As [`held`](Self::held).
+    pub(crate) fn held_mut(&mut self, number: usize) -> Result<&mut WeightStore> {
+        self.stores.get_mut(number).ok_or_else(lost)
+    }
+
+    /// What layers keep, from one of these numbers on to another.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where that is not there.
+    pub(crate) fn kept(&self, numbers: impl RangeBounds<usize>) -> Result<&[State]> {
+        self.states.get((numbers.start_bound().cloned(), numbers.end_bound().cloned())).ok_or_else(lost)
+    }
+
+    /// One of the things that layers keep, to change.
+    ///
+    /// # Errors
+    /// As [`kept`](Self::kept).
+    pub(crate) fn kept_mut(&mut self, number: usize) -> Result<&mut State> {
+        self.states.get_mut(number).ok_or_else(lost)
+    }
+
+    /// A store's moment, to change.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where it was not prepared.
+    pub(crate) fn moment_mut(&mut self, store: usize, slot: usize) -> Result<&mut Buffer> {
+        self.moments.get_mut(store).and_then(|moments| moments.get_mut(slot)).ok_or_else(lost)
+    }
+
     /// Forgets all moments.
     pub(crate) fn clear_moments(&mut self) {
         self.moments.clear();
@@ -318,4 +359,8 @@ impl Registry {
             _ => Ok(Cow::Borrowed(&self.gradients[index])),
         }
     }
+}
+
+fn lost() -> Error {
+    Error::Internal("what the registry keeps is not what its layers have".into())
 }

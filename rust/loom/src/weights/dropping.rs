@@ -4,13 +4,13 @@ use super::layout::Layout;
 use super::store::WeightStore;
 use crate::precision::in_precision;
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::{Buffer, Elements, Precision, TensorView};
+use crate::tensor::{Buffer, Precision};
 use crate::{Error, Result};
 use std::borrow::Cow;
 
 impl WeightStore {
     /// Parameters of these names and layouts without a master, of which none is there until
-    /// [`set_version`](WeightStore::set_version) or [`restore_kept`](WeightStore::restore_kept) brings it.
+    /// [`set_version`](WeightStore::set_version) or [`fill`](WeightStore::fill) brings it.
     ///
     /// # Errors
     /// [`Error::Shape`] for a parameter without elements.
@@ -21,30 +21,6 @@ impl WeightStore {
         let mut store = Self::described(precision.stored(), parameters)?;
         store.kept = vec![Buffer::default(); store.parameters.len()];
         Ok(store)
-    }
-
-    /// Sets what stays float in a store without a master, as a file has it.
-    ///
-    /// # Errors
-    /// [`Error::Serialization`] for other extents or another precision.
-    pub(crate) fn restore_kept(&mut self, index: usize, values: &TensorView<'_>) -> Result<()> {
-        let info = &self.parameters[index];
-        let misfit = || Error::Serialization(format!("\"{}\" has another shape or precision", info.name));
-        if values.shape() != info.layout.outside_shape() || values.first_non_finite().is_some() {
-            return Err(misfit());
-        }
-        let kept = &mut self.kept[index];
-        *kept = Buffer::zeroed(info.len() * self.precision.size())?;
-        match (self.precision, values.elements()) {
-            (Precision::Float32 | Precision::Mixed, Elements::Float32(values)) => {
-                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values)?);
-            }
-            (Precision::Float64, Elements::Float64(values)) => {
-                kept.as_mut_slice().copy_from_slice(&info.layout.to_storage(values)?);
-            }
-            _ => return Err(misfit()),
-        }
-        Ok(())
     }
 
     /// Refuses a store whose master the forward pass still reads.

@@ -89,7 +89,9 @@ impl Layout {
             Layout::Plain(_) | Layout::Table(_) => extents::copied(stored),
             Layout::InputMajor(_) | Layout::Grouped(_) => {
                 let (rows, columns) = self.storage_matrix();
-                transpose(stored, rows, columns)
+                let mut outside = extents::copied(stored)?;
+                turn(stored, rows, columns, &mut outside);
+                Ok(outside)
             }
         }
     }
@@ -99,19 +101,37 @@ impl Layout {
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) where there is no memory for them.
     pub fn to_storage<T: Copy>(&self, outside: &[T]) -> Result<Vec<T>> {
-        match self {
-            Layout::Plain(_) | Layout::Table(_) => extents::copied(outside),
-            Layout::InputMajor(_) | Layout::Grouped(_) => {
-                let (rows, columns) = self.storage_matrix();
-                transpose(outside, columns, rows)
-            }
+        let mut stored = extents::copied(outside)?;
+        self.store(outside, &mut stored);
+        Ok(stored)
+    }
+
+    /// Whether what is stored is in the outside's order.
+    pub(crate) fn is_outside(&self) -> bool {
+        matches!(self, Layout::Plain(_) | Layout::Table(_))
+    }
+
+    /// [`to_storage`](Self::to_storage) into as many elements that are there.
+    pub(crate) fn store<T: Copy>(&self, outside: &[T], stored: &mut [T]) {
+        if self.is_outside() {
+            stored.copy_from_slice(outside);
+        } else {
+            let (rows, columns) = self.storage_matrix();
+            turn(outside, columns, rows, stored);
         }
     }
 }
 
-/// A (rows, columns) matrix as (columns, rows).
-fn transpose<T: Copy>(matrix: &[T], rows: usize, columns: usize) -> Result<Vec<T>> {
-    let mut turned = extents::room(matrix.len())?;
-    turned.extend((0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])));
-    Ok(turned)
+/// A (rows, columns) matrix as (columns, rows), tile by tile, so that whole cache lines are read and written.
+fn turn<T: Copy>(matrix: &[T], rows: usize, columns: usize, turned: &mut [T]) {
+    const TILE: usize = 16;
+    for top in (0..rows).step_by(TILE) {
+        for left in (0..columns).step_by(TILE) {
+            for column in left..columns.min(left + TILE) {
+                for row in top..rows.min(top + TILE) {
+                    turned[column * rows + row] = matrix[row * columns + column];
+                }
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::parameter::ParameterInfo;
 use super::version::{Sources, Version};
 use crate::precision::in_precision;
 use crate::simd::Real;
-use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView};
+use crate::tensor::{Buffer, Precision, Shape, Tensor, TensorView, first_non_finite};
 use crate::{Error, Result, extents};
 use std::borrow::Cow;
 
@@ -232,6 +232,39 @@ impl WeightStore {
         values.copy_to(&mut outside);
         let stored = layout.to_storage(&outside)?;
         self.write_part(index, &stored)
+    }
+
+    /// Fills one parameter in full precision with what `read` brings in the outside's layout: straight into its
+    /// place where it is stored so. Of a dropped master that is what stays beside packed weights.
+    ///
+    /// # Errors
+    /// What `read` says; [`Error::NonFinite`] for infinity and NaN.
+    pub(crate) fn fill(&mut self, index: usize, read: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        let (info, size) = (self.parameters[index].clone(), self.precision.size());
+        let bytes = info.len() * size;
+        let own = match &mut self.master {
+            Some(master) => &mut master.bytes_mut()[info.offset * size..][..bytes],
+            None => {
+                self.kept[index] = Buffer::zeroed(bytes)?;
+                self.kept[index].bytes_mut()
+            }
+        };
+        if info.layout.is_outside() {
+            read(own)?;
+        } else {
+            let mut outside = Buffer::zeroed(bytes)?;
+            read(outside.bytes_mut())?;
+            in_precision!(self.precision, T => {
+                info.layout.store(outside.as_slice::<T>(), bytemuck::cast_slice_mut::<u8, T>(own));
+            });
+        }
+        let odd = in_precision!(self.precision, T => first_non_finite(bytemuck::cast_slice::<u8, T>(own)));
+        if odd.is_some() {
+            let name = &info.name;
+            return Err(Error::NonFinite(format!("values for parameter \"{name}\" hold NaN or infinity")));
+        }
+        self.epoch += 1;
+        Ok(())
     }
 
     /// A parameter's master in the outside's layout.

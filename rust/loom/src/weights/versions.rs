@@ -254,40 +254,30 @@ impl WeightStore {
         self.versions.get(index)?.as_ref().map(|version| version.packing)
     }
 
-    /// Takes packed bytes and scales, as they were saved, for the parameter's version of the present epoch.
+    /// Takes the packed bytes and scales that `read` brings, as they were saved, for the parameter's version of the
+    /// present epoch.
     ///
     /// # Errors
-    /// [`Error::Serialization`] for another number of bytes or scales, or for scales that are not finite.
+    /// What `read` says; [`Error::Serialization`] for scales that are not finite.
     pub(crate) fn set_version(
         &mut self,
         dtype: DType,
         recipe: impl Into<Recipe>,
         index: usize,
-        (packed, scales): (&[u8], &[f32]),
+        read: impl FnOnce(&mut [u8], &mut [f32]) -> Result<()>,
     ) -> Result<()> {
         let info = &self.parameters[index];
         let mut version = Version::empty(info, dtype, recipe.into().checked(dtype)?)?;
-        let own_scales = version.scales.as_mut_slice::<f32>();
-        if version.bytes.len_bytes() != packed.len() || own_scales.len() != scales.len() {
-            return Err(Error::Serialization(format!(
-                "the {dtype} version of \"{}\" has {} bytes and {} scales, expected {} and {}",
-                info.name,
-                packed.len(),
-                scales.len(),
-                version.bytes.len_bytes(),
-                own_scales.len()
-            )));
-        }
+        read(version.bytes.bytes_mut(), version.scales.as_mut_slice())?;
         // The other words of a group are integers.
         let words = version.packing.group_words().max(1);
+        let scales = version.scales.as_slice::<f32>();
         if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
             return Err(Error::Serialization(format!(
                 "the {dtype} scales of \"{}\" hold NaN or infinity",
                 info.name
             )));
         }
-        own_scales.copy_from_slice(scales);
-        version.bytes.bytes_mut().copy_from_slice(packed);
         version.epoch = Some(self.epoch);
         self.versions[index] = Some(version);
         Ok(())

@@ -1,7 +1,5 @@
 //! What a header says, of whatever format, and what is checked of it.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::element::ElementType;
 use super::value::Value;
 use crate::{Error, Result};
@@ -38,7 +36,9 @@ pub struct TensorInfo {
     pub element: ElementType,
     /// Which part of the file its bytes are in, and where.
     pub(super) storage: usize,
-    pub(super) range: Range<usize>,
+    pub(in crate::io) range: Range<usize>,
+    /// What their checksum is to be, where the file says it.
+    pub(in crate::io) checksum: Option<u32>,
 }
 
 impl TensorInfo {
@@ -46,13 +46,21 @@ impl TensorInfo {
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
+
+    /// The error of bytes that were not saved so.
+    pub(in crate::io) fn changed(&self) -> Error {
+        damaged(format_args!(
+            "the file is damaged: the bytes of \"{}\" are not those that were saved",
+            self.name
+        ))
+    }
 }
 
 /// What a header says.
-pub(super) struct Contents {
+pub(in crate::io) struct Contents {
     pub(super) format: Format,
-    pub(super) metadata: Vec<(String, Value)>,
-    pub(super) tensors: Vec<TensorInfo>,
+    pub(in crate::io) metadata: Vec<(String, Value)>,
+    pub(in crate::io) tensors: Vec<TensorInfo>,
 }
 
 /// Checks that tensors are as long as their extents say, lie within the file, and apart from each other; without
@@ -84,6 +92,6 @@ pub(super) fn check_extents(tensors: &[TensorInfo], start: usize, len: usize, de
 }
 
 /// The error of a file that is not what it should be.
-pub(super) fn damaged(message: impl fmt::Display) -> Error {
+pub(in crate::io) fn damaged(message: impl fmt::Display) -> Error {
     Error::Serialization(message.to_string())
 }

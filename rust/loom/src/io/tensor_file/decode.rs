@@ -96,17 +96,21 @@ fn from_e4m3(byte: u8) -> f32 {
     let magnitude = match (exponent, byte & 7) {
         (15, 7) => f32::NAN,
         (0, _) => fraction / 512.0,
-        _ => (1.0 + fraction / 8.0) * power_of_two(exponent - 7),
+        _ => (1.0 + fraction / 8.0) * power_of_two(exponent.wrapping_sub(7)),
     };
     if byte & 0x80 == 0 { magnitude } else { -magnitude }
 }
 
 /// An exponent alone; NaN where all its bits are set.
 fn from_e8m0(byte: u8) -> f32 {
-    if byte == 0xFF { f32::NAN } else { power_of_two(i32::from(byte) - 127) }
+    if byte == 0xFF { f32::NAN } else { power_of_two(i32::from(byte).wrapping_sub(127)) }
 }
 
 /// A power from -127 to 127.
 fn power_of_two(power: i32) -> f32 {
-    if power < -126 { f32::MIN_POSITIVE / 2.0 } else { f32::from_bits(((power + 127) as u32) << 23) }
+    if power < -126 {
+        f32::MIN_POSITIVE / 2.0
+    } else {
+        f32::from_bits((power.wrapping_add(127) as u32) << 23)
+    }
 }

@@ -1,7 +1,5 @@
 //! Files of tensors as they are used.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::contents::{Contents, Format, TensorInfo, damaged};
 use super::decode::decode;
 use super::parts;
@@ -104,6 +102,23 @@ impl TensorFile {
         let TensorInfo { storage, range, .. } = self.info(name)?;
         let bytes = self.storages.get(*storage).and_then(|storage| storage.bytes().get(range.clone()));
         bytes.ok_or_else(|| Error::Internal(format!("the bytes of \"{name}\" are beyond the file")))
+    }
+
+    /// Reads everything and compares it with the checksums that the file brings; files of [`Network::save`] do.
+    /// Returns whether there are any. The header's was looked at when the file was opened.
+    ///
+    /// [`Network::save`]: crate::Network::save
+    ///
+    /// # Errors
+    /// [`Error::Serialization`] naming a tensor that is not as it was saved.
+    pub fn verify(&self) -> Result<bool> {
+        for tensor in &self.contents.tensors {
+            let Some(checksum) = tensor.checksum else { return Ok(false) };
+            if crc32fast::hash(self.bytes(&tensor.name)?) != checksum {
+                return Err(tensor.changed());
+            }
+        }
+        Ok(!self.contents.tensors.is_empty())
     }
 
     /// A tensor's elements as numbers, whatever they are in the file: decoded, and rounded to the nearest where

@@ -1,7 +1,5 @@
 //! Files of tensors on disk: one, several with an index, or a folder.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use super::contents::{Contents, Format, TensorInfo, damaged};
 use super::read::read;
 use super::storage::Storage;

@@ -2,8 +2,7 @@
 //!
 //! The bytes are to be the tensors and nothing else, without gaps, as the format's own reader wants it.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
+use super::checksums;
 use super::contents::{Contents, Format, TensorInfo, check_extents, damaged};
 use super::element::ElementType;
 use super::value::Value;
@@ -12,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 
 /// The longest header there may be, as in the format's own reader: 100 MB.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -19,22 +19,47 @@ const LONGEST_HEADER: u64 = 100_000_000;
 /// The bytes of the header's length.
 const LENGTH: usize = size_of::<u64>();
 
-/// What ends the header and begins the data, if this can be the beginning of such a file.
-pub(super) fn data_start(bytes: &[u8]) -> Option<usize> {
+/// What ends the header and begins the data, if a file that begins so can be such a one.
+pub(in crate::io) fn data_start(bytes: &[u8]) -> Option<usize> {
     let (length, rest) = bytes.split_first_chunk::<LENGTH>()?;
     let length = u64::from_le_bytes(*length);
     if rest.first() != Some(&b'{') || length > LONGEST_HEADER {
         return None;
     }
-    usize::try_from(length).ok()?.checked_add(LENGTH).filter(|start| *start <= bytes.len())
+    usize::try_from(length).ok()?.checked_add(LENGTH)
 }
 
-/// Reads the header.
+/// Reads the header of a file that is in memory.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents> {
-    let start = data_start(bytes).ok_or_else(|| damaged("the header is longer than the file"))?;
-    let header = bytes.get(LENGTH..start).unwrap_or_default();
-    let header: Header = serde_json::from_slice(header)
-        .map_err(|error| damaged(format_args!("the header of the safetensors file: {error}")))?;
+    let beyond = || damaged("the header is longer than the file");
+    let header = data_start(bytes).and_then(|start| bytes.get(..start)).ok_or_else(beyond)?;
+    let fetch = |range: Range<usize>| Ok(bytes.get(range).unwrap_or_default().to_vec());
+    read_header(header, bytes.len(), true, fetch)
+}
+
+/// Where the last tensor ends, by what a header says, its length in front.
+pub(in crate::io) fn data_end(header: &[u8]) -> Result<usize> {
+    let start = header.len();
+    let ends =
+        parsed(header)?.tensors.into_iter().map(|(_, entry)| start.saturating_add(entry.data_offsets.1));
+    Ok(ends.max().unwrap_or(start))
+}
+
+fn parsed(header: &[u8]) -> Result<Header> {
+    serde_json::from_slice(header.get(LENGTH..).unwrap_or_default())
+        .map_err(|error| damaged(format_args!("the header of the safetensors file: {error}")))
+}
+
+/// Reads a header, its length in front, of a file of so many bytes; `fetch` brings some of those. What a file says of
+/// its tensors is believed only once it has the checksum that it is to have, unless told otherwise.
+pub(in crate::io) fn read_header(
+    header: &[u8],
+    len: usize,
+    verify: bool,
+    fetch: impl FnOnce(Range<usize>) -> Result<Vec<u8>>,
+) -> Result<Contents> {
+    let (start, checksum) = (header.len(), crc32fast::hash(header));
+    let header = parsed(header)?;
     let mut tensors = Vec::new();
     for (name, Entry { dtype, shape, data_offsets: (from, to) }) in header.tensors {
         let Some(element) = ElementType::of_safetensors(&dtype) else {
@@ -44,14 +69,20 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents> {
         let (Some(from), Some(to)) = (from, to) else {
             return Err(damaged(format_args!("\"{name}\" lies beyond the end of the file")));
         };
-        tensors.push(TensorInfo { name, shape, element, storage: 0, range: from..to });
+        tensors.push(TensorInfo { name, shape, element, storage: 0, range: from..to, checksum: None });
     }
-    let end = check_extents(&tensors, start, bytes.len(), true)?;
-    if end != bytes.len() {
+    let end = check_extents(&tensors, start, len, true)?;
+    if end != len {
         return Err(damaged("bytes follow that belong to no tensor"));
     }
     let metadata = header.metadata.into_iter().map(|(key, value)| (key, Value::String(value))).collect();
-    Ok(Contents { format: Format::Safetensors, metadata, tensors })
+    let mut contents = Contents { format: Format::Safetensors, metadata, tensors };
+    match checksums::take(&mut contents, fetch)? {
+        Some(expected) if verify && expected != checksum => {
+            Err(damaged("the file is damaged: its header is not the one that was saved"))
+        }
+        _ => Ok(contents),
+    }
 }
 
 /// What a header says of a tensor.

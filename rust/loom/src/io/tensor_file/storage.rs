@@ -1,7 +1,5 @@
 //! Where the bytes of a tensor file are.
 
-#![deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used, clippy::arithmetic_side_effects)]
-
 use crate::{Error, Result};
 use memmap2::Mmap;
 use std::fs::File;

@@ -67,7 +67,7 @@ fn write_data<'a>(
 
 /// Zeros up to a multiple of `alignment`.
 fn fill(file: &mut dyn Write, len: usize, alignment: usize) -> Result<()> {
-    let gap = len.next_multiple_of(alignment) - len;
+    let gap = len.next_multiple_of(alignment).saturating_sub(len);
     file.write_all(&vec![0; gap]).map_err(|source| atomic::refused("a tensor", source))
 }
 
@@ -83,20 +83,33 @@ pub fn write_safetensors<'a>(
     tensors: &[TensorSpec],
     mut bytes_of: impl FnMut(usize) -> Result<Cow<'a, [u8]>>,
 ) -> Result<()> {
-    check_names("the tensor", tensors.iter().map(|tensor| tensor.name.as_str()))?;
-    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    let mut order: Vec<(usize, &TensorSpec)> = tensors.iter().enumerate().collect();
     // The widest first: then each lies as its type wants it.
-    order.sort_by_key(|index| {
-        let TensorSpec { name, element, .. } = &tensors[*index];
+    order.sort_by_key(|(_, TensorSpec { name, element, .. })| {
         (std::cmp::Reverse(element.block_bytes()), element.name(), name)
     });
+    let specs: Vec<&TensorSpec> = order.iter().map(|(_, spec)| *spec).collect();
+    let (header, lengths) = header_of(metadata, &specs)?;
+    let data: Vec<(usize, usize)> = order.into_iter().map(|(index, _)| index).zip(lengths).collect();
+    atomic::write_with(path.as_ref(), |file| {
+        file.write_all(&header).map_err(|source| atomic::refused("the header", source))?;
+        write_data(file, 1, &data, &mut bytes_of)
+    })
+}
+
+/// The header of safetensors, its length in front, for tensors that lie side by side in this order, and the bytes of
+/// each.
+pub(in crate::io) fn header_of(
+    metadata: &BTreeMap<String, String>,
+    tensors: &[&TensorSpec],
+) -> Result<(Vec<u8>, Vec<usize>)> {
+    check_names("the tensor", tensors.iter().map(|tensor| tensor.name.as_str()))?;
     let mut header = String::from("{");
     if !metadata.is_empty() {
         header.push_str(&format!("\"__metadata__\":{}", json(metadata)?));
     }
-    let (mut at, mut data) = (0usize, Vec::new());
-    for index in order {
-        let spec = &tensors[index];
+    let (mut at, mut lengths) = (0usize, Vec::new());
+    for spec in tensors {
         let TensorSpec { name, shape, element } = spec;
         let Some(dtype) = element.safetensors() else {
             return Err(Error::DType(format!("\"{name}\": safetensors has no {}", element.name())));
@@ -112,19 +125,15 @@ pub fn write_safetensors<'a>(
             json(name)?
         );
         header.push_str(&entry);
-        data.push((index, len));
+        lengths.push(len);
         at = end;
     }
     header.push('}');
-    while !header.len().is_multiple_of(size_of::<u64>()) {
-        header.push(' ');
-    }
-    atomic::write_with(path.as_ref(), |file| {
-        let mut begin = (header.len() as u64).to_le_bytes().to_vec();
-        begin.extend_from_slice(header.as_bytes());
-        file.write_all(&begin).map_err(|source| atomic::refused("the header", source))?;
-        write_data(file, 1, &data, &mut bytes_of)
-    })
+    let padded = header.len().next_multiple_of(size_of::<u64>());
+    let mut bytes = (padded as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.resize(bytes.len().next_multiple_of(size_of::<u64>()), b' ');
+    Ok((bytes, lengths))
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String> {
@@ -217,7 +226,9 @@ fn put_value(to: &mut Vec<u8>, value: &Value) {
 
 fn put_values(to: &mut Vec<u8>, values: &Values) {
     let (kind, count) = match values {
-        Values::Numbers(number, bytes) => (*number as u32, bytes.len() / number.bytes()),
+        Values::Numbers(number, bytes) => {
+            (*number as u32, bytes.len().checked_div(number.bytes()).unwrap_or(0))
+        }
         Values::Strings(strings) => (STRING, strings.len()),
         Values::Arrays(arrays) => (ARRAY, arrays.len()),
     };

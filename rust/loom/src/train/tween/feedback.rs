@@ -1,9 +1,9 @@
 //! Feedback maps: what brings targets back to the input of a layer in the difference modes.
 
 use super::config::{TargetMode, TweenConfig};
-use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, Sequential};
+use crate::layers::{BoundParameter, Context, Feedback, FeedbackForm, ParameterSpec, Sequential};
 use crate::network::{FeedbackKind, FeedbackMap, FeedbackMaps, Network, at_layer};
-use crate::program::ParameterRef;
+use crate::program::{LayerPath, ParameterRef};
 use crate::{Error, Result};
 
 impl FeedbackForm {
@@ -46,14 +46,18 @@ pub(crate) fn prepare(network: &mut Network, config: &TweenConfig, top: usize) -
     let Some(form) = mode.feedback_form() else { return Ok(()) };
     let wanted = FeedbackKind { form, top };
     if network.feedback.kind != Some(wanted) {
-        make(network, wanted)?;
+        make(network, wanted, None)?;
     }
     network.registry.feedback_slots = config.feedback.optimizer.slots().len();
     Ok(())
 }
 
-/// Makes new feedback maps for the layers below `top` but the first.
-pub(crate) fn make(network: &mut Network, kind: FeedbackKind) -> Result<()> {
+/// What says whether the parameters of a layer's map were saved.
+pub(crate) type Saved<'a> = &'a dyn Fn(&LayerPath, &[ParameterSpec]) -> Result<()>;
+
+/// Makes new feedback maps for the layers below `top` but the first: with initial weights, or with zeros where they
+/// were `saved` and are filled next.
+pub(crate) fn make(network: &mut Network, kind: FeedbackKind, saved: Option<Saved<'_>>) -> Result<()> {
     let FeedbackKind { form, top } = kind;
     network.synchronize()?;
     let mut maps = Vec::new();
@@ -65,9 +69,13 @@ pub(crate) fn make(network: &mut Network, kind: FeedbackKind) -> Result<()> {
                 let layer = Sequential::joined(layers);
                 let output: Vec<_> = placed.output_shape.iter().cloned().collect();
                 let specs = layer.parameters(&output);
+                if let Some(saved) = saved {
+                    saved(&placed.path, &specs)?;
+                }
                 let path = placed.path.inner(FEEDBACK).hash32();
-                let store =
-                    network.initial_store(path, &specs, true).map_err(|error| at_layer(placed, error))?;
+                let store = network
+                    .initial_store(path, &specs, saved.is_none())
+                    .map_err(|error| at_layer(placed, error))?;
                 maps.push(FeedbackMap {
                     of: number,
                     layer,
