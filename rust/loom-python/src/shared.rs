@@ -1,9 +1,9 @@
 //! `loom._native.Network`: the engine's network behind a lock.
 
-use crate::error::{detached, exception};
+use crate::error::{caught, detached, exception, internal};
 use loom::Network as Engine;
 use pyo3::prelude::*;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Depth, row, column and place in the cell.
@@ -23,6 +23,8 @@ pub struct Network {
     settled: AtomicUsize,
     /// The thread that trains the network, by Python's number of it; 0 where none does.
     trained_by: AtomicU64,
+    /// Whether a panic has left it in pieces.
+    broken: AtomicBool,
 }
 
 /// Marks a network as training while it is entered.
@@ -74,6 +76,10 @@ impl Drop for Settling<'_> {
     }
 }
 
+/// What is said of a network that an internal error has left in pieces.
+const BROKEN: &str =
+    "an internal error has left the network unusable: make it anew, or load it from its file";
+
 fn busy() -> PyErr {
     exception(loom::Error::State(
         "the network is in use: it is training or being changed by another thread; wait for that to end"
@@ -89,6 +95,7 @@ impl Network {
             settling: AtomicUsize::new(0),
             settled: AtomicUsize::new(0),
             trained_by: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
         }
     }
 
@@ -99,6 +106,7 @@ impl Network {
 
     /// The network, shared with other readers.
     pub fn read(&self) -> PyResult<RwLockReadGuard<'_, Engine>> {
+        self.check_whole()?;
         loop {
             let settled = self.settled.load(Ordering::SeqCst);
             match self.engine.try_read() {
@@ -133,8 +141,17 @@ impl Network {
         })
     }
 
+    /// Refuses a network that a panic has left in pieces.
+    fn check_whole(&self) -> PyResult<()> {
+        match self.broken.load(Ordering::SeqCst) {
+            true => Err(exception(loom::Error::State(BROKEN.into()))),
+            false => Ok(()),
+        }
+    }
+
     /// The network, exclusively.
     pub fn write(&self) -> PyResult<RwLockWriteGuard<'_, Engine>> {
+        self.check_whole()?;
         match self.engine.try_write() {
             Ok(guard) => Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
@@ -150,7 +167,15 @@ impl Network {
     ) -> PyResult<T> {
         let mut guard = self.write()?;
         let engine = &mut *guard;
-        detached(py, move || work(engine))
+        match caught(py, || work(engine)) {
+            Ok(result) => result.map_err(exception),
+            Err(report) => {
+                let whole = engine.is_whole();
+                self.broken.store(!whole, Ordering::SeqCst);
+                let state = if whole { "The network can still be used." } else { BROKEN };
+                Err(internal(format!("{report}\n{state}")))
+            }
+        }
     }
 
     /// Looks at the network once it is built; only the building excludes others.
