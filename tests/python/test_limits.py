@@ -262,3 +262,19 @@ def test_a_panic_is_one_error_with_a_report_and_leaves_the_network_usable(
     assert "panicked" not in capfd.readouterr().err
     np.testing.assert_array_equal(net.predict(x), before)
     assert loom.train(net, (x, np.zeros(2, int)), quiet()).stop_reason == "finished"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_calls_end_in_documented_errors(seed: int) -> None:
+    # LOOM_SOAK=1 tries many more.
+    count = 50_000 if os.environ.get("LOOM_SOAK") else 60
+    done = subprocess.run(
+        [sys.executable, str(HERE / "random_calls.py"), str(seed), "0", str(count)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"LOOM_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        check=False,
+        timeout=120 + 2 * count,
+    )
+    last = done.stderr.rsplit("\r", 1)[-1]
+    assert done.returncode == 0, f"{done.returncode} at {seed}/{last}:\n{done.stdout}"
