@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from loom import nn
 from loom._settings.checks import choice, flag, items, real, whole
 from loom._settings.encoding import Plain
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
-from loom.grid import as_grid, as_shape, coordinates
+from loom.grid import as_grid, as_shape
 from loom.nn.composite import as_layer
 
 __all__ = ["CellConfig", "LayerSettings", "LinkConfig", "NetworkConfig", "ParameterSettings", "as_layer"]
@@ -35,7 +37,9 @@ class CellConfig(Plain):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", _place("CellConfig", "at", self.at, "depth, row, column"))
-        object.__setattr__(self, "layers", tuple(as_layer(layer) for layer in self.layers))
+        object.__setattr__(
+            self, "layers", tuple(map(as_layer, _several("CellConfig", "layers", self.layers)))
+        )
 
 
 @dataclass(frozen=True)
@@ -169,25 +173,26 @@ class NetworkConfig(Plain):
     def __post_init__(self) -> None:
         where = "NetworkConfig"
         grid = as_grid(self.grid)
-        cells = [_made(CellConfig, cell) for cell in self.cells]
-        order: dict[tuple[int, ...], int] = {at: place for place, at in enumerate(coordinates(grid))}
+        cells = [_made(CellConfig, cell) for cell in _several(where, "cells", self.cells)]
         seen: set[tuple[int, ...]] = set()
         for cell in cells:
             at = tuple(cell.at)
-            if at not in order:
+            if any(number >= extent for number, extent in zip(at, grid, strict=True)):
                 raise ConfigError(f"{where}: cell {at} lies outside the grid {grid}")
             if at in seen:
                 raise ConfigError(f"{where}: cell {at} is named twice")
             seen.add(at)
-        filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: order[tuple(cell.at)])
+        filled = sorted((cell for cell in cells if cell.layers), key=lambda cell: tuple(cell.at))
         settings = {
             "input_shape": as_shape(self.input_shape),
             "grid": grid,
             "cells": tuple(filled),
             "precision": choice(where, "precision", self.precision, ("float32", "float64", "mixed")),
             "seed": whole(where, "seed", self.seed, least=0),
-            "settings": tuple(_made(LayerSettings, entry) for entry in self.settings),
-            "links": tuple(_made(LinkConfig, link) for link in self.links),
+            "settings": tuple(
+                _made(LayerSettings, entry) for entry in _several(where, "settings", self.settings)
+            ),
+            "links": tuple(_made(LinkConfig, link) for link in _several(where, "links", self.links)),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
@@ -197,21 +202,29 @@ def _made(kind: type[PlainT], given: PlainT | Mapping[str, Any]) -> PlainT:
     return given if isinstance(given, kind) else kind.from_config(cast("Mapping[str, Any]", given))
 
 
+def _several(where: str, name: str, value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - checked one by one
+    if not isinstance(value, (str, bytes, Mapping)):
+        # Also of arrays, of which those without axes only look like lists.
+        with suppress(TypeError):
+            return tuple(value)
+    raise ConfigError(f"{where}: {name} must be a list, got {shown(value)}")
+
+
 def _place(where: str, name: str, value: object, axes: str) -> tuple[int, ...]:
     numbers = items(value)
     if numbers is None or len(numbers) != axes.count(",") + 1:
-        raise ConfigError(f"{where}: {name} must be ({axes}), got {value!r}")
+        raise ConfigError(f"{where}: {name} must be ({axes}), got {shown(value)}")
     return tuple(whole(where, name, number, least=0) for number in numbers)
 
 
 def _names(value: Sequence[str]) -> tuple[str, ...]:
     names = items(value)
     if names is None or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"LayerSettings: frozen must be names of parameters, got {value!r}")
+        raise ConfigError(f"LayerSettings: frozen must be names of parameters, got {shown(value)}")
     return tuple(str(name) for name in names)
 
 
 def _parameters(value: object) -> dict[str, ParameterSettings]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise ConfigError(f"LayerSettings: parameters must be settings by name, got {value!r}")
+        raise ConfigError(f"LayerSettings: parameters must be settings by name, got {shown(value)}")
     return {name: _made(ParameterSettings, entry) for name, entry in value.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from loom._settings.encoding import Plain, encode
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 
 __all__ = ["ModelCard"]
@@ -47,17 +48,17 @@ class ModelCard(Plain):
     def __post_init__(self) -> None:
         for name in ("description", "license"):
             if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"ModelCard: {name} is a text, got {getattr(self, name)!r}")
+                raise ConfigError(f"ModelCard: {name} is a text, got {shown(getattr(self, name))}")
         for name in ("preprocessing", "metadata"):
             value = getattr(self, name)
             if not isinstance(value, Mapping) and not (name == "preprocessing" and value is None):
-                raise ConfigError(f"ModelCard: {name} is a dictionary, got {value!r}")
+                raise ConfigError(f"ModelCard: {name} is a dictionary, got {shown(value)}")
         if self.labels is not None:
             labels: object = self.labels
             if isinstance(labels, (str, bytes)) or not isinstance(labels, Sequence):
-                raise ConfigError(f"ModelCard: labels is a list of the classes' names, got {labels!r}")
+                raise ConfigError(f"ModelCard: labels is a list of the classes' names, got {shown(labels)}")
             if not all(isinstance(label, str) for label in labels):
-                raise ConfigError(f"ModelCard: labels are texts, got {list(labels)!r}")
+                raise ConfigError(f"ModelCard: labels are texts, got {shown(list(labels))}")
             if len(set(labels)) < len(labels):
                 raise ConfigError("ModelCard: two classes have the same name")
             object.__setattr__(self, "labels", tuple(labels))

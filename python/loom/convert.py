@@ -72,7 +72,7 @@ def as_real_array(x: ArrayLike, precision: Precision = "float32", *, what: str =
     array = as_numpy(x, what=what)
     if not _is_real(array.dtype):
         raise DTypeError(f"{what}: expected real numbers, got {_describe(x, array)}")
-    return np.asarray(array, dtype=real_dtype(precision), order="C")
+    return np.require(array, real_dtype(precision), ("C", "ALIGNED"))
 
 
 def real_dtype(precision: Precision) -> np.dtype[Any]:
@@ -137,7 +137,7 @@ def as_labels(x: ArrayLike, *, what: str = "labels") -> LabelArray:
         )
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
         raise InvalidValueError(f"{what}: class index {array.max()} is out of range")
-    return np.asarray(array, dtype=np.int64, order="C")
+    return np.require(array, np.int64, ("C", "ALIGNED"))
 
 
 def _is_real(dtype: np.dtype[Any]) -> bool:

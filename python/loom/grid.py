@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import SupportsIndex, TypeAlias, cast
 
 from loom._settings.checks import items, whole
+from loom._settings.suggestions import shown
 from loom.errors import CellIndexError, ConfigError
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "place_in_cell",
 ]
 
+MOST_CELLS = 1 << 20
+"""The most cells that a grid may have, as in the engine."""
 Coordinate: TypeAlias = "tuple[int, int, int]"
 """Depth, row, column."""
 Extents: TypeAlias = "tuple[int, int, int]"
@@ -37,13 +40,15 @@ def as_grid(grid: Sequence[int]) -> Extents:
         The three extents.
 
     Raises:
-        ConfigError: There are not two or three, or one is not positive.
+        ConfigError: There are not two or three, one is not positive, or there are too many cells.
     """
     numbers = items(grid)
     if numbers is None or len(numbers) not in {2, 3}:
-        raise ConfigError(f"grid must be (depth, rows, columns) or (rows, columns), got {grid!r}")
+        raise ConfigError(f"grid must be (depth, rows, columns) or (rows, columns), got {shown(grid)}")
     extents = [whole("grid", "an extent", number, least=1) for number in numbers]
     depth, rows, columns = [1, *extents][-3:]
+    if depth * rows * columns > MOST_CELLS:
+        raise ConfigError(f"grid {(depth, rows, columns)} must have at most {MOST_CELLS:,} cells")
     return depth, rows, columns
 
 
@@ -61,7 +66,7 @@ def as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     """
     numbers = items(shape)
     if numbers == ():
-        raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shape!r}")
+        raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shown(shape)}")
     return tuple(whole("input_shape", "an extent", number, least=1) for number in (numbers or (shape,)))
 
 
@@ -93,7 +98,7 @@ def locate(grid: Extents, index: object) -> tuple[Coordinate, int | None]:
         flat = ", [row, column]" if grid[0] == 1 else ""
         raise CellIndexError(
             "a cell is addressed as [depth, row, column]"
-            f"{flat}, a layer as [depth, row, column, layer]; got {index!r}"
+            f"{flat}, a layer as [depth, row, column, layer]; got {shown(index)}"
         )
     if len(numbers) == 2:
         numbers = [0, *numbers]
@@ -106,12 +111,18 @@ def locate(grid: Extents, index: object) -> tuple[Coordinate, int | None]:
 
 def locate_given(grid: Extents, cell: object) -> tuple[Coordinate, int | None]:
     """Finds what `locate` does, for a cell that stands in an argument: as any sequence of whole numbers."""
-    return locate(grid, tuple(cell) if isinstance(cell, Iterable) else cell)
+    try:
+        index: object = tuple(cast("Iterable[object]", cell))
+    except TypeError:
+        index = cell
+    return locate(grid, index)
 
 
 def _inside(name: str, number: int, extent: int) -> int:
     if not -extent <= number < extent:
-        raise CellIndexError(f"{name} {number} is outside the grid, whose {name} runs from 0 to {extent - 1}")
+        raise CellIndexError(
+            f"{name} {shown(number)} is outside the grid, whose {name} runs from 0 to {extent - 1}"
+        )
     return number % extent
 
 
@@ -129,8 +140,10 @@ def place_in_cell(at: Coordinate, index: int, count: int) -> int:
     try:
         index = operator.index(index)
     except TypeError:
-        raise CellIndexError(f"a layer in a cell is addressed by a whole number, got {index!r}") from None
+        raise CellIndexError(
+            f"a layer in a cell is addressed by a whole number, got {shown(index)}"
+        ) from None
     if not -count <= index < count:
         held = "no layers" if count == 0 else f"{count} layer{'s' * (count > 1)}"
-        raise CellIndexError(f"cell {at} has {held}, so there is no layer {index}")
+        raise CellIndexError(f"cell {at} has {held}, so there is no layer {shown(index)}")
     return index % count

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from loom._settings.checks import flag, real
 from loom._settings.encoding import Tagged, TaggedFamily
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
 __all__ = ["SGD", "Adam", "AdamW", "Lion", "Optimizer", "OptimizerLike", "RMSprop", "resolve"]
@@ -169,7 +169,8 @@ def resolve(value: OptimizerLike) -> Optimizer:
         return value
     if isinstance(value, Mapping):
         return FAMILY.from_config(value)
-    name = str(value).lower()
+    given: object = value
+    name = given.lower() if isinstance(given, str) else shown(given)
     if name in FAMILY.kinds:
         return FAMILY.kinds[name]()
     raise unknown("optimizer", value, FAMILY.kinds)

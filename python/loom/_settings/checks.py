@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, cast
 
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
 ExtentsLike: TypeAlias = "int | Sequence[int]"
@@ -46,11 +46,11 @@ def whole(where: str, name: str, value: object, *, least: int, most: int = (1 <<
     )
     number = _index(value)
     if number is None or number < least:
-        raise ConfigError(f"{where}: {name} must be {wanted}, got {value!r}")
+        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}")
     if number >= 1 << 64:
-        raise ConfigError(f"{where}: {name} must be below 2**64, got {value!r}")
+        raise ConfigError(f"{where}: {name} must be below 2**64, got {shown(value)}")
     if number > most:
-        raise ConfigError(f"{where}: {name} must be at most {most}, got {value!r}")
+        raise ConfigError(f"{where}: {name} must be at most {most}, got {shown(value)}")
     return number
 
 
@@ -82,7 +82,7 @@ def real(
             if bound is not None
         ]
         wanted = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
-        raise ConfigError(f"{where}: {name} must be {wanted}, got {value!r}")
+        raise ConfigError(f"{where}: {name} must be {wanted}, got {shown(value)}")
     return number
 
 
@@ -91,7 +91,7 @@ def flag(where: str, name: str, value: object) -> bool:
     _note("flag", name)
     if isinstance(value, bool) or type(value).__name__ in {"bool_", "bool"}:
         return bool(value)
-    raise ConfigError(f"{where}: {name} must be True or False, got {value!r}")
+    raise ConfigError(f"{where}: {name} must be True or False, got {shown(value)}")
 
 
 def extents(
@@ -103,7 +103,7 @@ def extents(
         return (whole(where, name, value, least=least, most=most),) * axes
     if len(numbers) != axes:
         wanted = {1: "", 2: " or a pair (height, width)", 3: " or three (depth, height, width)"}[axes]
-        raise ConfigError(f"{where}: {name} must be one whole number{wanted}, got {value!r}")
+        raise ConfigError(f"{where}: {name} must be one whole number{wanted}, got {shown(value)}")
     return tuple(whole(where, name, number, least=least, most=most) for number in numbers)
 
 

@@ -10,10 +10,12 @@ it stands, is its settings alone. All reject keys that they do not know.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,11 +136,18 @@ class TaggedFamily(Generic[TaggedT]):
 
     def from_config(self, config: Mapping[str, Any]) -> TaggedT:
         """Builds the member that "type" names."""
+        with levels(self.sort):
+            try:
+                return self._from_config(config)
+            except RecursionError:
+                raise too_deep(self.sort) from None
+
+    def _from_config(self, config: Mapping[str, Any]) -> TaggedT:
         settings = _mapping(self.sort, config)
         if "type" not in settings:
-            raise ConfigError(f'{self.sort}: the key "type" is missing from {dict(config)!r}')
+            raise ConfigError(f'{self.sort}: the key "type" is missing from {shown(dict(config))}')
         kind = settings["type"]
-        if kind not in self.kinds:
+        if not isinstance(kind, str) or kind not in self.kinds:
             raise unknown(f"{self.sort} type", kind, self.kinds)
         return self.kinds[kind].from_config(settings)
 
@@ -190,7 +199,7 @@ class NamedFamily(Generic[NamedT]):
         kind = self.aliases.get(kind, kind)
         if kind in self.plain:
             if settings:
-                raise ConfigError(f'{self.sort} "{kind}" has no settings, got {settings!r}')
+                raise ConfigError(f'{self.sort} "{kind}" has no settings, got {shown(settings)}')
             return kind
         if kind not in self.kinds:
             raise unknown(self.sort, kind, self.names())
@@ -202,17 +211,48 @@ class NamedFamily(Generic[NamedT]):
         return sorted({*self.plain, *self.kinds})
 
 
+MOST_LEVELS = 60
+"""The most configurations that may be inside each other."""
+
+_LEVELS: ContextVar[int] = ContextVar("levels", default=0)
+
+
+@contextmanager
+def levels(where: str) -> Iterator[None]:
+    """Counts how deep configurations are inside each other, and refuses what is deeper than `MOST_LEVELS`."""
+    level = _LEVELS.get() + 1
+    if level > MOST_LEVELS:
+        raise too_deep(where)
+    token = _LEVELS.set(level)
+    try:
+        yield
+    finally:
+        _LEVELS.reset(token)
+
+
+def too_deep(where: str) -> ConfigError:
+    """Returns the error for what is nested too deep."""
+    return ConfigError(f"{where}: more than {MOST_LEVELS} levels are inside each other, or one holds itself")
+
+
 def encode(value: object) -> JSON:
     """Turns a setting into plain JSON values."""
+    try:
+        return _encode(value)
+    except RecursionError:
+        raise too_deep("configuration") from None
+
+
+def _encode(value: object) -> JSON:
     if isinstance(value, (Plain, Tagged, Named)):
         return value.to_config()
     if isinstance(value, Mapping):
-        return {str(key): encode(entry) for key, entry in value.items()}
+        return {str(key): _encode(entry) for key, entry in value.items()}
     if isinstance(value, (tuple, list)):
-        return [encode(entry) for entry in value]
+        return [_encode(entry) for entry in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ConfigError(f"{value!r} cannot be written to a configuration file")
+    raise ConfigError(f"{shown(value)} cannot be written to a configuration file")
 
 
 def _settings(config: object) -> dict[str, JSON]:
@@ -225,7 +265,7 @@ def _settings(config: object) -> dict[str, JSON]:
 
 def _mapping(where: str, config: object) -> dict[str, Any]:
     if not isinstance(config, Mapping):
-        raise ConfigError(f"{where}: expected a mapping of settings, got {config!r}")
+        raise ConfigError(f"{where}: expected a mapping of settings, got {shown(config)}")
     return dict(config)
 
 
@@ -234,7 +274,9 @@ def _name_and_settings(where: str, value: str | Mapping[str, Any]) -> tuple[str,
         return value, {}
     entries = list(_mapping(where, value).items())
     if len(entries) != 1:
-        raise ConfigError(f"{where}: expected a name, or one name with its settings, got {dict(value)!r}")
+        raise ConfigError(
+            f"{where}: expected a name, or one name with its settings, got {shown(dict(value))}"
+        )
     kind, settings = entries[0]
     return str(kind), _mapping(f"{where} {kind}", settings)
 

@@ -6,6 +6,22 @@ from collections.abc import Iterable
 
 from loom.errors import ConfigError
 
+_LONGEST = 1000
+"""The most characters that a message shows of a value."""
+
+
+def shown(value: object) -> str:
+    """Returns a value as error messages show it: at most 1,000 characters, and whatever it is.
+
+    Args:
+        value: What was given: also numbers of more digits than Python prints, and what holds itself.
+    """
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - users' own classes may raise anything
+        return f"a {type(value).__name__} that cannot be printed"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
 
 def unknown(what: str, given: object, known: Iterable[str]) -> ConfigError:
     """Builds the error for a name that is not among `known`.
@@ -19,13 +35,14 @@ def unknown(what: str, given: object, known: Iterable[str]) -> ConfigError:
         The error, to be raised by the caller.
     """
     names = sorted(known)
-    return ConfigError(f'unknown {what} "{given}"{_hint(given, names)} Known: {", ".join(names)}')
+    told = given if isinstance(given, str) and len(given) <= _LONGEST else shown(given)
+    return ConfigError(f'unknown {what} "{told}"{_hint(given, names)} Known: {", ".join(names)}')
 
 
 def _hint(given: object, names: list[str]) -> str:
     from difflib import get_close_matches
 
-    if not isinstance(given, str):
+    if not isinstance(given, str) or len(given) > _LONGEST:
         return "."
     by_lower = {name.lower(): name for name in names}
     near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.5)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 
+from loom._settings.suggestions import shown
 from loom.callbacks.base import Logs
 from loom.errors import ConfigError
 from loom.metrics import is_score
 
-__all__ = ["improves", "monitored", "rises"]
+__all__ = ["checked", "improves", "monitored", "rises"]
+
+
+def checked(where: str, monitor: object) -> str:
+    """Returns the name of the log that is to be watched, if it is one."""
+    if not isinstance(monitor, str):
+        raise ConfigError(
+            f'{where}: monitor must be the name of a log, such as "val_loss", got {shown(monitor)}'
+        )
+    return monitor
 
 
 def monitored(where: str, monitor: str, logs: Logs | None) -> float:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from loom._settings.checks import choice, flag
-from loom.callbacks._monitoring import improves, monitored
+from loom._settings.suggestions import shown
+from loom.callbacks._monitoring import checked, improves, monitored
 from loom.callbacks.base import Callback, Logs
 from loom.errors import ConfigError
 
@@ -46,7 +47,7 @@ class ModelCheckpoint(Callback):
         optimizer: bool = True,
     ) -> None:
         self.filepath = str(filepath)
-        self.monitor = monitor
+        self.monitor = checked("ModelCheckpoint", monitor)
         self.save_best_only = flag("ModelCheckpoint", "save_best_only", save_best_only)
         self.mode = choice("ModelCheckpoint", "mode", mode, ("auto", "min", "max"))
         self.optimizer = flag("ModelCheckpoint", "optimizer", optimizer)
@@ -104,5 +105,5 @@ class ModelCheckpoint(Callback):
         except (KeyError, IndexError, ValueError) as error:
             known = ", ".join(["epoch", *(logs or {})])
             raise ConfigError(
-                f'ModelCheckpoint: "{self.filepath}" cannot be filled in ({error!r}); known: {known}'
+                f'ModelCheckpoint: "{self.filepath}" cannot be filled in ({shown(error)}); known: {known}'
             ) from error

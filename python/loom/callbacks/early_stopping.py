@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
-from loom.callbacks._monitoring import improves, monitored
+from loom.callbacks._monitoring import checked, improves, monitored
 from loom.callbacks.base import Callback, Logs, StopTraining
 
 __all__ = ["EarlyStopping"]
@@ -43,6 +43,7 @@ class EarlyStopping(Callback, Plain):
     restore_best_weights: bool = False
 
     def __post_init__(self) -> None:
+        self.monitor = checked("EarlyStopping", self.monitor)
         self.patience = whole("EarlyStopping", "patience", self.patience, least=0)
         self.min_delta = real("EarlyStopping", "min_delta", self.min_delta, least=0.0)
         self.mode = choice("EarlyStopping", "mode", self.mode, ("auto", "min", "max"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom._settings.checks import choice, real, whole
-from loom.callbacks._monitoring import improves, monitored
+from loom.callbacks._monitoring import checked, improves, monitored
 from loom.callbacks.base import Callback, Logs
 
 __all__ = ["ReduceLROnPlateau"]
@@ -55,6 +55,7 @@ class ReduceLROnPlateau(Callback):
 
     def __post_init__(self) -> None:
         where = "ReduceLROnPlateau"
+        self.monitor = checked("ReduceLROnPlateau", self.monitor)
         self.factor = real(where, "factor", self.factor, above=0.0, below=1.0)
         self.patience = whole(where, "patience", self.patience, least=0)
         self.min_delta = real(where, "min_delta", self.min_delta, least=0.0)

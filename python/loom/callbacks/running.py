@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from loom._interrupts import Interrupts
+from loom._settings.suggestions import shown
 from loom.callbacks.base import Callback, StopTraining, TrainedNetwork
 from loom.callbacks.checkpoint import ModelCheckpoint
 from loom.callbacks.functions import LambdaCallback
@@ -40,7 +41,7 @@ class CallbackList:
         self.message = ""
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
-                raise ConfigError(f"callbacks must derive from loom.Callback, got {callback!r}")
+                raise ConfigError(f"callbacks must derive from loom.Callback, got {shown(callback)}")
             callback.stop_training = False
             callback.set_params(params)
             callback.set_model(network)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loom._settings.suggestions import shown
 from loom.engine.statistics import layer_activations
 from loom.errors import ConfigError, StateError
 from loom.observers import Observer
@@ -32,7 +33,7 @@ class Observation:
     def add(self, observer: Observer, depth: int = 1) -> None:
         """Shows forward passes to an observer from now on; the first one's are counted from 0."""
         if not callable(observer):
-            raise ConfigError(f"an observer is called with each layer's statistics, got {observer!r}")
+            raise ConfigError(f"an observer is called with each layer's statistics, got {shown(observer)}")
         if not self._observers:
             self._passes = 0
         self._observers.append((observer, depth))
@@ -46,7 +47,7 @@ class Observation:
             if found == observer:
                 del self._observers[place]
                 return
-        raise StateError(f"{observer!r} does not observe this network")
+        raise StateError(f"{shown(observer)} does not observe this network")
 
     def tell(self, figures: Iterable[Mapping[str, Any]]) -> None:
         """Shows what the engine found about each layer in a forward pass to every observer."""

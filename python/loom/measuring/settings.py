@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from loom._settings.checks import choice, flag, real, whole
 from loom._settings.encoding import Plain
+from loom._settings.suggestions import shown
 from loom._typing import JSON
 from loom.errors import ConfigError
 
@@ -112,4 +113,4 @@ def resolve_observe(value: object) -> Observe | None:
         return Observe()
     if isinstance(value, Observe):
         return value
-    raise ConfigError(f"observe must be True, False or a loom.Observe, got {value!r}")
+    raise ConfigError(f"observe must be True, False or a loom.Observe, got {shown(value)}")

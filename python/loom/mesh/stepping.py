@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from loom import _native
 from loom._interrupts import Interrupts
 from loom._settings.checks import flag, whole
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike
 from loom.data import as_target
 from loom.engine import engine_of
@@ -96,7 +97,7 @@ class Stepper:
     ) -> None:
         settings = check_training(config)
         if not isinstance(mesh, Mesh):
-            raise ConfigError(f"a Stepper trains a loom.Mesh, got {mesh!r}")
+            raise ConfigError(f"a Stepper trains a loom.Mesh, got {shown(mesh)}")
         network = mesh.network
         engine = engine_of(network)
         engine.check_idle("a stepper")
@@ -112,7 +113,7 @@ class Stepper:
         else:
             cell, layer = locate_given(engine.grid, output)
             if layer is not None:
-                raise ConfigError(f"output is a cell, (depth, row, column), not a layer; got {output!r}")
+                raise ConfigError(f"output is a cell, (depth, row, column), not a layer; got {shown(output)}")
             self._shape = tuple(mesh.output(cell).shape[1:])
         extents = (
             whole("Stepper", "ticks", ticks, least=1),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom._settings.encoding import Named, encode
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom._typing import JSON, ArrayLike
 from loom.convert import as_numpy, as_real_array
 from loom.errors import ConfigError, DataError, ShapeError
@@ -111,7 +111,7 @@ class ScikitLearnMetric(Named):
         """
         entries = [(config, {})] if isinstance(config, str) else list(config.items())
         if len(entries) != 1 or not isinstance(entries[0][1], Mapping):
-            raise ConfigError(f"expected a metric, or one metric with its options, got {config!r}")
+            raise ConfigError(f"expected a metric, or one metric with its options, got {shown(config)}")
         name, options = entries[0]
         return cls(str(name).removeprefix(PREFIX), tuple(options.items()))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from loom import metrics
 from loom._settings.checks import whole
+from loom._settings.suggestions import shown
 from loom.callbacks._monitoring import rises
 from loom.catalogue import dtypes as catalogue
 from loom.data import Source
@@ -73,7 +74,7 @@ class Trial:
         default = [self.own, *(name for name, bits in known.items() if bits < known[self.own])]
         self.dtypes = default if dtypes is None else list(dict.fromkeys(dtypes))
         if not self.dtypes or not all(isinstance(name, str) for name in self.dtypes):
-            raise DTypeError(f"dtypes is a list of names of numeric types, got {dtypes!r}")
+            raise DTypeError(f"dtypes is a list of names of numeric types, got {shown(dtypes)}")
         self.calibration = calibration
         self.paths = tuple(layer.path for layer in chosen)
         self.kinds = tuple(layer.kind for layer in chosen)

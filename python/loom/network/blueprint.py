@@ -24,8 +24,8 @@ _BYTES = {"float32": 4, "float64": 8, "mixed": 4}
 def blueprint(self: HasEngine) -> Blueprint:
     """Returns what the network is made of: shapes, parameters, bytes and multiply-adds of every layer.
 
-    Layers inside Residual, Sequential, Parallel and Masked stand inside the entry of theirs. The
-    network is built where it was not.
+    Layers inside Residual, Sequential, Parallel and Masked stand inside the entry of theirs. No
+    weights are made for it, so that networks larger than memory can be looked at.
 
     Multiply-adds are those of matrix products, convolutions and distances for one sample at
     inference, a bias left out; a multiplication and an addition count as one. With n for elements
@@ -55,7 +55,9 @@ def blueprint(self: HasEngine) -> Blueprint:
         True
     """
     engine = engine_of(self)
-    engine.build()
+    outline = engine.native.outline()
+    if outline is not None:
+        engine = Engine(outline)
     config = engine.config
     links = tuple(_link(engine, cast(LinkConfig, link)) for link in config.links)
     layers = tuple(_placed(engine, at, place, links) for at, place in engine.layer_places())

@@ -34,9 +34,11 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
     """
     engine = engine_of(self)
     if engine.direct:
-        if not (type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous):
+        if not (
+            type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous and x.flags.aligned
+        ):
             x = as_real_array(x, engine.precision)
-        if x.ndim and x.shape[0] <= batch_size:
+        if type(batch_size) is int and x.ndim and x.shape[0] <= batch_size:
             return engine.native.predict(x, batch_size)
     size = whole("predict", "batch_size", batch_size, least=1)
     array = engine.as_input(x)

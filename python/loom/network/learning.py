@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loom._settings.checks import real
+from loom._settings.suggestions import shown
 from loom.engine import NetworkT, engine_of
 from loom.errors import ConfigError
 from loom.network.selecting import Where, select
@@ -104,7 +105,9 @@ def scale_rates(self: NetworkT, factors: Mapping[str, float]) -> NetworkT:
     """
     engine_of(self).check_thread()
     if not isinstance(factors, Mapping):
-        raise ConfigError(f'rate_scale is factors by pattern, such as {{"0.0.0.*": 0.1}}, got {factors!r}')
+        raise ConfigError(
+            f'rate_scale is factors by pattern, such as {{"0.0.0.*": 0.1}}, got {shown(factors)}'
+        )
     chosen = []
     for pattern, given in factors.items():
         factor = real("rate_scale", str(pattern), given, least=0.0)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loom import losses
 from loom._settings.checks import flag, items, whole
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike, RealArray
 from loom.engine import Engine, HasEngine, engine_of
 from loom.errors import ConfigError, DataError, ShapeError, StateError
@@ -295,7 +296,9 @@ def chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArray
         return np.zeros((rows, axes), np.int64)
     given = np.asarray(target)
     if given.dtype.kind not in "iu":
-        raise ConfigError(f"target is the index of an output, a whole number for each axis, got {target!r}")
+        raise ConfigError(
+            f"target is the index of an output, a whole number for each axis, got {shown(target)}"
+        )
     one = items(target) if isinstance(target, tuple) else None
     if given.ndim == 0 and axes == 1:
         index = np.full((rows, 1), given)
@@ -311,6 +314,6 @@ def chosen_outputs(target: object, shape: tuple[int, ...], rows: int) -> NDArray
             f"{given.shape}"
         )
     if ((index < -np.array(shape)) | (index >= np.array(shape))).any():
-        raise ConfigError(f"target {target!r} is out of range: outputs have shape {shape}")
+        raise ConfigError(f"target {shown(target)} is out of range: outputs have shape {shape}")
     found: NDArray[np.int64] = index.astype(np.int64) % np.array(shape)
     return found

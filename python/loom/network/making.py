@@ -8,6 +8,7 @@ from typing import Any
 
 from loom import _native, nn
 from loom._settings.checks import flag
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.network.network import Network, from_native
 
@@ -42,7 +43,7 @@ def Sequential(  # noqa: N802 - reads like the network it makes
     network = Network(input_shape, precision=precision, seed=seed)
     given: object = layers
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
-        raise ConfigError(f"layers must be a list of layers, got {layers!r}; put it into [ ]")
+        raise ConfigError(f"layers must be a list of layers, got {shown(layers)}; put it into [ ]")
     network[0, 0, 0].add(*layers)
     return network
 

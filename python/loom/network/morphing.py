@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loom._settings.checks import items, real, whole
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike
 from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, DTypeError
@@ -79,7 +80,7 @@ def morph(
         {'weight': 'int4', 'bias': 'int8'}
     """
     if not isinstance(dtype, str):
-        raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {dtype!r}')
+        raise DTypeError(f'morph takes the name of a numeric type, such as "int8", got {shown(dtype)}')
     for name, value, wanted in (
         ("granularity", granularity, '"channel", "tensor" or "block(n)"'),
         ("calibration", calibration, '"absmax", "percentile(99.9)" or "mse"'),
@@ -88,7 +89,7 @@ def morph(
     ):
         optional = name in {"granularity", "activations"}
         if not (isinstance(value, str) or (optional and value is None)):
-            raise ConfigError(f"{name} is {wanted}, got {value!r}")
+            raise ConfigError(f"{name} is {wanted}, got {shown(value)}")
     names = None if parameters is None else _names(parameters)
     layers = _chosen(self, where)
     engine = engine_of(self)
@@ -183,7 +184,7 @@ def _chosen(
         return None
     if not callable(where):
         raise ConfigError(
-            f"where is a function that takes a layer and says whether it is meant, got {where!r}"
+            f"where is a function that takes a layer and says whether it is meant, got {shown(where)}"
         )
     return [layer.at for layer in layers_of(network) if where(layer)]
 
@@ -192,6 +193,6 @@ def _names(parameters: object) -> list[str]:
     names = [parameters] if isinstance(parameters, str) else items(parameters)
     if not names or not all(isinstance(name, str) for name in names):
         raise ConfigError(
-            f'parameters is the name of a parameter, or several, such as "bias", got {parameters!r}'
+            f'parameters is the name of a parameter, or several, such as "bias", got {shown(parameters)}'
         )
     return [str(name) for name in names]

@@ -287,8 +287,8 @@ class Network:
         """
         try:
             described = json.loads(text)
-        except ValueError as error:
-            raise SerializationError(f"a network's configuration must be JSON: {error}") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(f"a network's configuration must be JSON: {error}") from None
         return cls.from_config(described)
 
     @classmethod

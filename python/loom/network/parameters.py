@@ -57,9 +57,9 @@ class ByName(Mapping[str, ValueT]):
         """Returns what is named, for the message."""
         raise NotImplementedError
 
-    def require(self, name: str) -> None:
+    def require(self, name: object) -> None:
         """Raises a ConfigError, with the nearest name, where there is none of this name."""
-        if name not in self._names:
+        if not isinstance(name, str) or name not in self._names:
             raise unknown(self._what(), name, self._names)
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as in Mapping

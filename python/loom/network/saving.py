@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom._settings.checks import flag
 from loom._settings.encoding import encode
+from loom._settings.suggestions import shown
 from loom.card import ModelCard
 from loom.engine import Engine, HasEngine, engine_of
 from loom.errors import ConfigError, SerializationError
@@ -161,7 +162,7 @@ def write_card(engine: Engine, card: object) -> None:
         ConfigError: It is none.
     """
     if not isinstance(card, ModelCard):
-        raise ConfigError(f"card is a loom.ModelCard, got {card!r}")
+        raise ConfigError(f"card is a loom.ModelCard, got {shown(card)}")
     told = _told(engine)
     told["card"] = None if card == ModelCard() else encode(card)
     engine.native.set_card(_text(told))

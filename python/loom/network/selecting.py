@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from loom._settings.suggestions import unknown
+from loom._settings.suggestions import shown, unknown
 from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError
 from loom.grid import locate_given, place_in_cell
@@ -121,7 +121,7 @@ def find_layers(network: HasEngine, layers: Sequence[LayerLike] | None) -> list[
     if layers is None:
         return layers_of(network)
     if isinstance(layers, LayerHandle | str) or not isinstance(layers, Sequence):
-        raise ConfigError(f"layers is a list of layers, such as [net[0, 0, 0, 0]], got {layers!r}")
+        raise ConfigError(f"layers is a list of layers, such as [net[0, 0, 0, 0]], got {shown(layers)}")
     return [layer_at(network, layer) for layer in layers]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, overload
 from numpy.typing import NDArray
 
 from loom._settings.checks import flag, items
+from loom._settings.suggestions import shown
 from loom._typing import ArrayLike
 from loom.convert import as_real_array, real_dtype
 from loom.engine import Engine, HasEngine, NetworkT, engine_of
@@ -190,7 +191,7 @@ def _renamed(state: Mapping[str, ArrayLike], rename: Rename) -> dict[str, ArrayL
         if new is None:
             continue
         if not isinstance(new, str):
-            raise ConfigError(f'rename: a name or None was expected for "{name}", got {new!r}')
+            raise ConfigError(f'rename: a name or None was expected for "{name}", got {shown(new)}')
         if new in renamed:
             raise ConfigError(f'rename: "{sources[new]}" and "{name}" both become "{new}"')
         renamed[new], sources[new] = array, name
@@ -213,7 +214,7 @@ def _renaming(rename: Rename) -> Callable[[str], str | None]:
     if any(len(pair) != 2 or not all(isinstance(text, str) for text in pair) for pair in pairs):
         raise ConfigError(
             "rename is new names by old ones, a function of a name, or a list of pairs of a regular "
-            f"expression and what replaces it, got {rename!r}"
+            f"expression and what replaces it, got {shown(rename)}"
         )
     try:
         expressions = [(re.compile(str(pattern)), str(replacement)) for pattern, replacement in pairs]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.suggestions import shown
 from loom.engine import engine_of
 from loom.errors import ConfigError, DTypeError, StateError
 from loom.network.parameters import LayerPlace, Parameters
@@ -193,7 +194,7 @@ class Weights:
             ConfigError: The layer is inside another, which alone counts in other types.
         """
         if dtype is not None and not isinstance(dtype, str):
-            raise DTypeError(f'nbytes takes the name of a numeric type, such as "int8", got {dtype!r}')
+            raise DTypeError(f'nbytes takes the name of a numeric type, such as "int8", got {shown(dtype)}')
         if self._layer.prefix:
             if dtype is not None:
                 raise ConfigError(

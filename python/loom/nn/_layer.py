@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.encoding import MOST_LEVELS, Tagged, TaggedFamily, too_deep
 from loom.nn._schema import read, schema
 
 __all__ = ["FAMILY", "Layer", "layer_from_config"]
@@ -15,6 +15,8 @@ class Layer(Tagged):
     """Base of the layer configurations."""
 
     __slots__ = ()
+    _levels: ClassVar[int] = 1
+    """How many layers are inside each other, this one counted in."""
 
     def __post_init__(self) -> None:
         """Reads every setting as the engine's schema says."""
@@ -23,10 +25,24 @@ class Layer(Tagged):
             name = setting["name"]
             if hasattr(self, name):
                 self._set(**{name: read(where, setting, getattr(self, name))})
+                if setting["type"] in _HOLDERS:
+                    self._set(_levels=max(self._levels, 1 + _levels_of(getattr(self, name))))
+        if self._levels > MOST_LEVELS:
+            raise too_deep(where)
 
     def _set(self, **settings: object) -> None:
         for name, value in settings.items():
             object.__setattr__(self, name, value)
+
+
+_HOLDERS = frozenset({"layers", "list"})
+"""Types of settings that may hold layers."""
+
+
+def _levels_of(value: object) -> int:
+    if isinstance(value, Layer):
+        return value._levels
+    return max(map(_levels_of, value), default=0) if isinstance(value, tuple) else 0
 
 
 FAMILY: TaggedFamily[Layer] = TaggedFamily("layer")

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from loom import _native, activations, initializers
 from loom._settings.checks import choice, extents, flag, items, real, whole
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 
 __all__ = ["READERS", "Setting", "read", "schema"]
@@ -72,7 +73,7 @@ def _name(where: str, setting: Setting, value: object) -> bool | str:
 def _list(where: str, setting: Setting, value: object) -> tuple[object, ...]:
     given = items(value)
     if given is None:
-        raise ConfigError(f"{where}: {setting['name']} must be a list, got {value!r}")
+        raise ConfigError(f"{where}: {setting['name']} must be a list, got {shown(value)}")
     each = {**setting, **setting["of"]}
     return tuple(read(where, each, item) for item in given)
 

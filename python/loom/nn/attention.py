@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom._settings.checks import items
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
@@ -107,9 +108,9 @@ def _mask(where: str, mask: object) -> tuple[tuple[int, ...], ...] | None:
     rows = items(to_list() if to_list is not None else mask)
     cells = [items(row) for row in rows or ()]
     if not cells or any(row is None or not row or len(row) != len(cells[0] or ()) for row in cells):
-        raise ConfigError(f"{where}: mask must be rows of equal length, got {mask!r}")
+        raise ConfigError(f"{where}: mask must be rows of equal length, got {shown(mask)}")
     if any(cell not in (0, 1) for row in cells for cell in row or ()):
         raise ConfigError(
-            f"{where}: mask must hold 1 for what may be seen and 0 for what may not, got {mask!r}"
+            f"{where}: mask must hold 1 for what may be seen and 0 for what may not, got {shown(mask)}"
         )
     return tuple(tuple(1 if cell else 0 for cell in row or ()) for row in cells)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 from loom._settings.checks import items, whole
 from loom._settings.encoding import encode
+from loom._settings.suggestions import shown
 from loom._typing import JSON
 from loom.activations import ActivationFunction
 from loom.errors import ConfigError
@@ -42,14 +43,14 @@ def as_layer(layer: object) -> Layer:
         return layer_from_config(layer)
     if isinstance(layer, ActivationFunction):
         return Activation(layer)
-    raise ConfigError(f"expected a layer such as nn.Dense(10), got {layer!r}")
+    raise ConfigError(f"expected a layer such as nn.Dense(10), got {shown(layer)}")
 
 
 def _row(where: str, layers: object, *, empty: bool = False) -> tuple[Layer, ...]:
     if isinstance(layers, (Layer, Mapping, ActivationFunction)):
         return (as_layer(layers),)
     if isinstance(layers, (str, bytes)) or not isinstance(layers, Sequence):
-        raise ConfigError(f"{where}: expected a layer or a list of layers, got {layers!r}")
+        raise ConfigError(f"{where}: expected a layer or a list of layers, got {shown(layers)}")
     if not layers and not empty:
         raise ConfigError(f"{where}: expected at least one layer")
     return tuple(as_layer(layer) for layer in layers)
@@ -86,6 +87,8 @@ class Sequential(Layer):
         name = settings.pop("name", None)
         made_from = settings.pop("settings", None)
         if cls is Sequential and name is not None:
+            if not isinstance(name, str) or not (made_from is None or isinstance(made_from, Mapping)):
+                raise ConfigError("Sequential: name must be text, and settings a mapping")
             if name in Composed.names:
                 return Composed.names[name](**(made_from or {}))
             return _Foreign(settings.get("layers", ()), name, made_from or {})
@@ -227,11 +230,13 @@ class Parallel(Layer):
     def __post_init__(self) -> None:
         where = "Parallel"
         if isinstance(self.branches, (str, bytes, Mapping)) or not isinstance(self.branches, Sequence):
-            raise ConfigError(f"{where}: branches must be a list, got {self.branches!r}")
+            raise ConfigError(f"{where}: branches must be a list, got {shown(self.branches)}")
         if not self.branches:
             raise ConfigError(f"{where}: branches must be at least one")
         if self.places is not None and not isinstance(self.places, Iterable):
-            raise ConfigError(f"{where}: places must be (row, column) of each branch, got {self.places!r}")
+            raise ConfigError(
+                f"{where}: places must be (row, column) of each branch, got {shown(self.places)}"
+            )
         self._set(
             grid=None if self.grid is None else _place("grid", self.grid, 1),
             places=None
@@ -266,7 +271,7 @@ class Parallel(Layer):
 def _place(what: str, given: Sequence[int], least: int) -> tuple[int, int]:
     numbers = items(given)
     if numbers is None or len(numbers) != 2:
-        raise ConfigError(f"Parallel: {what} must be (row, column), got {given!r}")
+        raise ConfigError(f"Parallel: {what} must be (row, column), got {shown(given)}")
     row, column = (whole("Parallel", what, number, least=least) for number in numbers)
     return row, column
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loom._settings.checks import items
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.initializers import InitializerLike
 from loom.nn._layer import FAMILY, Layer
@@ -73,7 +74,8 @@ class TiedHead(Layer):
             numbers = items(place)
             if numbers is None or len(numbers) != 4:
                 raise ConfigError(
-                    f"TiedHead: tied_to must be depth, row, column and place of an embedding, got {place!r}"
+                    f"TiedHead: tied_to must be depth, row, column and place of an embedding, "
+                    f"got {shown(place)}"
                 )
         super().__post_init__()
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from loom._settings.checks import flag, items, real
 from loom._settings.encoding import Named, NamedFamily, Plain
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.nn._schema import read, schema
 
@@ -153,7 +154,7 @@ class LongRopeRule(RotaryRule):
         to_list = getattr(self.factors, "tolist", None)
         given = items(to_list() if to_list is not None else self.factors)
         if not given:
-            raise ConfigError(f"LongRopeRule: factors must be a list of numbers, got {self.factors!r}")
+            raise ConfigError(f"LongRopeRule: factors must be a list of numbers, got {shown(self.factors)}")
         factors = tuple(real("LongRopeRule", "factors", factor, above=0.0) for factor in given)
         object.__setattr__(self, "factors", factors)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from loom._settings.checks import items, whole
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
@@ -100,7 +101,7 @@ class HierarchicalSoftmax(Layer):
         if not fits:
             raise ConfigError(
                 f"HierarchicalSoftmax: leaves must be a multiple of groups, or one number for each of the "
-                f"{groups} groups, got {self.leaves!r}"
+                f"{groups} groups, got {shown(self.leaves)}"
             )
         self._set(leaves=counts[0] if each is None else counts)
 
@@ -133,7 +134,7 @@ class AdaptiveSoftmax(Layer):
             self._set(cutoffs=(self.cutoffs,))
         super().__post_init__()
         if not self.cutoffs or any(low >= high for low, high in pairwise(self.cutoffs)):
-            raise ConfigError(f"AdaptiveSoftmax: cutoffs must rise, got {self.cutoffs!r}")
+            raise ConfigError(f"AdaptiveSoftmax: cutoffs must rise, got {shown(self.cutoffs)}")
 
 
 @FAMILY.register("mixture_softmax")
@@ -213,11 +214,11 @@ class MaskedSoftmax(Layer):
             each = items(mask.tolist() if hasattr(mask, "tolist") else mask)
             if not each:
                 raise ConfigError(
-                    f"MaskedSoftmax: mask must be a sequence of one or more truth values, got {mask!r}"
+                    f"MaskedSoftmax: mask must be a sequence of one or more truth values, got {shown(mask)}"
                 )
             self._set(mask=each)
         if isinstance(self.axis, bool) or self.axis not in (-1, 0):
-            raise ConfigError(f"MaskedSoftmax: axis must be -1 or 0, got {self.axis!r}")
+            raise ConfigError(f"MaskedSoftmax: axis must be -1 or 0, got {shown(self.axis)}")
         self._set(axis=int(self.axis))
         super().__post_init__()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loom._settings.checks import items, whole
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError
 from loom.nn._layer import FAMILY, Layer
 
@@ -51,7 +52,7 @@ class Reshape(Layer):
             for extent in (extents or (self.shape,))
         )
         if shape.count(-1) > 1:
-            raise ConfigError(f"Reshape: only one extent of shape may be -1, got {shape!r}")
+            raise ConfigError(f"Reshape: only one extent of shape may be -1, got {shown(shape)}")
         self._set(shape=shape)
         super().__post_init__()
 
@@ -101,4 +102,4 @@ class Permute(Layer):
         if items(self.axes):
             super().__post_init__()
         if not items(self.axes) or sorted(self.axes) != list(range(len(self.axes))):
-            raise ConfigError(f"Permute: axes must name each axis from 0 on once, got {self.axes!r}")
+            raise ConfigError(f"Permute: axes must name each axis from 0 on once, got {shown(self.axes)}")

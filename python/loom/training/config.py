@@ -9,6 +9,7 @@ from typing import Any
 from loom import losses, metrics, optimizers, schedules
 from loom._settings.checks import choice, choice_or_real, flag, real, whole
 from loom._settings.encoding import Plain
+from loom._settings.suggestions import shown
 from loom.callbacks import EarlyStopping
 from loom.device import check_device
 from loom.errors import ConfigError
@@ -166,7 +167,7 @@ def check_training(config: TrainingConfig | None) -> TrainingConfig:
             "samples and targets go in as one argument, (x, y)"
         )
     if not isinstance(config, TrainingConfig):
-        raise ConfigError(f"config must be a loom.TrainingConfig, got {config!r}")
+        raise ConfigError(f"config must be a loom.TrainingConfig, got {shown(config)}")
     return config
 
 
@@ -186,7 +187,7 @@ def _class_weight(value: object) -> dict[int, float] | tuple[float, ...] | None:
         return _class_weight(value.tolist())
     raise ConfigError(
         f"{where}: class_weight must be a mapping from class to weight, or one weight per class, "
-        f"got {value!r}"
+        f"got {shown(value)}"
     )
 
 
@@ -202,7 +203,7 @@ def _metrics(value: object) -> tuple[metrics.Metric | metrics.MetricFunction, ..
     if isinstance(value, (str, Mapping)) or callable(value):
         return (metrics.resolve(value),)
     if not isinstance(value, Sequence):
-        raise ConfigError(f"TrainingConfig: metrics must be a list of names or callables, got {value!r}")
+        raise ConfigError(f"TrainingConfig: metrics must be a list of names or callables, got {shown(value)}")
     chosen = metrics.resolve_all(value)
     names = [metrics.name_of(metric) for metric in chosen]
     if len(set(names)) < len(names):
@@ -215,4 +216,4 @@ def _early_stopping(value: object) -> EarlyStopping | None:
         return value
     if isinstance(value, Mapping):
         return EarlyStopping.from_config(value)
-    raise ConfigError(f"TrainingConfig: early_stopping must be an EarlyStopping, got {value!r}")
+    raise ConfigError(f"TrainingConfig: early_stopping must be an EarlyStopping, got {shown(value)}")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from loom import _native, metrics
 from loom._interrupts import Interrupts
 from loom._settings.checks import flag
+from loom._settings.suggestions import shown
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.data import ArraySource, Data, as_source, split
 from loom.engine import engine_of
@@ -79,7 +80,7 @@ def run_training(
     config = check_training(config)
     flag("train", "resume", resume)
     if not isinstance(callbacks, Iterable):
-        raise ConfigError(f"callbacks must be a list of callbacks, got {callbacks!r}; put it into [ ]")
+        raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
     with Interrupts() as interrupts, ExitStack() as stack:
         keeper: RunKeeper | None = None
         if run is not None:

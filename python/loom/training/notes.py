@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loom._settings.suggestions import shown
 from loom.errors import ConfigError, SerializationError
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def read_notes(native: _native.Network) -> list[tuple[str, dict[str, Any]]]:
     try:
         return [(str(key), _with_arrays(state, arrays)) for key, state in json.loads(text)["callbacks"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise SerializationError(f"what the file's callbacks have kept is damaged ({error!r})") from error
+        raise SerializationError(
+            f"what the file's callbacks have kept is damaged ({shown(error)})"
+        ) from error
 
 
 def _plain(key: str, value: object, arrays: dict[str, NDArray[Any]]) -> Any:  # noqa: ANN401 - JSON

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loom import optimizers
 from loom._settings.checks import choice, choice_or_real, real, whole
 from loom._settings.encoding import Plain, encode
+from loom._settings.suggestions import shown
 from loom._typing import JSON
 from loom.errors import ConfigError
 from loom.measuring.settings import check_measuring, watch_settings
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TweenConfig", "check_tween"]
 
+_MOST_STEPS = 4096
+"""The most steps within one batch, as in the engine: each is a part of the program."""
 _MODES = ("chain_rule", "layerwise", "difference", "difference_reconstruction")
 _DEPTH_SCALES = ("none", "geometric", "inv_sqrt")
 _SCHEDULES = ("steps", "alternate")
@@ -114,7 +117,7 @@ class TweenConfig(Plain):
         settings: dict[str, object] = {
             **check_measuring(where, self),
             "mode": choice(where, "mode", self.mode, _MODES),
-            "local_steps": whole(where, "local_steps", self.local_steps, least=1),
+            "local_steps": whole(where, "local_steps", self.local_steps, least=1, most=_MOST_STEPS),
             "base_rate": real(where, "base_rate", self.base_rate, least=0.0),
             "momentum": real(where, "momentum", self.momentum, least=0.0, below=1.0),
             "depth_scale": choice_or_real(where, "depth_scale", self.depth_scale, _DEPTH_SCALES, above=0.0),
@@ -124,7 +127,7 @@ class TweenConfig(Plain):
             "feedback_optimizer": optimizers.resolve(self.feedback_optimizer),
             "feedback_rate": real(where, "feedback_rate", self.feedback_rate, least=0.0),
             "feedback_noise": real(where, "feedback_noise", self.feedback_noise, least=0.0),
-            "feedback_steps": whole(where, "feedback_steps", self.feedback_steps, least=1),
+            "feedback_steps": whole(where, "feedback_steps", self.feedback_steps, least=1, most=_MOST_STEPS),
             "feedback_schedule": choice(where, "feedback_schedule", self.feedback_schedule, _SCHEDULES),
         }
         if settings["mode"] == "difference_reconstruction" and settings["feedback_noise"] == 0.0:
@@ -180,5 +183,5 @@ def check_tween(config: TweenConfig | None) -> TweenConfig:
     if config is None:
         return TweenConfig()
     if not isinstance(config, TweenConfig):
-        raise ConfigError(f"config must be a loom.TweenConfig, got {config!r}")
+        raise ConfigError(f"config must be a loom.TweenConfig, got {shown(config)}")
     return config

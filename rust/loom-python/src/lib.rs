@@ -114,6 +114,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::error::note_panics();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -154,9 +154,27 @@ impl Network {
         self.change(py, Engine::build)
     }
 
+    /// Panics in tasks of a loop, for tests of what becomes of that.
+    #[cfg(debug_assertions)]
+    fn _panic(&self, py: Python<'_>, tasks: usize) -> PyResult<()> {
+        self.change(py, move |_| {
+            loom::simd::Cpu::global()?.pool().run(tasks, &|task| panic!("on purpose, in task {task}"));
+            Ok(())
+        })
+    }
+
+    /// A network like this one that is built, but has no weights: to look at. None where this one is built.
+    fn outline(&self, py: Python<'_>) -> PyResult<Option<Self>> {
+        let outline = self.look(py, |engine| match engine.is_built() {
+            true => Ok(None),
+            false => engine.outline().map(Some),
+        })?;
+        Ok(outline.map(Self::new))
+    }
+
     /// The table of layers as text.
     fn summary(&self, py: Python<'_>) -> PyResult<String> {
-        self.change(py, Engine::summary)
+        self.look(py, Engine::summary)
     }
 
     /// One sample's extents of the output; builds the network.

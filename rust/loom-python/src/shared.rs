@@ -1,11 +1,11 @@
 //! `loom._native.Network`: the engine's network behind a lock.
 
-use crate::error::{detached, exception};
+use crate::error::{caught, detached, exception, internal};
 use crate::forks::{Inside, Lineage};
 use loom::Network as Engine;
 use pyo3::prelude::*;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 /// Depth, row, column and place in the cell.
@@ -26,6 +26,8 @@ pub struct Network {
     /// The thread that trains the network, by Python's number of it; 0 where none does.
     trained_by: AtomicU64,
     lineage: Lineage,
+    /// Whether a panic has left it in pieces.
+    broken: AtomicBool,
 }
 
 /// A network that is locked, for reading or for changing, as `G` has it.
@@ -99,6 +101,10 @@ impl Drop for Settling<'_> {
     }
 }
 
+/// What is said of a network that an internal error has left in pieces.
+const BROKEN: &str =
+    "an internal error has left the network unusable: make it anew, or load it from its file";
+
 fn busy() -> PyErr {
     exception(loom::Error::State(
         "the network is in use: it is training or being changed by another thread; wait for that to end"
@@ -115,6 +121,7 @@ impl Network {
             settled: AtomicUsize::new(0),
             trained_by: AtomicU64::new(0),
             lineage: Lineage::new(),
+            broken: AtomicBool::new(false),
         }
     }
 
@@ -125,8 +132,11 @@ impl Network {
         Some(self.trained_by.load(Ordering::SeqCst)).filter(|thread| *thread != 0)
     }
 
-    /// Refuses what a fork has torn.
+    /// Refuses a network that a panic or a fork has left in pieces.
     fn check_whole(&self) -> PyResult<()> {
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(exception(loom::Error::State(BROKEN.into())));
+        }
         let is_free = || !matches!(self.engine.try_write(), Err(TryLockError::WouldBlock));
         if self.lineage.is_whole(is_free, &self.trained_by) {
             return Ok(());
@@ -198,7 +208,15 @@ impl Network {
     ) -> PyResult<T> {
         let mut guard = self.write()?;
         let engine = &mut *guard;
-        detached(py, move || work(engine))
+        match caught(py, || work(engine)) {
+            Ok(result) => result.map_err(exception),
+            Err(report) => {
+                let whole = engine.is_whole();
+                self.broken.store(!whole, Ordering::SeqCst);
+                let state = if whole { "The network can still be used." } else { BROKEN };
+                Err(internal(format!("{report}\n{state}")))
+            }
+        }
     }
 
     /// Looks at the network once it is built; only the building excludes others.

@@ -25,6 +25,10 @@ pub const MOST_REACH: usize = i32::MAX as usize;
 /// and steps of its own.
 pub const MOST_PARTS: usize = 1 << 12;
 
+/// The most levels of lists and objects that a layer's config may have, layers inside layers: JSON is read to a
+/// depth of 128, and a network's config puts some around those of its layers.
+pub const MOST_NESTED: usize = 120;
+
 /// The product of extents; the largest number there is where it does not fit.
 pub fn product(extents: &[usize]) -> usize {
     extents.iter().fold(1, |product, extent| product.saturating_mul(*extent))

@@ -44,6 +44,7 @@ pub mod dtype;
 pub mod extents;
 #[cfg(feature = "gpu")]
 pub mod gpu;
+pub mod interrupt;
 pub mod io;
 pub mod layers;
 pub mod matrix;

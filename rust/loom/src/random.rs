@@ -199,9 +199,10 @@ impl Stream {
         }
     }
 
-    /// Standard normal numbers 0, 1, ..., each equal to [`normal`](Self::normal).
-    pub fn fill_normal(&self, out: &mut [f64]) {
-        for (block, pair) in out.chunks_mut(2).enumerate() {
+    /// Standard normal numbers `first`, which is even, `first + 1`, ..., each equal to [`normal`](Self::normal).
+    pub fn fill_normal(&self, first: u64, out: &mut [f64]) {
+        debug_assert!(first.is_multiple_of(2));
+        for (pair, block) in out.chunks_mut(2).zip(first / 2..) {
             pair.copy_from_slice(&self.normal_pair(block as u32)[..pair.len()]);
         }
     }
@@ -345,7 +346,7 @@ mod tests {
             let mut doubles = vec![0.0; len];
             stream.fill_uniform_f64(first, &mut doubles);
             let mut normals = vec![0.0; len];
-            stream.fill_normal(&mut normals);
+            stream.fill_normal(0, &mut normals);
             for i in 0..len {
                 prop_assert_eq!(words[i], stream.word(first + i as u64));
                 prop_assert_eq!(singles[i], stream.uniform_f32(first + i as u64));
@@ -379,7 +380,7 @@ mod tests {
         let mut uniform = vec![0.0; n];
         stream.fill_uniform_f64(0, &mut uniform);
         let mut normal = vec![0.0; n];
-        stream.fill_normal(&mut normal);
+        stream.fill_normal(0, &mut normal);
         let moment =
             |values: &[f64], power: i32| values.iter().map(|x| x.powi(power)).sum::<f64>() / n as f64;
         // Five standard errors of each estimate.

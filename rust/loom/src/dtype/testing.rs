@@ -59,8 +59,8 @@ impl Sample {
 /// magnitude, up to beyond what binary32 holds.
 pub(crate) fn awkward(seed: u64, rows: usize, channels: usize) -> Vec<f64> {
     let (mut data, mut draws) = (vec![0.0; rows * channels], vec![0.0; (rows + 1) * channels]);
-    Stream::new(seed, 0, 0, Use::Initialize).fill_normal(&mut data);
-    Stream::new(seed, 1, 0, Use::Initialize).fill_normal(&mut draws);
+    Stream::new(seed, 0, 0, Use::Initialize).fill_normal(0, &mut data);
+    Stream::new(seed, 1, 0, Use::Initialize).fill_normal(0, &mut draws);
     draws.iter_mut().for_each(|draw| *draw = (draw.abs() * 1e3).fract());
     for (index, value) in data.iter_mut().enumerate() {
         let (row, column) = (index / channels, index % channels);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 fn normal(seed: u64, len: usize) -> Vec<f64> {
     let mut values = vec![0.0; len];
-    Stream::new(seed, 0, 0, Use::Initialize).fill_normal(&mut values);
+    Stream::new(seed, 0, 0, Use::Initialize).fill_normal(0, &mut values);
     values
 }
 

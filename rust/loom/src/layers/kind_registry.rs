@@ -12,7 +12,7 @@ use super::{
     SinusoidalPositions, SoftCap, Softmax, Sparsemax, SwiGLU, TiedHead, ZeroPadding,
 };
 use crate::error::unknown;
-use crate::{Error, Result};
+use crate::{Error, Result, extents};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::sync::{Arc, LazyLock, RwLock};
@@ -132,6 +132,12 @@ pub fn kinds() -> Vec<&'static str> {
 /// [`Error::Value`] for an unknown type (the nearest known one is suggested), for
 /// unknown or missing keys, and for values out of range.
 pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
+    if !is_at_most(config, extents::MOST_NESTED) {
+        return Err(Error::Value(format!(
+            "a layer's config is nested more than {} levels deep, the most there may be",
+            extents::MOST_NESTED
+        )));
+    }
     let mut fields: Map<String, Value> = config
         .as_object()
         .cloned()
@@ -150,6 +156,15 @@ pub fn from_config(config: &Value) -> Result<Box<dyn Layer>> {
         Error::Value(message) => Error::Value(format!("layer \"{kind}\": {message}")),
         other => other,
     })
+}
+
+/// Whether lists and objects are inside each other at most so many levels deep.
+fn is_at_most(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_at_most(item, levels - 1)),
+        Value::Object(items) => levels > 0 && items.values().all(|item| is_at_most(item, levels - 1)),
+        _ => true,
+    }
 }
 
 // Here rather than beside the type, which knows nothing of the layers that there are.

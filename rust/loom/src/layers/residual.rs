@@ -36,7 +36,7 @@ impl Residual {
     /// The layers and what stands on the skip, for this input.
     fn parts(&self, inputs: &[Shape]) -> Result<[Part<'_>; 2]> {
         let main = Part { number: 0, name: "layers".into(), layers: Cow::Borrowed(&self.layers) };
-        Ok([main, self.projection(self.skip(inputs)?)])
+        Ok([main, self.projection(self.skip(inputs)?.1)])
     }
 
     /// Of this input, which fits, or nothing.
@@ -48,8 +48,8 @@ impl Residual {
         Part { number: 1, name: "projection".into(), layers }
     }
 
-    /// What stands on the skip, for this input; empty where it is the input itself.
-    fn skip(&self, inputs: &[Shape]) -> Result<Cow<'_, Chain>> {
+    /// What the layers make, and what stands on the skip, for this input; empty where it is the input itself.
+    fn skip(&self, inputs: &[Shape]) -> Result<(Shape, Cow<'_, Chain>)> {
         let output = self.layers.output_shape(inputs)?;
         let input = &inputs[0];
         if !self.projection.is_empty() {
@@ -60,10 +60,10 @@ impl Residual {
                     "residual: the projection makes {projected}, its layers make {output}"
                 )));
             }
-            return Ok(given);
+            return Ok((output, given));
         }
         if *input == output {
-            return Ok(Cow::Owned(Chain::default()));
+            return Ok((output, Cow::Owned(Chain::default())));
         }
         let convolution = match (&input[..], &output[..]) {
             (&[_, height, width], &[filters, rows, columns])
@@ -81,12 +81,13 @@ impl Residual {
             _ => None,
         };
         let fits = |chain: &Chain| chain.output_shape(&inputs[..1]).is_ok_and(|made| made == output);
-        convolution.into_iter().chain(dense).find(fits).map(Cow::Owned).ok_or_else(|| {
-            Error::Shape(format!(
+        match convolution.into_iter().chain(dense).find(fits) {
+            Some(projection) => Ok((output, Cow::Owned(projection))),
+            None => Err(Error::Shape(format!(
                 "residual: its layers make {output} of {input}, which no dense layer or 1x1 convolution on \
                  the skip does; give a projection"
-            ))
-        })
+            ))),
+        }
     }
 }
 
@@ -116,8 +117,7 @@ impl Layer for Residual {
     kind_and_config!();
 
     fn output_shape(&self, inputs: &[Shape]) -> Result<Shape> {
-        self.skip(inputs)?;
-        self.layers.output_shape(inputs)
+        self.skip(inputs).map(|(output, _)| output)
     }
 
     fn parameters(&self, inputs: &[Shape]) -> Vec<ParameterSpec> {

@@ -10,6 +10,9 @@ use std::cell::Cell;
 /// double the ways, and a tick goes every one of them.
 const MOST_MEETINGS: usize = 1 << 16;
 
+/// The most such meetings one after another on one way: what is read is gone through by recursion.
+const MOST_DEEP: usize = 1 << 10;
+
 /// What a layer reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Read {
@@ -86,7 +89,7 @@ impl Wiring {
     /// # Errors
     /// [`Error::State`] for links in a circle that passes no layer.
     pub(super) fn new(network: &Network) -> Result<Self> {
-        let paths = Paths::of(network);
+        let paths = Paths::of(network)?;
         let cells = (0..network.cells.len()).map(|cell| paths.output(cell, &[])).collect::<Result<_>>()?;
         let mut wiring = Self {
             inputs: Vec::new(),
@@ -191,18 +194,30 @@ struct Paths<'a> {
     network: &'a Network,
     /// The last layer of each cell, where it has one.
     last: Vec<Option<usize>>,
+    /// Of each cell, the nearest one, itself or before it, that holds layers or to which links lead; none where
+    /// the network's input arrives as it is.
+    sources: Vec<Option<usize>>,
     /// How many meetings there are so far.
     meetings: Cell<usize>,
 }
 
 impl<'a> Paths<'a> {
-    fn of(network: &'a Network) -> Self {
-        let mut count = 0;
-        let last = network.cells.iter().map(|cell| {
+    fn of(network: &'a Network) -> Result<Self> {
+        let (mut count, mut source) = (0, None);
+        let (mut last, mut sources) = (Vec::new(), Vec::new());
+        let mut targets = vec![false; network.cells.len()];
+        for link in network.links.iter().filter(|link| link.combine != Combine::Context) {
+            targets[network.cell_index(link.target)?] = true;
+        }
+        for (number, cell) in network.cells.iter().enumerate() {
             count += cell.len();
-            (!cell.is_empty()).then(|| count - 1)
-        });
-        Self { network, last: last.collect(), meetings: Cell::new(0) }
+            if !cell.is_empty() || targets[number] {
+                source = Some(number);
+            }
+            last.push((!cell.is_empty()).then(|| count - 1));
+            sources.push(source);
+        }
+        Ok(Self { network, last, sources, meetings: Cell::new(0) })
     }
 
     /// What arrives at a cell; `passed` are the cells without layers that it was asked through.
@@ -211,13 +226,15 @@ impl<'a> Paths<'a> {
             Some(before) => self.output(before, passed)?,
             None => Read::Input,
         };
+        let mut deep = passed.len();
         for (source, link) in self.network.links_to(cell)? {
             if link.combine != Combine::Context {
+                deep += 1;
                 self.meetings.set(self.meetings.get() + 1);
-                if self.meetings.get() > MOST_MEETINGS {
+                if self.meetings.get() > MOST_MEETINGS || deep > MOST_DEEP {
                     return Err(Error::State(format!(
-                        "more than {MOST_MEETINGS} ways lead through cells that hold no layer; put a layer into \
-                         one of them"
+                        "more than {MOST_MEETINGS} ways, or {MOST_DEEP} links one after another, lead through \
+                         cells that hold no layer; put a layer into one of them"
                     )));
                 }
                 let linked = self.output(source, passed)?.into();
@@ -229,6 +246,7 @@ impl<'a> Paths<'a> {
 
     /// What a cell hands on.
     fn output(&self, cell: usize, passed: &[usize]) -> Result<Read> {
+        let Some(cell) = self.sources[cell] else { return Ok(Read::Input) };
         match self.last[cell] {
             Some(layer) => Ok(Read::Layer(layer)),
             None if passed.contains(&cell) => Err(Error::State(

@@ -11,7 +11,7 @@ use crate::simd::Cpu;
 use crate::state::State;
 use crate::tensor::Shape;
 use crate::weights::{Layout, WeightStore};
-use crate::{Error, Result, error, extents};
+use crate::{Error, Result, error, extents, interrupt};
 use std::borrow::Cow;
 
 /// Extents of what a layer reads and makes.
@@ -37,6 +37,8 @@ pub(crate) enum Beginning {
     Zeros,
     /// Without masters: packed ones come.
     WithoutMaster,
+    /// Not at all: they are only told of.
+    Outlined,
 }
 
 impl Network {
@@ -60,6 +62,27 @@ impl Network {
         self.build_with(&|_, _| Beginning::Zeros)
     }
 
+    /// A network that is built like this one, but has no weights, nor memory for them: to look at, however
+    /// large it is.
+    ///
+    /// # Errors
+    /// As [`build`](Network::build).
+    pub fn outline(&self) -> Result<Self> {
+        let mut outline = Self::with_options(self.input_shape.clone(), self.grid, self.precision, self.seed)?;
+        outline.links = self.links.clone();
+        for (cell, placed) in outline.cells.iter_mut().zip(&self.cells) {
+            cell.extend(placed.iter().map(|placed| PlacedLayer {
+                trainable: placed.trainable,
+                frozen: placed.frozen.clone(),
+                rate_factor: placed.rate_factor,
+                numerics: placed.numerics.clone(),
+                ..PlacedLayer::new(placed.layer.clone(), placed.path.clone())
+            }));
+        }
+        outline.build_with(&|_, _| Beginning::Outlined)?;
+        Ok(outline)
+    }
+
     /// [`build`](Network::build), where the weights of new layers begin as is said.
     pub(crate) fn build_with(
         &mut self,
@@ -79,6 +102,7 @@ impl Network {
         let mut kept = Vec::new();
         let mut assigned = Vec::new();
         for (placed, shapes) in self.layers().zip(&shapes) {
+            interrupt::check()?;
             let specs = placed.layer.parameters(&shapes.inputs);
             check_names(placed, &specs)?;
             if specs.is_empty() || placed.is_tied() {
@@ -94,6 +118,14 @@ impl Network {
                     let made = match beginning(placed, &specs) {
                         Beginning::WithoutMaster => {
                             WeightStore::without_master(self.precision, &layouts_of(&specs))
+                        }
+                        Beginning::Outlined => {
+                            WeightStore::without_master(self.precision, &layouts_of(&specs)).and_then(
+                                |store| {
+                                    let choices = placed.numerics.choices(&store);
+                                    store.outlined(&choices)
+                                },
+                            )
                         }
                         drawn => self.brought_store(placed, &specs, drawn == Beginning::Drawn),
                     };
@@ -405,6 +437,25 @@ impl Network {
             }
         }
         Ok(())
+    }
+}
+
+impl Network {
+    /// Whether everything that layers name is there and fits them, as it is between any two calls.
+    pub fn is_whole(&self) -> bool {
+        let registry = &self.registry;
+        self.layers().all(|placed| {
+            let inputs: Vec<Shape> =
+                [&placed.input_shape, &placed.context_shape].into_iter().flatten().cloned().collect();
+            let stored = match placed.store {
+                None => true,
+                Some(number) => registry
+                    .stores
+                    .get(number)
+                    .is_some_and(|store| inputs.is_empty() || fits(store, &placed.layer.parameters(&inputs))),
+            };
+            stored && placed.states.end <= registry.states.len() && placed.states.start <= placed.states.end
+        }) && registry.stores.len() >= registry.layer_stores
     }
 }
 

@@ -9,11 +9,14 @@ use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Program, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView, check_finite};
-use crate::{Error, Result, extents};
+use crate::{Error, Result, extents, interrupt};
 use std::ops::Range;
 
 /// Rows that inference takes at a time unless told otherwise.
 pub const DEFAULT_BATCH: usize = 256;
+
+/// The most bytes that larger batches of inference work in.
+const MOST_MEMORY: usize = 1 << 28;
 
 impl Network {
     /// The output for each row of `input`, dropout off.
@@ -32,7 +35,24 @@ impl Network {
     /// # Errors
     /// As `predict`, and [`Error::Value`] for a batch size of zero.
     pub fn predict_batched(&self, input: TensorView<'_>, batch_size: usize) -> Result<Tensor> {
-        in_precision!(self.precision, T => self.predict_rows::<T>(input, batch_size, Mode::default(), |_| ()))
+        let rows = self.rows_at_a_time(batch_size.min(input.rows()))?;
+        in_precision!(self.precision, T => self.predict_rows::<T>(input, rows, Mode::default(), |_| ()))
+    }
+
+    /// Of so many rows, how many are computed at a time: on the host, whose bits are the same in any batch, no
+    /// more than fit into [`MOST_MEMORY`], or into [`DEFAULT_BATCH`] rows. What a run takes stays with the
+    /// network for the next call.
+    fn rows_at_a_time(&self, rows: usize) -> Result<usize> {
+        if rows <= DEFAULT_BATCH || !self.device.is_host() {
+            return Ok(rows);
+        }
+        self.check_built()?;
+        let key = ProgramKey::forward(Mode::default(), DEFAULT_BATCH);
+        let default = self.programs.program(&key, || self.compile(&key))?;
+        // What a program takes grows with its rows.
+        let each = default.buffers.iter().sum::<usize>() / DEFAULT_BATCH;
+        let most = (MOST_MEMORY / each.max(1)).max(DEFAULT_BATCH);
+        Ok(rows.min(1 << most.ilog2()))
     }
 
     /// The output for each row, and each batch's run to look at.
@@ -105,6 +125,7 @@ impl Network {
         let last = if key.backward { Phase::Backward } else { Phase::Forward };
         let mut start = 0;
         while start < input.rows() {
+            interrupt::check()?;
             let end = input.rows().min(start.saturating_add(key.capacity));
             let key = ProgramKey { capacity: (end - start).next_power_of_two(), ..key.clone() };
             let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;

@@ -45,6 +45,24 @@ impl Programs {
         self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// The program of this key, compiled if need be.
+    pub(crate) fn program(
+        &self,
+        key: &ProgramKey,
+        compile: impl FnOnce() -> Result<Program>,
+    ) -> Result<Arc<Program>> {
+        let mut entries = self.lock();
+        if let Some(entry) = entries.get(key) {
+            return Ok(entry.program.clone());
+        }
+        let program = Arc::new(compile()?);
+        if entries.len() >= MAX_PROGRAMS {
+            entries.clear();
+        }
+        entries.insert(key.clone(), Entry { program: program.clone(), idle: Vec::new() });
+        Ok(program)
+    }
+
     /// A run of the program of this key, compiled if need be.
     pub(crate) fn lease(
         &self,
@@ -52,24 +70,10 @@ impl Programs {
         device: &Device,
         compile: impl FnOnce() -> Result<Program>,
     ) -> Result<Run> {
-        let program = {
-            let mut entries = self.lock();
-            match entries.get_mut(key) {
-                Some(entry) => match entry.idle.pop() {
-                    Some(run) => return Ok(run),
-                    None => entry.program.clone(),
-                },
-                None => {
-                    let program = Arc::new(compile()?);
-                    if entries.len() >= MAX_PROGRAMS {
-                        entries.clear();
-                    }
-                    entries.insert(key.clone(), Entry { program: program.clone(), idle: Vec::new() });
-                    program
-                }
-            }
-        };
-        device.run(program)
+        if let Some(run) = self.lock().get_mut(key).and_then(|entry| entry.idle.pop()) {
+            return Ok(run);
+        }
+        device.run(self.program(key, compile)?)
     }
 
     /// Hands a run back for the next caller.

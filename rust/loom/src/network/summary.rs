@@ -44,12 +44,14 @@ pub struct LinkRow {
 }
 
 impl Network {
-    /// Every layer with its output shape, parameters, numeric type and bytes.
+    /// Every layer with its output shape, parameters, numeric type and bytes. No weights are made for it.
     ///
     /// # Errors
     /// Whatever [`build`](Network::build) refuses.
-    pub fn summary_rows(&mut self) -> Result<Vec<SummaryRow>> {
-        self.build()?;
+    pub fn summary_rows(&self) -> Result<Vec<SummaryRow>> {
+        if !self.built {
+            return self.outline()?.summary_rows();
+        }
         Ok(self.layers().map(|placed| self.summary_row(placed)).collect())
     }
 
@@ -108,8 +110,10 @@ impl Network {
     ///
     /// # Errors
     /// Whatever [`build`](Network::build) refuses.
-    pub fn link_rows(&mut self) -> Result<Vec<LinkRow>> {
-        self.build()?;
+    pub fn link_rows(&self) -> Result<Vec<LinkRow>> {
+        if !self.built {
+            return self.outline()?.link_rows();
+        }
         let made = |cell: &Vec<PlacedLayer>| cell.last().and_then(|placed| placed.output_shape.clone());
         let mut known: Vec<Option<Shape>> = self.cells.iter().map(made).collect();
         let mut rows = Vec::new();
@@ -145,7 +149,10 @@ impl Network {
     ///
     /// # Errors
     /// Whatever [`build`](Network::build) refuses.
-    pub fn summary(&mut self) -> Result<String> {
+    pub fn summary(&self) -> Result<String> {
+        if !self.built {
+            return self.outline()?.summary();
+        }
         let rows = self.summary_rows()?;
         let header = ["cell", "layer", "output shape", "parameters", "type", "bytes"].map(String::from);
         let mut table = vec![header];

@@ -2,6 +2,7 @@
 
 use super::layout::Layout;
 use super::store::WeightStore;
+use super::version::{Choice, Version};
 use crate::precision::in_precision;
 use crate::simd::{Cpu, Isa, Real};
 use crate::tensor::{Buffer, Precision};
@@ -21,6 +22,18 @@ impl WeightStore {
         let mut store = Self::described(precision.stored(), parameters)?;
         store.kept = vec![Buffer::default(); store.parameters.len()];
         Ok(store)
+    }
+
+    /// What parameters of these choices are, without memory for any: to be looked at.
+    pub(crate) fn outlined(mut self, choices: &[Choice]) -> Result<Self> {
+        self.is_outline = true;
+        for ((info, version), choice) in self.parameters.iter().zip(&mut self.versions).zip(choices) {
+            *version = match *choice {
+                Some((dtype, recipe)) => Some(Version::outline(info, dtype, recipe.checked(dtype)?)),
+                None => None,
+            };
+        }
+        Ok(self)
     }
 
     /// Refuses a store whose master the forward pass still reads.
@@ -62,7 +75,7 @@ impl WeightStore {
 
     /// Whether the master was dropped.
     pub fn is_dropped(&self) -> bool {
-        self.master.is_none()
+        self.master.is_none() && !self.is_outline
     }
 
     /// Makes a dropped master again from the packed version: each weight is what its code stands for.

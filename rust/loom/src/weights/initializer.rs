@@ -1,8 +1,10 @@
 //! How weights start.
 
+use super::orthogonal::orthonormalize;
 use crate::error::unknown;
 use crate::random::Stream;
-use crate::{Error, Result, extents};
+use crate::simd::Cpu;
+use crate::{Error, Result, extents, interrupt};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -226,7 +228,8 @@ impl Initializer {
     /// number `i + t x out.len()`.
     ///
     /// # Errors
-    /// [`Error::Value`] for parameters out of range or a fan of zero that the rule divides by.
+    /// [`Error::Value`] for parameters out of range or a fan of zero that the rule divides by; [`Error::Memory`]
+    /// where orthogonal ones have no room to be made in; what [`interrupt::asking`] was answered.
     pub fn fill(
         &self,
         stream: &Stream,
@@ -253,15 +256,15 @@ impl Initializer {
         }
         let fan = fan as f64;
         match *self {
-            Self::XavierNormal | Self::HeNormal => normal(stream, (2.0 / fan).sqrt(), out),
-            Self::LecunNormal => normal(stream, (1.0 / fan).sqrt(), out),
-            Self::Normal { std } => normal(stream, std, out),
+            Self::XavierNormal | Self::HeNormal => normal(stream, (2.0 / fan).sqrt(), out)?,
+            Self::LecunNormal => normal(stream, (1.0 / fan).sqrt(), out)?,
+            Self::Normal { std } => normal(stream, std, out)?,
             Self::XavierUniform | Self::HeUniform => {
                 let limit = (6.0 / fan).sqrt();
-                uniform(stream, -limit, limit, out);
+                uniform(stream, -limit, limit, out)?;
             }
-            Self::Uniform { low, high } => uniform(stream, low, high, out),
-            Self::TruncatedNormal { std } => truncated_normal(stream, std, out),
+            Self::Uniform { low, high } => uniform(stream, low, high, out)?,
+            Self::TruncatedNormal { std } => truncated_normal(stream, std, out)?,
             Self::Orthogonal { gain } => orthogonal(stream, gain, (rows, columns), 1, out)?,
             Self::OrthogonalBlocks { gain, blocks } => {
                 check_blocks(columns, blocks)?;
@@ -283,31 +286,50 @@ impl Initializer {
     }
 }
 
-fn normal(stream: &Stream, std: f64, out: &mut [f64]) {
-    stream.fill_normal(out);
-    for value in out {
-        *value *= std;
+/// Elements that are drawn between two questions whether to go on, and by one task.
+const PART: usize = 1 << 20;
+const PIECE: usize = 1 << 12;
+
+/// Draws elements piece by piece, each by the number of its first element.
+fn drawn(out: &mut [f64], draw: impl Fn(u64, &mut [f64]) + Sync) -> Result<()> {
+    let pool = Cpu::global()?.pool();
+    for (part, out) in out.chunks_mut(PART).enumerate() {
+        interrupt::check()?;
+        pool.for_each_chunk(out, PIECE, |piece, out| draw((part * PART + piece * PIECE) as u64, out));
     }
+    Ok(())
 }
 
-fn uniform(stream: &Stream, low: f64, high: f64, out: &mut [f64]) {
-    stream.fill_uniform_f64(0, out);
-    for value in out {
-        *value = low + (high - low) * *value;
-    }
-}
-
-fn truncated_normal(stream: &Stream, std: f64, out: &mut [f64]) {
-    stream.fill_normal(out);
-    let len = out.len() as u64;
-    for (i, value) in out.iter_mut().enumerate() {
-        let mut index = i as u64;
-        while value.abs() > 2.0 {
-            index += len;
-            *value = stream.normal(index);
+fn normal(stream: &Stream, std: f64, out: &mut [f64]) -> Result<()> {
+    drawn(out, |first, out| {
+        stream.fill_normal(first, out);
+        for value in out {
+            *value *= std;
         }
-        *value *= std;
-    }
+    })
+}
+
+fn uniform(stream: &Stream, low: f64, high: f64, out: &mut [f64]) -> Result<()> {
+    drawn(out, |first, out| {
+        stream.fill_uniform_f64(first, out);
+        for value in out {
+            *value = low + (high - low) * *value;
+        }
+    })
+}
+
+fn truncated_normal(stream: &Stream, std: f64, out: &mut [f64]) -> Result<()> {
+    let len = out.len() as u64;
+    drawn(out, |first, out| {
+        stream.fill_normal(first, out);
+        for (value, mut index) in out.iter_mut().zip(first..) {
+            while value.abs() > 2.0 {
+                index += len;
+                *value = stream.normal(index);
+            }
+            *value *= std;
+        }
+    })
 }
 
 fn check_blocks(columns: usize, blocks: usize) -> Result<()> {
@@ -329,9 +351,9 @@ fn orthogonal(
     let width = columns / blocks;
     let (tall, wide) = (rows.max(width), rows.min(width));
     let mut factors = extents::zeros(tall * wide * blocks)?;
-    stream.fill_normal(&mut factors);
+    drawn(&mut factors, |first, out| stream.fill_normal(first, out))?;
     for (block, factor) in factors.chunks_exact_mut((tall * wide).max(1)).enumerate() {
-        orthonormalize(tall, wide, factor);
+        orthonormalize(Cpu::global()?, tall, wide, factor)?;
         for (row, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {
             for (column, out) in out[block * width..][..width].iter_mut().enumerate() {
                 let (long, short) = if rows >= width { (row, column) } else { (column, row) };
@@ -340,72 +362,6 @@ fn orthogonal(
         }
     }
     Ok(())
-}
-
-/// Replaces a row-major matrix of `rows` x `columns`, rows >= columns, by the Q of its QR
-/// factorisation (Householder), R's diagonal positive.
-fn orthonormalize(rows: usize, columns: usize, a: &mut [f64]) {
-    // Column k's reflector is 1 - v v^T scale; its v stands in the column, from row k on.
-    let mut scales = vec![0.0; columns];
-    let mut signs = vec![1.0; columns];
-    let mut sums = vec![0.0; columns];
-    for k in 0..columns {
-        let norm = (k..rows).map(|i| a[i * columns + k] * a[i * columns + k]).sum::<f64>().sqrt();
-        if norm == 0.0 {
-            continue;
-        }
-        let pivot = a[k * columns + k];
-        let diagonal = if pivot > 0.0 { -norm } else { norm };
-        signs[k] = diagonal.signum();
-        a[k * columns + k] = pivot - diagonal;
-        // |v|^2 / 2 = norm (norm + |pivot|).
-        scales[k] = 1.0 / (norm * (norm + pivot.abs()));
-        reflect(rows, columns, a, k, k + 1..columns, scales[k], &mut sums);
-    }
-    // Q is the product of the reflectors applied to the first columns of the identity,
-    // built from the last on; column k of the work is free once its reflector is used.
-    for k in (0..columns).rev() {
-        reflect(rows, columns, a, k, k + 1..columns, scales[k], &mut sums);
-        let pivot = a[k * columns + k] * scales[k];
-        for i in k..rows {
-            let unit = if i == k { 1.0 } else { 0.0 };
-            a[i * columns + k] = unit - pivot * a[i * columns + k];
-        }
-        for i in 0..k {
-            a[i * columns + k] = 0.0;
-        }
-    }
-    for row in a.chunks_exact_mut(columns.max(1)) {
-        for (value, sign) in row.iter_mut().zip(&signs) {
-            *value *= sign;
-        }
-    }
-}
-
-/// Applies reflector `k` to the columns in `to`, rows `k` on.
-fn reflect(
-    rows: usize,
-    columns: usize,
-    a: &mut [f64],
-    k: usize,
-    to: std::ops::Range<usize>,
-    scale: f64,
-    sums: &mut [f64],
-) {
-    let sums = &mut sums[to.clone()];
-    sums.fill(0.0);
-    for row in a.chunks_exact(columns).take(rows).skip(k) {
-        let v = row[k];
-        for (sum, value) in sums.iter_mut().zip(&row[to.clone()]) {
-            *sum += v * value;
-        }
-    }
-    for row in a.chunks_exact_mut(columns).take(rows).skip(k) {
-        let v = row[k] * scale;
-        for (value, sum) in row[to.clone()].iter_mut().zip(&*sums) {
-            *value -= v * sum;
-        }
-    }
 }
 
 impl FromStr for Initializer {

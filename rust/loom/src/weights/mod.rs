@@ -7,6 +7,7 @@
 mod dropping;
 mod initializer;
 mod layout;
+mod orthogonal;
 mod parameter;
 mod store;
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub struct WeightStore {
     pub(super) versions: Vec<Option<Version>>,
     pub(super) epoch: u64,
     pub(super) sources: Sources,
+    /// Whether it tells what there will be, and has no memory for it.
+    pub(super) is_outline: bool,
 }
 
 impl WeightStore {
@@ -67,6 +69,7 @@ impl WeightStore {
             versions: vec![None; parameters.len()],
             epoch: 0,
             sources: Sources::default(),
+            is_outline: false,
         })
     }
 

@@ -223,7 +223,7 @@ proptest! {
         let mut single = WeightStore::new::<f32>(&layouts).unwrap();
         let mut double = WeightStore::new::<f64>(&layouts).unwrap();
         let mut values = vec![0.0; out * input * kernel * kernel];
-        Stream::new(seed, 0, 0, Use::Initialize).fill_normal(&mut values);
+        Stream::new(seed, 0, 0, Use::Initialize).fill_normal(0, &mut values);
         let view = TensorView::new(shape, Elements::Float64(&values)).unwrap();
         for store in [&mut single, &mut double] {
             let epoch = store.epoch();

@@ -18,11 +18,18 @@ pub(super) struct Version {
 }
 
 impl Version {
-    pub(super) fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Result<Self> {
+    /// Without memory for what is packed.
+    pub(super) fn outline(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Self {
         let own = info.packing(dtype);
         let packing = own.with(recipe.granularity.unwrap_or(own.granularity));
-        let scales = Buffer::of::<f32>(packing.scale_words())?;
-        Ok(Self { packing, recipe, bytes: Buffer::zeroed(packing.bytes())?, scales, epoch: None })
+        Self { packing, recipe, bytes: Buffer::default(), scales: Buffer::default(), epoch: None }
+    }
+
+    pub(super) fn empty(info: &ParameterInfo, dtype: DType, recipe: Recipe) -> Result<Self> {
+        let mut version = Self::outline(info, dtype, recipe);
+        version.scales = Buffer::of::<f32>(version.packing.scale_words())?;
+        version.bytes = Buffer::zeroed(version.packing.bytes())?;
+        Ok(version)
     }
 
     pub(super) fn is(&self, dtype: DType, recipe: Recipe) -> bool {

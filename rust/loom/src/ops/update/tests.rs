@@ -126,7 +126,7 @@ fn matches_pytorch_in_f32() {
 fn trained<T: Real>(cpu: &Cpu, op: &Update) -> State<T> {
     let stream = Stream::new(1, 0, 0, Use::Initialize);
     let mut numbers = vec![0.0; 4 * op.len];
-    stream.fill_normal(&mut numbers);
+    stream.fill_normal(0, &mut numbers);
     let numbers: Vec<T> = numbers.into_iter().map(T::from_f64).collect();
     let (master, gradients) = numbers.split_at(op.len);
     let mut state = State::new(&op.optimizer, master.to_vec());
@@ -210,7 +210,7 @@ fn frozen_parts_stay() {
         let mixed = trained::<f64>(&cpu, &op);
         let decaying = trained::<f64>(&cpu, &Update { exempt, ..update(&case.optimizer, len) });
         let mut start = vec![0.0; len];
-        Stream::new(1, 0, 0, Use::Initialize).fill_normal(&mut start);
+        Stream::new(1, 0, 0, Use::Initialize).fill_normal(0, &mut start);
         for index in 0..len {
             let is_frozen = frozen.iter().any(|part| part.contains(&index));
             let expected = if is_frozen { start[index] } else { decaying.master[index] };

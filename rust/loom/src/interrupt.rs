@@ -1,0 +1,79 @@
+//! Long work that somebody may want to end: who waits for it is asked from time to time whether it is to go on.
+
+use crate::Result;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long work goes on without asking.
+const PERIOD: Duration = Duration::from_millis(50);
+
+type Ask = Rc<dyn Fn() -> Result<()>>;
+
+thread_local! {
+    /// Who is asked on this thread, and when for the next time.
+    static ASKED: RefCell<Option<(Ask, Instant)>> = const { RefCell::new(None) };
+}
+
+/// Puts back who was asked before.
+struct Before(Option<(Ask, Instant)>);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        ASKED.replace(self.0.take());
+    }
+}
+
+/// Does work that ends with the error that `ask` returns, where it does: it is asked on this thread about every
+/// 50 milliseconds, between layers, batches and parts of large draws.
+///
+/// Building a network and inference ask. What is interrupted has changed nothing.
+///
+/// ```
+/// use loom::layers::Dense;
+/// use loom::{Error, Network, interrupt};
+///
+/// let mut network = Network::sequential([2])?;
+/// network.add([0, 0, 0], Dense::new(16))?;
+/// interrupt::asking(|| Ok(()), || network.build())?;
+/// # Ok::<(), Error>(())
+/// ```
+pub fn asking<R>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> R) -> R {
+    let _before = Before(ASKED.replace(Some((Rc::new(ask), Instant::now() + PERIOD))));
+    work()
+}
+
+/// Asks, where it is time to.
+///
+/// # Errors
+/// What who is asked answers.
+pub(crate) fn check() -> Result<()> {
+    let due = ASKED.with_borrow_mut(|asked| {
+        let (ask, next) = asked.as_mut()?;
+        let now = Instant::now();
+        (now >= *next).then(|| {
+            *next = now + PERIOD;
+            ask.clone()
+        })
+    });
+    due.map_or(Ok(()), |ask| ask())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::Lstm;
+    use crate::{Error, Network};
+
+    #[test]
+    fn a_build_that_is_ended_changes_nothing() -> Result<()> {
+        let mut network = Network::sequential([2, 3])?;
+        network.add([0, 0, 0], Lstm::new(400))?;
+        let refuse = || Err(Error::State("enough".into()));
+        let ended = asking(refuse, || network.build());
+        assert!(matches!(ended, Err(Error::State(message)) if message == "enough"));
+        assert!(!network.is_built());
+        // Nobody is asked any more.
+        network.build()
+    }
+}

@@ -1,0 +1,329 @@
+"""Random calls with odd values: run as a program, it makes sequences of them in a process of its own.
+
+    python random_calls.py SEED FIRST COUNT
+
+A crash ends the process, and a hang does after 60 seconds. What is raised and is no error of loom's, or is an
+internal one, is printed, and so is what keeps a network from predicting, being saved and training afterwards;
+the exit status is then 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+import random
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loom
+from huge_extents import limit_memory
+from loom import nn
+
+Call = Callable[[random.Random, Any], object]
+
+
+def cyclic() -> list[Any]:
+    held: list[Any] = []
+    held.append(held)
+    return held
+
+
+def odd(draw: random.Random) -> Any:
+    """A value that hardly any setting means."""
+    pools: list[list[Any]] = [
+        [None, True, False, -1, 0, 1, 2, 3, 7],
+        [2**31 - 1, 2**31, 2**32, 2**40, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**30, -(2**63), 10**5000],
+        [0.0, -0.0, 0.5, 1.5, -3.0, 1e-300, 1e300, math.nan, math.inf, -math.inf],
+        ["", "x", "same", "relu", "int8", "mean", "mse", "val_loss", "\x00", "é" * 40, b"", b"mse"],
+        [[], [1], [0, 0], [1, 2, 3], [[1], [2, 3]], (), (1, 1), (0, 0, 0), (0, 0, 0, 0), cyclic()],
+        [
+            {},
+            {"type": "dense"},
+            {"type": "dense", "units": 3},
+            {1: 2},
+            {"x": cyclic()},
+            set(),
+            frozenset({1}),
+        ],
+        [object(), int, len, lambda *_: None, Ellipsis, slice(None), complex(1, 2), range(3)],
+        [np.float32(3), np.int64(5), np.bool_(True), np.array(3), np.array([1, 2]), np.zeros((0,)), np.nan],
+        [np.full((2, 4), np.nan), np.ones((2, 4), complex), np.array(["a"]), np.ones((3, 2, 4), np.float16)],
+        [nn.Dense(2), nn.Flatten(), nn.Residual(nn.Dense(4)), loom.optimizers.SGD(), np.ones((2, 4)).T],
+    ]
+    return draw.choice(draw.choice(pools))
+
+
+def maybe(draw: random.Random, usual: Any, odds: float = 0.5) -> Any:
+    return odd(draw) if draw.random() < odds else usual
+
+
+def some(draw: random.Random, **options: Any) -> dict[str, Any]:
+    """A few options, most of them odd."""
+    names = draw.sample(list(options), min(len(options), draw.randint(0, 2)))
+    return {name: maybe(draw, options[name], 0.7) for name in names}
+
+
+LAYERS: list[Callable[[random.Random], Any]] = [
+    lambda draw: nn.Dense(maybe(draw, 4), **some(draw, activation="relu", bias=True)),
+    lambda draw: nn.LSTM(maybe(draw, 4), **some(draw, layers=1, bidirectional=True, return_sequences=True)),
+    lambda draw: nn.Conv1D(maybe(draw, 3), maybe(draw, 1), **some(draw, stride=1, padding="same", groups=1)),
+    lambda draw: nn.MultiHeadAttention(maybe(draw, 2), **some(draw, head_dim=2, window=2, causal=True)),
+    lambda draw: nn.Residual(maybe(draw, nn.Dense(4)), **some(draw, projection=())),
+    lambda draw: nn.Parallel([maybe(draw, nn.Dense(4)), nn.Dense(4)], **some(draw, combine="add", axis=0)),
+    lambda draw: nn.Sequential(maybe(draw, [nn.Dense(4)])),
+    lambda draw: nn.Masked(maybe(draw, [nn.Dense(4)]), maybe(draw, 0.0)),
+    lambda draw: nn.Reshape(maybe(draw, (4, -1))),
+    lambda draw: nn.Dropout(maybe(draw, 0.3)),
+    lambda draw: nn.LayerNorm(**some(draw, axes=1, epsilon=1e-5)),
+    lambda draw: nn.BatchNorm(**some(draw, momentum=0.1, epsilon=1e-5)),
+    lambda draw: nn.Embedding(maybe(draw, 5), maybe(draw, 4)),
+    lambda draw: nn.PositionalEmbedding(maybe(draw, 9)),
+    lambda draw: nn.layer_from_config({"type": maybe(draw, "dense"), "units": maybe(draw, 3)}),
+    lambda draw: nn.layer_from_config(
+        mutated(draw, {"type": "residual", "layers": [nn.Dense(4).to_config()]})
+    ),
+    odd,
+]
+
+
+def layer(draw: random.Random) -> Any:
+    return draw.choice(LAYERS)(draw)
+
+
+def mutated(draw: random.Random, config: Any) -> Any:
+    """A config with one odd value in it."""
+    changed = copy.deepcopy(config)
+    at = changed
+    while True:
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        if not keys:
+            return changed
+        key = draw.choice(keys)
+        inner = at[key]
+        if isinstance(inner, (dict, list)) and inner and draw.random() < 0.7:
+            at = inner
+            continue
+        if isinstance(at, dict) and draw.random() < 0.2:
+            at[draw.choice(["", "x", "type", "at", "dtype"])] = odd(draw)
+        else:
+            at[key] = odd(draw)
+        return changed
+
+
+SHAPES: list[tuple[tuple[int, ...], Callable[[], list[nn.Layer]]]] = [
+    ((4,), lambda: [nn.Dense(6, activation="tanh"), nn.Dense(3)]),
+    ((4,), lambda: [nn.Residual([nn.Dense(4)]), nn.BatchNorm(), nn.Dense(3)]),
+    ((3, 4), lambda: [nn.LSTM(3, return_sequences=True), nn.Flatten(), nn.Dense(3)]),
+    ((3, 4), lambda: [nn.MultiHeadAttention(2), nn.Dropout(0.2), nn.GRU(3)]),
+    ((2, 6, 6), lambda: [nn.Conv2D(3, 3), nn.MaxPool2D(2), nn.Flatten(), nn.Dense(3)]),
+]
+
+
+def network(draw: random.Random) -> loom.Network:
+    shape, layers = draw.choice(SHAPES)
+    return loom.Sequential(
+        layers(), input_shape=shape, precision=draw.choice(["float32", "float64", "mixed"])
+    )
+
+
+def rows(net: loom.Network, count: int = 4) -> Any:
+    return np.random.default_rng(0).normal(size=(count, *net.input_shape)).astype(np.float32)
+
+
+def training(draw: random.Random, odds: float = 1.0) -> loom.TrainingConfig:
+    usual: dict[str, Any] = {
+        "loss": "cross_entropy",
+        "epochs": 1,
+        "batch_size": 2,
+        "verbose": False,
+        "device": "cpu",
+    }
+    options = some(
+        draw,
+        loss="mse",
+        epochs=1,
+        batch_size=3,
+        optimizer="adam",
+        learning_rate=0.1,
+        schedule="cosine",
+        metrics=["accuracy"],
+        gradient_clip=1.0,
+        weight_decay=0.1,
+        accumulate=2,
+        early_stopping={"monitor": "loss"},
+        validation_split=0.3,
+        shuffle=True,
+        seed=3,
+        class_weight=[1.0, 1.0, 1.0],
+        label_smoothing=0.1,
+    )
+    known = set(loom.TrainingConfig.__dataclass_fields__)
+    options = {name: value for name, value in options.items() if name in known and draw.random() < odds}
+    # Nobody waits for epochs without end.
+    if isinstance(options.get("epochs"), int) and options["epochs"] > 3:
+        del options["epochs"]
+    return loom.TrainingConfig(**(usual | options))
+
+
+def labels(net: loom.Network, count: int = 4) -> Any:
+    return np.arange(count) % 3
+
+
+def handle(net: loom.Network) -> Any:
+    return net.layers[0]
+
+
+def assign(name: str) -> Call:
+    return lambda draw, net: setattr(handle(net), name, odd(draw))
+
+
+def parameter(draw: random.Random, net: Any) -> object:
+    name = draw.choice(handle(net).parameters)
+    handle(net)[name] = odd(draw)
+    return setattr(handle(net), name, odd(draw))
+
+
+def mesh(draw: random.Random, net: Any) -> object:
+    made = loom.Mesh(net, rows=maybe(draw, 2), window=maybe(draw, 2))
+    return made.tick(draw.choice([0, 1, 2, -1, None, 1.5, "x"]))
+
+
+CALLS: dict[str, Call] = {
+    "predict": lambda draw, net: net.predict(maybe(draw, rows(net)), batch_size=maybe(draw, 2)),
+    "forward": lambda draw, net: net.forward(maybe(draw, rows(net)), **some(draw, training=True)),
+    "backward": lambda draw, net: (net.forward(rows(net)), net.backward(maybe(draw, np.ones((4, 3))))),
+    "clip": lambda draw, net: net.clip_gradients(maybe(draw, 1.0)),
+    "apply": lambda draw, net: net.apply_gradients(maybe(draw, 0.1)),
+    "optimizer": lambda draw, net: net.set_optimizer(maybe(draw, "adam")),
+    "morph": lambda draw, net: net.morph(
+        maybe(draw, "int8"), **some(draw, granularity="channel", calibration="mse", rounding="nearest")
+    ),
+    "calibrate": lambda draw, net: net.calibrate(maybe(draw, rows(net)), **some(draw, batch_size=2)),
+    "cell": lambda draw, net: net[odd(draw)],
+    "layer": lambda draw, net: net[0, 0, 0, odd(draw)],
+    "item": lambda draw, net: handle(net)[odd(draw)],
+    "trainable": assign("trainable"),
+    "rate_factor": assign("rate_factor"),
+    "parameter": parameter,
+    "link": lambda draw, net: net.link(
+        maybe(draw, (0, 0, 0)), odd(draw), **some(draw, combine="add", axis=0)
+    ),
+    "to": lambda draw, net: net.to(draw.choice(["cpu", "x", "", None, 3, [], "gpu:99", "cpu:7"])),
+    "summary": lambda draw, net: net.summary(file=io.StringIO(), depth=odd(draw)),
+    "blueprint": lambda draw, net: net.blueprint(),
+    "session": lambda draw, net: net.session(maybe(draw, 4), **some(draw, rows=2)),
+    "mesh": mesh,
+    "train": lambda draw, net: loom.train(net, (rows(net), labels(net)), training(draw)),
+    "train on": lambda draw, net: loom.train(
+        net, (maybe(draw, rows(net)), maybe(draw, labels(net))), training(draw, 0)
+    ),
+    "fit": lambda draw, net: net.fit(
+        odd(draw), training(draw, 0), **some(draw, validation=None, callbacks=())
+    ),
+    "evaluate": lambda draw, net: net.evaluate(
+        (maybe(draw, rows(net)), maybe(draw, labels(net))), **some(draw, loss="cross_entropy", batch_size=2)
+    ),
+    "activations": lambda draw, net: net.activations(maybe(draw, rows(net)), **some(draw, batch_size=2)),
+    "input gradients": lambda draw, net: net.input_gradients(
+        maybe(draw, rows(net)), maybe(draw, np.ones((4, 3)))
+    ),
+    "observe": lambda draw, net: net.unobserve(net.observe(odd(draw), **some(draw, depth=1)) and None),
+    "config": lambda draw, net: loom.Network.from_config(mutated(draw, net.config.to_config())).predict(
+        rows(net)
+    ),
+    "json": lambda draw, net: loom.Network.from_json(odd(draw)),
+    "pickle": lambda draw, net: pickle.loads(pickle.dumps(net)).predict(rows(net)),
+    "copy": lambda draw, net: copy.deepcopy(net).predict(rows(net)),
+    "save": lambda draw, net: save(maybe(draw, None, 0.3), net),
+    "new layer": lambda draw, net: loom.Sequential([layer(draw)], input_shape=(3, 4)).predict(
+        np.ones((2, 3, 4))
+    ),
+    "new network": lambda draw, net: loom.Network(
+        maybe(draw, 3), **some(draw, grid=(1, 1), precision="mixed", seed=1)
+    ),
+    "early stopping": lambda draw, net: loom.EarlyStopping(
+        **some(draw, monitor="loss", patience=1, mode="min")
+    ),
+    "tween": lambda draw, net: loom.TweenTrainer(
+        net, loom.TweenConfig(**some(draw, mode="difference", local_steps=2, feedback_steps=2))
+    ).fit((rows(net), labels(net)), training(draw, 0)),
+    "trainer": lambda draw, net: loom.Trainer(net, training(draw)).step(maybe(draw, rows(net)), labels(net)),
+}
+
+
+def save(odd_options: Any, net: Any) -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.safetensors"
+        net.save(path, **({} if odd_options is None else {"optimizer": odd_options}))
+        return loom.load(path).predict(rows(net))
+
+
+def healthy(net: loom.Network) -> None:
+    """Checks that a network predicts, saves and trains; raises what keeps it from doing so."""
+    expected = net.predict(rows(net))
+    assert expected.shape == (4, *net.output_shape), expected.shape
+    again = pickle.loads(pickle.dumps(net))
+    assert np.array_equal(again.predict(rows(net)), expected)
+    loom.train(again, (rows(net), labels(net)), training(random.Random(0), 0))
+
+
+def sequence(draw: random.Random) -> str | None:
+    """What is wrong with one random sequence of calls, if something is."""
+    net = network(draw)
+    told = []
+    for _ in range(draw.randint(1, 5)):
+        name = draw.choice(list(CALLS))
+        told.append(name)
+        try:
+            CALLS[name](draw, net)
+        except loom.InternalError:
+            return f"{told}: {traceback.format_exc(limit=-4)}"
+        except loom.LoomError:
+            pass
+        except Exception:  # noqa: BLE001 - what else there is, is what is looked for
+            return f"{told}: {traceback.format_exc(limit=-4)}"
+    try:
+        healthy(net)
+    except (loom.OutOfMemoryError, loom.NonFiniteError):
+        # What somebody has set or learned may be large.
+        pass
+    except loom.ShapeError:
+        # A link that points back is for clock mode.
+        return None if net.config.links else f"{told}, afterwards: {traceback.format_exc(limit=-4)}"
+    except Exception:  # noqa: BLE001 - as above
+        return f"{told}, afterwards: {traceback.format_exc(limit=-4)}"
+    return None
+
+
+def main(seed: int, first: int, count: int) -> int:
+    warnings.simplefilter("ignore")
+    net = loom.Sequential([nn.Dense(1)], input_shape=1)
+    loom.train(
+        net, (np.zeros((4, 1)), np.zeros((4, 1))), loom.TrainingConfig(loss="mse", epochs=1, verbose=False)
+    )
+    limit_memory()
+    wrong = 0
+    for number in range(first, first + count):
+        sys.stderr.write(f"\r{number}")
+        sys.stderr.flush()
+        signal.alarm(60)
+        problem = sequence(random.Random(f"{seed}/{number}"))
+        if problem is not None:
+            wrong += 1
+            sys.stdout.write(f"{seed}/{number}: {problem}\n")
+            sys.stdout.flush()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:4])))
