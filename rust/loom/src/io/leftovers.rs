@@ -4,6 +4,8 @@
 //! gets the lock knows that nobody is writing. Names tell the machine, for not every file system's locks reach others.
 
 use std::fs::File;
+#[cfg(unix)]
+use std::fs::TryLockError;
 use std::path::Path;
 
 /// What the names of all temporary files begin with.
@@ -28,9 +30,11 @@ fn prefix() -> String {
 #[cfg(unix)]
 pub(super) fn claim(file: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
-    // Where there are no locks, nobody gets one, and nothing is removed.
-    let _ = file.lock();
-    file.metadata().map_or(true, |about| about.nlink() > 0)
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => false,
+        // Where there are no locks, nobody gets one, and nothing is removed.
+        _ => file.metadata().map_or(true, |about| about.nlink() > 0),
+    }
 }
 
 #[cfg(not(unix))]
@@ -49,9 +53,12 @@ pub(super) fn remove(folder: &Path) {
         if !is_temporary {
             continue;
         }
-        let Ok(file) = File::options().write(true).open(entry.path()) else { continue };
+        let path = entry.path();
+        // Some systems lock only what may be written; a file that took over permissions may not be.
+        let opened = File::options().write(true).open(&path).or_else(|_| File::open(&path));
+        let Ok(file) = opened else { continue };
         if file.try_lock().is_ok() {
-            let _ = std::fs::remove_file(entry.path());
+            let _ = std::fs::remove_file(&path);
         }
     }
 }

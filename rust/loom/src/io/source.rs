@@ -205,7 +205,8 @@ impl<'a> Source<'a> {
             return Ok(());
         }
         let mut piece = Buffer::zeroed(PIECE)?;
-        for place in self.tensors.values().filter(|place| !place.checked.get()) {
+        let unread = |place: &&Place| place.info.checksum.is_some() && !place.checked.get();
+        for place in self.tensors.values().filter(unread) {
             let mut found = crc32fast::Hasher::new();
             let mut range = place.info.range.clone();
             while !range.is_empty() {
