@@ -23,6 +23,7 @@ use crate::network::{Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
 use crate::tensor::{Buffer, Precision};
+use crate::weights::{Layout, WeightStore};
 use crate::{Error, Result, error};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeMap, HashMap};
@@ -33,6 +34,12 @@ pub const FORMAT: &str = "1";
 
 /// What ends the name of the mean squares that a parameter's rows multiply.
 const IMPORTANCE: &str = "importance";
+
+/// The metadata of a network whose masters are made of its packed weights as soon as they are needed.
+const LENT: &str = "loom.lent";
+
+/// What ends the name of a table whose blocks are those of its rows.
+const BY_ROWS: &str = "rows";
 
 /// The metadata that tells what the network is for.
 const CARD: &str = "loom.card";
@@ -177,6 +184,9 @@ impl Network {
             restore_notes(&mut network, &tensors, &metadata)?;
         }
         check_content(&network).map_err(damaged)?;
+        if metadata.contains_key(LENT) {
+            network.registry.stores.iter_mut().for_each(WeightStore::mark_lent);
+        }
         network.card = metadata.get(CARD).cloned().unwrap_or_default();
         Ok(network)
     }
@@ -220,6 +230,9 @@ pub(crate) fn bytes_with(
     ]);
     if !network.card.is_empty() {
         metadata.insert(CARD.into(), network.card.clone());
+    }
+    if network.has_lent() && !options.deploy {
+        metadata.insert(LENT.into(), "true".into());
     }
     if options.optimizer {
         // JSON knows no infinity; the mean of an epoch that has come to it is lost in any case.
@@ -270,7 +283,11 @@ fn collect_weights(
                 DType::Int8 => (Dtype::I8, vec![rows, columns]),
                 _ => (Dtype::U8, vec![packed.len()]),
             };
-            entries.push((format!("{name}@{dtype}"), Entry { dtype: kind, shape, bytes: packed.to_vec() }));
+            let rows = if packing.turned { format!(".{BY_ROWS}") } else { String::new() };
+            entries.push((
+                format!("{name}@{dtype}{rows}"),
+                Entry { dtype: kind, shape, bytes: packed.to_vec() },
+            ));
             if !scales.is_empty() {
                 entries.push((format!("{name}@{dtype}.scale"), Entry::list(Dtype::F32, scales)));
             }
@@ -361,7 +378,12 @@ fn restore_weights(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<(
             let recipe = numerics.recipe.checked(dtype).map_err(damaged)?;
             let granularity = recipe.granularity.unwrap_or(dtype.row().granularity);
             let name = format!("{}.{}@{dtype}", placed.path, info.name);
-            let packed = tensors.tensor(&name).map_err(unreadable)?;
+            let of_rows = tensors.tensor(&format!("{name}.{BY_ROWS}")).ok();
+            let by_rows = of_rows.is_some() && matches!(info.layout, Layout::Table(_));
+            let packed = match of_rows.filter(|_| by_rows) {
+                Some(packed) => packed,
+                None => tensors.tensor(&name).map_err(unreadable)?,
+            };
             let scales = match info.packing(dtype).with(granularity).scale_words() {
                 0 => Buffer::default(),
                 _ => {
@@ -369,7 +391,7 @@ fn restore_weights(network: &mut Network, tensors: &SafeTensors<'_>) -> Result<(
                 }
             };
             let version = (packed.data(), scales.as_slice());
-            weights.set_version(dtype, recipe, index, version)?;
+            weights.set_version(dtype, recipe, index, version, by_rows)?;
         }
     }
     Ok(())

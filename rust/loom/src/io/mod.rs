@@ -5,12 +5,14 @@ mod calibrated;
 mod checkpoint;
 mod content;
 mod extra;
+mod lending;
 mod tensor_file;
 mod tensors;
 mod tween;
 mod watched;
 
 pub use checkpoint::{FORMAT, SaveOptions};
+pub use lending::FileRows;
 pub use tensor_file::{
     ElementType, Format, NumberType, TensorFile, TensorInfo, TensorSpec, Value, Values, decode, encode,
     write_gguf, write_safetensors,

@@ -133,6 +133,7 @@ impl Network {
         self.build()?;
         self.synchronize()?;
         let (store, index) = self.find_parameter(cell, layer, name)?;
+        self.thaw_where(|placed| placed.store == Some(store))?;
         let placed = self.layer(cell, layer)?;
         let before = self.registry.stores[store].get(index)?;
         let context = describe_path(placed);

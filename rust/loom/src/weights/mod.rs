@@ -7,6 +7,7 @@
 mod dropping;
 mod initializer;
 mod layout;
+mod lent;
 mod parameter;
 mod store;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod versions;
 
 pub use initializer::Initializer;
 pub use layout::Layout;
+pub use lent::{Lent, LentParameter, LentRows, SharedBytes};
 pub use parameter::ParameterInfo;
 pub use store::WeightStore;
 pub(crate) use version::Staged;

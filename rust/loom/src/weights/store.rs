@@ -23,6 +23,8 @@ pub struct WeightStore {
     pub(super) master: Option<Buffer>,
     /// What is left of a dropped master: each parameter that stays float, by index.
     pub(super) kept: Vec<Buffer>,
+    /// Whether a master is made as soon as it is needed, where there is none.
+    pub(super) lent: bool,
     /// What the forward pass reads of each parameter; `None` for the master.
     pub(super) versions: Vec<Option<Version>>,
     pub(super) epoch: u64,
@@ -64,6 +66,7 @@ impl WeightStore {
             len: offset,
             master: None,
             kept: Vec::new(),
+            lent: false,
             versions: vec![None; parameters.len()],
             epoch: 0,
             sources: Sources::default(),
@@ -234,11 +237,14 @@ impl WeightStore {
         self.write_part(index, &stored)
     }
 
-    /// A parameter's master in the outside's layout.
+    /// A parameter's master in the outside's layout; what it would be, where it is made as it is needed.
     ///
     /// # Errors
     /// [`Error::State`] where the master was dropped.
     pub fn get(&self, index: usize) -> Result<Tensor> {
+        if self.is_lent() && self.versions[index].is_some() {
+            return self.decoded(index);
+        }
         let layout = &self.parameters[index].layout;
         in_precision!(self.precision, T => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<T>(index)?)?))
     }

@@ -92,11 +92,11 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
             assert_eq!(kept.0, packing);
             // Bytes that were saved make the same version.
             let mut other = self::store()?;
-            other.set_version(dtype, Some(packing.granularity), 0, (&kept.1, &kept.2))?;
+            other.set_version(dtype, Some(packing.granularity), 0, (&kept.1, &kept.2), false)?;
             assert_eq!(other.decoded(0)?, store.decoded(0)?);
             assert_eq!(other.packing_of(0), Some(packing));
             let short = (&kept.1[1..], &kept.2[..]);
-            let refused = other.set_version(dtype, Some(packing.granularity), 0, short);
+            let refused = other.set_version(dtype, Some(packing.granularity), 0, short, false);
             assert!(matches!(refused, Err(Error::Serialization(_))));
         }
     }

@@ -2,19 +2,19 @@
 
 use super::parameter::ParameterInfo;
 use super::store::WeightStore;
-use super::version::{Choice, Sources, Staged, Version, VersionInfo};
+use super::version::{Choice, Content, Sources, Staged, Version, VersionInfo};
 use crate::dtype::{self, DType, Packing, Recipe, Rounding, Rule};
 use crate::precision::in_precision;
 use crate::random::{Stream, Use, path_within};
 use crate::simd::{Cpu, Isa, Real};
-use crate::tensor::Tensor;
+use crate::tensor::{Buffer, Tensor};
 use crate::{Error, Result, extents};
 
 impl WeightStore {
     /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
     pub(crate) fn encodes_on_host(&self) -> bool {
         let by_host = |version: &Version| !(version.packing.encodes_on_gpu() && version.recipe.is_plain());
-        self.versions.iter().flatten().any(by_host)
+        self.master.is_some() && self.versions.iter().flatten().any(by_host)
     }
 
     /// Whether the forward pass reads anything packed.
@@ -121,10 +121,11 @@ impl WeightStore {
 
     fn make_in<T: Real>(&self, cpu: Option<&Cpu>, index: usize, version: &mut Version) -> Result<()> {
         let rule = self.rule(&version.recipe, index);
-        let (bytes, scales) = (version.bytes.bytes_mut(), version.scales.as_mut_slice());
+        let packing = version.packing;
+        let (bytes, scales) = version.parts_mut()?;
         let name = &self.parameters[index].name;
         let master = self.part::<T>(index)?;
-        extents::caught(|| version.packing.encode_parameter(name, &rule, cpu, master, bytes, scales))
+        extents::caught(|| packing.encode_parameter(name, &rule, cpu, master, bytes, scales))
     }
 
     /// What encoding a parameter goes by. Draws are keyed by how often the optimizer has moved the master, so
@@ -229,7 +230,8 @@ impl WeightStore {
     pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(Packing, &[u8], &[f32])> {
         match &self.versions[index] {
             Some(version) if version.packing.dtype == dtype && version.epoch == Some(self.epoch) => {
-                Ok((version.packing, version.bytes.bytes(), version.scales.as_slice()))
+                let (bytes, scales) = version.parts()?;
+                Ok((version.packing, bytes, scales))
             }
             _ => Err(Error::Internal(format!(
                 "the {dtype} version of \"{}\" is stale or missing",
@@ -254,7 +256,8 @@ impl WeightStore {
         self.versions.get(index)?.as_ref().map(|version| version.packing)
     }
 
-    /// Takes packed bytes and scales, as they were saved, for the parameter's version of the present epoch.
+    /// Takes packed bytes and scales, as they were saved, for the parameter's version of the present epoch;
+    /// `by_rows` where the blocks of a table lie along its rows.
     ///
     /// # Errors
     /// [`Error::Serialization`] for another number of bytes or scales, or for scales that are not finite.
@@ -264,32 +267,32 @@ impl WeightStore {
         recipe: impl Into<Recipe>,
         index: usize,
         (packed, scales): (&[u8], &[f32]),
+        by_rows: bool,
     ) -> Result<()> {
         let info = &self.parameters[index];
-        let mut version = Version::empty(info, dtype, recipe.into().checked(dtype)?)?;
-        let own_scales = version.scales.as_mut_slice::<f32>();
-        if version.bytes.len_bytes() != packed.len() || own_scales.len() != scales.len() {
+        let recipe = recipe.into().checked(dtype)?;
+        let packing = Version::packing(info, dtype, recipe, by_rows);
+        if packing.bytes() != packed.len() || packing.scale_words() != scales.len() {
             return Err(Error::Serialization(format!(
                 "the {dtype} version of \"{}\" has {} bytes and {} scales, expected {} and {}",
                 info.name,
                 packed.len(),
                 scales.len(),
-                version.bytes.len_bytes(),
-                own_scales.len()
+                packing.bytes(),
+                packing.scale_words()
             )));
         }
         // The other words of a group are integers.
-        let words = version.packing.group_words().max(1);
+        let words = packing.group_words().max(1);
         if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
             return Err(Error::Serialization(format!(
                 "the {dtype} scales of \"{}\" hold NaN or infinity",
                 info.name
             )));
         }
-        own_scales.copy_from_slice(scales);
-        version.bytes.bytes_mut().copy_from_slice(packed);
-        version.epoch = Some(self.epoch);
-        self.versions[index] = Some(version);
+        let content =
+            Content::Own { bytes: Buffer::from_slice(packed)?, scales: Buffer::from_slice(scales)? };
+        self.versions[index] = Some(Version { packing, recipe, content, epoch: Some(self.epoch) });
         Ok(())
     }
 

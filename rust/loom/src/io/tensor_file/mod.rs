@@ -18,6 +18,7 @@ mod storage;
 mod value;
 mod write;
 
+pub(crate) use blocks::{ReadIntegers, integers};
 pub use contents::{Format, TensorInfo};
 pub use decode::decode;
 pub use element::ElementType;
