@@ -1,8 +1,5 @@
-//! Packed weights that a file holds: read where they lie, or made of what lies there once they are read.
+//! Codes that a file holds: read where they lie, or made of what lies there once they are read.
 
-use super::store::WeightStore;
-use super::version::{Content, Version};
-use crate::dtype::{DType, Recipe};
 use crate::tensor::Buffer;
 use crate::{Error, Result};
 use std::fmt;
@@ -73,8 +70,8 @@ impl Lent {
         }
     }
 
-    /// How many codes and scales there are, where that is known.
-    fn extents(&self) -> Option<usize> {
+    /// How many bytes of codes there are, where that is known before they are made.
+    pub(super) fn extents(&self) -> Option<usize> {
         match &self.0 {
             Kind::Whole(_, range) => Some(range.len()),
             Kind::Made(_) => None,
@@ -138,77 +135,5 @@ impl LentRows {
             rows.for_each(|(number, to)| to.copy_from_slice(self.row(number)));
             Ok((codes, Buffer::default()))
         }))
-    }
-}
-
-/// A parameter that is lent to a store.
-#[derive(Clone, Debug)]
-pub struct LentParameter {
-    /// Its name in the layer.
-    pub name: String,
-    /// The numeric type of its codes.
-    pub dtype: DType,
-    /// What shares a scale, where that is not the type's own.
-    pub recipe: Recipe,
-    /// Whether codes and scales are those of the transpose, such as blocks along the rows of a table.
-    pub by_rows: bool,
-    /// Codes and scales.
-    pub content: Lent,
-}
-
-impl WeightStore {
-    /// Has the forward pass read these parameters as they are lent. The master goes; it is made of what was lent
-    /// by [`thaw`](WeightStore::thaw), and whatever else is in it stays.
-    ///
-    /// # Errors
-    /// [`Error::Serialization`] for another number of bytes, [`Error::State`] for a store without a master.
-    pub(crate) fn lend(&mut self, parts: &[(usize, &LentParameter)]) -> Result<()> {
-        self.check_master()?;
-        let mut lent = Vec::new();
-        for (index, part) in parts {
-            let info = &self.parameters[*index];
-            let recipe = part.recipe.checked(part.dtype)?;
-            let packing = Version::packing(info, part.dtype, recipe, part.by_rows);
-            if part.content.extents().is_some_and(|bytes| bytes != packing.bytes()) {
-                return Err(Error::Serialization(format!(
-                    "\"{}\" takes {} bytes as {}, and other than that are lent",
-                    info.name,
-                    packing.bytes(),
-                    part.dtype
-                )));
-            }
-            lent.push((
-                *index,
-                Version { packing, recipe, content: Content::Lent(part.content.clone()), epoch: None },
-            ));
-        }
-        self.epoch += 1;
-        for (index, version) in lent {
-            self.versions[index] = Some(Version { epoch: Some(self.epoch), ..version });
-        }
-        self.keep_floats()?;
-        self.lent = true;
-        Ok(())
-    }
-
-    /// Whether a master that is not there is made as soon as one is needed.
-    pub fn is_lent(&self) -> bool {
-        self.lent && self.master.is_none()
-    }
-
-    /// Marks a store without a master as one that [`thaw`](WeightStore::thaw)s.
-    pub(crate) fn mark_lent(&mut self) {
-        self.lent = self.master.is_none();
-    }
-
-    /// Makes the master of what was lent, which the forward pass reads from here on.
-    ///
-    /// # Errors
-    /// As [`unpack`](WeightStore::unpack).
-    pub(crate) fn thaw(&mut self) -> Result<()> {
-        self.unpack()?;
-        self.lent = false;
-        self.versions.iter_mut().for_each(|version| *version = None);
-        Ok(())
     }
 }

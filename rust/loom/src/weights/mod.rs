@@ -7,6 +7,7 @@
 mod dropping;
 mod initializer;
 mod layout;
+mod lending;
 mod lent;
 mod parameter;
 mod store;
@@ -17,7 +18,8 @@ mod versions;
 
 pub use initializer::Initializer;
 pub use layout::Layout;
-pub use lent::{Lent, LentParameter, LentRows, SharedBytes};
+pub use lending::LentParameter;
+pub use lent::{Lent, LentRows, SharedBytes};
 pub use parameter::ParameterInfo;
 pub use store::WeightStore;
 pub(crate) use version::Staged;
