@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,7 @@ def make(path: Path, blocks: int, output: str) -> None:
     def number(kind: str, value: float) -> tuple[bool, str, bytes]:
         return (False, kind, np.dtype(kind).type(value).tobytes())
 
-    metadata = [
+    metadata: list[tuple[str, str | Sequence[str] | tuple[bool, str, bytes]]] = [
         ("general.architecture", "llama"),
         ("llama.context_length", number("uint32", 2048)),
         ("llama.embedding_length", number("uint32", WIDTH)),

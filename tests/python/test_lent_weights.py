@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import loom
 from loom import _native, nn
 from loom.models.gguf import hub_config, hub_tensors
 from loom.models.hub import from_tensors
-from loom.tensors import write_gguf
+from loom.tensors import write_gguf, write_safetensors
 from networks import llama, quiet
 
 WORDS = np.arange(24).reshape(2, 12) * 7 % 50
@@ -237,3 +238,23 @@ def test_experts_and_joined_projections_are_rows_of_files(tmp_path: Path) -> Non
     net, floats = loom.load(tmp_path / "net"), decoded(tmp_path / "net")
     assert net[0, 0, 0, 2].weights.dropped
     np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS), strict=True)
+
+
+def test_folders_are_packed_layer_by_layer(tmp_path: Path) -> None:
+    with loom.open_tensors(saved(tmp_path / "net", "float32", tied=True)) as file:
+        (tmp_path / "config.json").write_text(json.dumps(hub_config(file)))
+        write_safetensors(tmp_path / "model.safetensors", hub_tensors(file))
+    net, whole = (loom.models.from_hub(tmp_path, "int4", masters=masters) for masters in (False, True))
+    assert (lent(net), lent(whole)) == (6, 0)
+    np.testing.assert_array_equal(net.predict(WORDS), whole.predict(WORDS), strict=True)
+    with pytest.raises(loom.ConfigError, match="packed type"):
+        loom.models.from_hub(tmp_path, masters=False)
+
+
+def test_a_norm_is_set_beside_lent_weights(tmp_path: Path) -> None:
+    path = saved(tmp_path / "net")
+    net, floats = loom.load(path), decoded(path)
+    for one in (net, floats):
+        one[0, 0, 0, 1].weights.master["layers.0.weight"] = np.full(32, 0.5, np.float32)
+    assert lent(net) == 6
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))

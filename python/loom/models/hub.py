@@ -231,8 +231,8 @@ def _filled(
     precision: Precision = "float64" if dtype == "float64" else "float32"
     network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape, precision)
     native = engine_of(network).native
-    # Every weight is set below.
-    native.build_empty()
+    # Every weight is set or lent below.
+    native.build_bare()
     network.build()
     for place, piece in enumerate(composition.pieces):
         at = (0, 0, 0, place)
@@ -241,11 +241,15 @@ def _filled(
         if odd:
             raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
         weights = native.weights_state(at)["weights"] if lent and piece.tensors else []
-        rows = []
+        rows = {
+            name: part
+            for name, source in piece.tensors.items()
+            if name in weights and (part := _lent(source, tensors)) is not None
+        }
+        if rows:
+            native.lend(at, [(name, *part) for name, part in rows.items()])
         for name, source in piece.tensors.items():
-            part = _lent(source, tensors) if name in weights else None
-            if part is not None:
-                rows.append((name, *part))
+            if name in rows:
                 continue
             label = _listed(source.names)
             read = (as_real_array(tensors[each].numpy(), precision, what=each) for each in source.names)
@@ -254,8 +258,6 @@ def _filled(
                 (native.set_state if name in states else native.set_parameter)(at, name, values)
             except ShapeError as error:
                 raise ShapeError(f"{family.name}: {label} does not fit config.json: {error}") from error
-        if rows:
-            native.lend(at, rows)
         if packed is not None and not masters and piece.tensors:
             native.morph(packed, [at], (None, "absmax", "nearest"), None, None)
             native.drop_masters([at])

@@ -154,9 +154,9 @@ impl Network {
         self.settle(py)
     }
 
-    /// Infers shapes, with zeros for initial weights.
-    fn build_empty(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Engine::build_empty)
+    /// Infers shapes; every weight is set or lent next, and takes no memory before.
+    fn build_bare(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, Engine::build_bare)
     }
 
     /// Has a layer compute from rows of tensors of files, as they lie there.

@@ -60,6 +60,15 @@ impl Network {
         self.build_with(&|_, _| Beginning::Zeros)
     }
 
+    /// [`build_empty`](Network::build_empty), where a layer has no memory for its weights until the first of them is
+    /// set or [lent](Network::lend): for whoever does so with every parameter next.
+    ///
+    /// # Errors
+    /// As [`build`](Network::build).
+    pub fn build_bare(&mut self) -> Result<()> {
+        self.build_with(&|_, _| Beginning::WithoutMaster)
+    }
+
     /// [`build`](Network::build), where the weights of new layers begin as is said.
     pub(crate) fn build_with(
         &mut self,

@@ -199,6 +199,11 @@ impl WeightStore {
                 self.precision.dtype()
             )));
         }
+        if self.keeps(index) {
+            self.renumber(self.epoch + 1);
+            self.kept[index].as_mut_slice().copy_from_slice(values);
+            return Ok(());
+        }
         let master = self.master_buffer_mut()?.as_mut_slice::<T>();
         master[info.offset..info.offset + info.len()].copy_from_slice(values);
         Ok(())
