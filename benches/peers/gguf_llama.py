@@ -5,12 +5,20 @@ The file is made here, in TinyLlama's shape, of random blocks:
     python benches/peers/gguf_llama.py make model.gguf
     python benches/peers/gguf_llama.py open model.gguf
     python benches/peers/gguf_llama.py floats model.gguf     # decoded to float32, to compare
+
+and what conversions of a folder of the Hub's shape hold at most, which is made of such a file:
+
+    python benches/peers/gguf_llama.py folder model.gguf --folder folder
+    python benches/peers/gguf_llama.py int4 model.gguf --folder folder
+    python benches/peers/gguf_llama.py q4_0 model.gguf --folder folder
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,17 +124,57 @@ def use(path: Path, floats: bool, tokens: int) -> None:
     print(f"{tokens / (time.perf_counter() - started):.2f} tokens/s", memory(), chosen)
 
 
+def folder_of(path: Path, folder: Path) -> None:
+    """Writes a folder of the Hub's shape, in float32."""
+    from loom.models.gguf import hub_config, hub_tensors
+    from loom.tensors import open_tensors, write_safetensors
+
+    folder.mkdir(exist_ok=True)
+    with open_tensors(path) as file:
+        (folder / "config.json").write_text(json.dumps(hub_config(file)))
+        write_safetensors(folder / "model.safetensors", hub_tensors(file))
+
+
+def convert(what: str, folder: Path) -> None:
+    """Packs a folder, and says what was held beside the file's pages."""
+    from loom.models import from_hub
+    from loom.tensors import open_tensors, write_gguf
+
+    most, done = [memory()["RssAnon"]], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.01):
+            most.append(memory()["RssAnon"])
+
+    before, watcher, started = most[0], threading.Thread(target=watch), time.perf_counter()
+    watcher.start()
+    if what == "int4":
+        net = from_hub(folder, "int4", masters=False)
+        print(f"{net.weight_bytes / 2**20:.0f} MB of weights")
+    else:
+        write_gguf(folder / "model.gguf", open_tensors(folder), dtype="q4_0")
+    done.set()
+    watcher.join()
+    taken, after = time.perf_counter() - started, memory()["RssAnon"]
+    print(f"{taken:.1f} s, {max(most) - before} MB at most, {after - before} MB after")
+
+
 def main() -> int:
     """Does what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("make", "open", "floats"))
+    parser.add_argument("what", choices=("make", "open", "floats", "folder", "int4", "q4_0"))
     parser.add_argument("path", type=Path)
     parser.add_argument("--blocks", type=int, default=BLOCKS)
     parser.add_argument("--output", choices=("q4_0", "q6_k"), default="q4_0")
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--tokens", type=int, default=8)
     args = parser.parse_args()
     if args.what == "make":
         make(args.path, args.blocks, args.output)
+    elif args.what == "folder":
+        folder_of(args.path, args.folder)
+    elif args.what in ("int4", "q4_0"):
+        convert(args.what, args.folder)
     else:
         use(args.path, args.what == "floats", args.tokens)
     return 0
