@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -226,7 +226,10 @@ _FACTORS = ("rope_freqs", "rope_factors_long", "rope_factors_short")
 
 
 def load(path: str | PathLike[str], dtype: str | None = None, *, length: int | None = None) -> Network:
-    """Reads a model from a GGUF file, as `loom.load` does; packed tensors are decoded one at a time.
+    """Reads a model from a GGUF file, as `loom.load` does.
+
+    Weights in a block format that loom computes from stay in the file, which is mapped: they are read as the
+    network is used. Others are decoded one at a time.
 
     Args:
         path: The file.
@@ -462,7 +465,11 @@ def _experts(entry: TensorEntry, name: str) -> dict[str, TensorEntry]:
             return _native.decode_tensor(entry.dtype, raw()).reshape(shape)
 
         named = name.format(place)
-        return TensorEntry(named, tuple(shape), entry.dtype, entry.nbytes // count, read, raw)
+        stored = entry.stored
+        if stored is not None:
+            rows = stored.count // count
+            stored = replace(stored, count=rows, first=place * rows)
+        return TensorEntry(named, tuple(shape), entry.dtype, entry.nbytes // count, read, raw, stored)
 
     return {name.format(place): expert(place) for place in range(count)}
 
@@ -484,5 +491,8 @@ def _renamed(
     entry: TensorEntry, name: str, change: Callable[[NDArray[Any]], NDArray[Any]] | None
 ) -> TensorEntry:
     if change is None:
-        return TensorEntry(name, entry.shape, entry.dtype, entry.nbytes, entry.numpy, entry.raw)
-    return TensorEntry(name, entry.shape, "float32", 4 * entry.size, lambda: change(entry.numpy(np.float32)))
+        return TensorEntry(name, entry.shape, entry.dtype, entry.nbytes, entry.numpy, entry.raw, entry.stored)
+    stored = None if entry.stored is None else replace(entry.stored, change=change)
+    return TensorEntry(
+        name, entry.shape, "float32", 4 * entry.size, lambda: change(entry.numpy(np.float32)), stored=stored
+    )

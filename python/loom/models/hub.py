@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from loom import _native
 from loom._settings.checks import whole
 from loom._typing import Precision
 from loom.card import ModelCard
 from loom.convert import as_real_array
 from loom.engine import engine_of
-from loom.errors import DTypeError, FileError, InternalError, SerializationError, ShapeError
+from loom.errors import ConfigError, DTypeError, FileError, InternalError, SerializationError, ShapeError
 from loom.models.families.catalogue import family_of
 from loom.models.families.family import Composition, Family, Folder
+from loom.models.families.pieces import Source
 from loom.models.families.settings import Settings
 from loom.network import Network, Sequential
 from loom.tensors import TensorEntry, open_tensors
@@ -38,6 +41,7 @@ def from_hub(
     length: int | None = None,
     part: str | None = None,
     image_size: int | None = None,
+    masters: bool = True,
 ) -> Network:
     """Opens a local folder of the Hugging Face Hub's shape: config.json, and tensors beside it.
 
@@ -59,6 +63,9 @@ def from_hub(
         part: The part of a model that has several: "vision" or "text" for CLIP.
         image_size: The side of images, for convolutional networks, which read any; what the folder says, or
             224, by default.
+        masters: Whether full-precision weights are kept beside those of `dtype`, to train from. Without, each
+            layer is packed as soon as it is read, so that the model is never held in full precision; the
+            network is then as after `drop_master`.
 
     Returns:
         The network. `net.card` has the names of its classes, where the folder says them, and under
@@ -104,7 +111,7 @@ def from_hub(
         if (length is not None and axes != 1) or (image_size is not None and axes != 3):
             name, value = ("length", length) if axes != 1 else ("image_size", image_size)
             raise settings.unsupported(name, value, ["None, for what this model reads"])
-        network = _filled(family, composition, tensors, dtype)
+        network = _filled(family, composition, tensors, dtype, masters=masters)
     return _with_origin(network, path, config)
 
 
@@ -120,7 +127,7 @@ def from_tensors(
     Args:
         config: The settings that config.json would have.
         tensors: The tensors.
-        dtype: As in `from_hub`.
+        dtype: As in `from_hub`; where None, weights that the engine can compute from stay in the file.
         length: As in `from_hub`.
 
     Returns:
@@ -137,7 +144,7 @@ def from_tensors(
     shapes = {name: tensor.shape for name, tensor in renamed.items()}
     architecture = str((config.get("architectures") or [""])[0])
     found = Folder(Settings(config, family.name), shapes, architecture, length)
-    return _filled(family, family.compose(found), renamed, dtype)
+    return _filled(family, family.compose(found), renamed, dtype, lent=dtype is None)
 
 
 def _json(folder: Path, name: str) -> Any:  # noqa: ANN401 - JSON
@@ -206,17 +213,26 @@ def _renamed(tensors: Mapping[str, TensorEntry], family: Family) -> dict[str, Te
 
 
 def _filled(
-    family: Family, composition: Composition, tensors: Mapping[str, TensorEntry], dtype: str | None
+    family: Family,
+    composition: Composition,
+    tensors: Mapping[str, TensorEntry],
+    dtype: str | None,
+    *,
+    lent: bool = False,
+    masters: bool = True,
 ) -> Network:
-    """Builds the network and fills it, tensor by tensor."""
+    """Builds the network and fills it, tensor by tensor; with `lent` what can stay in the file does."""
     _check_tensors(family, composition, tensors)
     if dtype is not None and not isinstance(dtype, str):
         raise DTypeError(f'from_hub takes the name of a numeric type, such as "int8", got {dtype!r}')
+    packed = None if dtype in ("float32", "float64") else dtype
+    if packed is None and not masters:
+        raise ConfigError('without masters weights need a packed type, such as dtype="int4"')
     precision: Precision = "float64" if dtype == "float64" else "float32"
     network = Sequential([piece.layer for piece in composition.pieces], composition.input_shape, precision)
     native = engine_of(network).native
-    # Every weight is set below.
-    native.build_empty()
+    # Every weight is set or lent below.
+    native.build_bare()
     network.build()
     for place, piece in enumerate(composition.pieces):
         at = (0, 0, 0, place)
@@ -224,7 +240,17 @@ def _filled(
         odd = {*native.parameter_names(at), *states} ^ set(piece.tensors)
         if odd:
             raise InternalError(f"{family.name}: layer {place} and its tensors do not fit: {sorted(odd)}")
+        weights = native.weights_state(at)["weights"] if lent and piece.tensors else []
+        rows = {
+            name: part
+            for name, source in piece.tensors.items()
+            if name in weights and (part := _lent(source, tensors)) is not None
+        }
+        if rows:
+            native.lend(at, [(name, *part) for name, part in rows.items()])
         for name, source in piece.tensors.items():
+            if name in rows:
+                continue
             label = _listed(source.names)
             read = (as_real_array(tensors[each].numpy(), precision, what=each) for each in source.names)
             values = as_real_array(np.ascontiguousarray(source.make(*read)), precision, what=label)
@@ -232,9 +258,35 @@ def _filled(
                 (native.set_state if name in states else native.set_parameter)(at, name, values)
             except ShapeError as error:
                 raise ShapeError(f"{family.name}: {label} does not fit config.json: {error}") from error
-    if dtype not in (None, "float32", "float64"):
-        network.morph(dtype)
+        if packed is not None and not masters and piece.tensors:
+            native.morph(packed, [at], (None, "absmax", "nearest"), None, None)
+            native.drop_masters([at])
+    if packed is not None and masters:
+        network.morph(packed)
     return network
+
+
+def _lent(
+    source: Source, tensors: Mapping[str, TensorEntry]
+) -> tuple[str, list[tuple[Any, str]], NDArray[np.uint64]] | None:
+    """Returns a parameter as rows of a file's tensors; None where it is something else."""
+    stored = [tensors[name].stored for name in source.names]
+    rows = [one for one in stored if one is not None]
+    kinds = {one.dtype for one in rows}
+    if len(rows) < len(stored) or len(kinds) != 1:
+        return None
+    (dtype,) = kinds
+    if not _native.is_lent(dtype):
+        return None
+    try:
+        made = np.asarray(source.make(*(one.numbers(place) for place, one in enumerate(rows))))
+    except (TypeError, ValueError):
+        # Elements are computed with, not rows put in order.
+        return None
+    if made.dtype != np.dtype("V8") or made.shape[-1:] != (1,):
+        return None
+    order = np.ascontiguousarray(made).view(np.uint64).reshape(-1)
+    return dtype, [(one.native, one.name) for one in rows], order
 
 
 def _check_tensors(family: Family, composition: Composition, tensors: Mapping[str, TensorEntry]) -> None:

@@ -146,7 +146,7 @@ def drop_master(self: NetworkT) -> NetworkT:
     """
     engine = engine_of(self)
     engine.begin_change()
-    engine.native.drop_masters()
+    engine.native.drop_masters(None)
     return self
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,38 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["TensorEntry", "TensorFile"]
+__all__ = ["StoredRows", "TensorEntry", "TensorFile"]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a tensor as a file has them, whatever they are called and whichever order they are wanted in.
+
+    Args:
+        native: The open file.
+        name: What it calls the tensor.
+        dtype: What the elements are there.
+        count: How many rows there are.
+        first: The first of them.
+        change: Orders rows: numbers of rows go through it as the tensor would.
+    """
+
+    native: Any
+    name: str
+    dtype: str
+    count: int
+    first: int = 0
+    change: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+
+    def numbers(self, tensor: int) -> NDArray[Any]:
+        """Returns what stands for the rows, as a column: a number with which nothing can be computed.
+
+        Args:
+            tensor: What is to stand in the upper half of each number.
+        """
+        first = (tensor << 32) + self.first
+        numbers = np.arange(first, first + self.count, dtype=np.uint64).view("V8").reshape(self.count, 1)
+        return numbers if self.change is None else self.change(numbers)
 
 
 class TensorEntry:
@@ -29,9 +61,10 @@ class TensorEntry:
         nbytes: How many bytes it takes there.
         read: Reads its elements.
         raw: Reads its bytes, where those are something else.
+        stored: Its rows as an open file has them, where there is such a file.
     """
 
-    __slots__ = ("_raw", "_read", "dtype", "name", "nbytes", "shape")
+    __slots__ = ("_raw", "_read", "dtype", "name", "nbytes", "shape", "stored")
 
     def __init__(
         self,
@@ -41,6 +74,7 @@ class TensorEntry:
         nbytes: int,
         read: Callable[[], NDArray[Any]],
         raw: Callable[[], NDArray[np.uint8]] | None = None,
+        stored: StoredRows | None = None,
     ) -> None:
         self.name = name
         self.shape = shape
@@ -48,6 +82,7 @@ class TensorEntry:
         self.nbytes = nbytes
         self._read = read
         self._raw = raw
+        self.stored = stored
 
     def __repr__(self) -> str:
         return f"TensorEntry({self.name!r}, shape={self.shape}, dtype={self.dtype!r})"

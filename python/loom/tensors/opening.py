@@ -6,6 +6,7 @@ import io
 import os
 import stat
 import zipfile
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from loom import _native
 from loom.errors import FileError, InvalidValueError, SerializationError
 from loom.tensors import numpy_files, torch_files
-from loom.tensors.entry import TensorEntry, TensorFile
+from loom.tensors.entry import StoredRows, TensorEntry, TensorFile
 
 __all__ = ["NUMPY_TYPES", "open_tensors"]
 
@@ -150,11 +151,25 @@ def _native_file(native: _native.TensorFile, label: str) -> TensorFile:
     """Makes the dictionary of what the engine has opened."""
     entries = {
         name: TensorEntry(
-            name, tuple(shape), dtype, nbytes, _Elements(native, name, dtype, shape), _Bytes(native, name)
+            name,
+            tuple(shape),
+            dtype,
+            nbytes,
+            _Elements(native, name, dtype, shape),
+            _Bytes(native, name),
+            _rows(native, name, dtype, shape),
         )
         for name, dtype, shape, nbytes in native.tensors()
     }
     return TensorFile(native.format(), native.metadata(), entries, label, native.verify)
+
+
+def _rows(native: _native.TensorFile, name: str, dtype: str, shape: list[int]) -> StoredRows | None:
+    """Returns the rows of a tensor that has some."""
+    count = prod(shape[:-1])
+    if len(shape) < 2 or count == 0:
+        return None
+    return StoredRows(native, name, dtype, count)
 
 
 class _Bytes:

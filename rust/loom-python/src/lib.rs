@@ -39,7 +39,9 @@ mod _native {
     #[pymodule_export]
     use super::surgery::{LayerCopy, copy_layer, insert_layer, remove_layer, replace_layer};
     #[pymodule_export]
-    use super::tensor_file::{TensorFile, decode_tensor, encode_tensor, write_gguf, write_safetensors};
+    use super::tensor_file::{
+        TensorFile, decode_tensor, encode_tensor, is_lent, write_gguf, write_safetensors,
+    };
     #[pymodule_export]
     use super::training::{Evaluator, Report, Trainer, check_examples, loss_and_gradient, schedule_rate};
     #[pymodule_export]

@@ -4,13 +4,14 @@ use crate::arrays::{RealArray, to_numpy};
 use crate::error::{detached, exception, from_json};
 use crate::figures::{PackedArrays, WeightsState, gradient_dict, layer_dicts, packed_arrays, training_dict};
 use crate::shared::{At, Claim, Network, split};
+use crate::tensor_file::{TensorFile, element_named};
 use loom::Network as Engine;
 use loom::dtype::{Calibration, DType, Granularity, Recipe, Rounding};
-use loom::io::{LoadOptions, SaveOptions};
+use loom::io::{FileRows, LoadOptions, SaveOptions};
 use loom::network::{InnerLayerInfo, LayerValue, Morph, Numerics, PlacedLayer};
 use loom::program::LayerPath;
 use loom::train::Notes;
-use numpy::PyArray1;
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::BTreeMap;
@@ -24,6 +25,16 @@ type Figures = Vec<Py<PyDict>>;
 
 /// Path, name, config, and extents of input and output.
 type InnerFigures = (Vec<usize>, String, String, Vec<usize>, Vec<usize>);
+
+/// A parameter's name, the type of its elements in files, the tensors it is made of, and rows of those: the tensor in
+/// the upper half of each number, the row in the lower.
+type Rows<'py> = (String, String, Vec<(PyRef<'py, TensorFile>, String)>, PyReadonlyArray1<'py, u64>);
+
+fn file_rows((name, element, tensors, order): Rows<'_>) -> PyResult<FileRows> {
+    let tensors = tensors.iter().map(|(file, name)| file.0.shared(name)).collect::<Result<_, _>>();
+    let order = order.as_slice()?.iter().map(|at| ((at >> 32) as u32, *at as u32)).collect();
+    Ok(FileRows { name, element: element_named(&element)?, tensors: tensors.map_err(exception)?, order })
+}
 
 /// The value of a layer of this name.
 fn value_named(which: &str) -> PyResult<LayerValue> {
@@ -144,9 +155,16 @@ impl Network {
         self.settle(py)
     }
 
-    /// Infers shapes, with zeros for initial weights.
-    fn build_empty(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Engine::build_empty)
+    /// Infers shapes; every weight is set or lent next, and takes no memory before.
+    fn build_bare(&self, py: Python<'_>) -> PyResult<()> {
+        self.change(py, Engine::build_bare)
+    }
+
+    /// Has a layer compute from rows of tensors of files, as they lie there.
+    fn lend(&self, py: Python<'_>, at: At, parts: Vec<Rows<'_>>) -> PyResult<()> {
+        let (cell, layer) = split(at);
+        let parts: Vec<_> = parts.into_iter().map(file_rows).collect::<PyResult<_>>()?;
+        self.change(py, move |engine| engine.lend_rows(cell, layer, parts))
     }
 
     /// Infers shapes and makes initial weights.
@@ -422,8 +440,8 @@ impl Network {
     }
 
     /// Frees the masters of packed weights.
-    fn drop_masters(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Engine::drop_masters)
+    fn drop_masters(&self, py: Python<'_>, layers: Option<Vec<At>>) -> PyResult<()> {
+        self.change(py, move |engine| engine.drop_masters_where(|placed| chosen(layers.as_deref(), placed)))
     }
 
     /// Makes dropped masters again of the packed weights of the layers at these places, or of all.

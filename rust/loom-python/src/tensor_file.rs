@@ -1,7 +1,7 @@
 //! `loom._native.TensorFile`: tensors by name, in files of other programs.
 
 use crate::error::{detached, exception};
-use loom::io::{ElementType, NumberType, TensorFile as Engine, TensorSpec, Value, Values};
+use loom::io::{ElementType, FileRows, NumberType, TensorFile as Engine, TensorSpec, Value, Values};
 use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -11,6 +11,7 @@ use pyo3::{IntoPyObjectExt, intern};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Name, type, extents and bytes of a tensor.
 type Described = (String, &'static str, Vec<usize>, usize);
@@ -20,20 +21,20 @@ type Specified = (String, String, Vec<usize>);
 
 /// An open file, or several that are one.
 #[pyclass(frozen, module = "loom._native")]
-pub struct TensorFile(Engine);
+pub struct TensorFile(pub Arc<Engine>);
 
 #[pymethods]
 impl TensorFile {
     /// Opens a file, an index of several, or a folder.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        detached(py, move || Engine::open(path)).map(Self)
+        detached(py, move || Engine::open(path)).map(|file| Self(Arc::new(file)))
     }
 
     /// Reads the bytes of a file, without a copy.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: PyBackedBytes) -> PyResult<Self> {
-        detached(py, move || Engine::from_bytes(data)).map(Self)
+        detached(py, move || Engine::from_bytes(data)).map(|file| Self(Arc::new(file)))
     }
 
     /// What the file is: "safetensors" or "gguf".
@@ -162,7 +163,7 @@ fn number(of: NumberType, bytes: &[u8]) -> PyResult<Value> {
     })
 }
 
-fn element_named(name: &str) -> PyResult<ElementType> {
+pub fn element_named(name: &str) -> PyResult<ElementType> {
     let unknown = || exception(loom::Error::DType(format!("no file has tensors of type {name}")));
     ElementType::named(name).ok_or_else(unknown)
 }
@@ -210,6 +211,12 @@ pub fn write_gguf(
     let metadata: Vec<(String, Value)> =
         metadata.into_iter().map(|(key, value)| Ok((key, value.read()?))).collect::<PyResult<_>>()?;
     detached(py, move || loom::io::write_gguf(path, &metadata, &specs, |index| asked(&bytes_of, index)))
+}
+
+/// Whether layers can compute from elements of this type as a file has them.
+#[pyfunction]
+pub fn is_lent(dtype: &str) -> PyResult<bool> {
+    Ok(FileRows::serves(element_named(dtype)?))
 }
 
 /// What the bytes of some rows of a tensor stand for, as float32.

@@ -21,12 +21,15 @@ pub struct Packing {
     pub rows: usize,
     /// Output channels.
     pub channels: usize,
+    /// Whether codes and scales are those of the transpose: a row of a table is then what a block is a part of.
+    pub turned: bool,
 }
 
 impl Packing {
     /// A parameter of these extents in a type with the granularity it has unless asked otherwise.
     pub fn new(dtype: DType, rows: usize, channels: usize) -> Self {
-        Self { dtype, granularity: dtype.row().granularity, rows, channels: channels.max(1) }
+        let granularity = dtype.row().granularity;
+        Self { dtype, granularity, rows, channels: channels.max(1), turned: false }
     }
 
     /// The same with a granularity that was checked.
@@ -40,6 +43,19 @@ impl Packing {
         Self { granularity, ..self }
     }
 
+    /// How the matrix that codes and scales are of is packed: the transpose, where it is turned.
+    pub fn as_stored(&self) -> Self {
+        match self.turned {
+            true => Self { rows: self.channels, channels: self.rows, turned: false, ..*self },
+            false => *self,
+        }
+    }
+
+    /// Whether there are blocks along the inputs of each channel that hold their own scales.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.dtype.is_block_format() && !self.turned
+    }
+
     /// How many elements there are.
     pub fn elements(&self) -> usize {
         self.rows * self.channels
@@ -47,7 +63,8 @@ impl Packing {
 
     /// Bytes of its codes, with what a block format keeps among them.
     pub fn bytes(&self) -> usize {
-        self.format().bytes(self.rows, self.channels)
+        let Self { rows, channels, .. } = self.as_stored();
+        self.format().bytes(rows, channels)
     }
 
     /// Groups of elements with a scale.
@@ -55,8 +72,11 @@ impl Packing {
         match (self.format().words(), self.granularity) {
             (0, _) | (_, Granularity::Unscaled) => 0,
             (_, Granularity::Tensor) => 1,
-            (_, Granularity::Channel) => self.channels,
-            (_, Granularity::Block(elements)) => self.rows.div_ceil(elements.max(1)) * self.channels,
+            (_, Granularity::Channel) => self.as_stored().channels,
+            (_, Granularity::Block(elements)) => {
+                let Self { rows, channels, .. } = self.as_stored();
+                rows.div_ceil(elements.max(1)) * channels
+            }
         }
     }
 
@@ -112,6 +132,7 @@ impl Packing {
         scales: &mut [f32],
     ) -> Result<(), Refusal> {
         debug_assert!(rule.importance.is_empty() || rule.importance.len() == self.rows);
+        debug_assert!(!self.turned, "what is turned is encoded as it is stored");
         debug_assert_eq!((data.len(), scales.len()), (self.elements(), self.scale_words()));
         debug_assert_eq!(bytes.len(), self.bytes());
         self.dtype.encode(&self.extents(), cpu, rule, data, Target { bytes, scales })
@@ -131,6 +152,12 @@ impl Packing {
         bytes: &mut [u8],
         scales: &mut [f32],
     ) -> Result<()> {
+        if self.turned {
+            let at = |place: usize| data[place % self.rows * self.channels + place / self.rows];
+            let mut turned = extents::room(data.len())?;
+            turned.extend((0..data.len()).map(at));
+            return self.as_stored().encode_parameter(name, rule, cpu, &turned, bytes, scales);
+        }
         let dtype = self.dtype;
         self.encode_by_rule(rule, cpu, data, bytes, scales).map_err(|refusal| match refusal {
             Refusal::NonFinite { index } => Error::NonFinite(format!(
@@ -170,13 +197,48 @@ impl Packing {
         if rows.is_empty() || columns.is_empty() {
             return;
         }
+        if self.turned {
+            return self.decode_turned(isa, from, rows, columns, out, stride);
+        }
         self.dtype.decode((&self.extents(), isa), from, (rows, columns), out, stride);
+    }
+
+    /// [`decode_tile`](Packing::decode_tile) of the transpose, some rows of the tile at a time.
+    fn decode_turned<T: Real>(
+        &self,
+        isa: Isa,
+        from: (&[u8], &[f32]),
+        rows: Range<usize>,
+        columns: Range<usize>,
+        out: &mut [T],
+        stride: usize,
+    ) {
+        const TOGETHER: usize = 16;
+        const ACROSS: usize = 128;
+        let stored = self.as_stored();
+        if rows.len() == 1 {
+            return stored.decode_tile(isa, from, columns, rows, out, 1);
+        }
+        let mut tile = [T::ZERO; TOGETHER * ACROSS];
+        for first in rows.clone().step_by(TOGETHER) {
+            let some = first..rows.end.min(first + TOGETHER);
+            for column in columns.clone().step_by(ACROSS) {
+                let across = column..columns.end.min(column + ACROSS);
+                stored.decode_tile(isa, from, across.clone(), some.clone(), &mut tile, some.len());
+                for (row, place) in some.clone().enumerate().map(|(row, at)| (row, at - rows.start)) {
+                    let to = &mut out[place * stride + column - columns.start..][..across.len()];
+                    for (to, numbers) in to.iter_mut().zip(tile.chunks_exact(some.len())) {
+                        *to = numbers[row];
+                    }
+                }
+            }
+        }
     }
 
     /// Whether a GPU encodes it; otherwise the host does, from the master that it reads back.
     pub(crate) fn encodes_on_gpu(&self) -> bool {
         let halves = matches!(self.dtype, DType::Float16 | DType::BFloat16);
-        halves || self.gpu_encoding().is_some()
+        !self.turned && (halves || self.gpu_encoding().is_some())
     }
 
     /// How a GPU encodes it, where it has scales and a GPU can.
@@ -193,6 +255,14 @@ impl Packing {
     /// `fn NAME_four(at: u32) -> vec4<f32>`, the four from a multiple of four on, from the arrays of words
     /// `packed` and, where there are scales, `scales`.
     pub fn wgsl(&self, name: &str, packed: &str, scales: &str) -> String {
+        if self.turned {
+            let (rows, channels, stored) = (self.rows, self.channels, format!("{name}_stored"));
+            let at = format!("return {stored}(at % {channels}u * {rows}u + at / {channels}u);");
+            let each = ["at", "at + 1u", "at + 2u", "at + 3u"].map(|at| format!("{name}({at})")).join(", ");
+            return self.as_stored().wgsl(&stored, packed, scales)
+                + &format!("fn {name}(at: u32) -> f32 {{\n    {at}\n}}\n")
+                + &format!("fn {name}_four(at: u32) -> vec4<f32> {{\n    return vec4<f32>({each});\n}}\n");
+        }
         let one = format!("fn {name}(at: u32) -> f32 {{\n{}}}\n", self.format().wgsl(&self.extents()));
         let each = ["at", "at + 1u", "at + 2u", "at + 3u"].map(|at| format!("{name}({at})")).join(", ");
         let four =
@@ -214,7 +284,7 @@ impl Packing {
     /// The last two read the array of words `scales`. With it comes a power of two that numbers are to be
     /// multiplied by beside their scales.
     pub(crate) fn wgsl_vec4(&self, name: &str) -> Option<(String, f32)> {
-        self.format().wgsl_vec4(name)
+        self.format().wgsl_vec4(name).filter(|_| !self.turned)
     }
 
     /// WGSL statements that return the code of the element (`k`, `column`) as an integer, and such that return
@@ -226,17 +296,18 @@ impl Packing {
         let dtype = self.dtype;
         self.format()
             .wgsl_integers(&self.extents())
+            .filter(|_| !self.turned)
             .ok_or_else(|| Error::DType(format!("codes of {dtype} are no symmetric integers")))
     }
 
     /// The layout of blocks, of formats that have them.
     pub(crate) fn block_layout(&self) -> Option<BlockLayout> {
-        self.format().block_layout()
+        self.format().block_layout().filter(|_| !self.turned)
     }
 
     /// How words of the codes of a block are decoded, of formats that have blocks.
     pub(crate) fn wgsl_block(&self, name: &str) -> Option<BlockWords> {
-        self.format().wgsl_block(name)
+        self.format().wgsl_block(name).filter(|_| !self.turned)
     }
 }
 

@@ -477,3 +477,28 @@ fn the_same_codes_everywhere() {
         }
     }
 }
+
+#[test]
+fn turned_matrices_are_the_transpose() {
+    let (rows, channels) = (37, 150);
+    let data = single(&normal(11, rows * channels));
+    let turned: Vec<f32> = (0..data.len()).map(|at| data[at % rows * channels + at / rows]).collect();
+    for dtype in DType::all() {
+        let stored = sample(dtype, &turned, rows);
+        let packing = Packing { turned: true, rows, channels, ..stored.packing };
+        assert_eq!(packing.as_stored(), stored.packing);
+        let (mut bytes, mut scales) = (vec![0; packing.bytes()], vec![0.0; packing.scale_words()]);
+        packing.encode_parameter("weight", &Rule::default(), None, &data, &mut bytes, &mut scales).unwrap();
+        assert_eq!(bytes, stored.bytes());
+        let plain: Vec<f32> = stored.decoded();
+        for (some, across) in [(0..rows, 0..channels), (5..6, 3..channels), (3..30, 7..140)] {
+            let mut tile = vec![f32::NAN; some.len() * across.len()];
+            let from = (stored.bytes(), &stored.scales[..]);
+            packing.decode_tile(Isa::portable(), from, some.clone(), across.clone(), &mut tile, across.len());
+            let expected = some.flat_map(|row| across.clone().map(move |column| (row, column)));
+            for ((row, column), found) in expected.zip(tile) {
+                assert_eq!(found.to_bits(), plain[column * rows + row].to_bits(), "{dtype}");
+            }
+        }
+    }
+}

@@ -14,10 +14,10 @@
 
 use super::calibrated::{collect_ranges, restore_ranges};
 use super::content::check_content;
-use super::fitting::{beginnings, check_length};
+use super::fitting::{beginnings, check_length, named_packed};
 use super::source::Source;
 use super::tensor_file::ElementType;
-use super::tensors::{Entries, Entry, Writable, damaged, packed_element, real_element};
+use super::tensors::{Entries, Entry, Writable, damaged, packed_element, packed_name, real_element};
 use super::watched::{Watched, collect_training, restore_feedback_moments, restore_training};
 use super::{Extra, atomic};
 use crate::layers::ParameterSpec;
@@ -25,6 +25,7 @@ use crate::network::{Beginning, Chosen, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
 use crate::state::{Carried, Notes, OptimizerState};
 use crate::tensor::Precision;
+use crate::weights::WeightStore;
 use crate::{Error, Result, extents};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,6 +39,9 @@ const READ: [&str; 2] = ["1", FORMAT];
 
 /// What ends the name of the mean squares that a parameter's rows multiply.
 const IMPORTANCE: &str = "importance";
+
+/// The metadata of a network whose masters are made of its packed weights as soon as they are needed.
+const LENT: &str = "loom.lent";
 
 /// The metadata that tells what the network is for.
 const CARD: &str = "loom.card";
@@ -186,6 +190,9 @@ impl Network {
             restore_notes(&mut network, source)?;
         }
         check_content(&network).map_err(damaged)?;
+        if source.metadata(LENT).is_some() {
+            network.registry.stores.iter_mut().for_each(WeightStore::mark_lent);
+        }
         network.card = source.metadata(CARD).unwrap_or_default().into();
         Ok(network)
     }
@@ -273,6 +280,9 @@ fn writable<R>(
     if !network.card.is_empty() {
         metadata.insert(CARD.into(), network.card.clone());
     }
+    if network.has_lent() && !options.deploy {
+        metadata.insert(LENT.into(), "true".into());
+    }
     if options.optimizer {
         // JSON knows no infinity; the mean of an epoch that has come to it is lost in any case.
         let loss_sum = network.optimizer_state.loss_sum.clamp(f64::MIN, f64::MAX);
@@ -315,7 +325,7 @@ fn collect_weights<'a>(
         if let Some(dtype) = weights.dtype_of(index) {
             let (packing, packed, scales) = weights.version(dtype, index)?;
             let (element, shape) = packed_element(dtype, [packing.rows, packing.channels], packed.len());
-            entries.push((format!("{name}@{dtype}"), Entry::bytes(element, shape, packed)));
+            entries.push((packed_name(&name, dtype, packing.turned), Entry::bytes(element, shape, packed)));
             if !scales.is_empty() {
                 entries.push((format!("{name}@{dtype}.scale"), Entry::list(ElementType::F32, scales)));
             }
@@ -405,12 +415,14 @@ fn restore_weights(network: &mut Network, source: &Source<'_>) -> Result<()> {
         for (index, info) in parameters.iter().enumerate() {
             let Chosen { dtype: Some(dtype), numerics } = placed.numerics.of(info) else { continue };
             let recipe = numerics.recipe.checked(dtype).map_err(damaged)?;
-            let name = format!("{}.{}@{dtype}", placed.path, info.name);
-            weights.set_version(dtype, recipe, index, |bytes, scales| {
+            let name = format!("{}.{}", placed.path, info.name);
+            let scale = format!("{name}@{dtype}.scale");
+            let (name, by_rows) = named_packed(source, &name, dtype, &info.layout);
+            weights.set_version(dtype, recipe, index, by_rows, |bytes, scales| {
                 source.read_into(&name, bytes)?;
                 match scales {
                     [] => Ok(()),
-                    _ => source.read_into(&format!("{name}.scale"), bytemuck::cast_slice_mut(scales)),
+                    _ => source.read_into(&scale, bytemuck::cast_slice_mut(scales)),
                 }
             })?;
         }

@@ -1,5 +1,6 @@
 //! What no file may hold: the one check that saving and loading share.
 
+use crate::dtype::Packing;
 use crate::network::{Network, describe_path};
 use crate::ops::update::largest;
 use crate::simd::{Cpu, Real};
@@ -43,6 +44,11 @@ pub(super) fn check_content(network: &Network) -> Result<()> {
                 let has_float = !(weights.is_dropped() && packed.is_some());
                 if has_float && is_odd(weights.float_bytes(Some(index))?)? {
                     return refused(&info.name);
+                }
+                let scaled = |packing: &Packing| packing.scale_words() > 0;
+                // What has no scales beside its codes need not be read.
+                if !weights.packing_of(index).as_ref().is_some_and(scaled) {
+                    continue;
                 }
                 let Some(dtype) = packed else { continue };
                 let (packing, _, scales) = weights.version(dtype, index)?;

@@ -3,11 +3,12 @@
 
 use super::source::{Source, lacks};
 use super::tensor_file::ElementType;
-use super::tensors::{damaged, packed_element, real_element};
+use super::tensors::{damaged, packed_element, packed_name, real_element};
+use crate::dtype::{DType, Packing};
 use crate::layers::ParameterSpec;
 use crate::network::{Beginning, LayerNumerics, Network, PlacedLayer};
 use crate::program::LayerPath;
-use crate::weights::ParameterInfo;
+use crate::weights::{Layout, ParameterInfo};
 use crate::{Error, Result, error, extents};
 use std::collections::HashMap;
 
@@ -84,13 +85,27 @@ fn check_packed(
         offset: 0,
     };
     let own = info.packing(dtype);
-    let packing = own.with(recipe.granularity.unwrap_or(own.granularity));
-    let name = format!("{name}@{dtype}");
+    let (packed, turned) = named_packed(source, name, dtype, &spec.layout);
+    let packing = Packing { turned, ..own.with(recipe.granularity.unwrap_or(own.granularity)) };
     let (element, shape) = packed_element(dtype, [packing.rows, packing.channels], packing.bytes());
-    source.expect(&name, element, &shape)?;
+    source.expect(&packed, element, &shape)?;
     match packing.scale_words() {
         0 => Ok(()),
-        words => source.expect(&format!("{name}.scale"), ElementType::F32, &[words]),
+        words => source.expect(&format!("{name}@{dtype}.scale"), ElementType::F32, &[words]),
+    }
+}
+
+/// What a parameter's packed weights are called in a file, and whether their blocks are those of a table's rows.
+pub(super) fn named_packed(
+    source: &Source<'_>,
+    parameter: &str,
+    dtype: DType,
+    layout: &Layout,
+) -> (String, bool) {
+    let of_rows = packed_name(parameter, dtype, true);
+    match matches!(layout, Layout::Table(_)) && source.has(&of_rows) {
+        true => (of_rows, true),
+        false => (packed_name(parameter, dtype, false), false),
     }
 }
 

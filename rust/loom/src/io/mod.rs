@@ -9,6 +9,7 @@ mod content;
 mod extra;
 mod fitting;
 mod leftovers;
+mod lending;
 mod source;
 mod tensor_file;
 mod tensors;
@@ -16,6 +17,7 @@ mod tween;
 mod watched;
 
 pub use checkpoint::{FORMAT, LoadOptions, SaveOptions};
+pub use lending::FileRows;
 pub use tensor_file::{
     ElementType, Format, NumberType, TensorFile, TensorInfo, TensorSpec, Value, Values, decode, encode,
     write_gguf, write_safetensors,

@@ -134,6 +134,11 @@ pub(super) fn real_element(precision: Precision) -> ElementType {
     }
 }
 
+/// What packed weights of a parameter are called; `by_rows` where the blocks of a table are those of its rows.
+pub(super) fn packed_name(parameter: &str, dtype: DType, by_rows: bool) -> String {
+    format!("{parameter}@{dtype}{}", if by_rows { ".rows" } else { "" })
+}
+
 /// What packed weights are in a file, and in which extents.
 pub(super) fn packed_element(
     dtype: DType,

@@ -240,7 +240,7 @@ impl<'a> PackedPanels<'a> {
     /// As [`new`](Self::new), or if there are not so many columns.
     pub fn of_columns(packing: Packing, bytes: &'a [u8], scales: &'a [f32], columns: Range<usize>) -> Self {
         assert!(columns.end <= packing.channels, "B has {} columns, not {}", packing.channels, columns.end);
-        if packing.dtype.is_block_format() {
+        if packing.has_blocks() {
             // One column lies behind the other.
             let each = packing.bytes() / packing.channels;
             let bytes = &bytes[columns.start * each..columns.end * each];

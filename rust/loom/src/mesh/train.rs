@@ -63,6 +63,7 @@ impl Stepper {
                     .into(),
             ));
         }
+        network.thaw_trained()?;
         let between = config.ticks.saturating_mul(config.update_every);
         if between > mesh.window() {
             return Err(Error::Value(format!(

@@ -54,14 +54,6 @@ impl Network {
         self.build_with(&|_, _| Beginning::Drawn)
     }
 
-    /// [`build`](Network::build), but with zeros for initial weights: for whoever sets all of them next.
-    ///
-    /// # Errors
-    /// As [`build`](Network::build).
-    pub fn build_empty(&mut self) -> Result<()> {
-        self.build_with(&|_, _| Beginning::Zeros)
-    }
-
     /// A network that is built like this one, but has no weights, nor memory for them: to look at, however
     /// large it is.
     ///
@@ -81,6 +73,15 @@ impl Network {
         }
         outline.build_with(&|_, _| Beginning::Outlined)?;
         Ok(outline)
+    }
+
+    /// [`build`](Network::build), where a layer has no memory for its weights until the first of them is set or
+    /// [lent](Network::lend), and is zero in what is not: for whoever does so with every parameter next.
+    ///
+    /// # Errors
+    /// As [`build`](Network::build).
+    pub fn build_bare(&mut self) -> Result<()> {
+        self.build_with(&|_, _| Beginning::WithoutMaster)
     }
 
     /// [`build`](Network::build), where the weights of new layers begin as is said.

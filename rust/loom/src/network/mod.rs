@@ -9,6 +9,7 @@ mod config;
 mod feedback;
 mod history;
 mod kept_step;
+mod lending;
 mod link;
 mod links;
 mod looking;

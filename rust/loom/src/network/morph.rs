@@ -104,6 +104,7 @@ impl Network {
         let chosen = Chosen { dtype: active, numerics };
         self.build()?;
         self.synchronize()?;
+        self.thaw_where(&choose)?;
         self.key_draws();
         // Everything is encoded before any layer changes over, so that a refusal changes nothing.
         let mut staged: Vec<(usize, usize, LayerNumerics, Staged)> = Vec::new();
@@ -148,17 +149,27 @@ impl Network {
     /// # Errors
     /// [`Error::State`] naming a layer whose weights are not packed; the network is then as before.
     pub fn drop_masters(&mut self) -> Result<()> {
+        self.drop_masters_where(|_| true)
+    }
+
+    /// [`drop_masters`](Network::drop_masters) of the layers that `choose` picks.
+    ///
+    /// # Errors
+    /// As `drop_masters`.
+    pub fn drop_masters_where(&mut self, choose: impl Fn(&PlacedLayer) -> bool) -> Result<()> {
         self.build()?;
         self.synchronize()?;
         self.refresh_versions()?;
         // Tried on every store before any of them drops, so that a refusal changes nothing.
-        for placed in self.layers() {
+        let mut stores = Vec::new();
+        for placed in self.layers().filter(|placed| choose(placed)) {
             if let Some(store) = placed.store {
                 self.registry.stores[store].check_droppable().map_err(|error| at_layer(placed, error))?;
+                stores.push(store);
             }
         }
-        for store in &mut self.registry.stores {
-            store.drop_master()?;
+        for store in stores {
+            self.registry.stores[store].drop_master()?;
         }
         self.registry.clear_gradients();
         self.registry.clear_moments();
@@ -183,8 +194,11 @@ impl Network {
                     .into(),
             ));
         }
+        self.thaw_where(&choose)?;
         for store in dropped {
-            self.registry.stores[store].unpack()?;
+            if self.registry.stores[store].is_dropped() {
+                self.registry.stores[store].unpack()?;
+            }
         }
         self.registry.clear_gradients();
         self.registry.clear_moments();

@@ -133,6 +133,11 @@ impl Network {
         self.build()?;
         self.synchronize()?;
         let (store, index) = self.find_parameter(cell, layer, name)?;
+        self.registry.stores[store].fill_bare()?;
+        // A device knows no change of what is left of a master.
+        if !(self.registry.stores[store].keeps(index) && self.device.is_host()) {
+            self.thaw_where(|placed| placed.store == Some(store))?;
+        }
         let placed = self.layer(cell, layer)?;
         let before = self.registry.stores[store].get(index)?;
         let context = describe_path(placed);

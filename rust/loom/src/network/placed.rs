@@ -103,6 +103,16 @@ impl Piece {
         self.from.is_empty() && self.to.is_empty()
     }
 
+    /// The same with a master, where weights of the copy are lent: a part of a layer is taken from one.
+    pub(super) fn thawed(mut self) -> Result<Self> {
+        if self.copy.store.as_ref().is_some_and(WeightStore::is_lent) {
+            let copy = Arc::make_mut(&mut self.copy);
+            copy.placed.numerics = LayerNumerics::default();
+            copy.store.as_mut().map_or(Ok(()), WeightStore::thaw)?;
+        }
+        Ok(self)
+    }
+
     /// What something of the copy is called where it goes; `None` for what does not belong to the piece.
     pub(crate) fn renamed(&self, name: &str) -> Option<String> {
         let rest = match self.from.is_empty() {

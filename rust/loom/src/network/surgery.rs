@@ -33,7 +33,10 @@ impl Incoming {
         Self { layer: copy.layer().clone(), pieces: vec![Piece::whole(copy)] }
     }
 
-    fn placed(self, network: &Network, path: LayerPath) -> Result<PlacedLayer> {
+    fn placed(mut self, network: &Network, path: LayerPath) -> Result<PlacedLayer> {
+        if !matches!(&self.pieces[..], [piece] if piece.is_whole()) {
+            self.pieces = self.pieces.into_iter().map(Piece::thawed).collect::<Result<_>>()?;
+        }
         let mut placed = PlacedLayer::new(self.layer, path);
         for Piece { copy, .. } in &self.pieces {
             if copy.precision.stored() != network.precision.stored() {

@@ -89,6 +89,9 @@ impl Network {
 
     fn forward_in(&mut self, input: &TensorView<'_>, mode: Mode) -> Result<ManualStep> {
         self.build()?;
+        if mode.training {
+            self.thaw_trained()?;
+        }
         self.check_input(input)?;
         in_precision!(self.precision, T => self.forward_rows::<T>(input, mode))
     }

@@ -91,6 +91,7 @@ impl Trainer {
     ) -> Result<Self> {
         config.validate()?;
         network.build()?;
+        network.thaw_trained()?;
         let plan = Plan {
             capacity: config.batch_size.min(like.rows().max(1)),
             class_targets: like.target.are_classes_for(&config.loss, network.output_shape())?,

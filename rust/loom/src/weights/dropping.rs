@@ -60,10 +60,17 @@ impl WeightStore {
     /// [`Error::State`] where the forward pass still reads the master.
     pub fn drop_master(&mut self) -> Result<()> {
         self.check_droppable()?;
+        // What was lent is all there is from here on.
+        self.lent = false;
         if !self.is_packed() || self.master.is_none() {
             return Ok(());
         }
         self.refresh(Cpu::global()?)?;
+        self.keep_floats()
+    }
+
+    /// Frees the master but for what stays float.
+    pub(super) fn keep_floats(&mut self) -> Result<()> {
         let keep = |index: usize| match self.versions[index] {
             Some(_) => Ok(Buffer::default()),
             None => self.float_bytes(Some(index)).and_then(Buffer::from_slice),

@@ -7,6 +7,8 @@
 mod dropping;
 mod initializer;
 mod layout;
+mod lending;
+mod lent;
 mod orthogonal;
 mod parameter;
 mod store;
@@ -17,6 +19,8 @@ mod versions;
 
 pub use initializer::Initializer;
 pub use layout::Layout;
+pub use lending::LentParameter;
+pub use lent::{Lent, LentRows, SharedBytes};
 pub use parameter::ParameterInfo;
 pub use store::WeightStore;
 pub(crate) use version::Staged;

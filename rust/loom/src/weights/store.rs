@@ -23,6 +23,8 @@ pub struct WeightStore {
     pub(super) master: Option<Buffer>,
     /// What is left of a dropped master: each parameter that stays float, by index.
     pub(super) kept: Vec<Buffer>,
+    /// Whether a master is made as soon as it is needed, where there is none.
+    pub(super) lent: bool,
     /// What the forward pass reads of each parameter; `None` for the master.
     pub(super) versions: Vec<Option<Version>>,
     pub(super) epoch: u64,
@@ -66,6 +68,7 @@ impl WeightStore {
             len: offset,
             master: None,
             kept: Vec::new(),
+            lent: false,
             versions: vec![None; parameters.len()],
             epoch: 0,
             sources: Sources::default(),
@@ -156,7 +159,13 @@ impl WeightStore {
                 let info = &self.parameters[index];
                 Ok(&master.bytes()[info.offset * size..(info.offset + info.len()) * size])
             }
-            (None, Some(index)) if self.versions[index].is_none() => Ok(self.kept[index].bytes()),
+            (None, Some(index)) if self.versions[index].is_none() => {
+                let bytes = self.kept.get(index).map_or(&[][..], Buffer::bytes);
+                match bytes.len() == self.parameters[index].len() * size {
+                    true => Ok(bytes),
+                    false => Err(unset(&self.parameters[index].name)),
+                }
+            }
             (None, _) => Err(dropped()),
         }
     }
@@ -198,6 +207,11 @@ impl WeightStore {
                 info.name,
                 self.precision.dtype()
             )));
+        }
+        if self.keeps(index) {
+            self.renumber(self.epoch + 1);
+            self.kept[index].as_mut_slice().copy_from_slice(values);
+            return Ok(());
         }
         let master = self.master_buffer_mut()?.as_mut_slice::<T>();
         master[info.offset..info.offset + info.len()].copy_from_slice(values);
@@ -270,11 +284,14 @@ impl WeightStore {
         Ok(())
     }
 
-    /// A parameter's master in the outside's layout.
+    /// A parameter's master in the outside's layout; what it would be, where it is made as it is needed.
     ///
     /// # Errors
     /// [`Error::State`] where the master was dropped.
     pub fn get(&self, index: usize) -> Result<Tensor> {
+        if self.is_lent() && self.versions[index].is_some() {
+            return self.decoded(index);
+        }
         let layout = &self.parameters[index].layout;
         in_precision!(self.precision, T => Tensor::new(layout.outside_shape(), layout.to_outside(self.part::<T>(index)?)?))
     }
@@ -286,4 +303,8 @@ pub(super) fn dropped() -> Error {
          a checkpoint may still have it, to train, to change the numeric type, or to read or set the weights"
             .into(),
     )
+}
+
+fn unset(name: &str) -> Error {
+    Error::State(format!("the network was built without weights, and \"{name}\" was not set since"))
 }

@@ -92,7 +92,7 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
             assert_eq!(kept.0, packing);
             // Bytes that were saved make the same version.
             let mut other = self::store()?;
-            other.set_version(dtype, Some(packing.granularity), 0, |bytes, scales| {
+            other.set_version(dtype, Some(packing.granularity), 0, false, |bytes, scales| {
                 bytes.copy_from_slice(&kept.1);
                 scales.copy_from_slice(&kept.2);
                 Ok(())
@@ -100,7 +100,7 @@ fn versions_of_every_type_follow_the_master() -> Result<()> {
             assert_eq!(other.decoded(0)?, store.decoded(0)?);
             assert_eq!(other.packing_of(0), Some(packing));
             if !kept.2.is_empty() {
-                let refused = other.set_version(dtype, Some(packing.granularity), 0, |_, scales| {
+                let refused = other.set_version(dtype, Some(packing.granularity), 0, false, |_, scales| {
                     scales.fill(f32::NAN);
                     Ok(())
                 });

@@ -14,7 +14,7 @@ impl WeightStore {
     /// Whether what the forward pass reads is encoded by the host even where the master is on a GPU.
     pub(crate) fn encodes_on_host(&self) -> bool {
         let by_host = |version: &Version| !(version.packing.encodes_on_gpu() && version.recipe.is_plain());
-        self.versions.iter().flatten().any(by_host)
+        self.master.is_some() && self.versions.iter().flatten().any(by_host)
     }
 
     /// Whether the forward pass reads anything packed.
@@ -121,10 +121,11 @@ impl WeightStore {
 
     fn make_in<T: Real>(&self, cpu: Option<&Cpu>, index: usize, version: &mut Version) -> Result<()> {
         let rule = self.rule(&version.recipe, index);
-        let (bytes, scales) = (version.bytes.bytes_mut(), version.scales.as_mut_slice());
+        let packing = version.packing;
+        let (bytes, scales) = version.parts_mut()?;
         let name = &self.parameters[index].name;
         let master = self.part::<T>(index)?;
-        extents::caught(|| version.packing.encode_parameter(name, &rule, cpu, master, bytes, scales))
+        extents::caught(|| packing.encode_parameter(name, &rule, cpu, master, bytes, scales))
     }
 
     /// What encoding a parameter goes by. Draws are keyed by how often the optimizer has moved the master, so
@@ -229,7 +230,8 @@ impl WeightStore {
     pub(crate) fn version(&self, dtype: DType, index: usize) -> Result<(Packing, &[u8], &[f32])> {
         match &self.versions[index] {
             Some(version) if version.packing.dtype == dtype && version.epoch == Some(self.epoch) => {
-                Ok((version.packing, version.bytes.bytes(), version.scales.as_slice()))
+                let (bytes, scales) = version.parts()?;
+                Ok((version.packing, bytes, scales))
             }
             _ => Err(Error::Internal(format!(
                 "the {dtype} version of \"{}\" is stale or missing",
@@ -255,7 +257,7 @@ impl WeightStore {
     }
 
     /// Takes the packed bytes and scales that `read` brings, as they were saved, for the parameter's version of the
-    /// present epoch.
+    /// present epoch; `by_rows` where the blocks of a table lie along its rows.
     ///
     /// # Errors
     /// What `read` says; [`Error::Serialization`] for scales that are not finite.
@@ -264,14 +266,16 @@ impl WeightStore {
         dtype: DType,
         recipe: impl Into<Recipe>,
         index: usize,
+        by_rows: bool,
         read: impl FnOnce(&mut [u8], &mut [f32]) -> Result<()>,
     ) -> Result<()> {
         let info = &self.parameters[index];
-        let mut version = Version::empty(info, dtype, recipe.into().checked(dtype)?)?;
-        read(version.bytes.bytes_mut(), version.scales.as_mut_slice())?;
+        let recipe = recipe.into().checked(dtype)?;
+        let mut version = Version::zeroed(Version::packing(info, dtype, recipe, by_rows), recipe)?;
         // The other words of a group are integers.
         let words = version.packing.group_words().max(1);
-        let scales = version.scales.as_slice::<f32>();
+        let (bytes, scales) = version.parts_mut()?;
+        read(bytes, scales)?;
         if scales.iter().step_by(words).any(|scale| !scale.is_finite()) {
             return Err(Error::Serialization(format!(
                 "the {dtype} scales of \"{}\" hold NaN or infinity",

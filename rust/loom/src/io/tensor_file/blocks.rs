@@ -1,5 +1,6 @@
 //! What the blocks of GGUF's packed types stand for: llama.cpp's formats, with its products and sums.
 
+use super::element::ElementType;
 use half::f16;
 
 /// The levels of IQ4_NL.
@@ -14,7 +15,7 @@ fn half(bytes: &[u8]) -> f32 {
 }
 
 /// Numbers of two halves of bytes: the lower ones first.
-fn halves(codes: &[u8], out: &mut [f32], number: impl Fn(u8, usize) -> f32) {
+fn halves<N>(codes: &[u8], out: &mut [N], number: impl Fn(u8, usize) -> N) {
     let half = codes.len();
     for (place, code) in codes.iter().enumerate() {
         out[place] = number(code & 0xF, place);
@@ -37,9 +38,25 @@ fn fifth(bits: &[u8], place: usize) -> u8 {
     (bits[place / 8] >> (place % 8) & 1) << 4
 }
 
-pub(super) fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
-    let (d, high) = (half(block), &block[2..6]);
-    halves(&block[6..], out, |code, place| d * (f32::from(code | fifth(high, place)) - 16.0));
+/// Writes the codes of a block, as integers, and the scale of each group of them.
+pub(crate) type ReadIntegers = fn(block: &[u8], codes: &mut [i8], scales: &mut [f32]);
+
+/// How many elements share a scale, and what reads a block, of a type whose numbers are integers times scales.
+pub(crate) fn integers(element: ElementType) -> Option<(usize, ReadIntegers)> {
+    Some(match element {
+        ElementType::Q5_0 => (32, q5_0),
+        ElementType::IQ4_NL => (32, iq4_nl),
+        ElementType::MXFP4 => (32, mxfp4),
+        ElementType::Q3_K => (16, q3_k),
+        ElementType::Q6_K => (16, q6_k),
+        _ => return None,
+    })
+}
+
+fn q5_0(block: &[u8], codes: &mut [i8], scales: &mut [f32]) {
+    let high = &block[2..6];
+    scales[0] = half(block);
+    halves(&block[6..], codes, |code, place| (code | fifth(high, place)) as i8 - 16);
 }
 
 pub(super) fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
@@ -54,19 +71,19 @@ pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
-pub(super) fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
-    let d = half(block);
-    halves(&block[2..], out, |code, _| d * f32::from(LEVELS[usize::from(code)]));
+fn iq4_nl(block: &[u8], codes: &mut [i8], scales: &mut [f32]) {
+    scales[0] = half(block);
+    halves(&block[2..], codes, |code, _| LEVELS[usize::from(code)]);
 }
 
-pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
+fn mxfp4(block: &[u8], codes: &mut [i8], scales: &mut [f32]) {
     // Half of the scale, a power of two, for the values are doubled.
     let bits = match u32::from(block[0]) {
         subnormal @ 0..2 => 0x0020_0000 << subnormal,
         exponent => (exponent - 1) << 23,
     };
-    let d = f32::from_bits(bits);
-    halves(&block[1..], out, |code, _| d * f32::from(E2M1[usize::from(code)]));
+    scales[0] = f32::from_bits(bits);
+    halves(&block[1..], codes, |code, _| E2M1[usize::from(code)]);
 }
 
 /// Codes of two bits, as K-blocks have them: runs of 32 numbers, four in the same bytes.
@@ -89,7 +106,7 @@ pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
     }
 }
 
-pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
+fn q3_k(block: &[u8], integers: &mut [i8], of_groups: &mut [f32]) {
     let (high, codes, scales, d) = (&block[..32], &block[32..96], &block[96..108], half(&block[108..]));
     // Six bits each: four of them in the first eight bytes, two in the last four.
     let scale = |group: usize| {
@@ -97,14 +114,11 @@ pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
         let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
         f32::from(low | high << 4) - 32.0
     };
-    for (group, numbers) in out.chunks_exact_mut(16).enumerate() {
-        let d = d * scale(group);
-        for (within, number) in numbers.iter_mut().enumerate() {
-            let place = group * 16 + within;
-            // A set bit means that nothing is taken away.
-            let less = if high[place % 32] >> (place / 32) & 1 == 0 { 4.0 } else { 0.0 };
-            *number = d * (f32::from(pair_of_bits(codes, place)) - less);
-        }
+    of_groups.iter_mut().enumerate().for_each(|(group, of_group)| *of_group = d * scale(group));
+    for (place, integer) in integers.iter_mut().enumerate() {
+        // A set bit means that nothing is taken away.
+        let less = if high[place % 32] >> (place / 32) & 1 == 0 { 4 } else { 0 };
+        *integer = pair_of_bits(codes, place) as i8 - less;
     }
 }
 
@@ -141,12 +155,12 @@ pub(super) fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     groups(&block[..16], out, |place| nibble(codes, place) | (high[place % 32] >> (place / 32) & 1) << 4);
 }
 
-pub(super) fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
+fn q6_k(block: &[u8], integers: &mut [i8], of_groups: &mut [f32]) {
     let (low, high, scales, d) = (&block[..128], &block[128..192], &block[192..208], half(&block[208..]));
-    for (place, number) in out.iter_mut().enumerate() {
+    of_groups.iter_mut().zip(scales).for_each(|(of_group, scale)| *of_group = d * f32::from(*scale as i8));
+    for (place, integer) in integers.iter_mut().enumerate() {
         // Runs of 64 numbers, two in the same bytes.
         let four = low[place / 128 * 64 + place % 64] >> (place % 128 / 64 * 4) & 0xF;
-        let code = f32::from(four | pair_of_bits(high, place) << 4) - 32.0;
-        *number = d * f32::from(scales[place / 16] as i8) * code;
+        *integer = (four | pair_of_bits(high, place) << 4) as i8 - 32;
     }
 }

@@ -36,16 +36,16 @@ pub fn decode(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
         ElementType::Bool => plain(bytes, |[it]| f32::from(it != 0)),
         ElementType::Q4_0 => packed(bytes, blocks::q4_0),
         ElementType::Q4_1 => packed(bytes, blocks::q4_1),
-        ElementType::Q5_0 => packed(bytes, blocks::q5_0),
         ElementType::Q5_1 => packed(bytes, blocks::q5_1),
         ElementType::Q8_0 => packed(bytes, blocks::q8_0),
+        ElementType::Q5_0
+        | ElementType::Q3_K
+        | ElementType::Q6_K
+        | ElementType::IQ4_NL
+        | ElementType::MXFP4 => scaled(element, bytes),
         ElementType::Q2_K => packed(bytes, blocks::q2_k),
-        ElementType::Q3_K => packed(bytes, blocks::q3_k),
         ElementType::Q4_K => packed(bytes, blocks::q4_k),
         ElementType::Q5_K => packed(bytes, blocks::q5_k),
-        ElementType::Q6_K => packed(bytes, blocks::q6_k),
-        ElementType::IQ4_NL => packed(bytes, blocks::iq4_nl),
-        ElementType::MXFP4 => packed(bytes, blocks::mxfp4),
         ElementType::C64
         | ElementType::Q8_1
         | ElementType::Q8_K
@@ -86,6 +86,24 @@ where
     let (decoded, _) = numbers.as_chunks_mut::<BLOCK>();
     for (block, decoded) in blocks.iter().zip(decoded) {
         decode(block, decoded);
+    }
+    Ok(numbers)
+}
+
+/// Elements in blocks of integers with a scale for each group.
+fn scaled(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
+    let (group, read) = blocks::integers(element)
+        .ok_or_else(|| Error::Internal(format!("{} is no type of integers", element.name())))?;
+    let blocks = bytes.chunks_exact(element.block_bytes());
+    let mut numbers: Vec<f32> = extents::zeros(blocks.len().saturating_mul(element.block()))?;
+    let (mut codes, mut scales) = (vec![0; element.block()], vec![0.0; element.block() / group]);
+    for (block, numbers) in blocks.zip(numbers.chunks_exact_mut(element.block())) {
+        read(block, &mut codes, &mut scales);
+        for ((numbers, codes), scale) in
+            numbers.chunks_exact_mut(group).zip(codes.chunks_exact(group)).zip(&scales)
+        {
+            numbers.iter_mut().zip(codes).for_each(|(number, code)| *number = scale * f32::from(*code));
+        }
     }
     Ok(numbers)
 }

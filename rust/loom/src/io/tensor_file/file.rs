@@ -6,10 +6,12 @@ use super::parts;
 use super::read::read;
 use super::storage::Storage;
 use super::value::Value;
+use crate::weights::SharedBytes;
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A file of tensors, or several that belong together.
 ///
@@ -29,6 +31,18 @@ pub struct TensorFile {
     contents: Contents,
     places: HashMap<String, usize>,
     storages: Vec<Storage>,
+}
+
+/// One tensor of a file that stays open.
+struct Part {
+    file: Arc<TensorFile>,
+    name: String,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.file.bytes(&self.name).unwrap_or_default()
+    }
 }
 
 impl fmt::Debug for TensorFile {
@@ -119,6 +133,15 @@ impl TensorFile {
             }
         }
         Ok(!self.contents.tensors.is_empty())
+    }
+
+    /// A tensor's bytes as the file has them, which stay there as long as what is returned is held.
+    ///
+    /// # Errors
+    /// [`Error::Index`] where there is none of this name.
+    pub fn shared(self: &Arc<Self>, name: &str) -> Result<SharedBytes> {
+        self.bytes(name)?;
+        Ok(Arc::new(Part { file: self.clone(), name: name.to_string() }))
     }
 
     /// A tensor's elements as numbers, whatever they are in the file: decoded, and rounded to the nearest where

@@ -67,7 +67,7 @@ enum Decoding {
 impl<'a> Streamed<'a> {
     /// The operand, if it has columns enough.
     pub(super) fn new(packing: Packing, bytes: &'a [u8], scales: &'a [f32]) -> Option<Self> {
-        if packing.channels < COLUMNS || packing.rows == 0 {
+        if packing.channels < COLUMNS || packing.rows == 0 || packing.turned {
             return None;
         }
         let mut own = Self { packing, bytes, scales, group: decoded::GROUP, decoding: Decoding::Ahead };

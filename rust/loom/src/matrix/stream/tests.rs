@@ -36,7 +36,7 @@ impl Packed {
 }
 
 fn check(packed: &Packed, m: usize, start: Start, row_gap: usize) {
-    let Packing { rows: k, channels: n, dtype, granularity } = packed.packing;
+    let Packing { rows: k, channels: n, dtype, granularity, .. } = packed.packing;
     let a = numbers::<f32>(11, m * k);
     let (bias, before) = (numbers::<f32>(12, n), numbers::<f32>(13, m * (n + row_gap)));
     let (a, b, bias) = (Strided::left(&a, m, k), packed.panels(), Bias::Columns(&bias));

@@ -169,8 +169,18 @@ impl Operation for Product {
                     columns: inputs,
                 });
                 let dx = Output::new(args.write(0), rows, inputs);
+                // Turned, the weight is what a product of the forward direction reads.
+                let turned = weight.packed.filter(|packing| packing.turned && !mixed);
                 with_operand(cpu, mixed, left, args.read::<T>(0), |dy| {
                     let dy = Strided::left(dy, rows, outputs);
+                    if let Some(packing) = turned {
+                        let w = PackedPanels::new(packing.as_stored(), weight.bytes, weight.scales);
+                        match derivative {
+                            Some(derive) => product(cpu, &dy, &w, start, &derive, dx),
+                            None => product(cpu, &dy, &w, start, &NoEpilogue, dx),
+                        }
+                        return Ok(());
+                    }
                     with_decoded(cpu.isa(), weight, inputs * outputs, |plain: &[T]| {
                         with_operand(cpu, mixed, right, plain, |plain| {
                             let w = Strided::right_transposed(plain, outputs, inputs);

@@ -225,7 +225,7 @@ pub(super) fn right_loader(matrix: Matrix, storage: Storage, depth: usize, acros
     let Storage::Packed(packing) = storage else {
         return loader(matrix, matrix.transposed, depth, across);
     };
-    if !packing.dtype.is_block_format() {
+    if !packing.has_blocks() {
         return loader(matrix, matrix.transposed, depth, across);
     }
     // Blocks lie along the stored columns, each of which is filled up with zeros.

@@ -59,6 +59,9 @@ impl Weight {
             Storage::Packed(packing) => packing,
         };
         let weight = Self { packing, matrix };
+        if packing.turned {
+            return None;
+        }
         let whole = matrix.offset == 0 && matrix.stride == packing.channels;
         if packing.dtype.is_block_format() {
             // Blocks lie along the inputs.

@@ -89,6 +89,7 @@ impl TweenState {
         }
         config.validate()?;
         network.build()?;
+        network.thaw_trained()?;
         let plan = Plan {
             capacity: 1,
             class_targets: config.loss.takes_classes(),

@@ -1,0 +1,149 @@
+//! Weights of other programs' files, lent to layers in the numeric types that say exactly what the files say.
+
+use super::tensor_file::{ElementType, ReadIntegers, integers};
+use crate::Result;
+use crate::dtype::{DType, Granularity, Recipe};
+use crate::network::{Coordinates, Network};
+use crate::tensor::Buffer;
+use crate::weights::{Layout, Lent, LentParameter, LentRows, SharedBytes};
+use crate::{Error, error};
+
+/// File rows that are turned round together: what is written of each input fills a cache line.
+const TOGETHER: usize = 64;
+
+/// A parameter as rows of tensors of files, each of which is what one output reads, or a vector of a table.
+pub struct FileRows {
+    /// The parameter's name in the layer.
+    pub name: String,
+    /// What the elements are in the file.
+    pub element: ElementType,
+    /// The tensors' bytes.
+    pub tensors: Vec<SharedBytes>,
+    /// The rows, each by its tensor and its number there.
+    pub order: Vec<(u32, u32)>,
+}
+
+impl FileRows {
+    /// Whether elements of this type can be lent: those of which loom has a numeric type that holds the same numbers.
+    pub fn serves(element: ElementType) -> bool {
+        as_they_lie(element).is_some() || halves(element).is_some() || integers(element).is_some()
+    }
+}
+
+/// The type whose blocks are, byte for byte, the file's.
+fn as_they_lie(element: ElementType) -> Option<DType> {
+    match element {
+        ElementType::Q4_0 => Some(DType::Q4_0),
+        ElementType::Q8_0 => Some(DType::Q8_0),
+        _ => None,
+    }
+}
+
+/// The type of 16 bits that the file has, too.
+fn halves(element: ElementType) -> Option<DType> {
+    match element {
+        ElementType::F16 => Some(DType::Float16),
+        ElementType::BF16 => Some(DType::BFloat16),
+        _ => None,
+    }
+}
+
+impl Network {
+    /// [`lend`](Network::lend) of rows of files. Blocks that are loom's own are read where they lie; other types are
+    /// brought to the order that loom computes in when they are first read, without a change of any number.
+    ///
+    /// # Errors
+    /// As [`lend`](Network::lend), and [`Error::DType`] for elements that cannot be lent.
+    pub fn lend_rows(&mut self, cell: Coordinates, layer: usize, parts: Vec<FileRows>) -> Result<()> {
+        self.build()?;
+        let mut lent = Vec::with_capacity(parts.len());
+        for part in parts {
+            let weights = self.weights(cell, layer)?;
+            let known = weights.iter().flat_map(|weights| weights.parameters());
+            let Some(info) = known.clone().find(|info| info.name == part.name) else {
+                return Err(error::unknown("parameter", &part.name, known.map(|info| &*info.name)));
+            };
+            let table = matches!(info.layout, Layout::Table(_));
+            let inputs = info.len() / part.order.len().max(1);
+            lent.push(parameter(part, inputs, table)?);
+        }
+        self.lend(cell, layer, &lent)
+    }
+}
+
+/// A parameter whose rows have so many elements.
+fn parameter(part: FileRows, inputs: usize, table: bool) -> Result<LentParameter> {
+    let FileRows { name, element, tensors, order } = part;
+    let misfit =
+        || Error::Serialization(format!("\"{name}\" has other rows than those of {}", element.name()));
+    let bytes = element.bytes(&[1, inputs]).ok_or_else(misfit)?;
+    let rows = LentRows::new(tensors, bytes, order)?;
+    let recipe = Recipe::default();
+    if let Some(dtype) = as_they_lie(element) {
+        return Ok(LentParameter { name, dtype, recipe, by_rows: table, content: rows.as_they_lie()? });
+    }
+    if let Some(dtype) = halves(element) {
+        let content =
+            if table { rows.as_they_lie()? } else { Lent::made(move || turned_halves(&rows, inputs)) };
+        return Ok(LentParameter { name, dtype, recipe, by_rows: false, content });
+    }
+    let Some((group, read)) = integers(element) else {
+        return Err(Error::DType(format!("elements of {} are not lent, but decoded", element.name())));
+    };
+    let recipe = Recipe { granularity: Some(Granularity::Block(group)), ..recipe };
+    let content = Lent::made(move || turned_integers(&rows, inputs, (element, group), read));
+    Ok(LentParameter { name, dtype: DType::Int8, recipe, by_rows: table, content })
+}
+
+/// Elements of 16 bits, those of one row after the other's from the file, input by input.
+fn turned_halves(rows: &LentRows, inputs: usize) -> Result<(Buffer, Buffer)> {
+    let channels = rows.count();
+    let mut codes = Buffer::of::<u16>(channels * inputs)?;
+    let to = codes.as_mut_slice::<u16>();
+    for first in (0..channels).step_by(TOGETHER) {
+        let last = channels.min(first + TOGETHER);
+        let some: Vec<&[u8]> = (first..last).map(|number| rows.row(number)).collect();
+        for input in 0..inputs {
+            for (to, row) in to[input * channels + first..].iter_mut().zip(&some) {
+                *to = u16::from_le_bytes([row[2 * input], row[2 * input + 1]]);
+            }
+        }
+    }
+    Ok((codes, Buffer::default()))
+}
+
+/// Integers with a scale for each group, input by input.
+fn turned_integers(
+    rows: &LentRows,
+    inputs: usize,
+    (element, group): (ElementType, usize),
+    read: ReadIntegers,
+) -> Result<(Buffer, Buffer)> {
+    let (channels, groups) = (rows.count(), inputs / group);
+    let mut codes = Buffer::of::<i8>(channels * inputs)?;
+    let mut scales = Buffer::of::<f32>(channels * groups)?;
+    let (to, scales_to) = (codes.as_mut_slice::<i8>(), scales.as_mut_slice::<f32>());
+    let mut own = Buffer::of::<i8>(TOGETHER * inputs)?;
+    let mut own_scales = Buffer::of::<f32>(TOGETHER * groups)?;
+    for first in (0..channels).step_by(TOGETHER) {
+        let count = TOGETHER.min(channels - first);
+        let (own, own_scales) = (own.as_mut_slice::<i8>(), own_scales.as_mut_slice::<f32>());
+        for number in 0..count {
+            let blocks = rows.row(first + number).chunks_exact(element.block_bytes());
+            let codes = own[number * inputs..][..inputs].chunks_exact_mut(element.block());
+            let scales = own_scales[number * groups..][..groups].chunks_exact_mut(element.block() / group);
+            blocks.zip(codes.zip(scales)).for_each(|(block, (codes, scales))| read(block, codes, scales));
+        }
+        for input in 0..inputs {
+            for (number, to) in to[input * channels + first..][..count].iter_mut().enumerate() {
+                *to = own[number * inputs + input];
+            }
+        }
+        for place in 0..groups {
+            for (number, to) in scales_to[place * channels + first..][..count].iter_mut().enumerate() {
+                *to = own_scales[number * groups + place];
+            }
+        }
+    }
+    Ok((codes, scales))
+}

@@ -1,0 +1,260 @@
+"""Networks whose weights stay in a mapped file: as decoded ones, until and after they are changed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import loom
+from loom import _native, nn
+from loom.models.gguf import hub_config, hub_tensors
+from loom.models.hub import from_tensors
+from loom.tensors import write_gguf, write_safetensors
+from networks import llama, quiet
+
+WORDS = np.arange(24).reshape(2, 12) * 7 % 50
+
+
+def saved(path: Path, dtype: str = "q4_0", **settings: Any) -> Path:
+    """A small Llama, saved for llama.cpp."""
+    loom.save_gguf(llama(**settings), path, dtype)
+    return path
+
+
+def decoded(path: Path) -> loom.Network:
+    """The same model, all of it decoded."""
+    with loom.open_tensors(path) as file:
+        return from_tensors(hub_config(file), hub_tensors(file), "float32")
+
+
+def lent(net: loom.Network) -> int:
+    """How many layers are without masters."""
+    return sum(cell[place].weights.dropped for cell in [net[0, 0, 0]] for place in range(len(cell)))
+
+
+@pytest.mark.parametrize("dtype", ["q4_0", "q8_0", "float16", "bfloat16"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_is_computed_is_what_decoded_weights_make(dtype: str, tied: bool, tmp_path: Path) -> None:
+    path = saved(tmp_path / "net", dtype, tied=tied)
+    net, floats = loom.load(path), decoded(path)
+    assert lent(net) == 6
+    assert lent(floats) == 0
+    assert net[0, 0, 0, 0].dtype == dtype
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS), strict=True)
+    session, other = net.session(capacity=12), floats.session(capacity=12)
+    for word in WORDS[0]:
+        np.testing.assert_array_equal(session([[word]]), other([[word]]))
+    found, expected = net.state_dict(), floats.state_dict()
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, strict=True)
+    assert lent(net) == 6
+
+
+def kept(kind: str, rows: int, width: int) -> NDArray[np.uint8]:
+    """Random blocks of a type, whose scales are small."""
+    size, block = {
+        "q3_k": (110, 256),
+        "q6_k": (210, 256),
+        "q5_0": (22, 32),
+        "iq4_nl": (18, 32),
+        "mxfp4": (17, 32),
+    }[kind]
+    blocks = np.random.default_rng(1).integers(0, 256, (rows * width // block, size), dtype=np.uint8)
+    half = np.frombuffer(np.float16(0.003).tobytes(), np.uint8)
+    if kind == "mxfp4":
+        blocks[:, 0] = 120
+    elif kind in ("q5_0", "iq4_nl"):
+        blocks[:, :2] = half
+    else:
+        blocks[:, -2:] = half
+    return blocks.reshape(-1)
+
+
+@pytest.mark.parametrize("kind", ["q3_k", "q6_k", "q5_0", "iq4_nl", "mxfp4"])
+def test_integers_with_scales_are_the_same_numbers(kind: str, tmp_path: Path) -> None:
+    rotary = nn.Rotary(layout="half_split")
+    attention = nn.MultiHeadAttention(4, causal=True, rotary=rotary, bias=False)
+    layers = [
+        nn.Embedding(50, 256),
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), attention]),
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(256)]),
+        nn.RMSNorm(epsilon=1e-5),
+        nn.Dense(50, bias=False),
+    ]
+    loom.save_gguf(loom.Sequential(layers, input_shape=12), tmp_path / "floats")
+    file = loom.open_tensors(tmp_path / "floats")
+    listed = [
+        (name, kind if len(one.shape) == 2 else one.dtype, list(one.shape)) for name, one in file.items()
+    ]
+
+    def content(place: int) -> NDArray[np.uint8]:
+        name, dtype, shape = listed[place]
+        return kept(kind, *shape) if dtype == kind else file[name].raw()
+
+    def value(given: object) -> Any:
+        kind = "float32" if isinstance(given, float) else "uint32"
+        return given if isinstance(given, str) else (False, kind, np.dtype(kind).type(given).tobytes())
+
+    metadata = [
+        (key, value(given))
+        for key, given in file.metadata.items()
+        if key.startswith("llama.") or key == "general.architecture"
+    ]
+    _native.write_gguf(tmp_path / "net", metadata, listed, content)
+    net, floats = loom.load(tmp_path / "net"), decoded(tmp_path / "net")
+    assert lent(net) == 4
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS), strict=True)
+    np.testing.assert_array_equal(
+        net[0, 0, 0, 0].weights.master["weight"], floats[0, 0, 0, 0].weights.master["weight"]
+    )
+
+
+def test_training_makes_masters_of_what_it_trains(tmp_path: Path) -> None:
+    path = saved(tmp_path / "net", tied=True)
+    net, floats = loom.load(path), decoded(path)
+    y = np.roll(WORDS, -1, axis=1)
+    config = quiet(epochs=2, batch_size=1, optimizer=loom.Adam(1e-2))
+    losses = [loom.train(one, (WORDS, y), config).loss_history for one in (net, floats)]
+    assert losses[0] == losses[1]
+    assert lent(net) == 0
+    assert net[0, 0, 0, 0].dtype == "float32"
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))
+
+
+def test_what_is_not_trained_stays_in_the_file(tmp_path: Path) -> None:
+    path = saved(tmp_path / "net")
+    nets = loom.load(path), decoded(path)
+    y = np.roll(WORDS, -1, axis=1)
+    for net in nets:
+        for place in range(6):
+            net[0, 0, 0, place].trainable = place == 5
+        net[0, 0, 0, 6].trainable = False
+        loom.train(net, (WORDS, y), quiet(epochs=1))
+    assert lent(nets[0]) == 6
+    for net in nets:
+        net[0, 0, 0, 4].trainable = True
+        loom.train(net, (WORDS, y), quiet(epochs=1))
+    assert lent(nets[0]) == 5
+    np.testing.assert_array_equal(nets[0].predict(WORDS), nets[1].predict(WORDS))
+
+
+def test_changes_are_made_to_a_master_of_the_layer(tmp_path: Path) -> None:
+    path = saved(tmp_path / "net")
+    net, floats = loom.load(path), decoded(path)
+    for one in (net, floats):
+        one[0, 0, 0, 6].weights.master["weight"] = np.ones((50, 32), np.float32)
+    assert lent(net) == 5
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))
+    for dtype in ("int8", "q4_0", "float32"):
+        np.testing.assert_array_equal(net.morph(dtype).predict(WORDS), floats.morph(dtype).predict(WORDS))
+    assert lent(net) == 0
+    net = loom.load(path).unpack()
+    assert (lent(net), net[0, 0, 0, 1].dtype) == (0, "float32")
+    net = loom.load(path).drop_master()
+    with pytest.raises(loom.StateError, match=r"unpack\(\)"):
+        net.morph("int8")
+    y = np.roll(WORDS, -1, axis=1)
+    loom.train(net.unpack(), (WORDS, y), quiet(epochs=1))
+    assert net[0, 0, 0, 0].dtype == "q4_0"
+
+
+@pytest.mark.parametrize("dtype", ["q4_0", "float16"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_files_and_copies_hold_what_was_lent(dtype: str, tied: bool, tmp_path: Path) -> None:
+    path = saved(tmp_path / "net", dtype, tied=tied)
+    net, floats = loom.load(path), decoded(path)
+    expected = floats.predict(WORDS)
+    for deploy in (False, True):
+        net.save(tmp_path / "own", deploy=deploy)
+        floats.save(tmp_path / "floats")
+        assert (tmp_path / "own").stat().st_size < 0.6 * (tmp_path / "floats").stat().st_size
+        again = loom.load(tmp_path / "own")
+        np.testing.assert_array_equal(again.predict(WORDS), expected)
+        if deploy:
+            with pytest.raises(loom.StateError, match=r"unpack\(\)"):
+                again.morph("float32")
+        else:
+            np.testing.assert_array_equal(again.morph("float32").predict(WORDS), expected)
+            assert lent(again) == 0
+    twin = copy.deepcopy(net)
+    twin[0, 0, 0, 0].weights.master["weight"] = np.zeros((50, 32), np.float32)
+    np.testing.assert_array_equal(net.predict(WORDS), expected)
+
+
+def test_a_file_may_be_replaced_while_it_is_used(tmp_path: Path) -> None:
+    path = saved(tmp_path / "net")
+    expected = decoded(path).predict(WORDS)
+    net = loom.load(path)
+    saved(tmp_path / "other", blocks=1)
+    (tmp_path / "other").replace(path)
+    np.testing.assert_array_equal(net.predict(WORDS), expected)
+    cut = tmp_path / "cut"
+    cut.write_bytes(path.read_bytes()[:-64])
+    with pytest.raises(loom.SerializationError, match="beyond the end of the file"):
+        loom.load(cut)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_devices_read_what_is_lent(gpu: str, tied: bool, tmp_path: Path) -> None:
+    path = saved(tmp_path / "net", tied=tied)
+    net = loom.load(path)
+    expected = net.predict(WORDS)
+    np.testing.assert_allclose(net.to(gpu).predict(WORDS), expected, rtol=1e-4, atol=1e-5)
+    assert lent(net) == 6
+    np.testing.assert_array_equal(net.to("cpu").predict(WORDS), expected)
+
+
+def test_experts_and_joined_projections_are_rows_of_files(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+
+    def numbers(*shape: int) -> NDArray[np.float32]:
+        return (random.normal(size=shape) * 0.1).astype(np.float32)
+
+    tensors = {
+        "token_embd.weight": numbers(50, 64),
+        "output_norm.weight": numbers(64),
+        "output.weight": numbers(50, 64),
+    }
+    square, experts = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate_exps", "ffn_up_exps")
+    shapes = {"attn_norm": (64,), "ffn_norm": (64,), "ffn_gate_inp": (3, 64), "ffn_down_exps": (3, 64, 32)}
+    shapes |= dict.fromkeys(square, (64, 64)) | dict.fromkeys(experts, (3, 32, 64))
+    for name, shape in shapes.items():
+        tensors[f"blk.0.{name}.weight"] = numbers(*shape)
+    metadata = {"general.architecture": "llama"}
+    for key, value in {
+        "context_length": 12, "embedding_length": 64, "block_count": 1, "feed_forward_length": 32,
+        "attention.head_count": 4, "expert_count": 3, "expert_used_count": 2,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    }.items():  # fmt: skip
+        metadata[f"llama.{key}"] = value
+    write_gguf(tmp_path / "net", tensors, metadata, "q8_0")
+    net, floats = loom.load(tmp_path / "net"), decoded(tmp_path / "net")
+    assert net[0, 0, 0, 2].weights.dropped
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS), strict=True)
+
+
+def test_folders_are_packed_layer_by_layer(tmp_path: Path) -> None:
+    with loom.open_tensors(saved(tmp_path / "net", "float32", tied=True)) as file:
+        (tmp_path / "config.json").write_text(json.dumps(hub_config(file)))
+        write_safetensors(tmp_path / "model.safetensors", hub_tensors(file))
+    net, whole = (loom.models.from_hub(tmp_path, "int4", masters=masters) for masters in (False, True))
+    assert (lent(net), lent(whole)) == (6, 0)
+    np.testing.assert_array_equal(net.predict(WORDS), whole.predict(WORDS), strict=True)
+    with pytest.raises(loom.ConfigError, match="packed type"):
+        loom.models.from_hub(tmp_path, masters=False)
+
+
+def test_a_norm_is_set_beside_lent_weights(tmp_path: Path) -> None:
+    path = saved(tmp_path / "net")
+    net, floats = loom.load(path), decoded(path)
+    for one in (net, floats):
+        one[0, 0, 0, 1].weights.master["layers.0.weight"] = np.full(32, 0.5, np.float32)
+    assert lent(net) == 6
+    np.testing.assert_array_equal(net.predict(WORDS), floats.predict(WORDS))
