@@ -15,6 +15,8 @@ REPORTS := target/reports
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export VIRTUAL_ENV := $(abspath $(VENV))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Whatever pip installs below, maturin's calls of it included, so that no release of others breaks tests.
+export PIP_CONSTRAINT := $(abspath constraints.txt)
 
 RUST_FILES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name '*.toml' -o -name '*.wgsl')
 
@@ -82,14 +84,14 @@ $(STAMPS)/venv: | tools
 	@$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/maturin: $(STAMPS)/venv
-	@$(BIN)/pip install --quiet 'maturin>=1.9.4,<2'
+$(STAMPS)/maturin: $(STAMPS)/venv constraints.txt
+	@$(BIN)/pip install --quiet 'maturin>=1.12,<2'
 	@touch $@
 
 # loom-nn is installed by then, so this adds what its extra of that name lists.
 $(STAMPS)/demo: | $(if $(wildcard $(STAMPS)/release),$(STAMPS)/release,$(STAMPS)/quick)
 $(STAMPS)/dev: | $(STAMPS)/development
-$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: pyproject.toml
+$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet 'loom-nn[$*]'
 	@touch $@
 

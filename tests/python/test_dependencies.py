@@ -1,0 +1,74 @@
+"""The page on dependencies names those there are, and what `make` installs is pinned."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib", reason="TOML is read from Python 3.11 on")
+ROOT = Path(__file__).parents[2]
+
+
+def read(path: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / path).read_text())
+
+
+def rows(section: str) -> dict[str, set[str]]:
+    """Of every row of a section's table: its name, and what it is for."""
+    text = (ROOT / "docs" / "dependencies.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    found = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
+    assert len(found) == len({name for name, *_ in found}), "a name stands twice"
+    assert all(reason.strip() and licence.strip() for _, _, reason, licence in found)
+    return {name: set(for_what.split(", ")) for name, for_what, _, _ in found}
+
+
+def python_dependencies() -> dict[str, set[str]]:
+    settings = read("pyproject.toml")
+    lists = {
+        "build": settings["build-system"]["requires"],
+        "always": settings["project"]["dependencies"],
+        **settings["project"]["optional-dependencies"],
+    }
+    found = defaultdict(set)
+    for what, requirements in lists.items():
+        for requirement in requirements:
+            found[re.split(r"[^\w.-]", requirement)[0]].add(what)
+    del found["loom-nn"]  # Extras of other extras.
+    return dict(found)
+
+
+def test_every_crate_is_listed_with_a_reason() -> None:
+    found = defaultdict(set)
+    for folder in ("loom", "loom-python"):
+        manifest = read(f"rust/{folder}/Cargo.toml")
+        tables = [manifest, *manifest.get("target", {}).values()]
+        for table in tables:
+            for kind in ("dependencies", "build-dependencies", "dev-dependencies"):
+                for name in table.get(kind, {}):
+                    found[name].add("tests" if kind == "dev-dependencies" else manifest["package"]["name"])
+    assert rows("Rust") == found
+
+
+def test_every_package_is_listed_with_a_reason() -> None:
+    assert rows("Python") == python_dependencies()
+
+
+def test_what_make_installs_has_exact_versions() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()[1:]
+    pins = [re.fullmatch(r'([\w.-]+)==[\w.]+; python_version >= "3\.11"', line) for line in lines]
+    pinned = {pin and pin[1].lower().replace("_", "-") for pin in pins}
+    assert None not in pinned
+    assert python_dependencies().keys() - pinned == {"torch"}
+
+
+def test_licences_of_crates_are_allowed() -> None:
+    """Of direct ones; cargo-deny looks at all."""
+    allowed = read("deny.toml")["licenses"]["allow"]
+    text = (ROOT / "docs" / "dependencies.md").read_text().split("\n## Python\n")[0]
+    licences = re.findall(r"^\| `.*\| ([^|]+) \|$", text, re.MULTILINE)
+    assert licences
+    assert all(any(name in allowed for name in re.split(r" OR |/", licence)) for licence in licences)
