@@ -204,8 +204,9 @@ impl<'a> Source<'a> {
         if !self.verify {
             return Ok(());
         }
-        let mut piece = Buffer::zeroed(PIECE)?;
         let unread = |place: &&Place| place.info.checksum.is_some() && !place.checked.get();
+        let most = self.tensors.values().filter(unread).map(|place| place.info.bytes()).max();
+        let mut piece = Buffer::zeroed(most.unwrap_or(0).min(PIECE))?;
         for place in self.tensors.values().filter(unread) {
             let mut found = crc32fast::Hasher::new();
             let mut range = place.info.range.clone();

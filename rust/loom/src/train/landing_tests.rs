@@ -24,8 +24,8 @@ pub(crate) fn saved(network: &mut Network, counters: bool) -> Result<BTreeMap<St
     let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
     let mut all: BTreeMap<String, Vec<u8>> =
         tensors.tensors().into_iter().map(|(name, tensor)| (name, tensor.data().to_vec())).collect();
-    // What was measured of a step that went wrong is there to be looked at.
-    let figures = ["training@measures", "training@losses", "training@newest"];
+    // What was measured of a step that went wrong is there to be looked at; checksums go by it and by the header.
+    let figures = ["training@measures", "training@losses", "training@newest", "loom.checksums"];
     all.retain(|name, _| !figures.iter().any(|figure| name.starts_with(figure)));
     if counters {
         let metadata = header.metadata().clone().unwrap_or_default();
