@@ -10,13 +10,16 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 type Ask = Rc<dyn Fn() -> Result<()>>;
 
+/// Who is asked, how often, and when for the next time.
+type Asked = (Ask, Duration, Instant);
+
 thread_local! {
-    /// Who is asked on this thread, and when for the next time.
-    static ASKED: RefCell<Option<(Ask, Instant)>> = const { RefCell::new(None) };
+    /// Who is asked on this thread.
+    static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
 
 /// Puts back who was asked before.
-struct Before(Option<(Ask, Instant)>);
+struct Before(Option<Asked>);
 
 impl Drop for Before {
     fn drop(&mut self) {
@@ -39,7 +42,12 @@ impl Drop for Before {
 /// # Ok::<(), Error>(())
 /// ```
 pub fn asking<R>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> R) -> R {
-    let _before = Before(ASKED.replace(Some((Rc::new(ask), Instant::now() + PERIOD))));
+    asking_every(PERIOD, ask, work)
+}
+
+/// [`asking`] after each such time.
+fn asking_every<R>(period: Duration, ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> R) -> R {
+    let _before = Before(ASKED.replace(Some((Rc::new(ask), period, Instant::now() + period))));
     work()
 }
 
@@ -49,10 +57,10 @@ pub fn asking<R>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> 
 /// What who is asked answers.
 pub(crate) fn check() -> Result<()> {
     let due = ASKED.with_borrow_mut(|asked| {
-        let (ask, next) = asked.as_mut()?;
+        let (ask, period, next) = asked.as_mut()?;
         let now = Instant::now();
         (now >= *next).then(|| {
-            *next = now + PERIOD;
+            *next = now + *period;
             ask.clone()
         })
     });
@@ -68,9 +76,9 @@ mod tests {
     #[test]
     fn a_build_that_is_ended_changes_nothing() -> Result<()> {
         let mut network = Network::sequential([2, 3])?;
-        network.add([0, 0, 0], Lstm::new(400))?;
+        network.add([0, 0, 0], Lstm::new(4))?;
         let refuse = || Err(Error::State("enough".into()));
-        let ended = asking(refuse, || network.build());
+        let ended = asking_every(Duration::ZERO, refuse, || network.build());
         assert!(matches!(ended, Err(Error::State(message)) if message == "enough"));
         assert!(!network.is_built());
         // Nobody is asked any more.
