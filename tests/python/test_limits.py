@@ -72,11 +72,11 @@ refused(loom.OutOfMemoryError, positions.build, "14.9 GiB")
 padded = loom.Sequential([nn.Conv2D(2, 3, padding=10**5)], input_shape=(1, 8, 8))
 refused(loom.OutOfMemoryError, lambda: padded.predict(np.zeros((1, 1, 8, 8))), "GiB")
 zeros = {"weight_initializer": "zeros"}
-wide = loom.Sequential([nn.Dense(4000, **zeros)], input_shape=4000)
-data = (np.zeros((2, 4000), np.float32),) * 2
+wide = loom.Sequential([nn.Dense(5000, **zeros)], input_shape=5000)
+data = (np.zeros((2, 5000), np.float32),) * 2
 config = loom.TrainingConfig(loss="mse", optimizer="adam", epochs=1, verbose=False, device="cpu")
 refused(loom.OutOfMemoryError, lambda: loom.train(wide, data, config), "layer 0 (dense)")
-assert wide.predict(data[0]).shape == (2, 4000)
+assert wide.predict(data[0]).shape == (2, 5000)
 """)
     assert "1,000,001,000,000 parameters, 1,000,001,000,000 trainable, 4,000,004,000,000 bytes" in told
 

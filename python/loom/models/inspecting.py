@@ -170,6 +170,7 @@ def _own(path: Path, found: Format) -> Listed:
                     True,
                 )
                 for name, entry in header.items()
+                if name != "loom.checksums"
             ]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SerializationError(f"{path} is a file of loom's, and damaged: {error!r}") from error

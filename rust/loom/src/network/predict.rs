@@ -16,7 +16,7 @@ use std::ops::Range;
 pub const DEFAULT_BATCH: usize = 256;
 
 /// The most bytes that larger batches of inference work in.
-const MOST_MEMORY: usize = 1 << 28;
+const MOST_MEMORY: usize = 1 << 27;
 
 impl Network {
     /// The output for each row of `input`, dropout off.
