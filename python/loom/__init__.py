@@ -12,6 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from loom import _interpreters as _interpreters
+
+# After that: in other interpreters than the main one NumPy fails, and does not say why.
+# isort: split
 import numpy as _numpy  # noqa: F401 - the native module needs it
 
 from loom._forks import loading as _loading

@@ -72,11 +72,11 @@ refused(loom.OutOfMemoryError, positions.build, "14.9 GiB")
 padded = loom.Sequential([nn.Conv2D(2, 3, padding=10**5)], input_shape=(1, 8, 8))
 refused(loom.OutOfMemoryError, lambda: padded.predict(np.zeros((1, 1, 8, 8))), "GiB")
 zeros = {"weight_initializer": "zeros"}
-wide = loom.Sequential([nn.Dense(5000, **zeros)], input_shape=5000)
-data = (np.zeros((2, 5000), np.float32),) * 2
+wide = loom.Sequential([nn.Dense(4400, **zeros)], input_shape=4400)
+data = (np.zeros((2, 4400), np.float32),) * 2
 config = loom.TrainingConfig(loss="mse", optimizer="adam", epochs=1, verbose=False, device="cpu")
-refused(loom.OutOfMemoryError, lambda: loom.train(wide, data, config), "layer 0 (dense)")
-assert wide.predict(data[0]).shape == (2, 5000)
+refused(loom.OutOfMemoryError, lambda: loom.train(wide, data, config), "optimizer's moments", "77457664")
+assert wide.predict(data[0]).shape == (2, 4400)
 """)
     assert "1,000,001,000,000 parameters, 1,000,001,000,000 trainable, 4,000,004,000,000 bytes" in told
 
@@ -219,7 +219,7 @@ def test_arrays_that_are_not_aligned_are_copied() -> None:
 
 def test_many_rows_at_once_keep_little_memory_and_change_no_bit() -> None:
     alone("""
-net = loom.Sequential([nn.Dense(2000), nn.Dense(2000), nn.Dense(1)], input_shape=4)
+net = loom.Sequential([nn.Dense(2000), nn.LayerNorm(), nn.Dense(1)], input_shape=4)
 x = np.random.default_rng(0).normal(size=(30_000, 4)).astype(np.float32)
 # All rows at once would need 480 MB, twice what there is.
 many = net.predict(x, batch_size=30_000)

@@ -399,9 +399,9 @@ impl Network {
         for (index, spec) in specs.iter().enumerate().filter(|_| drawn) {
             let (rows, columns) = spec.layout.storage_matrix();
             let stream = Stream::new(self.seed, index as u64, path, Use::Initialize);
-            let mut values = extents::zeros(rows * columns)?;
-            spec.initializer.fill(&stream, spec.fan_in, spec.fan_out, rows, columns, &mut values)?;
-            store.set_storage(index, &values)?;
+            spec.initializer.draw(&stream, (spec.fan_in, spec.fan_out), (rows, columns), |first, part| {
+                store.set_storage_from(index, first, part)
+            })?;
         }
         Ok(store)
     }

@@ -4,6 +4,7 @@ use super::place::ParameterRef;
 use super::ring::Ring;
 use super::states::{Carried, State};
 use super::training::{KnownReach, StateCopies, WatchPlaces};
+use crate::error::in_context;
 use crate::tensor::Buffer;
 use crate::weights::WeightStore;
 use crate::{Error, Result};
@@ -180,7 +181,8 @@ impl Registry {
             && self.gradients.iter().zip(&sizes).all(|(buffer, size)| buffer.len_bytes() == *size);
         if !fits {
             self.clear_gradients();
-            self.gradients = sizes.iter().map(|size| Buffer::zeroed(*size)).collect::<Result<_>>()?;
+            let made = sizes.iter().map(|size| Buffer::zeroed(*size)).collect::<Result<_>>();
+            self.gradients = made.map_err(|error| in_context("the gradients of all weights", error))?;
         }
         Ok(())
     }
@@ -211,7 +213,9 @@ impl Registry {
         if !fits {
             self.clear_moments();
             let fresh = |(slots, size): &(usize, usize)| (0..*slots).map(|_| Buffer::zeroed(*size)).collect();
-            self.moments = wanted.iter().map(fresh).collect::<Result<_>>()?;
+            let made = wanted.iter().map(fresh).collect::<Result<_>>();
+            self.moments =
+                made.map_err(|error| in_context("the optimizer's moments of all weights", error))?;
             self.reach.clear();
         }
         Ok(())

@@ -239,13 +239,31 @@ impl Initializer {
         columns: usize,
         out: &mut [f64],
     ) -> Result<()> {
-        self.validate()?;
         if out.len() != rows * columns {
             return Err(Error::Internal(format!(
                 "{} initial weights asked for a matrix of {rows} x {columns}",
                 out.len()
             )));
         }
+        self.draw(stream, (fan_in, fan_out), (rows, columns), |first, part| {
+            out[first..][..part.len()].copy_from_slice(part);
+            Ok(())
+        })
+    }
+
+    /// Draws what [`fill`](Initializer::fill) fills in, part by part: `take` gets each with the number of its first
+    /// element. There is never more than a part in memory, but for `orthogonal`.
+    ///
+    /// # Errors
+    /// As [`fill`](Initializer::fill), and what `take` says.
+    pub(crate) fn draw(
+        &self,
+        stream: &Stream,
+        (fan_in, fan_out): (usize, usize),
+        (rows, columns): (usize, usize),
+        mut take: impl FnMut(usize, &[f64]) -> Result<()>,
+    ) -> Result<()> {
+        self.validate()?;
         let fan = match self {
             Self::XavierNormal | Self::XavierUniform => fan_in + fan_out,
             Self::HeNormal | Self::HeUniform | Self::LecunNormal => fan_in,
@@ -254,33 +272,55 @@ impl Initializer {
         if fan == 0 {
             return Err(Error::Value(format!("initializer \"{}\" needs a layer with inputs", self.name())));
         }
-        let fan = fan as f64;
+        if let Self::OrthogonalBlocks { blocks, .. } | Self::ConstantBlock { blocks, .. } = *self {
+            check_blocks(columns, blocks)?;
+        }
+        let len = rows * columns;
+        if let Self::Orthogonal { gain } | Self::OrthogonalBlocks { gain, .. } = *self {
+            let blocks = if let Self::OrthogonalBlocks { blocks, .. } = *self { blocks } else { 1 };
+            let mut all = extents::zeros(len)?;
+            orthogonal(stream, gain, (rows, columns), blocks, &mut all)?;
+            return take(0, &all);
+        }
+        let mut part = extents::zeros(len.min(PART))?;
+        for first in (0..len).step_by(PART) {
+            let part = &mut part[..PART.min(len - first)];
+            self.draw_part(stream, fan as f64, columns, (first, len), part)?;
+            take(first, part)?;
+        }
+        Ok(())
+    }
+
+    /// Some of so many elements, of which each depends on its number alone.
+    fn draw_part(
+        &self,
+        stream: &Stream,
+        fan: f64,
+        columns: usize,
+        (first, len): (usize, usize),
+        out: &mut [f64],
+    ) -> Result<()> {
         match *self {
-            Self::XavierNormal | Self::HeNormal => normal(stream, (2.0 / fan).sqrt(), out)?,
-            Self::LecunNormal => normal(stream, (1.0 / fan).sqrt(), out)?,
-            Self::Normal { std } => normal(stream, std, out)?,
+            Self::XavierNormal | Self::HeNormal => normal(stream, (2.0 / fan).sqrt(), first, out)?,
+            Self::LecunNormal => normal(stream, (1.0 / fan).sqrt(), first, out)?,
+            Self::Normal { std } => normal(stream, std, first, out)?,
             Self::XavierUniform | Self::HeUniform => {
                 let limit = (6.0 / fan).sqrt();
-                uniform(stream, -limit, limit, out)?;
+                uniform(stream, -limit, limit, first, out)?;
             }
-            Self::Uniform { low, high } => uniform(stream, low, high, out)?,
-            Self::TruncatedNormal { std } => truncated_normal(stream, std, out)?,
-            Self::Orthogonal { gain } => orthogonal(stream, gain, (rows, columns), 1, out)?,
-            Self::OrthogonalBlocks { gain, blocks } => {
-                check_blocks(columns, blocks)?;
-                orthogonal(stream, gain, (rows, columns), blocks, out)?;
-            }
+            Self::Uniform { low, high } => uniform(stream, low, high, first, out)?,
+            Self::TruncatedNormal { std } => truncated_normal(stream, std, (first, len), out)?,
             Self::ConstantBlock { value, block, blocks } => {
-                check_blocks(columns, blocks)?;
                 let width = columns / blocks;
-                for row in out.chunks_exact_mut(columns.max(1)) {
-                    row.fill(0.0);
-                    row[block * width..(block + 1) * width].fill(value);
+                let of_block = block * width..(block + 1) * width;
+                for (number, out) in (first..).zip(out) {
+                    *out = if of_block.contains(&(number % columns)) { value } else { 0.0 };
                 }
             }
-            Self::Zeros => out.fill(0.0),
             Self::Ones => out.fill(1.0),
             Self::Constant { value } => out.fill(value),
+            // `orthogonal` is drawn as a whole.
+            Self::Zeros | Self::Orthogonal { .. } | Self::OrthogonalBlocks { .. } => out.fill(0.0),
         }
         Ok(())
     }
@@ -290,18 +330,19 @@ impl Initializer {
 const PART: usize = 1 << 20;
 const PIECE: usize = 1 << 12;
 
-/// Draws elements piece by piece, each by the number of its first element.
-fn drawn(out: &mut [f64], draw: impl Fn(u64, &mut [f64]) + Sync) -> Result<()> {
+/// Draws elements from the `begin`th on, piece by piece, each by the number of its first element.
+fn drawn(begin: usize, out: &mut [f64], draw: impl Fn(u64, &mut [f64]) + Sync) -> Result<()> {
     let pool = Cpu::global()?.pool();
     for (part, out) in out.chunks_mut(PART).enumerate() {
         interrupt::check()?;
-        pool.for_each_chunk(out, PIECE, |piece, out| draw((part * PART + piece * PIECE) as u64, out));
+        let begin = begin + part * PART;
+        pool.for_each_chunk(out, PIECE, |piece, out| draw((begin + piece * PIECE) as u64, out));
     }
     Ok(())
 }
 
-fn normal(stream: &Stream, std: f64, out: &mut [f64]) -> Result<()> {
-    drawn(out, |first, out| {
+fn normal(stream: &Stream, std: f64, first: usize, out: &mut [f64]) -> Result<()> {
+    drawn(first, out, |first, out| {
         stream.fill_normal(first, out);
         for value in out {
             *value *= std;
@@ -309,8 +350,8 @@ fn normal(stream: &Stream, std: f64, out: &mut [f64]) -> Result<()> {
     })
 }
 
-fn uniform(stream: &Stream, low: f64, high: f64, out: &mut [f64]) -> Result<()> {
-    drawn(out, |first, out| {
+fn uniform(stream: &Stream, low: f64, high: f64, first: usize, out: &mut [f64]) -> Result<()> {
+    drawn(first, out, |first, out| {
         stream.fill_uniform_f64(first, out);
         for value in out {
             *value = low + (high - low) * *value;
@@ -318,13 +359,12 @@ fn uniform(stream: &Stream, low: f64, high: f64, out: &mut [f64]) -> Result<()> 
     })
 }
 
-fn truncated_normal(stream: &Stream, std: f64, out: &mut [f64]) -> Result<()> {
-    let len = out.len() as u64;
-    drawn(out, |first, out| {
+fn truncated_normal(stream: &Stream, std: f64, (first, len): (usize, usize), out: &mut [f64]) -> Result<()> {
+    drawn(first, out, |first, out| {
         stream.fill_normal(first, out);
         for (value, mut index) in out.iter_mut().zip(first..) {
             while value.abs() > 2.0 {
-                index += len;
+                index += len as u64;
                 *value = stream.normal(index);
             }
             *value *= std;
@@ -351,7 +391,7 @@ fn orthogonal(
     let width = columns / blocks;
     let (tall, wide) = (rows.max(width), rows.min(width));
     let mut factors = extents::zeros(tall * wide * blocks)?;
-    drawn(&mut factors, |first, out| stream.fill_normal(first, out))?;
+    drawn(0, &mut factors, |first, out| stream.fill_normal(first, out))?;
     for (block, factor) in factors.chunks_exact_mut((tall * wide).max(1)).enumerate() {
         orthonormalize(Cpu::global()?, tall, wide, factor)?;
         for (row, out) in out.chunks_exact_mut(columns.max(1)).enumerate() {

@@ -181,40 +181,46 @@ impl WeightStore {
     /// [`Error::Shape`] for another number of them, [`Error::NonFinite`] where one is not finite in
     /// that precision, [`Error::State`] where the master was dropped.
     pub fn set_storage(&mut self, index: usize, values: &[f64]) -> Result<()> {
-        match self.precision {
-            Precision::Float32 | Precision::Mixed => {
-                let mut single = extents::room(values.len())?;
-                single.extend(values.iter().map(|value| *value as f32));
-                self.write_part::<f32>(index, &single)
-            }
-            Precision::Float64 => self.write_part(index, values),
-        }
+        self.check_count(index, values.len())?;
+        self.set_storage_from(index, 0, values)
     }
 
-    fn write_part<T: Real>(&mut self, index: usize, values: &[T]) -> Result<()> {
-        let info = self.parameters[index].clone();
-        if values.len() != info.len() {
-            return Err(Error::Shape(format!(
-                "parameter \"{}\" has {} elements, got {}",
-                info.name,
-                info.len(),
-                values.len()
-            )));
+    /// [`set_storage`](WeightStore::set_storage) of some elements, from the `first` on.
+    ///
+    /// # Errors
+    /// As [`set_storage`](WeightStore::set_storage).
+    pub(crate) fn set_storage_from(&mut self, index: usize, first: usize, values: &[f64]) -> Result<()> {
+        in_precision!(self.precision, T => self.write_part::<T, f64>(index, first, values))
+    }
+
+    fn check_count(&self, index: usize, count: usize) -> Result<()> {
+        let info = &self.parameters[index];
+        if count == info.len() {
+            return Ok(());
         }
-        if values.iter().any(|value| !value.is_finite()) {
+        Err(Error::Shape(format!("parameter \"{}\" has {} elements, got {count}", info.name, info.len())))
+    }
+
+    fn write_part<T: Real, S: Real>(&mut self, index: usize, first: usize, values: &[S]) -> Result<()> {
+        let info = self.parameters[index].clone();
+        if first + values.len() > info.len() {
+            return Err(Error::Internal(format!("parameter \"{}\" has fewer elements", info.name)));
+        }
+        let rounded = |value: &S| T::from_f64(value.to_f64());
+        if values.iter().any(|value| !rounded(value).is_finite()) {
             return Err(Error::NonFinite(format!(
                 "values for parameter \"{}\" are beyond the range of {}",
                 info.name,
                 self.precision.dtype()
             )));
         }
-        if self.keeps(index) {
+        let all = if self.keeps(index) {
             self.renumber(self.epoch + 1);
-            self.kept[index].as_mut_slice().copy_from_slice(values);
-            return Ok(());
-        }
-        let master = self.master_buffer_mut()?.as_mut_slice::<T>();
-        master[info.offset..info.offset + info.len()].copy_from_slice(values);
+            self.kept[index].as_mut_slice::<T>()
+        } else {
+            &mut self.master_buffer_mut()?.as_mut_slice::<T>()[info.offset..]
+        };
+        all[first..].iter_mut().zip(values).for_each(|(to, value)| *to = rounded(value));
         Ok(())
     }
 
@@ -248,7 +254,8 @@ impl WeightStore {
         let mut outside = extents::zeros::<T>(values.elements().len())?;
         values.copy_to(&mut outside);
         let stored = layout.to_storage(&outside)?;
-        self.write_part(index, &stored)
+        self.check_count(index, stored.len())?;
+        self.write_part::<T, T>(index, 0, &stored)
     }
 
     /// Fills one parameter in full precision with what `read` brings in the outside's layout: straight into its

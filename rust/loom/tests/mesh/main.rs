@@ -204,7 +204,9 @@ fn what_does_not_fit_is_refused() -> Result<()> {
         doubling.link(link([0, 0, cell - 1], [0, 0, cell], Combine::Add))?;
     }
     doubling.build()?;
-    assert!(message(Mesh::new(&mut doubling, 1, 0).map(drop)).contains("lead through cells that hold no layer"));
+    assert!(
+        message(Mesh::new(&mut doubling, 1, 0).map(drop)).contains("lead through cells that hold no layer")
+    );
     let mut growing = Network::new([2], [1, 1, 2])?;
     growing.add([0, 0, 0], LayerNorm::default())?;
     growing.link(link([0, 0, 0], [0, 0, 0], Combine::Concat))?;
