@@ -18,6 +18,6 @@ def _is_main() -> bool:
 
 if not _is_main():
     raise ImportError(
-        "loom cannot be used in a sub-interpreter of Python, nor can NumPy; use threads, which may call predict "
-        "of one network at once, or processes (multiprocessing)"
+        "loom cannot be used in a sub-interpreter of Python, nor can NumPy; use threads, which may call "
+        "predict of one network at once, or processes (multiprocessing)"
     )
