@@ -108,9 +108,14 @@ if TYPE_CHECKING:
     from loom.network import Sequential as Sequential
     from loom.network.session import Session as Session
     from loom.optimizers import SGD as SGD
+    from loom.optimizers import Adadelta as Adadelta
+    from loom.optimizers import Adagrad as Adagrad
     from loom.optimizers import Adam as Adam
+    from loom.optimizers import Adamax as Adamax
     from loom.optimizers import AdamW as AdamW
     from loom.optimizers import Lion as Lion
+    from loom.optimizers import NAdam as NAdam
+    from loom.optimizers import RAdam as RAdam
     from loom.optimizers import RMSprop as RMSprop
     from loom.reproduction import Reproduction as Reproduction
     from loom.reproduction import reproduce as reproduce

@@ -4,8 +4,8 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
-            "schedules tensors"
+            "_interpreters analysis callbacks datasets initializers losses metrics models nn observers "
+            "optimizers plot schedules tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
@@ -38,7 +38,7 @@ HOMES = {
         "loom.models.torch": "from_torch to_torch",
         "loom.network": "Network Sequential",
         "loom.network.session": "Session",
-        "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
+        "loom.optimizers": "Adadelta Adagrad Adam AdamW Adamax Lion NAdam RAdam RMSprop SGD",
         "loom.reproduction": "Reproduction reproduce",
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",
