@@ -5,7 +5,7 @@ HOMES = {
     for module, names in {
         "loom": (
             "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
-            "schedules tensors"
+            "schedules sklearn tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",

@@ -1,0 +1,170 @@
+"""A network that predicts numbers, as an estimator of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import column_or_1d
+
+from loom.card import ModelCard
+from loom.errors import ShapeError, StateError
+from loom.sklearn.estimator import Learner
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from loom.activations import ActivationLike
+    from loom.callbacks import Callback
+    from loom.losses import LossLike
+    from loom.optimizers import OptimizerLike
+    from loom.schedules import ScheduleLike
+    from loom.sklearn.architecture import Architecture
+    from loom.training.run_folder import RunFolder
+
+__all__ = ["LoomRegressor"]
+
+
+class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
+    """A network that predicts numbers."""
+
+    def __init__(
+        self,
+        hidden: Iterable[int] = (64, 64),
+        *,
+        activation: ActivationLike = "relu",
+        dropout: float = 0.0,
+        network: Architecture | None = None,
+        loss: LossLike = "mse",
+        scale_target: bool = True,
+        optimizer: OptimizerLike = "adamw",
+        learning_rate: float = 1e-3,
+        schedule: ScheduleLike = "constant",
+        epochs: int = 200,
+        batch_size: int | str = "auto",
+        shuffle: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int | None = 10,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        precision: str = "float32",
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+        callbacks: Iterable[Callback] | None = None,
+        run: RunFolder | str | PathLike[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.activation = activation
+        self.dropout = dropout
+        self.network = network
+        self.loss = loss
+        self.scale_target = scale_target
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.warm_start = warm_start
+        self.precision = precision
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.run = run
+        self.options = options
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learns from samples.
+
+        Args:
+            X: (samples, features) numbers.
+            y: (samples,) what is to be predicted, or (samples, outputs).
+            sample_weight: (samples,) how much each sample counts.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: An array cannot be used; errors of loom's that tell what is wrong derive from it.
+        """
+        return self._fit(X, y, sample_weight, once=False)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Goes through samples once, and learns on from what there is; targets stay scaled as at first.
+
+        Args:
+            X: (samples, features) numbers.
+            y: (samples,) what is to be predicted, or (samples, outputs).
+            sample_weight: (samples,) how much each sample counts.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: An array cannot be used.
+        """
+        if self.early_stopping:
+            raise StateError("partial_fit has nothing to hold out: early_stopping is for fit")
+        return self._fit(X, y, sample_weight, once=True)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        *,
+        once: bool,
+    ) -> Self:
+        further = hasattr(self, "network_") and (once or self.warm_start)
+        x, values = self._validated(X, y, multi_output=True, y_numeric=True, reset=not further)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = column_or_1d(values, warn=True)
+        weights = self._weights(sample_weight, x)
+        if weights is not None and not weights.all():
+            # Who does not count at all is not there.
+            x, values, weights = x[weights > 0], values[weights > 0], weights[weights > 0]
+        rows = values.astype(np.float64).reshape(len(x), -1)
+        if not further:
+            self._single = values.ndim == 1
+            self.target_mean_, self.target_scale_ = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
+            if self.scale_target:
+                self.target_mean_ = np.average(rows, axis=0, weights=weights)
+                spread = np.sqrt(np.average((rows - self.target_mean_) ** 2, axis=0, weights=weights))
+                self.target_scale_ = np.where(spread > 0, spread, 1.0)
+        elif rows.shape[1:] != self.target_mean_.shape:
+            raise ShapeError(f"y has {rows.shape[1]} outputs, before it had {len(self.target_mean_)}")
+        self._begin(rows.shape[1], further=further)
+        targets = (rows - self.target_mean_) / self.target_scale_
+        self._learn((x, targets, weights), self.loss, "r2", once=once)
+        scaling = {"mean": self.target_mean_.tolist(), "scale": self.target_scale_.tolist()}
+        self.network_.card = ModelCard(metadata={"target": scaling})
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Returns what is predicted for each sample.
+
+        Args:
+            X: (samples, features) numbers.
+
+        Returns:
+            (samples,), or (samples, outputs) where there were several.
+        """
+        outputs = self._outputs(X) * self.target_scale_ + self.target_mean_
+        return outputs[:, 0] if self._single else outputs

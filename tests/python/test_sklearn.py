@@ -1,0 +1,23 @@
+"""Networks as estimators of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from loom.sklearn import LoomClassifier, LoomRegressor
+
+QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 60, "learning_rate": 0.02}
+
+ESTIMATORS = [LoomClassifier(**QUICK), LoomRegressor(**QUICK)]
+
+# The same sums in another order: float32 agrees to 1e-5, and the check asks for 1e-7, which float64 has.
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": "float32 rounds otherwise where sums are added otherwise"
+}
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: EXPECTED)
+def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
