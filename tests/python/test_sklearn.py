@@ -6,11 +6,11 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from loom.sklearn import LoomClassifier, LoomRegressor
+from loom.sklearn import LoomClassifier, LoomRegressor, LoomTransformer
 
 QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 60, "learning_rate": 0.02}
 
-ESTIMATORS = [LoomClassifier(**QUICK), LoomRegressor(**QUICK)]
+ESTIMATORS = [LoomClassifier(**QUICK), LoomRegressor(**QUICK), LoomTransformer(2, **QUICK)]
 
 # The same sums in another order: float32 agrees to 1e-5, and the check asks for 1e-7, which float64 has.
 EXPECTED = {

@@ -14,17 +14,18 @@ from loom.extras import require
 if TYPE_CHECKING:
     from loom.sklearn.classifier import LoomClassifier
     from loom.sklearn.regressor import LoomRegressor
+    from loom.sklearn.transformer import LoomTransformer
 
-__all__ = ["LoomClassifier", "LoomRegressor"]
+__all__ = ["LoomClassifier", "LoomRegressor", "LoomTransformer"]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'loom.sklearn' has no attribute '{name}'")
     require("sklearn", extra="sklearn", purpose="loom.sklearn")
-    from loom.sklearn import classifier, regressor
+    from loom.sklearn import classifier, regressor, transformer
 
-    homes = {"LoomClassifier": classifier, "LoomRegressor": regressor}
+    homes = {"LoomClassifier": classifier, "LoomRegressor": regressor, "LoomTransformer": transformer}
     return getattr(homes[name], name)
 
 

@@ -39,7 +39,12 @@ def hidden_layers(
 
 
 def built(
-    given: Architecture | None, default: Layers, n_features: int, n_outputs: int, precision: str, seed: int
+    given: Architecture | None,
+    default: Layers,
+    n_features: int,
+    n_outputs: int | None,
+    precision: str,
+    seed: int,
 ) -> Network:
     """Makes the network that learns.
 
@@ -47,7 +52,7 @@ def built(
         given: The estimator's `network`; None for the default.
         default: The hidden layers of the default.
         n_features: How many numbers a sample has.
-        n_outputs: How many numbers the network is to give.
+        n_outputs: How many numbers the network is to give; any where None, of a network that is there.
         precision: The arithmetic of a network that is made here.
         seed: What its initial weights are drawn from.
 
@@ -58,7 +63,9 @@ def built(
         ConfigError: It reads or gives another number of numbers, or something else was given.
     """
     if isinstance(given, Network):
-        network = bare_copy(given)
+        network = bare_copy(given.build())
+    elif n_outputs is None:
+        raise ConfigError(f"expected a loom.Network, got {shown(given)}")
     else:
         layers: object = [*default, nn.Dense(n_outputs)]
         if callable(given):
@@ -82,7 +89,7 @@ def built(
             f"the network reads {network.input_shape}, {prod(network.input_shape)} numbers a sample, "
             f"but X has {n_features} features"
         )
-    if network.output_shape != (n_outputs,):
+    if n_outputs is not None and network.output_shape != (n_outputs,):
         raise ConfigError(
             f"the network gives {network.output_shape} for a sample, but {(n_outputs,)} are needed here: end "
             f"it with nn.Dense({n_outputs}), without activation"

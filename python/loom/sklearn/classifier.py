@@ -31,7 +31,64 @@ __all__ = ["LoomClassifier"]
 
 
 class LoomClassifier(ClassifierMixin, Learner):
-    """A network that tells classes apart."""
+    """A network that tells classes apart.
+
+    Parameters are scikit-learn's in kind: they are checked in `fit`, and can be searched over. Samples should
+    be of similar scales: put a `StandardScaler` before it.
+
+    Args:
+        hidden: How wide the hidden layers are, of a network that is made here.
+        activation: What follows each of them: a name, or an object such as `nn.LeakyReLU(0.2)`.
+        dropout: The share of each hidden layer's outputs that are left out at each step.
+        network: What the network is made of, where not of `hidden`: a list of layers, to which an output
+            layer is added; a function of n_features and n_outputs that returns all layers, or a network; or a
+            `loom.Network`, which is copied with its weights and need not read flat samples. Its outputs are
+            logits, one for each class.
+        optimizer: An optimizer, or the name of one: sgd, adam, adamw, lion, rmsprop.
+        learning_rate: The step size, before the schedule.
+        schedule: How the learning rate changes in `fit`; `partial_fit` leaves it as it is.
+        epochs: How often `fit` goes through the samples at most.
+        batch_size: How many samples make one step; "auto" is 200, or all where there are fewer.
+        shuffle: Whether samples are shuffled anew for each epoch.
+        class_weight: How much each class counts: a mapping from label to weight, or "balanced", by which
+            rare classes count as much as frequent ones.
+        early_stopping: Whether a share of the samples is held out, and the accuracy on it decides when to stop
+            and which epoch's weights are kept. Otherwise the training loss decides when to stop.
+        validation_fraction: The share that is held out.
+        n_iter_no_change: After how many epochs without improvement `fit` stops; None never stops it.
+        tol: What counts as an improvement must be larger than this.
+        warm_start: Whether another `fit` goes on from the weights there are; the optimizer begins anew.
+        precision: "float32", "float64" or "mixed": the arithmetic of a network that is made here.
+        device: "cpu", "gpu", "gpu:1", or "auto"; see `loom.TrainingConfig`.
+        random_state: What initial weights, shuffling, dropout and the share held out are drawn from. The same
+            number gives the same bits.
+        verbose: Whether progress is shown.
+        callbacks: Callbacks of loom's, which run in `fit`.
+        run: A folder that keeps the run of `fit`, which then survives whatever ends the process; see
+            `loom.train`.
+        options: Further settings of `loom.TrainingConfig` by name, such as {"gradient_clip": 1.0}.
+
+    Attributes:
+        classes_: The labels, in the order of the network's outputs.
+        network_: The network; `network_.save(path)` writes it, with the labels in its card.
+        loss_curve_: The training loss of each epoch, `partial_fit` and warm starts included.
+        n_iter_: How many epochs these are.
+        best_loss_: The least of them.
+        validation_scores_: The accuracy of what was held out, at each epoch, with early stopping;
+            `best_validation_score_` is the best.
+        n_features_in_: How many features there are; `feature_names_in_` are their names, where X had names.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+
+    Examples:
+        >>> from sklearn.datasets import make_moons
+        >>> from loom.sklearn import LoomClassifier
+        >>> X, y = make_moons(noise=0.1, random_state=0)
+        >>> model = LoomClassifier((16,), learning_rate=0.05, random_state=0).fit(X, y)
+        >>> model.score(X, y) > 0.95
+        True
+    """
 
     def __init__(
         self,

@@ -64,16 +64,18 @@ class Learner(BaseEstimator):
             return
         random = check_random_state(self.random_state)
         initial, self._seed = (int(random.randint(_MOST_SEED)) for _ in range(2))
-        layers = [] if self.network is not None else hidden_layers(self.hidden, self.activation, self.dropout)
-        self.network_: Network = built(
-            self.network, layers, self.n_features_in_, n_outputs, self.precision, initial
-        )
+        self.network_: Network = self._made(n_outputs, initial)
         self.loss_curve_: list[float] = []
         self.n_iter_ = 0
         self.best_loss_: float | None = None
         for name in ("validation_scores_", "best_validation_score_"):
             if hasattr(self, name):
                 delattr(self, name)
+
+    def _made(self, n_outputs: int, seed: int) -> Network:
+        """Makes the network, from the parameters."""
+        layers = [] if self.network is not None else hidden_layers(self.hidden, self.activation, self.dropout)
+        return built(self.network, layers, self.n_features_in_, n_outputs, self.precision, seed)
 
     def _learn(
         self,
