@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.utils.estimator_checks import parametrize_with_checks
+import pytest
+from sklearn.utils.estimator_checks import (
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
 
 from loom.sklearn import LoomClassifier, LoomRegressor, LoomTransformer
 
@@ -21,3 +25,8 @@ EXPECTED = {
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: EXPECTED)
 def test_scikit_learn_s_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("kind", [LoomClassifier, LoomRegressor, LoomTransformer])
+def test_weights_stand_for_repetition(kind: type[Any]) -> None:
+    check_sample_weight_equivalence_on_dense_data(kind.__name__, kind(**QUICK, precision="float64"))

@@ -67,13 +67,14 @@ def built(
     elif n_outputs is None:
         raise ConfigError(f"expected a loom.Network, got {shown(given)}")
     else:
-        layers: object = [*default, nn.Dense(n_outputs)]
-        if callable(given):
-            layers = given(n_features, n_outputs)
-        elif given is not None:
-            layers = given
-            if isinstance(layers, Sequence):
-                layers = [*layers, nn.Dense(n_outputs)]
+        asked: object = given
+        layers: object = asked
+        if asked is None:
+            layers = [*default, nn.Dense(n_outputs)]
+        elif callable(asked):
+            layers = asked(n_features, n_outputs)
+        elif isinstance(asked, Sequence) and not isinstance(asked, str):
+            layers = [*asked, nn.Dense(n_outputs)]
         if isinstance(layers, Network):
             network = layers
         elif isinstance(layers, Sequence) and not isinstance(layers, str):

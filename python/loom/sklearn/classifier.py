@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from loom.card import ModelCard
 from loom.errors import DataError, StateError
 from loom.sklearn.estimator import Learner
 
@@ -52,8 +52,8 @@ class LoomClassifier(ClassifierMixin, Learner):
         shuffle: Whether samples are shuffled anew for each epoch.
         class_weight: How much each class counts: a mapping from label to weight, or "balanced", by which
             rare classes count as much as frequent ones.
-        early_stopping: Whether a share of the samples is held out, and the accuracy on it decides when to stop
-            and which epoch's weights are kept. Otherwise the training loss decides when to stop.
+        early_stopping: Whether a share of the samples is held out, and the accuracy on it decides when to
+            stop and which epoch's weights are kept. Otherwise the training loss decides when to stop.
         validation_fraction: The share that is held out.
         n_iter_no_change: After how many epochs without improvement `fit` stops; None never stops it.
         tol: What counts as an improvement must be larger than this.
@@ -224,7 +224,8 @@ class LoomClassifier(ClassifierMixin, Learner):
         else:
             targets = np.searchsorted(self.classes_, labels).astype(np.int32)
             self._learn((x, targets, weights), "cross_entropy", "accuracy", once=once, strata=targets)
-        self.network_.card = ModelCard(labels=[str(label) for label in self.classes_])
+        names = [str(label) for label in self.classes_]
+        self.network_.card = replace(self.network_.card, labels=names)
         return self
 
     def _class_weights(self, labels: NDArray[Any], once: bool) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
-from loom.card import ModelCard
 from loom.errors import ShapeError, StateError
 from loom.sklearn.estimator import Learner
 
@@ -214,7 +214,8 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
         targets = (rows - self.target_mean_) / self.target_scale_
         self._learn((x, targets, weights), self.loss, "r2", once=once)
         scaling = {"mean": self.target_mean_.tolist(), "scale": self.target_scale_.tolist()}
-        self.network_.card = ModelCard(metadata={"target": scaling})
+        card = self.network_.card
+        self.network_.card = replace(card, metadata={**card.metadata, "target": scaling})
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -253,7 +253,7 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
         places = [index for index, layer in enumerate(layers) if layer.path == self.layer_]
         if not places or self.network_.grid != (1, 1, 1):
             raise ConfigError(
-                "the way back leads through layers in a row alone, not through cells or into layers"
+                "the way back leads through layers in a row, not through cells or inside layers"
             )
         rest = Network(layers[places[0]].output_shape, precision=self.network_.precision)
         for index, layer in enumerate(layers[places[0] + 1 :]):
