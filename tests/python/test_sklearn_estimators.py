@@ -26,7 +26,7 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -127,9 +127,16 @@ def test_early_stopping_keeps_the_best_epoch_s_weights(kind: type[Any]) -> None:
     x, names = IRIS
     y = names if kind is LoomClassifier else x[:, 0] * x[:, 1]
     model = kind(**QUICK, early_stopping=True, n_iter_no_change=5, validation_fraction=0.2).fit(x, y)
-    assert model.best_validation_score_ == max(model.validation_scores_)
     assert len(model.validation_scores_) == model.n_iter_ == len(model.loss_curve_) <= 40
     assert model.best_loss_ == min(model.loss_curve_)
+    # What was held out was drawn as here.
+    held = train_test_split(
+        *(x, y), test_size=0.2, random_state=model._seed, stratify=y if kind is LoomClassifier else None
+    )
+    assert model.score(held[1], held[3]) == pytest.approx(model.best_validation_score_)
+    assert model.best_validation_score_ in model.validation_scores_
+    best = int(np.argmin(model.validation_loss_curve_))
+    assert model.validation_loss_curve_[best] > min(model.validation_loss_curve_) - 1e-4
 
 
 def test_it_stops_where_the_loss_no_longer_falls() -> None:
@@ -457,3 +464,18 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "loom-nn[sklearn]" in finished.stdout
+
+
+def test_the_tabular_example_compares() -> None:
+    example = Path(__file__).parents[2] / "examples" / "tabular.py"
+    options = ["--rows", "500", "--folds", "2"]
+    # Boosted trees are slow where more threads want to run than can.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(
+        [sys.executable, str(example), *options], capture_output=True, text=True, env=environment, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    found = {line[:24].strip(): float(line[24:33]) for line in finished.stdout.splitlines()[2:]}
+    best = found.pop("who knows everything")
+    assert len(found) == 5
+    assert all(0.5 < accuracy < best + 0.05 for accuracy in found.values()), found

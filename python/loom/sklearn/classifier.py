@@ -52,8 +52,8 @@ class LoomClassifier(ClassifierMixin, Learner):
         shuffle: Whether samples are shuffled anew for each epoch.
         class_weight: How much each class counts: a mapping from label to weight, or "balanced", by which
             rare classes count as much as frequent ones.
-        early_stopping: Whether a share of the samples is held out, and the accuracy on it decides when to
-            stop and which epoch's weights are kept. Otherwise the training loss decides when to stop.
+        early_stopping: Whether a share of the samples is held out, and the loss on it decides when to stop
+            and which epoch's weights are kept. Otherwise the training loss decides when to stop.
         validation_fraction: The share that is held out.
         n_iter_no_change: After how many epochs without improvement `fit` stops; None never stops it.
         tol: What counts as an improvement must be larger than this.
@@ -75,7 +75,8 @@ class LoomClassifier(ClassifierMixin, Learner):
         n_iter_: How many epochs these are.
         best_loss_: The least of them.
         validation_scores_: The accuracy of what was held out, at each epoch, with early stopping;
-            `best_validation_score_` is the best.
+            `validation_loss_curve_` is its loss, and `best_validation_score_` the score with the weights that
+            were kept.
         n_features_in_: How many features there are; `feature_names_in_` are their names, where X had names.
 
     Raises:

@@ -68,7 +68,7 @@ class Learner(BaseEstimator):
         self.loss_curve_: list[float] = []
         self.n_iter_ = 0
         self.best_loss_: float | None = None
-        for name in ("validation_scores_", "best_validation_score_"):
+        for name in ("validation_loss_curve_", "validation_scores_", "best_validation_score_"):
             if hasattr(self, name):
                 delattr(self, name)
 
@@ -91,7 +91,7 @@ class Learner(BaseEstimator):
         Args:
             data: Inputs, targets as the loss takes them, and weights.
             loss: What is to become small.
-            score: What early stopping measures.
+            score: What is measured of samples that are held out, beside the loss.
             once: Whether the data is gone through once, and the optimizer goes on from where it was.
             strata: The classes of which a share each is held out.
         """
@@ -101,15 +101,16 @@ class Learner(BaseEstimator):
         validation: Samples | None = None
         if self.early_stopping:
             data, validation = self._held_out(data, strata)
-        name = name_of(resolve(score))
-        # Without scores to wait for, the weights of the best epoch are still what is kept.
-        patience = self.n_iter_no_change
+        # The loss tells more of a few samples than the score does, and from the first epoch on.
+        patience, monitor = self.n_iter_no_change, "loss" if validation is None else "val_loss"
+        if patience is None and validation is not None:
+            # Nothing stops it, but the best epoch's weights are still what is kept.
+            patience = self.epochs
         stopping = None
-        if validation is not None:
-            patience = self.epochs if patience is None else patience
-            stopping = EarlyStopping(f"val_{name}", patience, self.tol, "max", restore_best_weights=True)
-        elif patience is not None:
-            stopping = EarlyStopping("loss", patience, self.tol, "min")
+        if patience is not None:
+            stopping = EarlyStopping(
+                monitor, patience, self.tol, "min", restore_best_weights=validation is not None
+            )
         result = train(
             self.network_,
             self._shaped(data),
@@ -126,12 +127,11 @@ class Learner(BaseEstimator):
             run=self.run,
         )
         self._note(result.loss_history)
-        if validation is not None and stopping is not None:
-            self.validation_scores_ = [
-                *getattr(self, "validation_scores_", ()),
-                *result.metrics[f"val_{name}"],
-            ]
-            self.best_validation_score_ = stopping.best
+        if validation is not None:
+            losses, scores = (result.metrics[f"val_{name}"] for name in ("loss", name_of(resolve(score))))
+            self.validation_loss_curve_ = [*getattr(self, "validation_loss_curve_", ()), *losses]
+            self.validation_scores_ = [*getattr(self, "validation_scores_", ()), *scores]
+            self.best_validation_score_ = scores[_best_epoch(losses, self.tol)] if scores else None
         if result.interrupted:
             warnings.warn(
                 "Ctrl-C ended the training; the estimator has what was learned until then", stacklevel=3
@@ -195,6 +195,16 @@ class Learner(BaseEstimator):
         check_is_fitted(self, "network_")
         x = self._validated(X, reset=False)
         return self.network_.predict(self._as_input(x)).astype(np.float64)
+
+
+def _best_epoch(losses: list[float], tol: float) -> int:
+    """Returns the epoch whose weights early stopping has kept."""
+    best = 0
+    known = np.nan_to_num(losses, nan=np.inf)
+    for epoch, loss in enumerate(known):
+        if loss < known[best] - tol:
+            best = epoch
+    return best
 
 
 def _share_processors() -> None:

@@ -65,7 +65,7 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
         epochs: How often `fit` goes through the samples at most.
         batch_size: How many samples make one step; "auto" is 200, or all where there are fewer.
         shuffle: Whether samples are shuffled anew for each epoch.
-        early_stopping: Whether a share of the samples is held out, and R2 on it decides when to stop
+        early_stopping: Whether a share of the samples is held out, and the loss on it decides when to stop
             and which epoch's weights are kept. Otherwise the training loss decides when to stop.
         validation_fraction: The share that is held out.
         n_iter_no_change: After how many epochs without improvement `fit` stops; None never stops it.
@@ -87,7 +87,8 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
         n_iter_: How many epochs these are.
         best_loss_: The least of them.
         validation_scores_: R2 of what was held out, at each epoch, with early stopping;
-            `best_validation_score_` is the best.
+            `validation_loss_curve_` is its loss, and `best_validation_score_` the score with the weights that
+            were kept.
         n_features_in_: How many features there are; `feature_names_in_` are their names, where X had names.
 
     Raises:
