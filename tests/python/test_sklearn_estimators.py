@@ -263,6 +263,16 @@ def test_images_reach_the_network_as_it_reads_them() -> None:
     assert all(np.array_equal(values, before[name]) for name, values in net.state_dict().items())
 
 
+def test_categories_reach_embeddings_as_whole_numbers() -> None:
+    x = np.random.default_rng(0).integers(0, 6, (200, 3))
+    y = (x == 2).any(axis=1)
+    layers = [nn.Embedding(6, 4), nn.Flatten(), nn.Dense(8, activation="relu")]
+    model = LoomClassifier(network=layers, epochs=100, learning_rate=0.05, random_state=0).fit(x, y)
+    assert model.score(x.astype(float), y) > 0.95
+    with pytest.raises(loom.DTypeError, match="whole numbers"):
+        model.predict(x + 0.5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -445,11 +455,13 @@ def test_tools_that_wrap_estimators() -> None:
     assert found.importances_mean[2:].min() > found.importances_mean[:2].max()
 
 
-def test_sparse_samples_are_refused_and_columns_of_targets_are_not() -> None:
+def test_what_cannot_be_learned_from_is_refused() -> None:
     from scipy.sparse import csr_array
 
     with pytest.raises(TypeError, match="dense"):
         LoomClassifier().fit(csr_array(IRIS[0]), IRIS[1])
+    with pytest.raises(loom.ConfigError, match="is for classes"):
+        LoomRegressor(loss="cross_entropy").fit(NOISE, MIXED)
     with pytest.raises(ValueError, match="negative"):
         LoomRegressor().fit(NOISE, MIXED, np.full(60, -1.0))
     with pytest.raises(loom.StateError, match="early_stopping"):

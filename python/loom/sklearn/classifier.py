@@ -212,8 +212,8 @@ class LoomClassifier(ClassifierMixin, Learner):
             if once and classes is None and not several:
                 raise DataError("the first call of partial_fit needs all labels that will come: classes=")
             self.classes_ = found if classes is None else np.unique(np.asarray(classes))
-            self.multilabel_ = several
-        if several != self.multilabel_ or not np.isin(found, self.classes_).all():
+            self._multilabel = several
+        if several != self._multilabel or not np.isin(found, self.classes_).all():
             raise DataError(f"y has labels {found} that are not among the classes {self.classes_}")
         if self.class_weight is not None:
             factors = self._class_weights(labels, once)
@@ -248,7 +248,7 @@ class LoomClassifier(ClassifierMixin, Learner):
             (samples, classes) logits; of two classes (samples,) the second's minus the first's.
         """
         logits = self._outputs(X)
-        if self.multilabel_ or len(self.classes_) > 2:
+        if self._multilabel or len(self.classes_) > 2:
             return logits
         return logits[:, -1] - logits[:, 0]
 
@@ -262,7 +262,7 @@ class LoomClassifier(ClassifierMixin, Learner):
             (samples,) labels, or (samples, labels) zeros and ones.
         """
         decided = self.decision_function(X)
-        if self.multilabel_:
+        if self._multilabel:
             return (decided > 0).astype(np.int64)
         chosen = decided.argmax(axis=1) if decided.ndim > 1 else (decided > 0).astype(np.int64)
         labels: NDArray[Any] = self.classes_[chosen]
@@ -291,7 +291,7 @@ class LoomClassifier(ClassifierMixin, Learner):
             (samples, classes) logarithms.
         """
         logits = self._outputs(X)
-        if self.multilabel_:
+        if self._multilabel:
             return -np.logaddexp(0, -logits)
         shifted = logits - logits.max(axis=1, keepdims=True)
         logarithms: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from loom.callbacks import EarlyStopping
+from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.metrics import MetricLike, name_of, resolve
 from loom.sklearn.architecture import built, hidden_layers
@@ -186,8 +187,12 @@ class Learner(BaseEstimator):
         return self._as_input(data[0]), data[1], data[2]
 
     def _as_input(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Gives samples the shape that a network of images or sequences reads."""
+        """Gives samples the form that the network reads: images, sequences, whole numbers."""
         shape = self.network_.input_shape
+        if engine_of(self.network_).reads_indices:
+            numbers = x.astype(np.int64)
+            # What is no whole number is refused by the network, which says why.
+            x = numbers if np.array_equal(numbers, x) else x
         return x if len(shape) == 1 else x.reshape(len(x), *shape)
 
     def _outputs(self, X: object) -> NDArray[np.float64]:

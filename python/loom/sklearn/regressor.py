@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
-from loom.errors import ShapeError, StateError
+from loom.errors import ConfigError, ShapeError, StateError
+from loom.losses import name_of, resolve
 from loom.sklearn.estimator import Learner
 
 if TYPE_CHECKING:
@@ -193,6 +194,10 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
         *,
         once: bool,
     ) -> Self:
+        if name_of(resolve(self.loss)) in ("cross_entropy", "nll", "binary_cross_entropy"):
+            raise ConfigError(
+                f'the loss "{self.loss}" is for classes: take "mse", "mae", "huber" or "log_cosh"'
+            )
         further = hasattr(self, "network_") and (once or self.warm_start)
         x, values = self._validated(X, y, multi_output=True, y_numeric=True, reset=not further)
         if values.ndim == 2 and values.shape[1] == 1:
