@@ -186,6 +186,16 @@ def test_a_pickled_part_goes_on_to_the_same_bits() -> None:
     assert same(model.partial_fit(x, names), other.partial_fit(x, names))
 
 
+def test_batches_of_weight_zero_teach_nothing() -> None:
+    x, names = IRIS
+    options = QUICK | {"batch_size": 2, "shuffle": False, "epochs": 1}
+    model = LoomClassifier(**options, class_weight={"setosa": 0.0}).partial_fit(x, names, np.unique(names))
+    assert np.isfinite(model.loss_curve_).all()
+    part = names != "setosa"
+    other = LoomClassifier(**options).partial_fit(x[part], names[part], np.unique(names))
+    assert same(model, other)
+
+
 def test_targets_stay_scaled_as_at_first() -> None:
     model = LoomRegressor(**QUICK).partial_fit(NOISE, MIXED)
     mean = model.target_mean_

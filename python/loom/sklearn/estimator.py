@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from multiprocessing import current_process
@@ -167,9 +168,12 @@ class Learner(BaseEstimator):
             batch = order[start : start + config.batch_size]
             weight = None if weights is None else weights[batch]
             mass = len(batch) if weight is None else float(weight.sum())
+            if not mass:
+                # Nothing to learn: classes of weight zero.
+                continue
             total += mass * trainer.step(x[batch], y[batch], weight)
             heft += mass
-        self._note([total / heft])
+        self._note([total / heft if heft else math.nan])
 
     def _note(self, losses: list[float]) -> None:
         self.loss_curve_ = [*self.loss_curve_, *losses]
