@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import (
 
 from loom.sklearn import LoomClassifier, LoomRegressor, LoomTransformer
 
-QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 60, "learning_rate": 0.02}
+QUICK: dict[str, Any] = {"hidden": (16,), "epochs": 30, "learning_rate": 0.05}
 
 ESTIMATORS = [LoomClassifier(**QUICK), LoomRegressor(**QUICK), LoomTransformer(2, **QUICK)]
 
