@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from loom import optimizers as optimizers
     from loom import plot as plot
     from loom import schedules as schedules
+    from loom import sklearn as sklearn
     from loom import tensors as tensors
     from loom.architecture import CellConfig as CellConfig
     from loom.architecture import LinkConfig as LinkConfig

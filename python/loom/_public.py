@@ -5,7 +5,7 @@ HOMES = {
     for module, names in {
         "loom": (
             "_interpreters analysis callbacks datasets initializers losses metrics models nn observers "
-            "optimizers plot schedules tensors"
+            "optimizers plot schedules sklearn tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
