@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from loom.catalogue import NumericType as NumericType
     from loom.catalogue import dtypes as dtypes
     from loom.catalogue import layers as layers
+    from loom.checkup import doctor as doctor
     from loom.data import TrainingBatch as TrainingBatch
     from loom.device import Device as Device
     from loom.device import DeviceList as DeviceList
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from loom.device import release_gpu as release_gpu
     from loom.device import reset_frame_statistics as reset_frame_statistics
     from loom.device import time_frames as time_frames
+    from loom.diagnosis import DoctorWarning as DoctorWarning
     from loom.introspection import describe as describe
     from loom.introspection import has_method as has_method
     from loom.introspection import signature as signature
@@ -108,6 +110,8 @@ if TYPE_CHECKING:
     from loom.optimizers import AdamW as AdamW
     from loom.optimizers import Lion as Lion
     from loom.optimizers import RMSprop as RMSprop
+    from loom.rate_search import RateSearch as RateSearch
+    from loom.rate_search import find_rate as find_rate
     from loom.reproduction import Reproduction as Reproduction
     from loom.reproduction import reproduce as reproduce
     from loom.runs import read_run as read_run

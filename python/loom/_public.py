@@ -15,11 +15,13 @@ HOMES = {
         ),
         "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",
+        "loom.checkup": "doctor",
         "loom.data": "TrainingBatch",
         "loom.device": (
             "Device DeviceList FrameStatistics devices frame_statistics init_gpu release_gpu "
             "reset_frame_statistics time_frames"
         ),
+        "loom.diagnosis": "DoctorWarning",
         "loom.errors": (
             "CellIndexError ConfigError DTypeError DataError DeviceError FileError InternalError "
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
@@ -39,6 +41,7 @@ HOMES = {
         "loom.network": "Network Sequential",
         "loom.network.session": "Session",
         "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
+        "loom.rate_search": "RateSearch find_rate",
         "loom.reproduction": "Reproduction reproduce",
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",

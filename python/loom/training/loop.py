@@ -20,6 +20,8 @@ from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.data import ArraySource, Data, as_source, split
+from loom.diagnosis.case import Case
+from loom.diagnosis.names import ALL
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.losses import name_of as loss_name
@@ -39,6 +41,7 @@ from loom.training.run_folder import RunFolder
 from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
+from loom.training.signs import case_of, warn_of_mistakes
 from loom.training.trainable import TrainableNetwork
 from loom.training.witness import Witness, witness
 
@@ -162,10 +165,13 @@ class _Run:
         if keeper is not None:
             keeper.before_data()
         with interrupts.open:
-            self.feed, self.validation = self._data(data, validation)
+            self.feed, self.validation, case = self._data(data, validation)
         if keeper is not None:
             keeper.after_data()
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
+        if case is not None:
+            with interrupts.open:
+                warn_of_mistakes(case, config.ignore_findings)
         self.total_steps = self.feed.total_steps(config)
         self.engine.place_for_training(config.device)
         self.progress = reporter(verbose=config.verbose)
@@ -199,8 +205,8 @@ class _Run:
         # Each layer's link budgets at the ends of epochs, where no history is kept.
         self.budgets: list[NDArray[np.float64]] = []
 
-    def _data(self, data: Data, validation: Data | None) -> tuple[Feed, Evaluation | None]:
-        """Returns what is learned from and what is measured on; runs code of whoever made the data."""
+    def _data(self, data: Data, validation: Data | None) -> tuple[Feed, Evaluation | None, Case | None]:
+        """Returns what is learned from, measured on and looked at; runs code of whoever made the data."""
         config = self.config
         source = as_source(data)
         held_out = None if validation is None else as_source(validation)
@@ -221,7 +227,11 @@ class _Run:
             feed = BatchFeed(source, self.form, config, epoch, position)
         if measured is not None:
             measured.check()
-        return feed, measured
+        case = None
+        if not self.resumed and ALL not in config.ignore_findings:
+            first = source if isinstance(source, ArraySource) else feed.first
+            case = case_of(self.engine, config, first, held_out)
+        return feed, measured, case
 
     def _trainer(self, resume: bool) -> _native.Trainer:
         self.revision = self.engine.revision
