@@ -274,15 +274,13 @@ def _gradients(net: Network) -> Iterator[Finding]:
     weak = {path: size for path, size in sizes.items() if size < thresholds.VANISHING * largest}
     if weak and np.isfinite(largest):
         path, size = min(weak.items(), key=lambda entry: entry[1])
-        ratio = "zero" if size == 0 else f"{largest / size:.2g} times less than"
-        told = "is zero, while" if size == 0 else f"is {size:.2g}, {ratio}"
         strongest = max(sizes, key=lambda name: sizes[name])
         yield finding(
             "vanishing-gradients",
-            f"{len(weak)} of {len(sizes)} layers get hardly any gradient: that of layer {path} {told} that "
-            f"of layer {strongest}{f' is {largest:.2g}' if size == 0 else ''}.",
-            'Use "relu", "gelu" or "silu" instead of sigmoids in deep networks; put norms between layers, and '
-            "`nn.Residual` around them.",
+            f"{len(weak)} of {len(sizes)} layers get hardly any gradient: that of layer {path} has a mean size "
+            f"of {size:.2g}, that of layer {strongest} {largest:.2g}.",
+            'Use "relu", "gelu" or "silu" instead of sigmoids in deep networks; put norms between layers, '
+            "and `nn.Residual` around them.",
             layer=path,
             layers=len(weak),
             smallest=size,
@@ -308,8 +306,8 @@ def _dry_run(rehearsal: Rehearsal, examples: Examples, config: TrainingConfig) -
         how = "was not finite any more" if failed else f"was {end:.3g}"
         yield finding(
             "learning-rate-explodes",
-            f"On a copy the loss of one batch began at {start:.4g}, and after {len(course)} steps at a learning "
-            f"rate of {rate:.3g} it {how}.",
+            f"On a copy the loss of one batch began at {start:.4g}, and after {len(course)} steps at a "
+            f"learning rate of {rate:.3g} it {how}.",
             f"Take a smaller rate, {rate / 10:.2g} say, or ask `loom.find_rate(net, data, config)`; "
             "`gradient_clip=1.0` and `loom.schedules.Warmup` help, too.",
             rate=rate,

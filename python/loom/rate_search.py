@@ -121,14 +121,14 @@ def find_rate(
     """Finds a learning rate by the range test of L. N. Smith (2015, arXiv:1506.01186).
 
     A copy of the network learns from one batch after another while the rate rises by a constant factor
-    each step, with the config's optimizer, loss and clipping. The loss falls first slowly, then fast, and at
-    last explodes, where the test ends. A good rate lies where it falls fast. The network itself stays as it is,
-    bit for bit: weights, optimizer's state, and what random numbers are drawn next.
+    each step, with the config's optimizer, loss and clipping. The loss falls first slowly, then fast, and
+    at last explodes, where the test ends. A good rate lies where it falls fast. The network itself stays as
+    it is, bit for bit: weights, optimizer's state, and what random numbers are drawn next.
 
     Args:
         net: The network.
-        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either that can be iterated
-            more than once.
+        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either that can be
+            iterated more than once.
         config: How the training goes; its learning rate and schedule do not count.
         smallest: The first step's rate.
         largest: The last step's rate.

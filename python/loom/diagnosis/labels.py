@@ -51,8 +51,7 @@ def _out_of_range(case: Case) -> Finding:
         remedy = "Number the classes from 0: `names, y = numpy.unique(y, return_inverse=True)`."
     return finding(
         "labels-out-of-range",
-        f"Labels go from {low} to {high}, but the output has {case.classes} classes, 0 to {case.classes - "
-        "1}.",
+        f"Labels go from {low} to {high}, but the output has {case.classes} classes, counted from 0.",
         remedy,
         smallest=low,
         largest=high,

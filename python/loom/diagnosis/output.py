@@ -122,6 +122,7 @@ def _width(case: Case) -> Iterator[Finding]:
         yield finding(
             "one-class-output",
             f'The output has one class, so "{case.loss}" is 0 whatever the network does.',
-            'Give the last layer one unit for each class; or train one unit with loss="binary_cross_entropy".',
+            "Give the last layer one unit for each class; or train one unit with "
+            'loss="binary_cross_entropy".',
             layer=case.stages[-1].path if case.stages else "",
         )
