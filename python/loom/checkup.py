@@ -17,11 +17,12 @@ from loom.diagnosis.case import Case
 from loom.diagnosis.names import ALL, SEVERITIES, finding, ignored
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine, engine_of
-from loom.errors import DataError, LoomError, NonFiniteError
+from loom.errors import LoomError, NonFiniteError
 from loom.network import Network
 from loom.network.layers import LayerHandle
 from loom.network.pickling import bare_copy
 from loom.reports.findings import DoctorReport, Finding
+from loom.schedules import OneCycle, Warmup
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
@@ -30,7 +31,15 @@ from loom.training.signs import case_of
 __all__ = ["doctor"]
 
 _ORDER = ("error", "warning", "hint")
-_BY_STEPS = ("start-loss", "dead-units", "saturated-units", "vanishing-gradients", "exploding-gradients")
+_BY_STEPS = (
+    "start-loss",
+    "dead-units",
+    "saturated-units",
+    "vanishing-gradients",
+    "exploding-gradients",
+    "learning-rate-explodes",
+    "learning-rate-too-low",
+)
 _RECTIFIERS = frozenset({"relu", "relu_squared", "scaled_relu"})
 _BOUNDS = {"sigmoid": (0.0, 1.0), "hardsigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
 
@@ -87,18 +96,15 @@ def doctor(
         case = replace(case, rows=replace(case.rows, complete=False))
     found = [*_unusable(first, held_out), *look(case)]
     skipped: dict[str, str] = {}
-    if any(entry.severity == "error" for entry in found):
-        reason = "training would refuse this"
-        skipped = dict.fromkeys((*_BY_STEPS, "learning-rate-explodes"), reason)
-    else:
+    if all(entry.severity != "error" for entry in found):
         if case.held_out is not None:
             found += look_at_overlap(case.rows, case.held_out)
         try:
             found += _by_steps(net, engine, case, source, config)
-        except (DataError, NonFiniteError):
-            raise
         except LoomError as error:
-            skipped = dict.fromkeys((*_BY_STEPS, "learning-rate-explodes"), str(error))
+            found.append(finding("training-refuses", f"Training would raise: {error}.", "Do as it says."))
+    if any(entry.severity == "error" for entry in found):
+        skipped = dict.fromkeys(_BY_STEPS, "training refuses what there is")
     kept = [entry for entry in found if entry.name not in left_out and ALL not in left_out]
     kept.sort(key=lambda entry: (_ORDER.index(entry.severity), list(SEVERITIES).index(entry.name)))
     return DoctorReport(tuple(kept), {name: why for name, why in skipped.items() if name not in left_out})
@@ -139,7 +145,8 @@ def _by_steps(
     stream = batches(source, replace(config, shuffle=True))
     sample = rehearsal.form.examples(_wide(source, next(stream)))
     yield from _pass(bare_copy(net), engine, case, sample, config)
-    yield from _dry_run(rehearsal, rehearsal.form.examples(next(stream)), config)
+    warm = isinstance(config.schedule, (Warmup, OneCycle)) or not any(stage.moves for stage in case.stages)
+    yield from _dry_run(rehearsal, rehearsal.form.examples(next(stream)), config.rate, warm=warm)
 
 
 def _wide(source: Source, batch: Any) -> Any:  # noqa: ANN401 - a batch
@@ -277,8 +284,8 @@ def _gradients(net: Network) -> Iterator[Finding]:
         strongest = max(sizes, key=lambda name: sizes[name])
         yield finding(
             "vanishing-gradients",
-            f"{len(weak)} of {len(sizes)} layers get hardly any gradient: that of layer {path} has a mean size "
-            f"of {size:.2g}, that of layer {strongest} {largest:.2g}.",
+            f"{len(weak)} of {len(sizes)} layers get hardly any gradient: its root mean square is "
+            f"{size:.2g} in layer {path}, and {largest:.2g} in layer {strongest}.",
             'Use "relu", "gelu" or "silu" instead of sigmoids in deep networks; put norms between layers, '
             "and `nn.Residual` around them.",
             layer=path,
@@ -288,9 +295,9 @@ def _gradients(net: Network) -> Iterator[Finding]:
         )
 
 
-def _dry_run(rehearsal: Rehearsal, examples: Examples, config: TrainingConfig) -> Iterator[Finding]:
+def _dry_run(rehearsal: Rehearsal, examples: Examples, rate: float, *, warm: bool) -> Iterator[Finding]:
+    """Learns one batch; `warm` where no movement is to be expected of the first steps."""
     course: list[float] = []
-    rate = config.rate
     failed = ""
     for _ in range(thresholds.DRY_STEPS):
         try:
@@ -314,4 +321,14 @@ def _dry_run(rehearsal: Rehearsal, examples: Examples, config: TrainingConfig) -
             start=start,
             end=end,
             steps=len(course),
+        )
+    elif not warm and start > 0 and max(course) - min(course) < thresholds.DRY_CHANGE * start:
+        yield finding(
+            "learning-rate-too-low",
+            f"On a copy {len(course)} steps at a learning rate of {rate:.3g} changed the loss of one batch, "
+            f"{start:.4g}, by {(max(course) - min(course)) / start:.1g} of itself.",
+            "Ask `loom.find_rate(net, data, config)` for a rate.",
+            rate=rate,
+            start=start,
+            end=end,
         )

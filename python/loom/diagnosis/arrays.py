@@ -75,9 +75,8 @@ def _inputs(case: Case) -> Iterator[Finding]:
             largest=float(sample.max()),
         )
     if case.rows.x.ndim == 2 and sample.shape[1] > 1:
-        yield from _columns(
-            sample, scales, normalised=normalised and case.stages[0].config.kind != "batch_norm"
-        )
+        by_column = any(stage.config.kind == "batch_norm" for stage in case.stages[:1])
+        yield from _columns(sample, scales, normalised=by_column, hints=case.hints)
 
 
 def _scaling(sample: NDArray[np.float64]) -> str:
@@ -90,7 +89,7 @@ def _scaling(sample: NDArray[np.float64]) -> str:
 
 
 def _columns(
-    sample: NDArray[np.float64], scales: NDArray[np.float64], *, normalised: bool
+    sample: NDArray[np.float64], scales: NDArray[np.float64], *, normalised: bool, hints: bool
 ) -> Iterator[Finding]:
     dense = np.mean(sample != 0, axis=0) >= thresholds.DENSE_COLUMN
     compared = np.flatnonzero(dense)
@@ -107,8 +106,11 @@ def _columns(
                 "`(x - x.mean(axis=0)) / x.std(axis=0)`.",
                 ratio=ratio,
             )
-    if sample.shape[1] > thresholds.TABLE_COLUMNS or len(sample) < thresholds.FEW_ROWS:
-        return
+    if hints and sample.shape[1] <= thresholds.TABLE_COLUMNS and len(sample) >= thresholds.FEW_ROWS:
+        yield from _idle_columns(sample)
+
+
+def _idle_columns(sample: NDArray[np.float64]) -> Iterator[Finding]:
     constant = (sample == sample[0]).all(axis=0)
     if constant.any():
         yield finding(

@@ -138,7 +138,7 @@ class Case:
         shuffle: Whether samples are shuffled.
         validation_split: The share that is held out.
         weighted: Whether classes have weights.
-        learning_rate: The rate before the schedule.
+        hints: Whether what may be meant so is looked for, too.
     """
 
     stages: tuple[Stage, ...]
@@ -152,7 +152,7 @@ class Case:
     shuffle: bool = True
     validation_split: float = 0.0
     weighted: bool = False
-    learning_rate: float = 1e-3
+    hints: bool = True
 
     @property
     def takes_logits(self) -> bool:

@@ -25,8 +25,9 @@ def look_at_labels(case: Case) -> Iterator[Finding]:
             return
         yield from _sorted(case)
         if case.rows.complete:
-            yield from _balance(case, counts)
             yield from _missing(case, counts)
+            if case.hints:
+                yield from _balance(case, counts)
 
 
 def _counts(case: Case, rows: Rows) -> NDArray[np.int64] | None:
@@ -108,7 +109,7 @@ def _balance(case: Case, counts: NDArray[np.int64]) -> Iterator[Finding]:
             f"Class {most} has {counts[most]:,} samples, class {least} has {counts[least]:,}; always "
             f"answering {most} is right in {share:.1%}.",
             "Look at more than the accuracy, as `loom.analysis.classification` does; and weigh classes: "
-            "`class_weight={c: len(y) / (classes * count) ...}`.",
+            "`class_weight=len(y) / (classes * numpy.bincount(y))`.",
             ratio=ratio,
             largest_share=float(share),
         )
@@ -156,6 +157,15 @@ def _of_another_kind(case: Case) -> Iterator[Finding]:
         yield from _numbers_as_classes(case)
     elif case.regresses and y.dtype.kind in "iu":
         yield from _classes_as_numbers(case)
+    elif case.loss == "binary_cross_entropy" and y.dtype.kind in "fiu" and y.size:
+        low, high = float(y.min()), float(y.max())
+        if low < 0 or high > 1:
+            yield finding(
+                "regression-targets-with-cross-entropy",
+                f'Targets go from {low:.4g} to {high:.4g}, but the loss "{case.loss}" takes 0, 1 and what is '
+                "between.",
+                'Train with loss="cross_entropy" where they count classes, with loss="mse" where they measure.',
+            )
 
 
 def _numbers_as_classes(case: Case) -> Iterator[Finding]:
@@ -186,7 +196,7 @@ def _classes_as_numbers(case: Case) -> Iterator[Finding]:
         return
     found = np.unique(labels)
     count = len(found)
-    fits = (labels.ndim == len(case.output_shape) and case.output_shape[-1] == 1) or case.output_shape == (1,)
+    fits = case.output_shape == (1,)
     counted = found[0] == 0 and found[-1] == count - 1 and 2 <= count <= thresholds.FEW_LABELS
     if not counted or (fits and len(labels) < thresholds.ROWS_A_LABEL * count):
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 SAMPLE_ROWS = 256
 """Rows that are looked at: a quantile of a column is then known to within 3 %."""
 
-SAMPLE_ELEMENTS = 1 << 16
+SAMPLE_ELEMENTS = 1 << 15
 """Elements that are looked at in all: a fraction of a millisecond."""
 
 LABEL_ELEMENTS = 1 << 18
@@ -93,6 +93,9 @@ DRY_STEPS = 12
 
 DRY_GROWTH = 2.0
 """How many times its start the loss of the batch that is learned may reach in the dry run."""
+
+DRY_CHANGE = 1e-4
+"""The share of its start by which the loss of that batch has to change: at 1e-3 Adam changes it by some %."""
 
 DUPLICATES = 0.01
 """The share of validation rows that are in the training data as well; below it is chance in small

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def warn_of_mistakes(case: Case, ignored: Sequence[str]) -> None:
         case: What is looked at.
         ignored: Names of what nobody wants to hear of.
     """
-    for found in look(case):
+    for found in look(replace(case, hints=False)):
         if found.severity == "warning" and found.name not in ignored:
             warnings.warn(str(found), DoctorWarning, stacklevel=_depth())
 
