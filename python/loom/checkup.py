@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import losses
-from loom.data import ArraySource, Data, Source, as_source, split
+from loom.data import ArraySource, Data, Source, TrainingBatch, as_source, split
 from loom.diagnosis import look, thresholds
 from loom.diagnosis.arrays import not_finite
 from loom.diagnosis.case import Case
-from loom.diagnosis.names import ALL, SEVERITIES, finding, ignored
+from loom.diagnosis.names import ALL, finding, ignored
 from loom.diagnosis.overlap import look_at_overlap
 from loom.engine import Engine, engine_of
 from loom.errors import LoomError, NonFiniteError
@@ -106,7 +106,8 @@ def doctor(
     if any(entry.severity == "error" for entry in found):
         skipped = dict.fromkeys(_BY_STEPS, "training refuses what there is")
     kept = [entry for entry in found if entry.name not in left_out and ALL not in left_out]
-    kept.sort(key=lambda entry: (_ORDER.index(entry.severity), list(SEVERITIES).index(entry.name)))
+    # Of one severity data and settings come before what they bring about.
+    kept.sort(key=lambda entry: _ORDER.index(entry.severity))
     return DoctorReport(tuple(kept), {name: why for name, why in skipped.items() if name not in left_out})
 
 
@@ -143,13 +144,13 @@ def _by_steps(
         steps = -(-source.rows // config.batch_size) * config.epochs
     rehearsal = Rehearsal(bare_copy(net), chosen, max(steps, thresholds.DRY_STEPS))
     stream = batches(source, replace(config, shuffle=True))
-    sample = rehearsal.form.examples(_wide(source, next(stream)))
-    yield from _pass(bare_copy(net), engine, case, sample, config)
+    sample = _wide(source, next(stream))
+    yield from _pass(bare_copy(net), engine, case, sample, rehearsal.prepare(sample), config)
     warm = isinstance(config.schedule, (Warmup, OneCycle)) or not any(stage.moves for stage in case.stages)
-    yield from _dry_run(rehearsal, rehearsal.form.examples(next(stream)), config.rate, warm=warm)
+    yield from _dry_run(rehearsal, rehearsal.prepare(next(stream)), config.rate, warm=warm)
 
 
-def _wide(source: Source, batch: Any) -> Any:  # noqa: ANN401 - a batch
+def _wide(source: Source, batch: TrainingBatch) -> TrainingBatch:
     """Rows enough to tell a unit that never answers; the batch, where there are no more at hand."""
     if not isinstance(source, ArraySource):
         return batch
@@ -158,10 +159,15 @@ def _wide(source: Source, batch: Any) -> Any:  # noqa: ANN401 - a batch
 
 
 def _pass(
-    copy: Network, engine: Engine, case: Case, sample: Examples, config: TrainingConfig
+    copy: Network,
+    engine: Engine,
+    case: Case,
+    sample: TrainingBatch,
+    examples: Examples,
+    config: TrainingConfig,
 ) -> Iterator[Finding]:
-    x, y, weight = sample
-    output = copy.forward(x)
+    _, y, weight = examples
+    output = copy.forward(sample.input)
     judged = "nll" if case.absorbs else config.loss
     loss, gradient = losses.value_and_gradient(
         judged, output, _shaped(y, case), weight, config.label_smoothing, config.class_weight

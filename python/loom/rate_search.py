@@ -30,6 +30,8 @@ _SMOOTHING = 0.9
 """The share of the mean so far in each smoothed loss."""
 _EXPLODED = 4.0
 """How many times the best smoothed loss a smoothed loss is that has exploded."""
+_NO_FALL = 1e-6
+"""A smaller fall, as a share of the start, is rounding."""
 _FEWEST = 8
 """With fewer steps there is no course to read."""
 
@@ -171,13 +173,10 @@ def find_rate(
     smoothed: list[float] = []
     mean, exploded = 0.0, False
     for step, batch in zip(range(count), batches(as_source(data), config), strict=False):
-        examples = rehearsal.form.examples(batch)
+        examples = rehearsal.prepare(batch)
         try:
             loss, rate = rehearsal.step(examples)
         except NonFiniteError:
-            if not smoothed:
-                # Of the data, or of a network that is broken already.
-                raise
             exploded = True
             break
         if np.isnan(loss):
@@ -202,7 +201,7 @@ def _read(
     rates: NDArray[np.float64], losses: NDArray[np.float64], smoothed: NDArray[np.float64], exploded: bool
 ) -> RateSearch:
     lowest = int(np.argmin(smoothed))
-    if lowest == 0:
+    if smoothed[0] - smoothed[lowest] <= _NO_FALL * abs(smoothed[0]):
         return RateSearch(rates, losses, smoothed, exploded, float("nan"), float("nan"))
     # The slope of a line through neighbours: that between two steps is mostly which batch came next.
     reach = max(len(rates) // 20, 1)

@@ -164,7 +164,7 @@ def _of_another_kind(case: Case) -> Iterator[Finding]:
                 "regression-targets-with-cross-entropy",
                 f'Targets go from {low:.4g} to {high:.4g}, but the loss "{case.loss}" takes 0, 1 and what is '
                 "between.",
-                'Train with loss="cross_entropy" where they count classes, with loss="mse" where they measure.',
+                'Where they count classes, train with loss="cross_entropy"; where they measure, with "mse".',
             )
 
 

@@ -39,6 +39,12 @@ class Rehearsal:
         self._total = max(total_steps, 1)
         self._trainer: _native.Trainer | None = None
 
+    def prepare(self, batch: TrainingBatch) -> Examples:
+        """Converts a batch, and refuses what training refuses."""
+        examples = self.form.examples(batch)
+        _native.check_examples(self._engine.native, self._settings, examples)
+        return examples
+
     def step(self, examples: Examples) -> tuple[float, float]:
         """Learns from one batch; returns its loss before, NaN of a step that was left out, and the rate.
 
@@ -47,7 +53,6 @@ class Rehearsal:
         """
         if self._trainer is None:
             self._engine.place_for_training(self._config.device)
-            _native.check_examples(self._engine.native, self._settings, examples)
             self._trainer = _native.Trainer(
                 self._engine.native, self._settings, examples, self._total, False, 0
             )
