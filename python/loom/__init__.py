@@ -58,12 +58,16 @@ if TYPE_CHECKING:
     from loom.callbacks import CSVLogger as CSVLogger
     from loom.callbacks import DeviationHistory as DeviationHistory
     from loom.callbacks import EarlyStopping as EarlyStopping
+    from loom.callbacks import ExponentialMovingAverage as ExponentialMovingAverage
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
     from loom.callbacks import RunRecorder as RunRecorder
     from loom.callbacks import StopTraining as StopTraining
+    from loom.callbacks import TensorBoard as TensorBoard
+    from loom.callbacks import TerminateOnNaN as TerminateOnNaN
+    from loom.callbacks import WeightHistograms as WeightHistograms
     from loom.card import ModelCard as ModelCard
     from loom.catalogue import LayerKind as LayerKind
     from loom.catalogue import NumericType as NumericType

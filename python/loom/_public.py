@@ -10,8 +10,9 @@ HOMES = {
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
-            "CSVLogger Callback DeviationHistory EarlyStopping History LambdaCallback ModelCheckpoint "
-            "ReduceLROnPlateau RunRecorder StopTraining"
+            "CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
+            "LambdaCallback ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining TensorBoard "
+            "TerminateOnNaN WeightHistograms"
         ),
         "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",

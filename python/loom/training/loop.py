@@ -33,6 +33,7 @@ from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
 from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
 from loom.training.identity import data_identity, settings_identity
+from loom.training.logs import logged
 from loom.training.notes import read_notes, write_notes
 from loom.training.progress import reporter
 from loom.training.record import record_of
@@ -177,7 +178,7 @@ class _Run:
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
-            listed = [self.progress, stopping, *callbacks, seen_by]
+            listed = [self.progress, logged(), stopping, *callbacks, seen_by]
         if keeper is not None:
             keeper.check_device(self.engine.device)
             listed += keeper.callbacks(listed)
@@ -193,6 +194,7 @@ class _Run:
             "validation_data": self.held_out,
             "config": config,
             "learning_rate": None,
+            "samples": 0,
         }
         with interrupts.open:
             hooks = [hook for hook in listed if hook is not None]
@@ -376,6 +378,7 @@ class _Run:
             done += report.steps
             self.params["learning_rate"] = report.rate
             self.course.rows += report.rows
+            self.params["samples"] = self.course.rows
             self.course.skipped += report.skipped
             self.course.exploded += report.exploded
             self.course.step_times += report.times
