@@ -144,17 +144,20 @@ def _by_steps(
         steps = -(-source.rows // config.batch_size) * config.epochs
     rehearsal = Rehearsal(bare_copy(net), chosen, max(steps, thresholds.DRY_STEPS))
     stream = batches(source, replace(config, shuffle=True))
-    sample = _wide(source, next(stream))
+    sample = _wide(source, next(stream), case, config)
     yield from _pass(bare_copy(net), engine, case, sample, rehearsal.prepare(sample), config)
     warm = isinstance(config.schedule, (Warmup, OneCycle)) or not any(stage.moves for stage in case.stages)
     yield from _dry_run(rehearsal, rehearsal.prepare(next(stream)), config.rate, warm=warm)
 
 
-def _wide(source: Source, batch: TrainingBatch) -> TrainingBatch:
+def _wide(source: Source, batch: TrainingBatch, case: Case, config: TrainingConfig) -> TrainingBatch:
     """Rows enough to tell a unit that never answers; the batch, where there are no more at hand."""
     if not isinstance(source, ArraySource):
         return batch
-    places = np.linspace(0, source.rows - 1, min(source.rows, thresholds.SAMPLE_ROWS))
+    shapes = [case.output_shape, *(stage.input_shape for stage in case.stages)]
+    widest = max(int(np.prod(shape)) for shape in shapes)
+    room = max(thresholds.PASS_ELEMENTS // max(widest, 1), config.batch_size)
+    places = np.linspace(0, source.rows - 1, min(source.rows, thresholds.SAMPLE_ROWS, room))
     return chosen_rows(source, places.astype(np.intp))
 
 

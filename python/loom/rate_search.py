@@ -24,7 +24,7 @@ from loom.training.rehearsal import Rehearsal, batches
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["RateSearch", "find_rate"]
+__all__ = ["RateSearch", "find_rate", "plot_rates"]
 
 _SMOOTHING = 0.9
 """The share of the mean so far in each smoothed loss."""
@@ -89,26 +89,7 @@ class RateSearch(TabularReport):
             MissingExtraError: Matplotlib is not installed.
             FileError: The picture cannot be written.
         """
-        figure = empty_figure(width=6.0, height=3.8)
-        axes = figure.add_subplot()
-        axes.plot(self.rates, self.losses, color="0.75", linewidth=0.8, label="loss of each batch")
-        axes.plot(self.rates, self.smoothed, color="#0072b2", linewidth=1.8, label="smoothed")
-        for rate, name, color, style in (
-            (self.steepest, "steepest", "#d55e00", "--"),
-            (self.tenth_of_minimum, "a tenth of the minimum's", "#009e73", ":"),
-        ):
-            if np.isfinite(rate):
-                axes.axvline(rate, color=color, linestyle=style, label=f"{name}: {rate:.2g}")
-        axes.set_xscale("log")
-        # What exploded would press all else to the bottom.
-        top = max(self.smoothed[0], float(self.smoothed.min()) * _EXPLODED)
-        low = min(float(self.losses[np.isfinite(self.losses)].min()), float(self.smoothed.min()))
-        axes.set_ylim(low - 0.05 * (top - low), top + 0.05 * (top - low))
-        axes.set_xlabel("learning rate")
-        axes.set_ylabel("loss")
-        axes.grid(visible=True, alpha=0.3)
-        axes.legend(fontsize=8)
-        return finished(figure, path)
+        return plot_rates(self, path)
 
 
 def find_rate(
@@ -217,3 +198,39 @@ def _read(
     ]
     steepest = float(rates[places[int(np.argmin(slopes))]])
     return RateSearch(rates, losses, smoothed, exploded, steepest, float(rates[lowest]) / 10)
+
+
+def plot_rates(search: RateSearch, path: str | Path | None = None) -> Figure:
+    """Draws the loss of a range test over the learning rate, with both suggestions.
+
+    Args:
+        search: What `loom.find_rate` has returned.
+        path: Where to write the picture; its ending says the format.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        MissingExtraError: Matplotlib is not installed.
+        FileError: The picture cannot be written.
+    """
+    figure = empty_figure(width=6.0, height=3.8)
+    axes = figure.add_subplot()
+    axes.plot(search.rates, search.losses, color="0.75", linewidth=0.8, label="loss of each batch")
+    axes.plot(search.rates, search.smoothed, color="#0072b2", linewidth=1.8, label="smoothed")
+    for rate, name, color, style in (
+        (search.steepest, "steepest", "#d55e00", "--"),
+        (search.tenth_of_minimum, "a tenth of the minimum's", "#009e73", ":"),
+    ):
+        if np.isfinite(rate):
+            axes.axvline(rate, color=color, linestyle=style, label=f"{name}: {rate:.2g}")
+    axes.set_xscale("log")
+    # What exploded would press all else to the bottom.
+    top = max(search.smoothed[0], float(search.smoothed.min()) * _EXPLODED)
+    low = min(float(search.losses[np.isfinite(search.losses)].min()), float(search.smoothed.min()))
+    axes.set_ylim(low - 0.05 * (top - low), top + 0.05 * (top - low))
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("loss")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8)
+    return finished(figure, path)

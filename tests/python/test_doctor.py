@@ -361,6 +361,15 @@ def test_settings_go_to_json_and_back() -> None:
     assert config(ignore_findings="sorted-labels").ignore_findings == ("sorted-labels",)
 
 
+def test_what_cannot_be_computed_with_is_told() -> None:
+    names = np.array(["a", "b", "c"])[Y]
+    for loss in ("cross_entropy", "mse"):
+        report = loom.doctor(sound(), (X, names), config(loss=loss))
+        assert report.names == ("training-refuses",)
+        assert "target" in report["training-refuses"].seen
+    assert loom.doctor(sound(), (X[:, :3], Y), config()).names == ("training-refuses",)
+
+
 # The range test
 
 

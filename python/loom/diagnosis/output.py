@@ -85,8 +85,11 @@ def _most_certain(case: Case) -> float:
 
 
 def _reach(case: Case) -> Iterator[Finding]:
-    end, targets = case.ending, case.rows.targets
-    if end is None or not targets.size or not np.isfinite(targets).all():
+    end = case.ending
+    if end is None or case.rows.y.dtype.kind not in "fiub":
+        return
+    targets = case.rows.targets
+    if not targets.size or not np.isfinite(targets).all():
         return
     low, high = float(targets.min()), float(targets.max())
     tolerance = 0.01 * (high - low)

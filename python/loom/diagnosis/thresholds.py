@@ -10,6 +10,9 @@ SAMPLE_ROWS = 256
 SAMPLE_ELEMENTS = 1 << 15
 """Elements that are looked at in all: a fraction of a millisecond."""
 
+PASS_ELEMENTS = 1 << 24
+"""Elements that the widest layer of a pass over a sample may make: 64 MiB. A batch may be larger, as in training."""
+
 LABEL_ELEMENTS = 1 << 18
 """Labels that are counted; of more a sample."""
 
