@@ -224,6 +224,12 @@ SOUND = {
         (TABLE, 1 / (1 + np.exp(-TARGET))),
         {"loss": "mse"},
     ),
+    "scaled by a layer": (
+        (1, 8, 8),
+        [nn.Scale(1 / 255), nn.Flatten(), *relu(16), nn.Dense(4)],
+        (images()[0] * 255, images()[1]),
+        {},
+    ),
     "autoencoder": (4, [nn.Dense(3, activation="tanh"), nn.Dense(4)], (X, X), {"loss": "mse"}),
     "recurrent": ((12, 1), [nn.LSTM(16), nn.Dense(1)], (WAVES, WAVES[:, -1]), {"loss": "mse"}),
     "words": (

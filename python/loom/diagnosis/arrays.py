@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom.diagnosis import thresholds
-from loom.diagnosis.case import Case
+from loom.diagnosis.case import HANDED_ON, Case
 from loom.diagnosis.names import finding
 from loom.reports.findings import Finding
 
@@ -62,9 +62,10 @@ def _inputs(case: Case) -> Iterator[Finding]:
         )
         return
     scales = _magnitudes(sample)
-    normalised = any(stage.config.kind in _NORMALISES for stage in case.stages[:1])
-    mean = float(np.sqrt(np.mean(np.square(scales))))
-    if not normalised and (mean > thresholds.LARGE_INPUT or 0 < mean < thresholds.SMALL_INPUT):
+    first, factor = _begins(case)
+    mean, most = float(np.sqrt(np.mean(np.square(scales)))), float(np.abs(sample).max())
+    too_small = 0 < factor * most < thresholds.SMALL_INPUT
+    if first not in _NORMALISES and (factor * mean > thresholds.LARGE_INPUT or too_small):
         yield finding(
             "unscaled-inputs",
             f"Inputs go from {sample.min():.4g} to {sample.max():.4g}, with a root mean square of "
@@ -75,13 +76,23 @@ def _inputs(case: Case) -> Iterator[Finding]:
             largest=float(sample.max()),
         )
     if case.rows.x.ndim == 2 and sample.shape[1] > 1:
-        by_column = any(stage.config.kind == "batch_norm" for stage in case.stages[:1])
-        yield from _columns(sample, scales, normalised=by_column, hints=case.hints)
+        yield from _columns(sample, scales, normalised=first == "batch_norm", hints=case.hints)
+
+
+def _begins(case: Case) -> tuple[str, float]:
+    """The kind of the first layer that computes, and by what fixed factor inputs are multiplied before."""
+    factor = 1.0
+    for stage in case.stages:
+        if stage.config.kind == "scale":
+            factor *= abs(float(getattr(stage.config, "factor", 1.0)))
+        elif stage.config.kind not in HANDED_ON:
+            return stage.config.kind, factor
+    return "", factor
 
 
 def _scaling(sample: NDArray[np.float64]) -> str:
     if sample.min() >= 0 and 1 < sample.max() <= 255 and (sample == np.round(sample)).all():
-        return "Divide pixels by 255: `x / 255`."
+        return "Divide pixels by 255: `x / 255`, or put `nn.Scale(1 / 255)` first."
     return (
         "Standardise columns with the training data's figures: `(x - x.mean(axis=0)) / x.std(axis=0)`; or "
         "put `nn.BatchNorm()` first."
@@ -143,7 +154,7 @@ def _targets(case: Case) -> Iterator[Finding]:
     if not targets.size or not np.isfinite(targets).all() or len(case.rows) < thresholds.FEW_ROWS:
         return
     size = float(np.sqrt(np.mean(np.square(targets))))
-    if size > thresholds.LARGE_TARGET or 0 < size < thresholds.SMALL_TARGET:
+    if size > thresholds.LARGE_TARGET or 0 < np.abs(targets).max() < thresholds.SMALL_TARGET:
         yield finding(
             "unscaled-targets",
             f"Targets go from {targets.min():.4g} to {targets.max():.4g}, with a root mean square of "

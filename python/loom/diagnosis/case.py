@@ -14,9 +14,9 @@ from loom.activations import ELU, LeakyReLU
 from loom.diagnosis import thresholds
 from loom.engine import Engine
 
-__all__ = ["Case", "Ending", "Rows", "Stage", "ending", "stages"]
+__all__ = ["HANDED_ON", "SOFTMAXES", "Case", "Ending", "Rows", "Stage", "ending", "stages"]
 
-_HANDED_ON = frozenset({"dropout", "flatten", "permute", "reshape"})
+HANDED_ON = frozenset({"dropout", "flatten", "permute", "reshape"})
 """Layers that change no number in inference."""
 
 _RANGES = {
@@ -214,7 +214,7 @@ def ending(engine: Engine, found: tuple[Stage, ...]) -> Ending | None:
         return Ending(found[-1].path, "softmax", 0.0, 1.0, absorbed=True)
     for stage in reversed(found):
         config = _last(stage.config)
-        if config is None or config.kind not in _HANDED_ON:
+        if config is None or config.kind not in HANDED_ON:
             return None if config is None else _ending(stage.path, config)
     return None
 
@@ -224,7 +224,7 @@ def _last(config: nn.Layer) -> nn.Layer | None:
     while config.kind == "sequential":
         inside: Any = config
         layers = inside.layers() if callable(inside.layers) else inside.layers
-        rest = [layer for layer in layers if layer.kind not in _HANDED_ON]
+        rest = [layer for layer in layers if layer.kind not in HANDED_ON]
         if not rest:
             return None
         config = rest[-1]

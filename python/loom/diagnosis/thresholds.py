@@ -11,7 +11,8 @@ SAMPLE_ELEMENTS = 1 << 15
 """Elements that are looked at in all: a fraction of a millisecond."""
 
 PASS_ELEMENTS = 1 << 24
-"""Elements that the widest layer of a pass over a sample may make: 64 MiB. A batch may be larger, as in training."""
+"""Elements that the widest layer of a pass over a sample may make: 64 MiB; as in training a batch may be
+larger."""
 
 LABEL_ELEMENTS = 1 << 18
 """Labels that are counted; of more a sample."""
@@ -26,7 +27,7 @@ LARGE_INPUT = 20.0
 2, scikit-learn's digits in 0..16 are at 8 and still learn, pixels in 0..255 are at 80 and more."""
 
 SMALL_INPUT = 1e-3
-"""Root mean square of inputs, below which weights would have to grow a thousandfold."""
+"""Largest magnitude of inputs, below which weights would have to grow a thousandfold."""
 
 COLUMN_RATIO = 100.0
 """The largest column's root mean square over the smallest's: gradients differ by its square."""
@@ -43,7 +44,7 @@ LARGE_TARGET = 100.0
 with Adam: to get to 100 at 1e-3 takes 100,000 steps. Gradients of mse grow with it as well."""
 
 SMALL_TARGET = 1e-3
-"""Root mean square of regression targets, below which an initial output is noise a thousand times larger."""
+"""Largest magnitude of regression targets, below which an initial output is a thousand times larger."""
 
 OUT_OF_REACH = 0.01
 """The share of targets beyond what an activation can give; fewer may be outliers."""
