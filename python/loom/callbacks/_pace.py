@@ -19,6 +19,11 @@ class Pace:
         """Notes that an epoch begins."""
         self._began, self._samples = time.perf_counter(), params.get("samples") or 0
 
+    @property
+    def seconds(self) -> float:
+        """The seconds since the epoch began."""
+        return time.perf_counter() - self._began
+
     def figures(self, params: Mapping[str, Any]) -> dict[str, float]:
         """Returns learning_rate and samples_per_second, as far as they are known.
 
@@ -29,7 +34,6 @@ class Pace:
         if params.get("learning_rate") is not None:
             found["learning_rate"] = float(params["learning_rate"])
         samples = (params.get("samples") or 0) - self._samples
-        seconds = time.perf_counter() - self._began
-        if samples > 0 and seconds > 0:
-            found["samples_per_second"] = samples / seconds
+        if samples > 0:
+            found["samples_per_second"] = samples / max(self.seconds, 1e-9)
         return found
