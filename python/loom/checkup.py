@@ -170,6 +170,7 @@ def _pass(
     config: TrainingConfig,
 ) -> Iterator[Finding]:
     _, y, weight = examples
+    copy.reset_states()
     output = copy.forward(sample.input)
     judged = "nll" if case.absorbs else config.loss
     loss, gradient = losses.value_and_gradient(

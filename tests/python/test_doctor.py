@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import loom
 from loom import nn
@@ -232,6 +234,12 @@ SOUND = {
     ),
     "autoencoder": (4, [nn.Dense(3, activation="tanh"), nn.Dense(4)], (X, X), {"loss": "mse"}),
     "recurrent": ((12, 1), [nn.LSTM(16), nn.Dense(1)], (WAVES, WAVES[:, -1]), {"loss": "mse"}),
+    "stateful": (
+        (12, 1),
+        [nn.LSTM(8, stateful=True), nn.Dense(1)],
+        (WAVES, WAVES[:, -1]),
+        {"loss": "mse", "batch_size": 16, "shuffle": False},
+    ),
     "words": (
         10,
         [nn.Embedding(20, 8), nn.MultiHeadAttention(2, causal=True), nn.LayerNorm(), nn.Dense(20)],
@@ -374,6 +382,52 @@ def test_what_cannot_be_computed_with_is_told() -> None:
         assert report.names == ("training-refuses",)
         assert "target" in report["training-refuses"].seen
     assert loom.doctor(sound(), (X[:, :3], Y), config()).names == ("training-refuses",)
+
+
+KINDS = ("float16", "float32", "float64", "int8", "uint8", "int64", "uint64", "bool")
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_looking_stops_no_training(data: st.DataObject) -> None:
+    """Whatever is trained with is looked at without an exception, and what is refused is told."""
+    rows = data.draw(st.integers(1, 40))
+    draw = np.random.default_rng(data.draw(st.integers(0, 9)))
+    scale = data.draw(st.sampled_from([0.0, 1e-9, 1.0, 200.0, 1e30]))
+    inputs, outputs = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    with np.errstate(all="ignore"):
+        x = (draw.normal(size=(rows, inputs)) * scale).astype(data.draw(st.sampled_from(KINDS)))
+        shape = data.draw(st.sampled_from([(rows,), (rows, outputs)]))
+        y = (draw.normal(size=shape) * data.draw(st.sampled_from([0.0, 1.0, 3.0, 1e30]))).astype(
+            data.draw(st.sampled_from(KINDS))
+        )
+    ends = data.draw(st.sampled_from([[], [nn.Softmax()], [nn.Activation("relu")], [nn.BatchNorm()]]))
+    chosen = {
+        "loss": data.draw(st.sampled_from(loom.losses.names())),
+        "batch_size": data.draw(st.integers(1, 50)),
+        "validation_split": data.draw(st.sampled_from([0.0, 0.5])),
+        "shuffle": data.draw(st.booleans()),
+    }
+
+    def trained(**more: object) -> str:
+        net = network(nn.Dense(outputs), *ends, inputs=inputs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", loom.DoctorWarning)
+            try:
+                return str(loom.train(net, (x, y), config(**chosen, **more)).loss_history)
+            except loom.LoomError as error:
+                return repr(error)
+
+    expected = trained(ignore_findings="all")
+    assert trained() == expected
+    if "DataError" in expected:
+        # There is nothing to look at.
+        return
+    report = loom.doctor(network(nn.Dense(outputs), *ends, inputs=inputs), (x, y), config(**chosen))
+    assert str(report)
+    if "Error" in expected and not any(word in expected for word in ("explod", "not finite", "NonFinite")):
+        assert not report.healthy, expected
 
 
 # The range test

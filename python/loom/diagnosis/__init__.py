@@ -5,7 +5,7 @@ Training warns of it; `loom.doctor` looks at more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import numpy as np
 
 from loom.diagnosis.arrays import look_at_arrays
 from loom.diagnosis.batches import look_at_batches
@@ -21,7 +21,9 @@ class DoctorWarning(UserWarning):
     """Something about a training is most likely a mistake; the message begins with the finding's name."""
 
 
-def look(case: Case) -> Iterator[Finding]:
+def look(case: Case) -> list[Finding]:
     """Finds what can be seen without computing anything."""
-    for look_at in (look_at_arrays, look_at_labels, look_at_output, look_at_batches):
-        yield from look_at(case)
+    looks = (look_at_arrays, look_at_labels, look_at_output, look_at_batches)
+    # Squares of what is very large are infinite, which is large enough.
+    with np.errstate(all="ignore"):
+        return [found for look_at in looks for found in look_at(case)]

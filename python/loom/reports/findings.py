@@ -69,8 +69,10 @@ class DoctorReport(TabularReport):
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
 
-    def __getitem__(self, name: str) -> Finding:
-        """Returns the first finding of a name; a KeyError where there is none."""
+    def __getitem__(self, name: str | int) -> Finding:
+        """Returns the first finding of a name, or that of a place; a KeyError where there is none."""
+        if isinstance(name, int):
+            return self.findings[name]
         for finding in self.findings:
             if finding.name == name:
                 return finding

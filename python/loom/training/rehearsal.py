@@ -34,6 +34,8 @@ class Rehearsal:
         # A step that is not finite is to be heard of.
         self._config = replace(config, on_nonfinite="raise", track_perf=False, metrics=())
         self._engine = engine_of(copy)
+        # What stateful layers carry has the rows of the batches before.
+        self._engine.native.reset_states()
         self.form = Form.of(self._engine, self._config)
         self._settings = engine_config(self._config, self.form.output_shape)
         self._total = max(total_steps, 1)
