@@ -10,16 +10,19 @@ HOMES = {
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
-            "CSVLogger Callback DeviationHistory EarlyStopping History LambdaCallback ModelCheckpoint "
-            "ReduceLROnPlateau RunRecorder StopTraining"
+            "CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
+            "LambdaCallback ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining TensorBoard "
+            "TerminateOnNaN WeightHistograms"
         ),
         "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",
+        "loom.checkup": "doctor",
         "loom.data": "TrainingBatch",
         "loom.device": (
             "Device DeviceList FrameStatistics devices frame_statistics init_gpu release_gpu "
             "reset_frame_statistics time_frames"
         ),
+        "loom.diagnosis": "DoctorWarning",
         "loom.errors": (
             "CellIndexError ConfigError DTypeError DataError DeviceError FileError InternalError "
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
@@ -39,6 +42,7 @@ HOMES = {
         "loom.network": "Network Sequential",
         "loom.network.session": "Session",
         "loom.optimizers": "Adadelta Adagrad Adam AdamW Adamax Lion NAdam RAdam RMSprop SGD",
+        "loom.rate_search": "RateSearch find_rate",
         "loom.reproduction": "Reproduction reproduce",
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",

@@ -12,6 +12,7 @@ from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
 from loom.callbacks import EarlyStopping
 from loom.device import check_device
+from loom.diagnosis.names import ignored
 from loom.errors import ConfigError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
@@ -76,6 +77,8 @@ class TrainingConfig(Plain):
             N: "none", "geometric" (1.1 ** i), "inv_sqrt" (1 / sqrt(N - i)), or a number f above
             zero (f ** i). In learning by targets, that of the `TweenConfig` counts.
         early_stopping: When to stop before the last epoch.
+        ignore_findings: Names of what `loom.doctor` finds that training shall not warn of, such as
+            ("unscaled-inputs",); "all" for none at all. The names stand in docs/doctor.md.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -109,6 +112,7 @@ class TrainingConfig(Plain):
     accumulate: int = 1
     depth_scale: str | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
+    ignore_findings: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
@@ -126,6 +130,7 @@ class TrainingConfig(Plain):
             "class_weight": _class_weight(self.class_weight),
             "metrics": _metrics(self.metrics),
             "early_stopping": _early_stopping(self.early_stopping),
+            "ignore_findings": ignored(f"{where}: ignore_findings", self.ignore_findings),
         }
         for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
             settings[name] = whole(where, name, getattr(self, name), least=1)
