@@ -208,7 +208,7 @@ losses! {
         /// `max(0, 1 - t o)`; t are -1 and 1, o scores.
         Hinge "hinge" |o, t| {
             value: (o * t).one_minus().at_least(0.0),
-            slope: (o * t).one_minus().select_positive(-t, (o * t).times(0.0)),
+            slope: -t * (o * t).one_minus().at_least(0.0).sign(),
             targets: -1.0..=1.0,
         }
 

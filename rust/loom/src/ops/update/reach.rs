@@ -261,8 +261,16 @@ mod tests {
                         break;
                     }
                 }
-                let centered = matches!(optimizer, Optimizer::RmsProp { centered: true, .. });
-                if rate == 1e-3 && size == 1.0 && !centered {
+                // Of these, bounds know too little: every step is looked at before it is made.
+                let unbounded = matches!(
+                    optimizer,
+                    Optimizer::RmsProp { centered: true, .. }
+                        | Optimizer::Adadelta { .. }
+                        | Optimizer::Adamax { .. }
+                        | Optimizer::NAdam { .. }
+                        | Optimizer::RAdam { .. }
+                );
+                if rate == 1e-3 && size == 1.0 && !unbounded {
                     assert!(reach.is_within(Precision::Float32, 60_000.0), "{optimizer:?}: {reach:?}");
                 }
             }
