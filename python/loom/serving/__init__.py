@@ -1,0 +1,1 @@
+"""Networks that answer over HTTP."""
