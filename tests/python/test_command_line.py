@@ -13,9 +13,9 @@ import pytest
 
 import loom
 from loom import nn
-from loom.command_line import main
+from loom.command_line import bench, main
 
-COMMANDS = ("info", "predict", "summary", "inspect", "watch", "reproduce")
+COMMANDS = ("info", "bench", "train", "predict", "summary", "inspect", "convert", "watch", "reproduce")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_help_lists_the_commands_and_each_has_an_example(capsys: pytest.CaptureF
     for command in COMMANDS:
         assert f"\n  {command} " in text
         assert f"Example: loom {command}" in said(f"{command} --help", capsys)
-    assert "..." not in text, "a line is cut"
+    assert "..." not in text.split("Commands:")[1], "a line is cut"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,3 +184,48 @@ def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFix
     assert "cannot be written" in said("predict net.loom --input x.npy --output no/y.npy", capsys, 1)
     assert "cannot be written" in said("predict net.loom --input x.npy --output no/y.csv", capsys, 1)
     assert 'try "gpu"' in said("predict net.loom --input x.npy --device cuda", capsys, 1)
+
+
+def test_convert_between_formats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = loom.load("net.loom")
+    pytest.importorskip("onnx")
+    for name in ("out.onnx", "out.json", "out.loom"):
+        assert f"-> {name} (" in said(f"convert net.loom {name}", capsys)
+        np.testing.assert_allclose(loom.load(name).predict(samples()), net.predict(samples()), atol=1e-6)
+    assert loom.load("out.loom").card == net.card
+    said("convert net.loom out.safetensors", capsys)
+    assert len(loom.open_tensors("out.safetensors")) == 4
+
+
+def test_convert_packs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loom.Sequential([nn.Dense(64), nn.Dense(64)], input_shape=64).save("wide.loom")
+    said("convert wide.loom int4.loom --dtype int4", capsys)
+    said("convert wide.loom both.loom --dtype int4 --keep-masters", capsys)
+    sizes = [Path(name).stat().st_size for name in ("int4.loom", "wide.loom", "both.loom")]
+    assert 4 * sizes[0] < sizes[1] < sizes[2]
+    wanted = loom.load("wide.loom").morph("int4").predict(np.eye(64))
+    for name in ("int4.loom", "both.loom"):
+        np.testing.assert_array_equal(loom.load(name).predict(np.eye(64)), wanted)
+
+
+def test_convert_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "known endings are .loom" in misspelled("convert net.loom net.pt", capsys)
+    assert "leave --dtype out" in misspelled("convert net.loom net.json --dtype int4", capsys)
+    assert "is the file that is to be converted" in said("convert net.loom ./net.loom", capsys, 1)
+    assert "must be an Embedding" in said("convert net.loom net.gguf", capsys, 1)
+    assert 'did you mean "int4"?' in said("convert net.loom small.loom --dtype in4", capsys, 1)
+    assert "a single NumPy array" in said("convert x.npy net.loom", capsys, 1)
+    assert "cannot be written" in said("convert net.loom no/net.json", capsys, 1)
+    assert sorted(path.name for path in folder.iterdir()) == ["net.loom", "x.npy"]
+
+
+def test_bench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for layers, shape in bench._networks().values():
+        assert loom.Sequential(layers, shape).build().output_shape == (10,)
+    small = {f"small {width}": ([nn.Dense(10)], (width,)) for width in (2, 3, 4)}
+    monkeypatch.setattr(bench, "_networks", lambda: small)
+    measured = json.loads(said("bench --device cpu --seconds 0.001 --json", capsys))
+    assert [row["device"] for row in measured] == ["cpu"] * 3
+    assert all(row["train_rows_per_s"] > 0 and row["one_sample_us"] > 0 for row in measured)
+    assert "trains, rows/s" in said("bench --device cpu --seconds 0.001", capsys)
+    assert 'try "gpu"' in said("bench --device cuda", capsys, 1)

@@ -21,13 +21,13 @@ __all__ = ["main"]
 # In the order of their help; each is the one command of the module of that name.
 _COMMANDS = (
     "info",
-    # "bench",
-    # "train",
+    "bench",
+    "train",
     "predict",
     # "serve",
     "summary",
     "inspect",
-    # "convert",
+    "convert",
     "watch",
     "reproduce",
     "completion",
