@@ -156,6 +156,18 @@ def test_predict_in_every_form_gives_the_same(folder: Path, capsys: pytest.Captu
     assert Path("classes.csv").read_text().split() == ["class", *labels]
 
 
+def test_predict_reads_places_in_a_vocabulary_from_text(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = loom.Sequential([nn.Embedding(5, 2), nn.Flatten(), nn.Dense(2)], input_shape=3)
+    net.save("words.loom")
+    Path("x.csv").write_text("0,1,4\n2,2,2\n")
+    said("predict words.loom --input x.csv --output y.npy", capsys)
+    np.testing.assert_array_equal(np.load("y.npy"), net.predict(np.array([[0, 1, 4], [2, 2, 2]])))
+    Path("x.csv").write_text("0,1,0.5\n")
+    assert "whole numbers" in said("predict words.loom --input x.csv", capsys, 1)
+
+
 def test_predict_on_a_gpu(gpu: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(f"predict net.loom --input x.npy --output y.npy --device {gpu}", capsys)
     np.testing.assert_allclose(np.load("y.npy"), loom.load("net.loom").predict(samples()), atol=1e-5)

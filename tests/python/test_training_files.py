@@ -213,7 +213,7 @@ def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         ({"network": {"file": "nowhere.loom"}}, "nowhere.loom"),
         ({"network": []}, "network is a table of settings"),
         ({"training": {"epochs": 0}}, "epochs"),
-        ({"training": {"loss": "crossentropy"}}, "cross_entropy"),
+        ({"training": {"loss": "corss_entropy"}}, "cross_entropy"),
         ({"data": {}}, "one of file"),
         ({"data": {"file": 3}}, "data: file is a text"),
         ({"data": {**data, "mnist": "."}}, "one of file"),

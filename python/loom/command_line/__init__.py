@@ -24,7 +24,7 @@ _COMMANDS = (
     "bench",
     "train",
     "predict",
-    # "serve",
+    "serve",
     "summary",
     "inspect",
     "convert",

@@ -34,14 +34,19 @@ def command(
     import numpy as np
 
     from loom.command_line.files import read_samples, write_csv
+    from loom.engine import engine_of
     from loom.errors import FileError
     from loom.models.loading import load
 
     ending = ".csv" if target is None else Path(target).suffix.lower()
     if ending not in (".npy", ".csv"):
         raise click.BadParameter(f"{target} is neither .npy nor .csv", param_hint="'--output'")
-    net = load(file).to(device)
-    y = net.predict(read_samples(source, net.input_shape), batch_size=batch_size)
+    net = load(file).build().to(device)
+    x = read_samples(source, net.input_shape)
+    if Path(source).suffix.lower() == ".csv" and engine_of(net).reads_indices and (x == np.floor(x)).all():
+        # Numbers in text have no type.
+        x = x.astype(np.int64)
+    y = net.predict(x, batch_size=batch_size)
     labels = net.card.labels
     if classes:
         indices = y.argmax(axis=-1)
