@@ -368,6 +368,15 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
                 except httpx.TransportError:
                     time.sleep(0.05)
 
+        page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+        block = re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0]
+        block = block.replace("http://127.0.0.1:8000", url).replace(
+            "[1.1, 4.2], [2.0, 0.9]", "[1.1, 4.2, 2.0, 0.9]"
+        )
+        names: dict[str, Any] = {}
+        exec(compile(block, "serving.md", "exec"), names)
+        assert names["outputs"].shape == (1, 3)
+
         def ask(number: int) -> None:
             with httpx.Client(base_url=url, timeout=30) as client:
                 for turn in range(3):
@@ -382,10 +391,10 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
         for each in clients:
             each.join()
         text = httpx.get(f"{url}/metrics").text
-        assert 'loom_requests_total{status="200"} 18.0' in text
+        assert 'loom_requests_total{status="200"} 19.0' in text
         batches = re.search(r"loom_batch_rows_count (\d+)", text)
         assert batches
-        assert int(batches[1]) < 18
+        assert int(batches[1]) < 19
 
         turns: list[Any] = []
 

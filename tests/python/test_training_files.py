@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,25 @@ def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert ".toml, .json, .yaml" in refused("{}", capsys, "t.txt")
     assert main(["train", "nowhere.json"]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_the_page_s_commands_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    exec(compile(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], "command-line.md", "exec"), {})
+    Path("flowers.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
+    Path("measures.csv").write_text("1.0,4.0\n4.1,3.2\n")
+    commands = re.findall(r"^\$ loom (.*)$", page, re.MULTILINE)
+    assert len(commands) == 6
+    for words in commands:
+        assert main(words.split()) == 0, words
+    assert capsys.readouterr().out.count("aster\ntulip\n") == 1
+    assert np.load("outputs.npy").shape == (2, 3)
+    # Every command has its row, and no row is of another.
+    listed = re.findall(r"^\| `loom ([a-z]+)", page, re.MULTILINE)
+    main(["--help"])
+    shown = capsys.readouterr().out.split("Commands:\n")[1].split("\n\n")[0]
+    assert sorted(listed) == sorted(line.split()[0] for line in shown.splitlines())
