@@ -2,10 +2,10 @@
 
 Usage: load.py [SECONDS [CLIENTS...]]
 
-Starts `loom serve` with a 784-512-512-10 perceptron, asks it for one sample at a time by so many clients (1, 8 and 32
-by default), each with a connection that stays, for so many seconds each (3), and prints answers a second, and the
-latency that half and 99 in 100 of the answers had. The plain loop predicts the same samples one by one, and by 64.
-Every answer is compared with that of the loop, bit for bit.
+Starts `loom serve` with a 784-512-512-10 perceptron, asks it for one sample at a time by so many clients
+(1, 8 and 32 by default), each with a connection that stays, for so many seconds each (3), and prints answers
+a second, and the latency that half and 99 in 100 of the answers had. The plain loop predicts the same
+samples one by one, and by 64. Every answer is compared with that of the loop, bit for bit.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def served(port: int, clients: int, requests: list[tuple[bytes, bytes]], seconds
     wrong = sum(client.wrong for client in asking)
     return (
         f"{clients:3} clients: {len(times) / seconds:8,.0f} answers/s, "
-        f"{statistics.median(times):6.1f} ms half, {times[len(times) * 99 // 100]:6.1f} ms 99 %, {wrong} wrong"
+        f"{statistics.median(times):6.1f} ms half, {times[len(times) * 99 // 100]:6.1f} ms 99 %, "
+        f"{wrong} wrong"
     )
 
 

@@ -8,6 +8,8 @@ from loom.command_line.output import write
 
 __all__ = ["command"]
 
+_BACKLOG = 2048
+
 
 @click.command("serve", epilog="Example: loom serve digits.loom --port 8000")
 @click.argument("file", type=click.Path())
@@ -64,10 +66,13 @@ def command(
         timeout_graceful_shutdown=round(timeout) + 1,
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listening:
+    # By the protocol asyncio knows that answers are not to be held back for more to send (TCP_NODELAY).
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
+            # From here on requests are kept until the server takes them.
+            listening.listen(_BACKLOG)
         except OSError as error:
             raise FileError(
                 error.errno, f"{host}, port {port} cannot be listened on: {error.strerror}"
