@@ -208,7 +208,7 @@ def test_settings_are_checked() -> None:
         "wait": -1,
         "timeout": 0,
         "rate": 0,
-        "max_waiting": 0,
+        "max_requests": 0,
     }.items():
         with pytest.raises(loom.ConfigError, match=name):
             ServingSettings(**{name: value})
@@ -305,7 +305,7 @@ def test_whoever_gives_up_is_left_out() -> None:
 
 def test_a_request_that_takes_too_long_and_too_many_that_wait() -> None:
     net = network()
-    app = create_app(net, ServingSettings(wait=10_000.0, timeout=0.2, max_waiting=1))
+    app = create_app(net, ServingSettings(wait=10_000.0, timeout=0.2, max_requests=1))
 
     async def ask() -> list[Any]:
         transport = httpx.ASGITransport(app=app)
@@ -314,7 +314,7 @@ def test_a_request_that_takes_too_long_and_too_many_that_wait() -> None:
             return list(await asyncio.gather(*asked))
 
     answers = sorted(asyncio.run(ask()), key=lambda answer: answer.status_code)
-    assert "1 requests are waiting" in refusal(answers[0], 503)
+    assert "1 requests are under way" in refusal(answers[0], 503)
     assert "not answered within 0.2 seconds" in refusal(answers[1], 504)
 
 
@@ -359,7 +359,7 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
     net.save(tmp_path / "net.loom")
     wrong: list[str] = []
     # Long enough that the last request is still waiting when the server is told to end.
-    with server(tmp_path / "net.loom", "--wait", "300", "--batch-rows", "60") as (process, url):
+    with server(tmp_path / "net.loom", "--wait", "150", "--batch-rows", "60") as (process, url):
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
         page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
         block = re.findall(r"```py\n(.*?)```", page, re.DOTALL)[0]
@@ -372,7 +372,7 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
 
         def ask(number: int) -> None:
             with httpx.Client(base_url=url, timeout=30) as client:
-                for turn in range(3):
+                for turn in range(2):
                     x = samples(10, 100 * number + turn)
                     answer = post(client, to_npy(x), NPY)
                     if answer.status_code != 200 or answer.content != to_npy(net.predict(x)):
@@ -384,10 +384,10 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
         for each in clients:
             each.join()
         text = httpx.get(f"{url}/metrics").text
-        assert 'loom_requests_total{status="200"} 19.0' in text
+        assert 'loom_requests_total{status="200"} 13.0' in text
         batches = re.search(r"loom_batch_rows_count (\d+)", text)
         assert batches
-        assert int(batches[1]) < 19
+        assert int(batches[1]) < 13
 
         turns: list[Any] = []
 
@@ -396,7 +396,7 @@ def test_a_server_under_clients_and_its_end(tmp_path: Path) -> None:
 
         last = threading.Thread(target=ask_once)
         last.start()
-        time.sleep(0.1)
+        time.sleep(0.05)
         process.send_signal(signal.SIGTERM if os.name != "nt" else signal.SIGINT)
         last.join()
         assert process.wait(30) == 0
@@ -419,3 +419,39 @@ def test_the_command_refuses_with_the_reason(tmp_path: Path, capsys: pytest.Capt
         taken.listen()
         assert main(["serve", path, "--port", str(taken.getsockname()[1])]) == 1
     assert "cannot be listened on" in capsys.readouterr().err
+
+
+def test_whoever_hangs_up_while_he_is_heard_is_counted() -> None:
+    app = create_app(network(), ServingSettings())
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        kind = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/predict", "headers": kind, "query_string": b""}
+        await app({**scope, "http_version": "1.1", "client": ("a", 1)}, receive, send)
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 400
+
+
+def test_what_should_not_happen_is_told_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    from loom.serving import application
+
+    def broken(*_: Any) -> None:
+        raise AssertionError("broken")
+
+    monkeypatch.setattr(application, "from_json", broken)
+    app = create_app(network())
+
+    async def ask() -> Any:
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://loom") as client:
+            return await client.post("/predict", json={"inputs": samples().tolist()})
+
+    assert "AssertionError: something" in refusal(asyncio.run(ask()), 500)

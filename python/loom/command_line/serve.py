@@ -24,7 +24,7 @@ _BACKLOG = 2048
 )
 @click.option("--max-rows", type=int, default=4096, show_default=True, help="Most samples in a request.")
 @click.option("--max-bytes", type=int, default=16 << 20, show_default=True, help="Most bytes in a request.")
-@click.option("--max-waiting", type=int, default=1024, show_default=True, help="Most requests that wait.")
+@click.option("--max-requests", type=int, default=1024, show_default=True, help="Most requests under way.")
 @click.option("--rate", type=float, help="Most requests a second of one address; any number by default.")
 @click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to answer within.")
 @click.option("--access-log", is_flag=True, help="Log every request.")
@@ -37,7 +37,7 @@ def command(
     wait: float,
     max_rows: int,
     max_bytes: int,
-    max_waiting: int,
+    max_requests: int,
     rate: float | None,
     timeout: float,
     *,
@@ -57,7 +57,7 @@ def command(
     from loom.serving import ServingSettings, create_app
 
     uvicorn = require("uvicorn", extra="serve", purpose="loom serve")
-    settings = ServingSettings(batch_rows, wait, max_rows, max_bytes, max_waiting, rate, timeout)
+    settings = ServingSettings(batch_rows, wait, max_rows, max_bytes, max_requests, rate, timeout)
     app = create_app(load(file).to(device), settings)
     config = uvicorn.Config(
         app,

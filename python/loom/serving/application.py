@@ -55,6 +55,7 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     from fastapi.responses import JSONResponse
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
 
     net.build()
     measures = Measures(lambda: batcher.waiting)
@@ -64,6 +65,7 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     card = net.card
     labels = card.labels if card.labels and net.output_shape == (len(card.labels),) else None
     description = _description(net)
+    under_way = 0
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -85,6 +87,12 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> Response:
         return refusal(_Refusal(error.status_code, str(error.detail)))
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Response:
+        return refusal(
+            _Refusal(500, "something that should not happen; the log says what", None, type(error).__name__)
+        )
 
     async def body_of(request: Request) -> bytes:
         announced = request.headers.get("content-length", "")
@@ -135,23 +143,30 @@ def application(net: Network, settings: ServingSettings) -> Any:  # noqa: ANN401
         wait = limit.wait(request.client.host if request.client else "")
         if wait:
             raise _Refusal(429, f"more than {settings.rate:g} requests a second", wait)
-        if batcher.waiting >= settings.max_waiting:
-            raise _Refusal(503, f"{settings.max_waiting} requests are waiting already", 1.0)
         x, kind = await samples_of(request)
         return answer_of(await batcher.predict(x), request, kind)
 
     @app.post("/predict", summary="What the network says to samples", **_documented(net, labels is not None))
     async def predict(request: Request) -> Response:
+        nonlocal under_way
         began = perf_counter()
+        under_way += 1
         try:
+            if under_way > settings.max_requests:
+                raise _Refusal(503, f"{settings.max_requests} requests are under way already", 1.0)
             answer = await asyncio.wait_for(predicted(request), settings.timeout)
         except asyncio.TimeoutError:
             answer = refusal(_Refusal(504, f"not answered within {settings.timeout:g} seconds"))
         except _Refusal as error:
             answer = refusal(error)
+        except ClientDisconnect:
+            # Nobody reads it, but it is counted.
+            answer = refusal(_Refusal(400, "the client has gone"))
         except LoomError as error:
             status = 400 if isinstance(error, BodyError) else 422 if isinstance(error, _REFUSED) else 500
             answer = refusal(_Refusal(status, str(error), None, type(error).__name__))
+        finally:
+            under_way -= 1
         measures.request(answer.status_code, perf_counter() - began)
         return answer
 
@@ -205,7 +220,7 @@ def _documented(net: Network, labelled: bool) -> dict[str, Any]:
         422: "The network cannot take the samples.",
         429: "Too many requests; Retry-After says when to come again.",
         500: "The network failed.",
-        503: "Too many are waiting; Retry-After says when to come again.",
+        503: "Too many are under way; Retry-After says when to come again.",
         504: "Not answered in time.",
     }
     return {

@@ -19,7 +19,8 @@ class ServingSettings:
         wait: Milliseconds that a request waits for others to be computed with.
         max_rows: The most samples in a request.
         max_bytes: The most bytes of a request's body.
-        max_waiting: The most requests that wait; who comes then is told to come again.
+        max_requests: The most requests under way: that are read, wait, or are computed. Who comes then is
+            told to come again.
         rate: The most requests a second of one address, on average and at once; None for any number.
         timeout: Seconds until a request that is not answered is given up.
 
@@ -31,13 +32,13 @@ class ServingSettings:
     wait: float = 2.0
     max_rows: int = 4096
     max_bytes: int = 16 << 20
-    max_waiting: int = 1024
+    max_requests: int = 1024
     rate: float | None = None
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
         where = "ServingSettings"
-        for name in ("batch_rows", "max_rows", "max_bytes", "max_waiting"):
+        for name in ("batch_rows", "max_rows", "max_bytes", "max_requests"):
             whole(where, name, getattr(self, name), least=1)
         real(where, "wait", self.wait, least=0.0)
         real(where, "timeout", self.timeout, above=0.0)
