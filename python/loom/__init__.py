@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from loom import optimizers as optimizers
     from loom import plot as plot
     from loom import schedules as schedules
+    from loom import sklearn as sklearn
     from loom import tensors as tensors
     from loom.architecture import CellConfig as CellConfig
     from loom.architecture import LinkConfig as LinkConfig
@@ -62,17 +63,22 @@ if TYPE_CHECKING:
     from loom.callbacks import CSVLogger as CSVLogger
     from loom.callbacks import DeviationHistory as DeviationHistory
     from loom.callbacks import EarlyStopping as EarlyStopping
+    from loom.callbacks import ExponentialMovingAverage as ExponentialMovingAverage
     from loom.callbacks import History as History
     from loom.callbacks import LambdaCallback as LambdaCallback
     from loom.callbacks import ModelCheckpoint as ModelCheckpoint
     from loom.callbacks import ReduceLROnPlateau as ReduceLROnPlateau
     from loom.callbacks import RunRecorder as RunRecorder
     from loom.callbacks import StopTraining as StopTraining
+    from loom.callbacks import TensorBoard as TensorBoard
+    from loom.callbacks import TerminateOnNaN as TerminateOnNaN
+    from loom.callbacks import WeightHistograms as WeightHistograms
     from loom.card import ModelCard as ModelCard
     from loom.catalogue import LayerKind as LayerKind
     from loom.catalogue import NumericType as NumericType
     from loom.catalogue import dtypes as dtypes
     from loom.catalogue import layers as layers
+    from loom.checkup import doctor as doctor
     from loom.data import TrainingBatch as TrainingBatch
     from loom.device import Device as Device
     from loom.device import DeviceList as DeviceList
@@ -83,6 +89,7 @@ if TYPE_CHECKING:
     from loom.device import release_gpu as release_gpu
     from loom.device import reset_frame_statistics as reset_frame_statistics
     from loom.device import time_frames as time_frames
+    from loom.diagnosis import DoctorWarning as DoctorWarning
     from loom.introspection import describe as describe
     from loom.introspection import has_method as has_method
     from loom.introspection import signature as signature
@@ -108,10 +115,17 @@ if TYPE_CHECKING:
     from loom.network import Sequential as Sequential
     from loom.network.session import Session as Session
     from loom.optimizers import SGD as SGD
+    from loom.optimizers import Adadelta as Adadelta
+    from loom.optimizers import Adagrad as Adagrad
     from loom.optimizers import Adam as Adam
+    from loom.optimizers import Adamax as Adamax
     from loom.optimizers import AdamW as AdamW
     from loom.optimizers import Lion as Lion
+    from loom.optimizers import NAdam as NAdam
+    from loom.optimizers import RAdam as RAdam
     from loom.optimizers import RMSprop as RMSprop
+    from loom.rate_search import RateSearch as RateSearch
+    from loom.rate_search import find_rate as find_rate
     from loom.reproduction import Reproduction as Reproduction
     from loom.reproduction import reproduce as reproduce
     from loom.runs import read_run as read_run

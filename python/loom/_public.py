@@ -4,22 +4,25 @@ HOMES = {
     name: module
     for module, names in {
         "loom": (
-            "analysis callbacks datasets initializers losses metrics models nn observers optimizers plot "
-            "schedules tensors"
+            "_interpreters analysis callbacks datasets initializers losses metrics models nn observers "
+            "optimizers plot schedules sklearn tensors"
         ),
         "loom._native": "__version__",
         "loom.architecture": "CellConfig LinkConfig NetworkConfig",
         "loom.callbacks": (
-            "CSVLogger Callback DeviationHistory EarlyStopping History LambdaCallback ModelCheckpoint "
-            "ReduceLROnPlateau RunRecorder StopTraining"
+            "CSVLogger Callback DeviationHistory EarlyStopping ExponentialMovingAverage History "
+            "LambdaCallback ModelCheckpoint ReduceLROnPlateau RunRecorder StopTraining TensorBoard "
+            "TerminateOnNaN WeightHistograms"
         ),
         "loom.card": "ModelCard",
         "loom.catalogue": "LayerKind NumericType dtypes layers",
+        "loom.checkup": "doctor",
         "loom.data": "TrainingBatch",
         "loom.device": (
             "Device DeviceList FrameStatistics devices frame_statistics init_gpu release_gpu "
             "reset_frame_statistics time_frames"
         ),
+        "loom.diagnosis": "DoctorWarning",
         "loom.errors": (
             "CellIndexError ConfigError DTypeError DataError DeviceError FileError InternalError "
             "InvalidValueError LoomError MissingExtraError NonFiniteError OutOfMemoryError "
@@ -38,7 +41,8 @@ HOMES = {
         "loom.models.torch": "from_torch to_torch",
         "loom.network": "Network Sequential",
         "loom.network.session": "Session",
-        "loom.optimizers": "Adam AdamW Lion RMSprop SGD",
+        "loom.optimizers": "Adadelta Adagrad Adam AdamW Adamax Lion NAdam RAdam RMSprop SGD",
+        "loom.rate_search": "RateSearch find_rate",
         "loom.reproduction": "Reproduction reproduce",
         "loom.runs": "read_run",
         "loom.schemas": "json_schema",

@@ -1,8 +1,9 @@
 """Losses, by name or, where they have a parameter, as a small object.
 
-The names: mse, mae, huber, log_cosh, cross_entropy, nll, binary_cross_entropy.
-`cross_entropy` takes logits and `nll` probabilities; both take class indices,
-one-hot rows or soft rows. `binary_cross_entropy` takes logits.
+The names: mse, mae, huber, log_cosh, quantile, poisson, cross_entropy, nll, binary_cross_entropy,
+binary_focal, hinge, squared_hinge. `cross_entropy` takes logits and `nll` probabilities; both take class
+indices, one-hot rows or soft rows. `binary_cross_entropy` and `binary_focal` take logits and targets from 0
+to 1, the two hinges scores and targets of -1 and 1, `poisson` logarithms of rates and counts.
 
 The functions of the same names are for the manual loop: each returns the loss of an
 output, and its gradient with respect to that output, which `Network.backward` takes.
@@ -26,14 +27,18 @@ from loom.data import as_target
 from loom.errors import ConfigError, DataError, ShapeError
 
 __all__ = [
+    "BinaryFocal",
     "ClassWeight",
     "Huber",
     "Loss",
     "LossLike",
+    "Quantile",
     "binary_cross_entropy",
+    "binary_focal",
     "class_count",
     "cross_entropy",
     "expand_class_weight",
+    "hinge",
     "huber",
     "is_classification",
     "log_cosh",
@@ -42,7 +47,10 @@ __all__ = [
     "name_of",
     "names",
     "nll",
+    "poisson",
+    "quantile",
     "resolve",
+    "squared_hinge",
     "value_and_gradient",
 ]
 
@@ -59,7 +67,17 @@ ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
 FAMILY: NamedFamily[Loss] = NamedFamily(
     "loss",
-    plain=("mse", "mae", "log_cosh", "cross_entropy", "nll", "binary_cross_entropy"),
+    plain=(
+        "mse",
+        "mae",
+        "log_cosh",
+        "poisson",
+        "cross_entropy",
+        "nll",
+        "binary_cross_entropy",
+        "hinge",
+        "squared_hinge",
+    ),
     aliases={"crossentropy": "cross_entropy", "cross-entropy": "cross_entropy"},
 )
 
@@ -77,6 +95,41 @@ class Huber(Loss):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", real("Huber", "delta", self.delta, above=0.0))
+
+
+@FAMILY.register("quantile")
+@dataclass(frozen=True)
+class Quantile(Loss):
+    """The pinball loss (Koenker and Bassett 1978): its least value is at a quantile of the targets.
+
+    max(q (t - o), (q - 1) (t - o)), the mean over all elements.
+
+    Args:
+        quantile: Which share of targets is to lie below the output; between 0 and 1.
+    """
+
+    quantile: float = 0.5
+
+    def __post_init__(self) -> None:
+        checked = real("Quantile", "quantile", self.quantile, above=0.0, below=1.0)
+        object.__setattr__(self, "quantile", checked)
+
+
+@FAMILY.register("binary_focal")
+@dataclass(frozen=True)
+class BinaryFocal(Loss):
+    """The focal loss of logits (Lin et al. 2017): binary cross-entropy that looks away from what is right.
+
+    -(t (1 - p)^gamma log p + (1 - t) p^gamma log(1 - p)) with p = sigmoid(o), the mean over all elements.
+
+    Args:
+        gamma: How strongly; above 0, where it would be binary cross-entropy.
+    """
+
+    gamma: float = 2.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", real("BinaryFocal", "gamma", self.gamma, above=0.0))
 
 
 def resolve(value: LossLike) -> str | Loss:
@@ -265,6 +318,109 @@ def binary_cross_entropy(
         ShapeError: Output and target do not fit together.
     """
     return value_and_gradient("binary_cross_entropy", output, target, weight)
+
+
+def quantile(
+    output: ArrayLike, target: ArrayLike, quantile: float = 0.5, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """The pinball loss over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) what the network gave.
+        target: (rows, ...) what was wanted.
+        quantile: Which share of targets is to lie below the output; between 0 and 1.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        ConfigError: The quantile is not between 0 and 1.
+    """
+    return value_and_gradient(Quantile(quantile), output, target, weight)
+
+
+def poisson(
+    output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """The Poisson loss exp(o) - t o over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) logarithms of rates.
+        target: (rows, ...) counts, of at least 0.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        InvalidValueError: A target is negative.
+    """
+    return value_and_gradient("poisson", output, target, weight)
+
+
+def binary_focal(
+    output: ArrayLike, target: ArrayLike, gamma: float = 2.0, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """The focal loss of logits over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) logits.
+        target: (rows, ...) from 0 to 1.
+        gamma: How strongly it looks away from what is right already; above zero.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        ConfigError: Gamma is not above zero.
+        InvalidValueError: A target is not from 0 to 1.
+    """
+    return value_and_gradient(BinaryFocal(gamma), output, target, weight)
+
+
+def hinge(
+    output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """The hinge loss max(0, 1 - t o) over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) scores.
+        target: (rows, ...) -1 and 1.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        InvalidValueError: A target is not from -1 to 1.
+    """
+    return value_and_gradient("hinge", output, target, weight)
+
+
+def squared_hinge(
+    output: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None
+) -> tuple[float, RealArray]:
+    """The squared hinge loss max(0, 1 - t o)^2 over all elements, and its gradient.
+
+    Args:
+        output: (rows, ...) scores.
+        target: (rows, ...) -1 and 1.
+        weight: (rows,) how much each row counts.
+
+    Returns:
+        The loss, and its gradient with respect to the output.
+
+    Raises:
+        ShapeError: Output and target do not fit together.
+        InvalidValueError: A target is not from -1 to 1.
+    """
+    return value_and_gradient("squared_hinge", output, target, weight)
 
 
 def value_and_gradient(

@@ -15,7 +15,21 @@ from loom._settings.encoding import Tagged, TaggedFamily
 from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
-__all__ = ["SGD", "Adam", "AdamW", "Lion", "Optimizer", "OptimizerLike", "RMSprop", "resolve"]
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "NAdam",
+    "Optimizer",
+    "OptimizerLike",
+    "RAdam",
+    "RMSprop",
+    "resolve",
+]
 
 
 class Optimizer(Tagged):
@@ -152,12 +166,120 @@ class RMSprop(Optimizer):
     epsilon_in_root: bool = False
 
 
+@FAMILY.register("adagrad")
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """Adagrad (Duchi et al. 2011): s += g^2; w -= lr g / (sqrt(s) + epsilon).
+
+    Steps become smaller and smaller, soonest where gradients are large: for rare features, at a rate of
+    about 0.01 to 0.1.
+
+    Args:
+        epsilon: Added to the root in the divisor; above zero.
+        weight_decay: Adds weight_decay w to g.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    epsilon: float = 1e-10
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
+@FAMILY.register("adadelta")
+@dataclass(frozen=True)
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler 2012): steps in the weights' own unit, for which a rate of 1 is made.
+
+    v = rho v + (1 - rho) g^2; d = sqrt(u + epsilon) / sqrt(v + epsilon) g; u = rho u + (1 - rho) d^2;
+    w -= lr d.
+
+    Args:
+        rho: Decay of both averages of squares; from 0 to below 1.
+        epsilon: Added below both roots; above zero.
+        weight_decay: Adds weight_decay w to g.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    rho: float = 0.9
+    epsilon: float = 1e-6
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
+@FAMILY.register("adamax")
+@dataclass(frozen=True)
+class Adamax(Optimizer):
+    """Adamax (Kingma and Ba 2015, section 7.1): u = max(beta2 u, |g| + epsilon); w -= lr m / u.
+
+    m is the gradient's bias-corrected average.
+
+    Args:
+        beta1: Decay of the gradient's average; from 0 to below 1.
+        beta2: Decay of the largest gradient; from 0 to below 1.
+        epsilon: Added to each magnitude; above zero.
+        weight_decay: Adds weight_decay w to g.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
+@FAMILY.register("nadam")
+@dataclass(frozen=True)
+class NAdam(Optimizer):
+    """Adam with Nesterov's look ahead (Dozat 2016), its momentum the same at every step, as in Optax.
+
+    In the place of Adam's average stands beta1 m / (1 - beta1^(n + 1)) + (1 - beta1) g / (1 - beta1^n)
+    at the n-th update.
+
+    Args:
+        beta1: Decay of the gradient's average; from 0 to below 1.
+        beta2: Decay of the squared gradient's average; from 0 to below 1.
+        epsilon: Added to the root in the divisor; above zero.
+        weight_decay: Adds weight_decay w to g.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
+@FAMILY.register("radam")
+@dataclass(frozen=True)
+class RAdam(Optimizer):
+    """RAdam (Liu et al. 2020): Adam that warms itself up.
+
+    Its first steps (five, with these settings) are those of momentum; later ones are Adam's, times a factor
+    that grows to 1 as the variance of the squared gradient's average falls.
+
+    Args:
+        beta1: Decay of the gradient's average; from 0 to below 1.
+        beta2: Decay of the squared gradient's average; from 0 to below 1.
+        epsilon: Added to the root in the divisor; above zero.
+        weight_decay: Adds weight_decay w to g.
+        decay_exempt: Leaves biases and norm gains out of the decay.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    decay_exempt: bool = False
+
+
 def resolve(value: OptimizerLike) -> Optimizer:
     """Returns the optimizer that an `optimizer=` argument means.
 
     Args:
-        value: An optimizer, its name (sgd, adam, adamw, lion, rmsprop), or its JSON
-            form.
+        value: An optimizer, its name (sgd, adagrad, adadelta, adam, adamax, adamw, lion, nadam, radam,
+            rmsprop), or its JSON form.
 
     Returns:
         The optimizer, with its defaults where only the name was given.

@@ -12,6 +12,7 @@ from loom._settings.encoding import Named, encode
 from loom.architecture import CellConfig, LayerSettings, LinkConfig, NetworkConfig, ParameterSettings
 from loom.callbacks import EarlyStopping
 from loom.catalogue import dtypes
+from loom.diagnosis.names import ALL, SEVERITIES
 from loom.introspection import documented
 from loom.metrics.own import FAMILY as METRICS
 from loom.metrics.scikit_learn import PREFIX, functions
@@ -256,6 +257,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "loss": _ref("loss"),
         "metrics": _row(_ref("metric")),
         "early_stopping": _nullable(_ref("EarlyStopping")),
+        "ignore_findings": _row({"enum": [*SEVERITIES, ALL]}),
         "class_weight": _nullable(
             {
                 "anyOf": [

@@ -162,6 +162,50 @@ def log_cosh(output, target, reduction="mean"):
     return losses.mean() if reduction == "mean" else losses
 
 
+def reduced(losses, reduction):
+    return losses.mean() if reduction == "mean" else losses
+
+
+def hinge(output, target, reduction="mean"):
+    """For single scores, which PyTorch has with several classes only."""
+    return reduced(torch.clamp(1 - output * target, min=0), reduction)
+
+
+def squared_hinge(output, target, reduction="mean"):
+    """Likewise."""
+    return reduced(torch.clamp(1 - output * target, min=0) ** 2, reduction)
+
+
+def quantile(output, target, reduction="mean"):
+    """The loss of Koenker and Bassett 1978, which PyTorch does not have."""
+    difference = target - output
+    return reduced(torch.maximum(0.3 * difference, -0.7 * difference), reduction)
+
+
+def binary_focal(output, target, reduction="mean"):
+    """Equation 4 of Lin et al. 2017, as torchvision's `sigmoid_focal_loss` without alpha has it."""
+    p = torch.sigmoid(output)
+    losses = F.binary_cross_entropy_with_logits(output, target, reduction="none")
+    yes, no = (1 - p) ** 1.5, p**1.5
+    # For targets between 0 and 1 each of the two parts has a factor of its own.
+    parts = target * yes * -F.logsigmoid(output) + (1 - target) * no * -F.logsigmoid(-output)
+    assert torch.allclose(
+        parts[(target == 0) | (target == 1)],
+        (losses * torch.where(target > 0.5, yes, no))[(target == 0) | (target == 1)],
+    )
+    return reduced(parts, reduction)
+
+
+TARGETS = {
+    "binary_cross_entropy": lambda extents: rounded(torch.rand(extents)),
+    "binary_focal": lambda extents: rounded(torch.rand(extents)),
+    "hinge": lambda extents: 2.0 * torch.randint(0, 2, extents) - 1,
+    "squared_hinge": lambda extents: 2.0 * torch.randint(0, 2, extents) - 1,
+    "poisson": lambda extents: torch.poisson(2 * torch.rand(extents)),
+}
+SETTINGS = {"huber": {"delta": 0.7}, "quantile": {"quantile": 0.3}, "binary_focal": {"gamma": 1.5}}
+
+
 def element_wise():
     functions = {
         "mse": F.mse_loss,
@@ -169,18 +213,22 @@ def element_wise():
         "huber": lambda o, t, **k: F.huber_loss(o, t, delta=0.7, **k),
         "binary_cross_entropy": F.binary_cross_entropy_with_logits,
         "log_cosh": log_cosh,
+        "hinge": hinge,
+        "squared_hinge": squared_hinge,
+        "poisson": lambda o, t, **k: F.poisson_nll_loss(o, t, log_input=True, **k),
+        "quantile": quantile,
+        "binary_focal": binary_focal,
     }
     for function, call in functions.items():
         for layout, extents in LAYOUTS.items():
             if layout not in ("wide rows", "wide images", "one class"):
                 continue
             output = rounded(torch.randn(extents) * 2)
-            target = rounded(
-                torch.rand(extents) if function == "binary_cross_entropy" else torch.randn(extents)
-            )
-            output.reshape(-1)[0] = target.reshape(-1)[0]
+            target = TARGETS.get(function, lambda extents: rounded(torch.randn(extents)))(extents)
+            if "hinge" not in function and function != "quantile":
+                output.reshape(-1)[0] = target.reshape(-1)[0]
             sample_weight = rounded(torch.rand(extents[0]) + 0.1)
-            options = {"delta": 0.7} if function == "huber" else {}
+            options = SETTINGS.get(function, {})
             yield case(
                 f"{function} {layout}",
                 function,

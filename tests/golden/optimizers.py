@@ -90,6 +90,50 @@ def lion():
             yield Lion, ours, {"betas": (beta1, beta2), "weight_decay": decay}, 0.001
 
 
+class NAdam(torch.optim.Optimizer):
+    """Dozat 2016 with one momentum for all steps, as Optax has it; PyTorch's momentum grows."""
+
+    def __init__(self, weights, lr, foreach, **settings):
+        assert not foreach
+        super().__init__(weights, {"lr": lr, **settings})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for weight in group["params"]:
+                state = self.state[weight]
+                number = state["number"] = state.get("number", 0) + 1
+                gradient = weight.grad + group["weight_decay"] * weight
+                mean = beta1 * state.get("mean", torch.zeros_like(weight)) + (1 - beta1) * gradient
+                square = beta2 * state.get("square", torch.zeros_like(weight)) + (1 - beta2) * gradient**2
+                ahead = beta1 * mean / (1 - beta1 ** (number + 1))
+                ahead = ahead + (1 - beta1) * gradient / (1 - beta1**number)
+                weight -= group["lr"] * ahead / ((square / (1 - beta2**number)).sqrt() + group["eps"])
+                state["mean"], state["square"] = mean, square
+
+
+def others():
+    for decay in (0.0, 0.01):
+        for epsilon in (1e-10, 1e-3):
+            ours = {"type": "adagrad", "epsilon": epsilon, "weight_decay": decay}
+            yield torch.optim.Adagrad, ours, {"eps": epsilon, "weight_decay": decay}, 0.01
+        for rho, epsilon in ((0.9, 1e-6), (0.5, 1e-3)):
+            ours = {"type": "adadelta", "rho": rho, "epsilon": epsilon, "weight_decay": decay}
+            yield torch.optim.Adadelta, ours, {"rho": rho, "eps": epsilon, "weight_decay": decay}, 1.0
+        for cls, kind in ((torch.optim.Adamax, "adamax"), (NAdam, "nadam"), (torch.optim.RAdam, "radam")):
+            for beta1, beta2, epsilon in ((0.9, 0.999, 1e-8), (0.5, 0.98, 1e-3)):
+                ours = {
+                    "type": kind,
+                    "beta1": beta1,
+                    "beta2": beta2,
+                    "epsilon": epsilon,
+                    "weight_decay": decay,
+                }
+                theirs = {"betas": (beta1, beta2), "eps": epsilon, "weight_decay": decay}
+                yield cls, ours, theirs, 0.01
+
+
 def run(cls, options, base, dtype):
     weights = torch.nn.Parameter(torch.tensor(initial(), dtype=dtype))
     optimizer = cls([weights], lr=base, foreach=False, **options)
@@ -105,7 +149,7 @@ def run(cls, options, base, dtype):
 
 def main():
     cases = []
-    for cls, ours, theirs, base in [*sgd(), *adam(), *rmsprop(), *lion()]:
+    for cls, ours, theirs, base in [*sgd(), *adam(), *rmsprop(), *lion(), *others()]:
         double = run(cls, theirs, base, torch.float64)
         single = run(cls, theirs, base, torch.float32)
         single = [[float(f"{x:.9g}") for x in row] for row in single]

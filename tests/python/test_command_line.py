@@ -15,7 +15,19 @@ import loom
 from loom import nn
 from loom.command_line import bench, main
 
-COMMANDS = ("info", "bench", "train", "predict", "summary", "inspect", "convert", "watch", "reproduce")
+COMMANDS = (
+    "info",
+    "bench",
+    "doctor",
+    "train",
+    "serve",
+    "predict",
+    "summary",
+    "inspect",
+    "convert",
+    "watch",
+    "reproduce",
+)
 
 
 @pytest.fixture

@@ -135,6 +135,7 @@ def test_defaults() -> None:
         "accumulate": 1,
         "depth_scale": "none",
         "early_stopping": None,
+        "ignore_findings": [],
     }
 
 

@@ -223,6 +223,7 @@ def test_bad_steps_are_left_out_where_asked(gpu: str) -> None:
     close(nets[1], nets[0])
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 def test_a_run_that_explodes_names_the_layer_and_keeps_the_weights(gpu: str) -> None:
     net = loom.Sequential([nn.Dense(4), nn.Dense(1)], input_shape=1).to(gpu)
     net[0, 0, 0, 0].weight = np.full((4, 1), 1e20)

@@ -159,6 +159,7 @@ def test_states_are_those_of_the_layer_of_the_cell() -> None:
     assert norm.states["running_mean"][0] == 2.0
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 def test_a_layer_inside_another_is_frozen_by_its_parameters() -> None:
     net = nested()
     inner = net[0, 0, 0, 1].layers[0]
@@ -239,6 +240,7 @@ def test_layers_that_users_compose_hold_layers() -> None:
     assert composed.layers[1].layers[0].path in net.activations(x, composed.inner)
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 def test_callbacks_look_while_a_network_trains() -> None:
     x, y = samples((5,), 16).astype(np.float32), samples((3,), 16).astype(np.float32)
     seen: list[Array] = []
@@ -342,6 +344,7 @@ def test_what_reads_whole_numbers_hands_no_gradient_back() -> None:
             _ = layer.input_gradient
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 def test_nobody_is_shown_another_batch_s_rows() -> None:
     net, x = nested(), samples((5,))
     data = (samples((5,), 4), samples((3,), 4))
@@ -573,6 +576,7 @@ def test_observers_look_inside_where_they_are_told_to() -> None:
         net.observe(deep, depth=0)
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 def test_training_that_is_observed_inside_makes_the_same_bits() -> None:
     data = (samples((5,), 40).astype(np.float32), samples((3,), 40).astype(np.float32))
     made = []

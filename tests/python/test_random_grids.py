@@ -132,6 +132,7 @@ def test_gradients_of_a_grid(seed: int) -> None:
         check_gradients(rng, lambda of: objective({**of, "x": x}), parameters, found)
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 @pytest.mark.filterwarnings("ignore:little gets through")
 @seeds(40)
 def test_a_step_of_training_a_grid(seed: int) -> None:

@@ -47,7 +47,8 @@ def test_what_a_run_writes(tmp_path: Path) -> None:
     assert run.started["network"] == json.loads(net.to_json())
     assert run.started["training"]["schedule"] == {"type": "linear", "end_factor": 0.0, "steps": None}
     assert (run.started["device"], run.started["epochs"], run.started["batch_size"]) == ("cpu", 3, 32)
-    names = {"epoch", "time", "seconds", "learning_rate", "loss", "accuracy", "val_loss", "val_accuracy"}
+    names = {"epoch", "time", "seconds", "samples_per_second", "learning_rate"}
+    names |= {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert set(run.epochs[0]) == names
     # Two steps an epoch, from 1 to 0 in six: the last step of each.
     rates = [row["learning_rate"] for row in run.epochs]

@@ -94,6 +94,7 @@ KINDS: list[Callable[[], nn.Layer]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
 @given(st.lists(st.sampled_from(range(len(KINDS))), min_size=2, max_size=6), st.data())
 @settings(max_examples=30, deadline=None)
 def test_popped_and_inserted_layers_change_nothing(kinds: list[int], data: st.DataObject) -> None:

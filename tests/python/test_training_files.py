@@ -180,7 +180,25 @@ def test_idx_files_and_a_folder_of_mnist_s_form(folder: Path, capsys: pytest.Cap
     one = {**settings()["training"], "epochs": 1}
     assert "val_loss" in trained(settings(network=network, data={"mnist": "."}, training=one), capsys)
     files = {"x": "train-images-idx3-ubyte.gz", "y": "train-labels-idx1-ubyte"}
-    trained(settings(network=network, data=files, training=one), capsys)
+    # Bytes go from 0 to 1, and get the shape that the network takes.
+    convolution = [{"type": "conv2d", "filters": 2, "kernel_size": 3}, *network["layers"]]
+    told = {"input_shape": [1, 4, 4], "layers": convolution}
+    trained(settings(network=told, data=files, training={**one, "shuffle": False}), capsys)
+    same = loom.Sequential([nn.Conv2D(2, 3), nn.Flatten(), nn.Dense(3)], input_shape=(1, 4, 4))
+    train = loom.datasets.mnist(".").train
+    loom.train(same, train, loom.TrainingConfig(**one, shuffle=False))
+    assert loom.load("trees.loom").fingerprint() == same.fingerprint()
+    assert main(["predict", "trees.loom", "--input", files["x"], "--output", "y.npy"]) == 0
+    np.testing.assert_array_equal(np.load("y.npy"), same.predict(train.x))
+
+
+def test_what_is_likely_a_mistake_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layers = [{"type": "dense", "units": 3, "activation": "sigmoid"}]
+    Path("t.json").write_text(json.dumps(settings(network={"layers": layers})))
+    assert main(["train", "t.json"]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("loom: sigmoid-before-loss")
+    assert ".py" not in error
 
 
 def test_targets_in_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,7 +268,7 @@ def test_the_page_s_commands_run(
     Path("flowers.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
     Path("measures.csv").write_text("1.0,4.0\n4.1,3.2\n")
     commands = re.findall(r"^\$ loom (.*)$", page, re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 7
     for words in commands:
         assert main(words.split()) == 0, words
     assert capsys.readouterr().out.count("aster\ntulip\n") == 1
@@ -260,3 +278,19 @@ def test_the_page_s_commands_run(
     main(["--help"])
     shown = capsys.readouterr().out.split("Commands:\n")[1].split("\n\n")[0]
     assert sorted(listed) == sorted(line.split()[0] for line in shown.splitlines())
+
+
+def test_doctor(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.json").write_text(json.dumps(settings()))
+    status = main(["doctor", "t.json", "--json"])
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert status == any(finding["severity"] != "hint" for finding in found)
+    layers = [{"type": "dense", "units": 3, "activation": "sigmoid"}]
+    Path("t.json").write_text(json.dumps(settings(network={"layers": layers})))
+    assert main(["doctor", "t.json"]) == 1
+    assert "sigmoid-before-loss" in capsys.readouterr().out
+    assert main(["doctor", "t.json", "--ignore", "all"]) == 0
+    assert "nothing found" in capsys.readouterr().out
+    assert main(["doctor", "t.json", "--ignore", "sigmoid"]) == 1
+    assert capsys.readouterr().err.startswith("loom: ")
+    assert sorted(path.name for path in folder.iterdir()) == ["t.json", "trees.csv"]

@@ -7,9 +7,13 @@ from loom.callbacks.deviation_history import DeviationHistory
 from loom.callbacks.early_stopping import EarlyStopping
 from loom.callbacks.functions import LambdaCallback
 from loom.callbacks.history import History
+from loom.callbacks.moving_average import ExponentialMovingAverage
 from loom.callbacks.reduce_on_plateau import ReduceLROnPlateau
 from loom.callbacks.run_recorder import RunRecorder
 from loom.callbacks.running import CallbackList
+from loom.callbacks.tensor_board import TensorBoard
+from loom.callbacks.terminate_on_nan import TerminateOnNaN
+from loom.callbacks.weight_histograms import WeightHistogram, WeightHistograms
 
 __all__ = [
     "CSVLogger",
@@ -17,6 +21,7 @@ __all__ = [
     "CallbackList",
     "DeviationHistory",
     "EarlyStopping",
+    "ExponentialMovingAverage",
     "History",
     "LambdaCallback",
     "Logs",
@@ -24,5 +29,9 @@ __all__ = [
     "ReduceLROnPlateau",
     "RunRecorder",
     "StopTraining",
+    "TensorBoard",
+    "TerminateOnNaN",
     "TrainedNetwork",
+    "WeightHistogram",
+    "WeightHistograms",
 ]

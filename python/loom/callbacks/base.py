@@ -49,8 +49,9 @@ class Callback:
     In hooks, `self.network` is the network that trains and `self.params` says
     how: epochs, steps (per epoch, None where unknown), batch_size, metrics, device, config (the
     `TrainingConfig`), validation_data (None where there is none), learning_rate (of the newest
-    step, None before any), and whether it is resumed: whether the run goes on where another one
-    stopped. To end training, raise `StopTraining` or set `self.stop_training = True`.
+    step, None before any), samples (that the run has learned from so far), and whether it is resumed:
+    whether the run goes on where another one stopped. To end training, raise `StopTraining` or set
+    `self.stop_training = True`.
 
     What a callback must remember over a resume it returns from `state_dict`: that is kept with
     the network's training state, in files saved with `optimizer=True`, too, and comes back

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from loom._settings.checks import flag
+from loom.callbacks._pace import Pace
 from loom.callbacks.base import Callback, Logs
 from loom.errors import FileError
 
@@ -14,7 +16,7 @@ __all__ = ["CSVLogger"]
 
 
 class CSVLogger(Callback):
-    """Writes the logs of every epoch to a CSV file, line by line.
+    """Writes the logs of every epoch to a CSV file, line by line, as the standard library's csv module does.
 
     A resumed run continues the file. Lines of epochs after the one that it goes on from, which
     are done again, are cut off first.
@@ -22,11 +24,14 @@ class CSVLogger(Callback):
     Args:
         filename: Where to.
         append: Continues an existing file instead of replacing it.
+        pace: Whether learning_rate and samples_per_second have columns, too.
     """
 
-    def __init__(self, filename: str | Path, *, append: bool = False) -> None:
+    def __init__(self, filename: str | Path, *, append: bool = False, pace: bool = False) -> None:
         self.path = Path(filename)
         self.append = flag("CSVLogger", "append", append)
+        self.pace = flag("CSVLogger", "pace", pace)
+        self._pace = Pace()
         self._file: IO[str] | None = None
         self._names: list[str] = []
         # Lines of the file, the names aside; None before anything was written.
@@ -51,7 +56,7 @@ class CSVLogger(Callback):
         try:
             if (self.append or self._resumed) and self.path.exists():
                 self._continue()
-            self._file = self.path.open("a" if self._names else "w", encoding="utf-8")
+            self._file = self.path.open("a" if self._names else "w", encoding="utf-8", newline="")
         except OSError as error:
             raise FileError(
                 error.errno, f"CSVLogger cannot write: {error.strerror}", str(self.path)
@@ -64,22 +69,27 @@ class CSVLogger(Callback):
             # A process that was killed has left half a line.
             lines.pop()
         if lines:
-            self._names = lines[0].decode("utf-8").strip().split(",")[1:]
+            self._names = next(csv.reader([lines[0].decode("utf-8")]))[1:]
         kept = lines if self._lines is None else lines[: 1 + self._lines]
         self._lines = max(len(kept) - 1, 0)
         with self.path.open("r+b") as file:
             file.truncate(sum(map(len, kept)))
 
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Notes when the epoch begins."""
+        self._pace.begin(self.params)
+
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Writes one line, and before the first one the names."""
         if self._file is None:
             return
-        values = dict(logs or {})
+        values = {**dict(logs or {}), **(self._pace.figures(self.params) if self.pace else {})}
+        rows = csv.writer(self._file, lineterminator="\n")
         if not self._names:
             self._names = list(values)
-            self._file.write(",".join(["epoch", *self._names]) + "\n")
+            rows.writerow(["epoch", *self._names])
         cells = [repr(float(values[name])) if name in values else "" for name in self._names]
-        self._file.write(",".join([str(epoch), *cells]) + "\n")
+        rows.writerow([str(epoch), *cells])
         self._file.flush()
         self._lines = (self._lines or 0) + 1
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from loom._settings.checks import whole
 from loom._settings.encoding import encode
+from loom.callbacks._pace import Pace
 from loom.callbacks.base import Callback, Logs
 from loom.device import frame_statistics
 from loom.errors import ConfigError, FileError
@@ -54,7 +55,7 @@ class RunRecorder(Callback):
         self.batches = None if batches is None else whole("RunRecorder", "batches", batches, least=1)
         self._writer: Writer | None = None
         self._epoch = 0
-        self._began = 0.0
+        self._pace = Pace()
         if self.batches is not None:
             # Without the hook the engine trains many batches at a time.
             self.on_train_batch_end = self._record_batch  # type: ignore[method-assign]
@@ -80,7 +81,8 @@ class RunRecorder(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes when the epoch begins."""
-        self._epoch, self._began = epoch, time.perf_counter()
+        self._epoch = epoch
+        self._pace.begin(self.params)
 
     def _record_batch(self, batch: int, logs: Logs | None = None) -> None:
         if (batch + 1) % (self.batches or 1) == 0:
@@ -88,8 +90,8 @@ class RunRecorder(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Writes the logs, measures of layers, and device statistics."""
-        seconds = time.perf_counter() - self._began
-        self._write("epoch", epoch=epoch, seconds=seconds, **self._rate(), **dict(logs or {}))
+        pace = self._pace.figures(self.params)
+        self._write("epoch", epoch=epoch, seconds=self._pace.seconds, **pace, **dict(logs or {}))
         measures = self.network.measures
         if measures.steps:
             columns = {

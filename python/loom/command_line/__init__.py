@@ -22,6 +22,7 @@ __all__ = ["main"]
 _COMMANDS = (
     "info",
     "bench",
+    "doctor",
     "train",
     "predict",
     "serve",

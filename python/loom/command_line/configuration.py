@@ -19,7 +19,7 @@ from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown, unknown
 from loom.architecture import NetworkConfig
 from loom.card import ModelCard
-from loom.command_line.files import Table, read_array, read_npz, read_table
+from loom.command_line.files import Table, read_array, read_npz, read_table, shaped
 from loom.errors import ConfigError, DataError, FileError
 from loom.extras import require
 from loom.losses import is_classification
@@ -185,12 +185,20 @@ def plan(settings: TrainingFile, folder: Path) -> PlannedTraining:
     told = DataSettings.from_config(settings.data)
     data, validation, labels = _data(told, folder, classes=is_classification(config.loss))
     network = _network(settings.network, folder, np.shape(data[0])[1:])
+    data = _shaped(data, network)
+    if validation is not None:
+        validation = _shaped(validation, network)
     if settings.card is not None:
         network.card = ModelCard.from_config(settings.card)
     if labels is not None and network.card.labels is None:
         network.card = dataclasses.replace(network.card, labels=labels)
     save = None if settings.save is None else folder / settings.save
     return PlannedTraining(network, data, validation, config, run, save)
+
+
+def _shaped(data: Any, network: Network) -> Data:  # noqa: ANN401 - two or three arrays
+    x, *others = data
+    return (shaped(np.asarray(x), network.input_shape), *others)
 
 
 def _parser(path: Path) -> Callable[[str], Any]:
@@ -256,9 +264,7 @@ def _network(told: Mapping[str, Any], folder: Path, input_shape: tuple[int, ...]
     return Network.from_config(NetworkConfig.from_config({"input_shape": input_shape, **settings})).build()
 
 
-def _data(
-    told: DataSettings, folder: Path, *, classes: bool
-) -> tuple[Any, Data | None, tuple[str, ...] | None]:
+def _data(told: DataSettings, folder: Path, *, classes: bool) -> tuple[Any, Any, tuple[str, ...] | None]:
     """Returns data, validation and labels."""
     labels = None
     data: Any

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from loom.data import Data
 from loom.datasets import read_idx
 from loom.errors import ConfigError, DataError, FileError
 
-__all__ = ["Table", "read_array", "read_npz", "read_samples", "read_table", "write_csv"]
+__all__ = ["Table", "read_array", "read_npz", "read_samples", "read_table", "shaped", "write_csv"]
 
 
 @contextmanager
@@ -75,6 +76,8 @@ def read_npz(file: str | Path) -> tuple[Data, Data | None]:
 def read_array(file: str | Path) -> NDArray[Any]:
     """Reads one array: .npy, or IDX (compressed or not) by any other name.
 
+    Images of bytes in IDX go from 0 to 1, as those of `loom.datasets.mnist`.
+
     Args:
         file: The file.
 
@@ -85,7 +88,8 @@ def read_array(file: str | Path) -> NDArray[Any]:
     """
     path = Path(file)
     if path.suffix.lower() != ".npy":
-        return read_idx(path)
+        read = read_idx(path)
+        return read / np.float32(255) if read.dtype == np.uint8 and read.ndim > 1 else read
     with _told(path):
         found: NDArray[Any] = np.load(path, allow_pickle=False)
         return found
@@ -96,7 +100,7 @@ def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
 
     Args:
         file: The file.
-        input_shape: One sample's extents; rows of a .csv file with as many numbers get them.
+        input_shape: One sample's extents; samples of as many numbers get them.
 
     Raises:
         FileError: It cannot be read.
@@ -112,9 +116,15 @@ def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
         return held["x"] if "x" in held else next(iter(held.values()))
     if ending == ".csv":
         table = read_table(path)
-        x = table.numbers(table.names)
-        return x.reshape(len(x), *input_shape) if x.shape[1] == np.prod(input_shape, dtype=int) else x
-    return read_array(path)
+        return shaped(table.numbers(table.names), input_shape)
+    return shaped(read_array(path), input_shape)
+
+
+def shaped(x: NDArray[Any], input_shape: Sequence[int]) -> NDArray[Any]:
+    """Returns samples in the shape that a network takes, where they have as many numbers."""
+    if x.ndim and x.shape[1:] != tuple(input_shape) and prod(x.shape[1:]) == prod(input_shape):
+        return x.reshape(len(x), *input_shape)
+    return x
 
 
 @dataclass(frozen=True)

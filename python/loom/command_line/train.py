@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ def command(config: str, changes: tuple[str, ...], *, dry_run: bool) -> int:
     import numpy as np
 
     from loom.command_line.configuration import plan, read_settings
+    from loom.diagnosis import DoctorWarning
     from loom.training.backpropagation import train
 
     planned = plan(read_settings(config, changes), Path(config).parent)
@@ -38,9 +40,13 @@ def command(config: str, changes: tuple[str, ...], *, dry_run: bool) -> int:
             if isinstance(held, tuple):
                 write(f"{name}: x {np.shape(held[0])}, y {np.shape(held[1])}")
         return 0
-    result = train(
-        planned.network, planned.data, planned.config, validation=planned.validation, run=planned.run
-    )
+    with warnings.catch_warnings():
+        # What is likely a mistake is told as everything else, without a line of loom's code.
+        warnings.simplefilter("default", DoctorWarning)
+        warnings.showwarning = lambda message, *_, **__: click.echo(f"loom: {message}", err=True)
+        result = train(
+            planned.network, planned.data, planned.config, validation=planned.validation, run=planned.run
+        )
     write(repr(result))
     if planned.save is not None:
         planned.network.save(planned.save)

@@ -16,6 +16,7 @@ from loom.plot.measures import tween
 from loom.plot.networks import network
 from loom.plot.regression import residuals
 from loom.plot.training import training_curves
+from loom.rate_search import plot_rates as learning_rates
 from loom.schedules import plot_schedules as schedule
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "deviation",
     "deviation_course",
     "embedding",
+    "learning_rates",
     "matches",
     "network",
     "precision_recall",

@@ -22,7 +22,8 @@ class Run(TabularReport):
         path: Its directory.
         started: What it began with: time, device, epochs, steps, network and training configuration.
         blueprint: The network's blueprint; None where the run was killed before it was written.
-        epochs: A dictionary for each epoch: its number, learning rate, seconds, logs such as "loss".
+        epochs: A dictionary for each epoch: its number, learning rate, samples a second, seconds, logs such
+            as "loss".
         batches: The same for batches, where they were recorded.
         layers: The measures of layers after epochs: epoch, path, gap, alignment, gain, link budget.
         devices: Device statistics after epochs: peak memory, processor seconds, GPU frames.

@@ -81,6 +81,8 @@ def train(
             file that was saved without `optimizer=True`; or another process trains in the folder.
 
     Warns:
+        DoctorWarning: Layers, settings or data show what is most likely a mistake; the message begins with
+            the finding's name, which `TrainingConfig.ignore_findings` takes. `loom.doctor` looks for more.
         BottleneckWarning: The training was observed, and layers' link budgets were below 0.5 on
             average.
 

@@ -12,6 +12,7 @@ from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
 from loom.callbacks import EarlyStopping
 from loom.device import check_device
+from loom.diagnosis.names import ignored
 from loom.errors import ConfigError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
@@ -34,11 +35,12 @@ class TrainingConfig(Plain):
             may be smaller. Data that comes in batches keeps its own.
         learning_rate: The step size, before the schedule. Where None it is 1e-3, and
             `TweenConfig.base_rate` in learning by targets; see `rate`.
-        optimizer: An optimizer, or the name of one: sgd, adam, adamw, lion, rmsprop. In learning by
-            targets, that of the `TweenConfig` counts.
+        optimizer: An optimizer, or the name of one: sgd, adagrad, adadelta, adam,
+            adamax, adamw, lion, nadam, radam, rmsprop. In learning by targets, that of the
+            `TweenConfig` counts.
         schedule: How the learning rate changes from step to step.
-        loss: A loss, or the name of one: mse, mae, huber, log_cosh, cross_entropy, nll,
-            binary_cross_entropy.
+        loss: A loss, or the name of one: mse, mae, huber, log_cosh, quantile, poisson,
+            cross_entropy, nll, binary_cross_entropy, binary_focal, hinge, squared_hinge.
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None or 0 leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
@@ -75,6 +77,8 @@ class TrainingConfig(Plain):
             N: "none", "geometric" (1.1 ** i), "inv_sqrt" (1 / sqrt(N - i)), or a number f above
             zero (f ** i). In learning by targets, that of the `TweenConfig` counts.
         early_stopping: When to stop before the last epoch.
+        ignore_findings: Names of what `loom.doctor` finds that training shall not warn of, such as
+            ("unscaled-inputs",); "all" for none at all. The names stand in docs/doctor.md.
 
     Raises:
         ConfigError: A setting is out of range or a name unknown.
@@ -108,6 +112,7 @@ class TrainingConfig(Plain):
     accumulate: int = 1
     depth_scale: str | float = "none"
     early_stopping: EarlyStopping | Mapping[str, Any] | None = None
+    ignore_findings: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
@@ -125,6 +130,7 @@ class TrainingConfig(Plain):
             "class_weight": _class_weight(self.class_weight),
             "metrics": _metrics(self.metrics),
             "early_stopping": _early_stopping(self.early_stopping),
+            "ignore_findings": ignored(f"{where}: ignore_findings", self.ignore_findings),
         }
         for name in ("epochs", "batch_size", "validation_frequency", "accumulate"):
             settings[name] = whole(where, name, getattr(self, name), least=1)

@@ -20,6 +20,8 @@ from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.callbacks import Callback, CallbackList, EarlyStopping
 from loom.data import ArraySource, Data, as_source, split
+from loom.diagnosis.case import Case
+from loom.diagnosis.names import ALL
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.losses import name_of as loss_name
@@ -31,6 +33,7 @@ from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
 from loom.training.feed import ArrayFeed, BatchFeed, Feed, Form
 from loom.training.identity import data_identity, settings_identity
+from loom.training.logs import logged
 from loom.training.notes import read_notes, write_notes
 from loom.training.progress import reporter
 from loom.training.record import record_of
@@ -39,6 +42,7 @@ from loom.training.run_folder import RunFolder
 from loom.training.run_keeper import RunKeeper
 from loom.training.run_store import RunStore
 from loom.training.settings import TargetRule, engine_config
+from loom.training.signs import case_of, warn_of_mistakes
 from loom.training.trainable import TrainableNetwork
 from loom.training.witness import Witness, witness
 
@@ -162,16 +166,19 @@ class _Run:
         if keeper is not None:
             keeper.before_data()
         with interrupts.open:
-            self.feed, self.validation = self._data(data, validation)
+            self.feed, self.validation, case = self._data(data, validation)
         if keeper is not None:
             keeper.after_data()
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
+        if case is not None:
+            with interrupts.open:
+                warn_of_mistakes(case, config.ignore_findings)
         self.total_steps = self.feed.total_steps(config)
         self.engine.place_for_training(config.device)
         self.progress = reporter(verbose=config.verbose)
         stopping = config.early_stopping if isinstance(config.early_stopping, EarlyStopping) else None
         with interrupts.open:
-            listed = [self.progress, stopping, *callbacks, seen_by]
+            listed = [self.progress, logged(), stopping, *callbacks, seen_by]
         if keeper is not None:
             keeper.check_device(self.engine.device)
             listed += keeper.callbacks(listed)
@@ -187,6 +194,7 @@ class _Run:
             "validation_data": self.held_out,
             "config": config,
             "learning_rate": None,
+            "samples": 0,
         }
         with interrupts.open:
             hooks = [hook for hook in listed if hook is not None]
@@ -199,8 +207,8 @@ class _Run:
         # Each layer's link budgets at the ends of epochs, where no history is kept.
         self.budgets: list[NDArray[np.float64]] = []
 
-    def _data(self, data: Data, validation: Data | None) -> tuple[Feed, Evaluation | None]:
-        """Returns what is learned from and what is measured on; runs code of whoever made the data."""
+    def _data(self, data: Data, validation: Data | None) -> tuple[Feed, Evaluation | None, Case | None]:
+        """Returns what is learned from, measured on and looked at; runs code of whoever made the data."""
         config = self.config
         source = as_source(data)
         held_out = None if validation is None else as_source(validation)
@@ -221,7 +229,11 @@ class _Run:
             feed = BatchFeed(source, self.form, config, epoch, position)
         if measured is not None:
             measured.check()
-        return feed, measured
+        case = None
+        if not self.resumed and ALL not in config.ignore_findings:
+            first = source if isinstance(source, ArraySource) else feed.first
+            case = case_of(self.engine, config, first, held_out)
+        return feed, measured, case
 
     def _trainer(self, resume: bool) -> _native.Trainer:
         self.revision = self.engine.revision
@@ -366,6 +378,7 @@ class _Run:
             done += report.steps
             self.params["learning_rate"] = report.rate
             self.course.rows += report.rows
+            self.params["samples"] = self.course.rows
             self.course.skipped += report.skipped
             self.course.exploded += report.exploded
             self.course.step_times += report.times

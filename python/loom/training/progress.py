@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from loom.callbacks import Callback, Logs
+from loom.callbacks._pace import Pace
 from loom.device import describe
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ class ProgressReporter(Callback):
 
     live: Mapping[str, float] = {}
     """What was measured of the newest step, where training is observed."""
-    _began = 0.0
+    _pace = Pace()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Notes the time."""
-        self._began = time.perf_counter()
+        self._pace = Pace()
+        self._pace.begin(self.params)
 
     def _title(self, epoch: int) -> str:
         epochs = self.params.get("epochs")
@@ -34,9 +35,15 @@ class ProgressReporter(Callback):
         return f"epoch {epoch + 1:>{len(total)}}/{total}"
 
     def _line(self, epoch: int, logs: Logs | None) -> tuple[str, str]:
-        """Returns what is said of an epoch that is done, and how long it took."""
+        """Returns what is said of an epoch that is done, and how long it took, how fast, at what rate."""
         shown = format_logs({**(logs or {}), **self.live})
-        return f"{self._title(epoch)}  {shown}", f"{time.perf_counter() - self._began:.2f} s"
+        took = f"{self._pace.seconds:.2f} s"
+        figures = self._pace.figures(self.params)
+        if "samples_per_second" in figures:
+            took += f", {figures['samples_per_second']:,.0f} samples/s"
+        if "learning_rate" in figures:
+            took += f", learning rate {figures['learning_rate']:.3g}"
+        return f"{self._title(epoch)}  {shown}", took
 
     def on_progress(self, done: int, total: int | None, loss: float, live: Logs | None = None) -> None:
         """Shows how far the epoch has come; called some ten times a second.

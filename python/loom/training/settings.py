@@ -42,7 +42,7 @@ def engine_config(
     """
     known = [metric for metric in config.metrics if isinstance(metric, metrics.Metric)]
     encoded = replace(config, metrics=known, class_weight=None, early_stopping=None).to_config()
-    elsewhere = {"device", "verbose", "early_stopping", "validation_frequency"}
+    elsewhere = {"device", "verbose", "early_stopping", "validation_frequency", "ignore_findings"}
     settings = {name: value for name, value in encoded.items() if name not in elsewhere}
     weights = losses.expand_class_weight(config.class_weight, losses.class_count(output_shape))
     engine: dict[str, object] = {

@@ -83,6 +83,7 @@ class TweenTrainer:
                 layer does not have, or does not know a link.
 
         Warns:
+            DoctorWarning: What is most likely a mistake, as in `loom.train`.
             BottleneckWarning: Layers' link budgets were below 0.5 on average.
         """
         settings = check_training(training)

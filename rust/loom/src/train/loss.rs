@@ -54,8 +54,8 @@ impl Serialize for LossConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut loss = self.0;
         match loss.setting() {
-            Some((setting, value, _)) if !LossFunction::ALL.contains(&self.0) => {
-                json!({ self.name(): { setting: *value } }).serialize(serializer)
+            Some(setting) if !LossFunction::ALL.contains(&self.0) => {
+                json!({ self.name(): { setting.name: *setting.value } }).serialize(serializer)
             }
             _ => serializer.serialize_str(self.name()),
         }

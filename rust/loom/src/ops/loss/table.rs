@@ -22,12 +22,23 @@ pub(super) trait ElementVisitor {
     fn visit<F: ElementFunction>(self, function: F) -> Self::Output;
 }
 
+/// The setting of a loss, and what it must be between.
+pub(crate) struct Setting<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) value: &'a mut f64,
+    above: f64,
+    below: f64,
+}
+
 macro_rules! losses {
     (
         elements {$(
             $(#[$doc:meta])*
             $name:ident $text:literal
-            $(($(#[$setting_doc:meta])* $setting:ident = $default:literal, above $least:literal))?
+            $((
+                $(#[$setting_doc:meta])*
+                $setting:ident = $default:literal, above $least:literal $(below $most:literal)?
+            ))?
             |$o:ident, $t:ident| {
                 value: $value:expr,
                 slope: $slope:expr
@@ -83,11 +94,16 @@ macro_rules! losses {
                 }
             }
 
-            /// Its setting, if it has one: the name, the value, and what the value must be above.
-            pub(crate) fn setting(&mut self) -> Option<(&'static str, &mut f64, f64)> {
+            /// Its setting, if it has one.
+            pub(crate) fn setting(&mut self) -> Option<Setting<'_>> {
                 match self {
                     $($(LossFunction::$name { $setting } => {
-                        Some((stringify!($setting), $setting, $least))
+                        Some(Setting {
+                            name: stringify!($setting),
+                            value: $setting,
+                            above: $least,
+                            below: [$($most,)? f64::INFINITY][0],
+                        })
                     })?)*
                     _ => None,
                 }
@@ -188,6 +204,60 @@ losses! {
             },
             slope: (o - t).tanh(),
         }
+
+        /// `max(0, 1 - t o)`; t are -1 and 1, o scores.
+        Hinge "hinge" |o, t| {
+            value: (o * t).one_minus().at_least(0.0),
+            slope: (o * t).one_minus().select_positive(-t, (o * t).times(0.0)),
+            targets: -1.0..=1.0,
+        }
+
+        /// `max(0, 1 - t o)^2`; t are -1 and 1, o scores.
+        SquaredHinge "squared_hinge" |o, t| {
+            value: (o * t).one_minus().at_least(0.0).squared(),
+            slope: -(t + t) * (o * t).one_minus().at_least(0.0),
+            targets: -1.0..=1.0,
+        }
+
+        /// `exp(o) - t o`, what is left of the negative logarithm of Poisson's probability of a count t without
+        /// what does not depend on o; o are logarithms of rates.
+        Poisson "poisson" |o, t| {
+            value: o.exp() - t * o,
+            slope: o.exp() - t,
+            targets: 0.0..=f64::MAX,
+        }
+
+        /// `max(q (t - o), (q - 1) (t - o))`, which a share q of all targets lies below (Koenker and Bassett 1978).
+        Quantile "quantile" (
+            /// The share; between 0 and 1.
+            quantile = 0.5, above 0.0 below 1.0
+        ) |o, t| {
+            value: (t - o).select_greater(o.constant(0.0), (t - o).times(quantile), (t - o).times(quantile - 1.0)),
+            slope: {
+                // Where neither is larger the difference is 0 of either sign, or NaN, which must show.
+                let neither = (o - t).plus(0.0);
+                t.select_greater(o, o.constant(-quantile), o.select_greater(t, o.constant(1.0 - quantile), neither))
+            },
+        }
+
+        /// `-(t (1 - p)^gamma log p + (1 - t) p^gamma log(1 - p))` with `p = sigmoid(o)`, which looks away from what
+        /// is right already (Lin et al. 2017); o are logits.
+        BinaryFocal "binary_focal" (
+            /// How strongly; above 0, at which it would be binary cross-entropy.
+            gamma = 2.0, above 0.0
+        ) |o, t| {
+            value: {
+                let [yes, no] = [softplus(-o), softplus(o)];
+                t * no.times(-gamma).exp() * yes + t.one_minus() * yes.times(-gamma).exp() * no
+            },
+            slope: {
+                let [yes, no] = [softplus(-o), softplus(o)];
+                let [p, q] = [o.sigmoid(), (-o).sigmoid()];
+                t.one_minus() * yes.times(-gamma).exp() * ((q * no).times(gamma) + p)
+                    - t * no.times(-gamma).exp() * ((p * yes).times(gamma) + q)
+            },
+            targets: 0.0..=1.0,
+        }
     }
 
     classes {
@@ -202,6 +272,12 @@ losses! {
     }
 }
 
+/// `log(1 + exp(x))`; no exponential overflows.
+#[inline(always)]
+fn softplus<A: Arithmetic>(x: A) -> A {
+    x.at_least(0.0) + (-x.abs()).exp().ln_1p()
+}
+
 impl LossFunction {
     /// Itself with another value of its setting.
     ///
@@ -210,12 +286,16 @@ impl LossFunction {
     /// `given`.
     pub(crate) fn with_setting(mut self, name: &str, value: Option<f64>, given: &str) -> Result<Self> {
         let loss = self.name();
-        match self.setting() {
-            Some((setting, place, least)) if setting == name => match value {
-                Some(value) if value.is_finite() && value > least => *place = value,
-                _ => return Err(Error::Value(format!("{loss}: {name} must be above {least}, got {given}"))),
-            },
-            _ => return Err(Error::Value(format!("loss \"{loss}\" has no parameter \"{name}\""))),
+        let Some(setting) = self.setting().filter(|setting| setting.name == name) else {
+            return Err(Error::Value(format!("loss \"{loss}\" has no parameter \"{name}\"")));
+        };
+        let (above, below) = (setting.above, setting.below);
+        match value {
+            Some(value) if value.is_finite() && value > above && value < below => *setting.value = value,
+            _ => {
+                let and = if below.is_finite() { format!(" and below {below}") } else { String::new() };
+                return Err(Error::Value(format!("{loss}: {name} must be above {above}{and}, got {given}")));
+            }
         }
         Ok(self)
     }

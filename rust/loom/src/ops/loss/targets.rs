@@ -57,13 +57,16 @@ pub fn validate_targets<T: Real>(op: &Loss, output: &[T], targets: &[T], labels:
     }
     let range = op.function.target_range();
     if let Some(i) = targets.iter().position(|target| !range.contains(&target.to_f64())) {
+        let least = range.start();
+        let allowed = match *range.end() {
+            f64::MAX => format!("of at least {least}"),
+            most => format!("from {least} to {most}"),
+        };
         return Err(Error::Value(format!(
-            "{} is {}; {} takes targets from {} to {}",
+            "{} is {}; {} takes targets {allowed}",
             place(op, "the target", i),
             targets[i],
-            op.function.name(),
-            range.start(),
-            range.end()
+            op.function.name()
         )));
     }
     validate_output(op, output)

@@ -134,7 +134,11 @@ pub(super) fn example<T: Real>(op: Loss, rows: usize, seed: u64) -> Example<T> {
     let len = rows * op.elements();
     let (output, targets) = match op.function {
         LossFunction::NegativeLogLikelihood => (positive(seed, len), positive(seed + 1, len)),
-        LossFunction::BinaryCrossEntropy => {
+        LossFunction::BinaryCrossEntropy
+        | LossFunction::BinaryFocal { .. }
+        | LossFunction::Poisson
+        | LossFunction::Hinge
+        | LossFunction::SquaredHinge => {
             let targets: Vec<T> = numbers(seed + 1, len);
             (numbers(seed, len), targets.into_iter().map(|t| t.abs() / T::from_f64(4.0)).collect())
         }
@@ -151,6 +155,8 @@ fn functions() -> impl Strategy<Value = LossFunction> {
     prop_oneof![
         1 => (0.5..3.0).prop_map(|temperature| LossFunction::CrossEntropy { temperature }),
         1 => (0.2..2.0).prop_map(|delta| LossFunction::Huber { delta }),
+        1 => (0.1..0.9).prop_map(|quantile| LossFunction::Quantile { quantile }),
+        1 => (0.2..4.0).prop_map(|gamma| LossFunction::BinaryFocal { gamma }),
         4 => plain,
     ]
 }
@@ -276,8 +282,8 @@ fn values_and_gradients_are_those_of_pytorch() -> Result<(), Box<dyn std::error:
         if let LossFunction::CrossEntropy { temperature } = &mut function {
             *temperature = number("temperature").ok_or(name)?;
         }
-        if let Some((setting, value, _)) = function.setting() {
-            *value = number(setting).ok_or(name)?;
+        if let Some(setting) = function.setting() {
+            *setting.value = number(setting.name).ok_or(name)?;
         }
         let mut op = loss(function, extents[1], extents[2], extents[3]);
         op.class_targets = case["class_targets"].as_bool().ok_or(name)?;

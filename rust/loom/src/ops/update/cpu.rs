@@ -34,6 +34,7 @@ impl Update {
             rate: self.rate.unwrap_or(values.rate) * (self.rate_factor * factor),
             decay: if decays { self.optimizer.weight_decay() } else { 0.0 },
             seen: &|beta| 1.0 - libm::pow(beta, steps),
+            number: steps,
         };
         self.optimizer.visit(Scalars { step }).map(T::from_f64)
     }

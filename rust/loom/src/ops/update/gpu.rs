@@ -55,7 +55,8 @@ impl RuleVisitor for Text {
         let formula = Formula::default();
         let updates = formula.argument("updates");
         let seen = |beta| -updates.times(libm::log(beta)).call("precise_exp_m1");
-        let step = Step { rate: formula.argument("rate"), decay: formula.argument("decay"), seen: &seen };
+        let [rate, decay] = ["rate", "decay"].map(|name| formula.argument(name));
+        let step = Step { rate, decay, seen: &seen, number: updates };
         let (body, scalars) = formula.render(&rule.scalars(&step));
         let scalars_of = format!(
             "fn scalars_of(rate: f32, decay: f32, updates: f32) -> Scalars {{\n{body}    return Scalars({});\n}}\n",
@@ -63,7 +64,7 @@ impl RuleVisitor for Text {
         );
         let formula = Formula::default();
         let [w, g] = ["w", "g"].map(|name| formula.argument(name));
-        let scalars = ["scalars.a", "scalars.b", "scalars.c"].map(|name| formula.argument(name));
+        let scalars = ["scalars.a", "scalars.b", "scalars.c", "scalars.d"].map(|name| formula.argument(name));
         let (w, moments) = rule.update(scalars, w, g, MOMENT_NAMES.map(|name| formula.argument(name)));
         let [a, b, c] = moments;
         let (body, made) = formula.render(&[w, a, b, c]);
@@ -261,7 +262,7 @@ mod tests {
         setting.writes = vec![Data::Real(initial(op.len))];
         for name in op.optimizer.slots() {
             let moment: Vec<f32> = match *name {
-                "square" => positive(0),
+                "square" | "largest" | "change" => positive(0),
                 // Below the root of the square in the same place.
                 _ => numbers(0, op.len),
             };

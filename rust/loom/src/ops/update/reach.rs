@@ -78,7 +78,7 @@ impl Update {
                 let of = |most: f64| Bounds::between(-most, most, &context);
                 let mut moments = before.moments.map(of);
                 for (moment, slot) in moments.iter_mut().zip(self.optimizer.slots()) {
-                    if *slot == "square" {
+                    if matches!(*slot, "square" | "largest" | "change") {
                         *moment = moment.positive_part();
                     }
                 }
@@ -122,7 +122,7 @@ fn adam(
     before: Reach,
     gradient: f64,
     [news, beta2, squares, epsilon]: [f64; 4],
-    [step_size, root_scale, decay]: [f64; SCALARS],
+    [step_size, root_scale, decay, _]: [f64; SCALARS],
     optimizer: &Optimizer,
     context: &Context,
 ) -> (f64, [f64; MOMENTS], f64, f64) {

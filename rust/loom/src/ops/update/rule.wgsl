@@ -5,6 +5,7 @@ struct Scalars {
     a: f32,
     b: f32,
     c: f32,
+    d: f32,
 }
 
 // A weight and its moments.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The most moments that a rule has.
 pub(in crate::ops) const MOMENTS: usize = 3;
 /// The most numbers of a step that a rule is written in.
-pub(in crate::ops) const SCALARS: usize = 3;
+pub(in crate::ops) const SCALARS: usize = 4;
 
 /// What one update gives a rule: the same numbers for all weights, decaying or not.
 pub(in crate::ops) struct Step<'a, A> {
@@ -17,6 +17,8 @@ pub(in crate::ops) struct Step<'a, A> {
     pub(in crate::ops) decay: A,
     /// `1 - beta^n` at the n-th update: what an average that began at 0 has seen of its numbers.
     pub(in crate::ops) seen: &'a dyn Fn(f64) -> A,
+    /// `n`.
+    pub(in crate::ops) number: A,
 }
 
 /// One row of the table, with its settings filled in.
@@ -264,7 +266,7 @@ optimizers! {
         refuses: nesterov && momentum == 0.0 => "nesterov needs a momentum above 0",
         slots: [0, 1] => if momentum == 0.0 { &[] } else { &["velocity"] },
         scalars: |step| [step.rate, step.decay],
-        update: |[rate, decay, _], w, g, [velocity, b, c]| {
+        update: |[rate, decay, ..], w, g, [velocity, b, c]| {
             let momentum = w.constant(momentum);
             let g = decay.mul_add(w, g);
             let velocity = momentum.mul_add(velocity, g).flush();
@@ -304,7 +306,7 @@ optimizers! {
         },
         slots: [2] => &["mean", "square"],
         scalars: |step| [step.rate / (step.seen)(beta1), root_scale(step, beta2), step.decay],
-        update: |[step_size, root_scale, decay], w, g, [mean, square, c]| {
+        update: |[step_size, root_scale, decay, _], w, g, [mean, square, c]| {
             let g = decay.mul_add(w, g);
             let (ratio, [mean, square]) = adam([beta1, beta2, epsilon], root_scale, g, [mean, square]);
             (w - step_size * ratio, [mean, square, c])
@@ -331,7 +333,7 @@ optimizers! {
             root_scale(step, beta2),
             (step.rate * step.decay).one_minus()
         ],
-        update: |[step_size, root_scale, shrink], w, g, [mean, square, c]| {
+        update: |[step_size, root_scale, shrink, _], w, g, [mean, square, c]| {
             let (ratio, [mean, square]) = adam([beta1, beta2, epsilon], root_scale, g, [mean, square]);
             (w * shrink - step_size * ratio, [mean, square, c])
         },
@@ -351,7 +353,7 @@ optimizers! {
         },
         slots: [1] => &["mean"],
         scalars: |step| [step.rate, (step.rate * step.decay).one_minus()],
-        update: |[rate, shrink, _], w, g, [mean, b, c]| {
+        update: |[rate, shrink, ..], w, g, [mean, b, c]| {
             let sign = mean.toward(g, 1.0 - beta1).sign();
             (w * shrink - rate * sign, [mean.toward(g, 1.0 - beta2).flush(), b, c])
         },
@@ -382,7 +384,7 @@ optimizers! {
             (true, true) => &["square", "mean", "velocity"],
         },
         scalars: |step| [step.rate, step.decay],
-        update: |[rate, decay, _], w, g, [square, b, c]| {
+        update: |[rate, decay, ..], w, g, [square, b, c]| {
             let (outside, inside) = if epsilon_in_root { (0.0, epsilon) } else { (epsilon, 0.0) };
             let g = decay.mul_add(w, g);
             let square = (square.times(alpha) + g.squared().times(1.0 - alpha)).flush();
@@ -408,6 +410,135 @@ optimizers! {
             }
         },
     }
+
+    /// Over the root of the sum of all squares (Duchi et al. 2011).
+    Adagrad "adagrad" {
+        settings: {
+            /// Added to the root in the denominator.
+            epsilon: amount = 1e-10,
+            /// Added to the gradient, times the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [1] => &["square"],
+        scalars: |step| [step.rate, step.decay],
+        update: |[rate, decay, ..], w, g, [square, b, c]| {
+            let g = decay.mul_add(w, g);
+            let square = (square + g.squared()).flush();
+            let change = g / square.sqrt().plus(epsilon);
+            let change = match epsilon < LEAST_EPSILON {
+                true => change,
+                // The gradient's own square is below the root.
+                false => change.known_within(2.0),
+            };
+            (w - rate * change, [square, b, c])
+        },
+    }
+
+    /// Steps in the weights' own unit (Zeiler 2012).
+    Adadelta "adadelta" {
+        settings: {
+            /// Decay of both means of squares.
+            rho: share = 0.9,
+            /// Added below both roots.
+            epsilon: amount = 1e-6,
+            /// Added to the gradient, times the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [2] => &["square", "change"],
+        scalars: |step| [step.rate, step.decay],
+        update: |[rate, decay, ..], w, g, [square, change, c]| {
+            let g = decay.mul_add(w, g);
+            let square = (square.times(rho) + g.squared().times(1.0 - rho)).flush();
+            let made = change.positive_part().plus(epsilon).sqrt() / square.plus(epsilon).sqrt() * g;
+            let change = (change.times(rho) + made.squared().times(1.0 - rho)).flush();
+            (w - rate * made, [square, change, c])
+        },
+    }
+
+    /// Adam over the largest gradient of late instead of the mean of squares (Kingma and Ba 2015, section 7.1).
+    Adamax "adamax" {
+        settings: {
+            /// Decay of the mean.
+            beta1: share = 0.9,
+            /// Decay of the largest.
+            beta2: share = 0.999,
+            /// Added to each magnitude.
+            epsilon: amount = 1e-8,
+            /// Added to the gradient, times the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [2] => &["mean", "largest"],
+        scalars: |step| [step.rate / (step.seen)(beta1), step.decay],
+        update: |[step_size, decay, ..], w, g, [mean, largest, c]| {
+            let g = decay.mul_add(w, g);
+            let mean = mean.toward(g, 1.0 - beta1).flush();
+            let magnitude = g.abs().plus(epsilon);
+            let faded = largest.times(beta2);
+            // It is no less than epsilon already, and bounds hear of it.
+            let largest = faded.select_greater(magnitude, faded, magnitude).at_least(epsilon);
+            (w - step_size * (mean / largest), [mean, largest, c])
+        },
+    }
+
+    /// Adam with Nesterov's look ahead (Dozat 2016); its momentum is the same at every step.
+    NAdam "nadam" {
+        settings: {
+            /// Decay of the mean.
+            beta1: share = 0.9,
+            /// Decay of the mean of squares.
+            beta2: share = 0.999,
+            /// Added to the root in the denominator.
+            epsilon: amount = 1e-8,
+            /// Added to the gradient, times the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [2] => &["mean", "square"],
+        scalars: |step| [
+            // The mean is seen with what it will have seen after the next update.
+            step.rate.times(beta1) / (step.seen)(beta1).one_minus().times(beta1).one_minus(),
+            step.rate.times(1.0 - beta1) / (step.seen)(beta1),
+            root_scale(step, beta2),
+            step.decay
+        ],
+        update: |[of_mean, of_gradient, root_scale, decay], w, g, [mean, square, c]| {
+            let g = decay.mul_add(w, g);
+            let (denominator, [mean, square]) = averages([beta1, beta2, epsilon], root_scale, g, [mean, square]);
+            (w - (of_mean * mean + of_gradient * g) / denominator, [mean, square, c])
+        },
+    }
+
+    /// Adam whose first steps are those of momentum, until the mean of squares has seen enough (Liu et al. 2020).
+    RAdam "radam" {
+        settings: {
+            /// Decay of the mean.
+            beta1: share = 0.9,
+            /// Decay of the mean of squares.
+            beta2: share = 0.999,
+            /// Added to the root in the denominator.
+            epsilon: amount = 1e-8,
+            /// Added to the gradient, times the weight.
+            weight_decay: amount = 0.0,
+            /// Whether biases and gains of norms are left out of weight decay.
+            decay_exempt: flag = false,
+        },
+        slots: [2] => &["mean", "square"],
+        scalars: |step| [step.rate / (step.seen)(beta1), rectifier(step, beta2), step.decay],
+        update: |[step_size, rectifier, decay, _], w, g, [mean, square, c]| {
+            let g = decay.mul_add(w, g);
+            let mean = mean.toward(g, 1.0 - beta1).flush();
+            let square = (square.times(beta2) + g.squared().times(1.0 - beta2)).flush();
+            let factor = rectifier.select_positive(rectifier / square.sqrt().plus(epsilon), w.constant(1.0));
+            (w - step_size * mean * factor, [mean, square, c])
+        },
+    }
 }
 
 /// Below this epsilon what is too small for a normal number is no longer lost beside it.
@@ -420,11 +551,18 @@ fn root_scale<A: Arithmetic>(step: &Step<'_, A>, beta2: f64) -> A {
 }
 
 /// The mean over the root of the mean of squares, and both.
+#[inline(always)]
+fn adam<A: Arithmetic>(settings: [f64; 3], root_scale: A, g: A, moments: [A; 2]) -> (A, [A; 2]) {
+    let (denominator, [mean, square]) = averages(settings, root_scale, g, moments);
+    (mean / denominator, [mean, square])
+}
+
+/// The root of the mean of squares, and that mean with the mean before it.
 ///
 /// The shares of what is new are taken from 1 before rounding, since the difference has far fewer digits
 /// after.
 #[inline(always)]
-fn adam<A: Arithmetic>(
+fn averages<A: Arithmetic>(
     [beta1, beta2, epsilon]: [f64; 3],
     root_scale: A,
     g: A,
@@ -432,8 +570,20 @@ fn adam<A: Arithmetic>(
 ) -> (A, [A; 2]) {
     let mean = mean.toward(g, 1.0 - beta1).flush();
     let square = (square.times(beta2) + g.squared().times(1.0 - beta2)).flush();
-    let denominator = square.sqrt().mul_add(root_scale, g.constant(epsilon));
-    (mean / denominator, [mean, square])
+    (square.sqrt().mul_add(root_scale, g.constant(epsilon)), [mean, square])
+}
+
+/// What the mean over the root of the mean of squares is multiplied by, that root as it is: 0 as long as the mean of
+/// squares has seen so little that its variance is not known.
+#[inline(always)]
+fn rectifier<A: Arithmetic>(step: &Step<'_, A>, beta2: f64) -> A {
+    // How many gradients the mean is of, in the end and by now.
+    let most = 2.0 / (1.0 - beta2) - 1.0;
+    let seen = (step.seen)(beta2);
+    let length = step.number.constant(most) - step.number.times(2.0) * seen.one_minus() / seen;
+    let share = length.plus(-4.0) * length.plus(-2.0) / length.times((most - 4.0) * (most - 2.0) / most);
+    let zero = length.constant(0.0);
+    length.select_greater(length.constant(5.0), (share.positive_part() * seen).sqrt(), zero)
 }
 
 impl Default for Optimizer {

@@ -1,0 +1,46 @@
+"""The gradients of a network that trains, on some samples."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from loom import losses
+from loom.convert import as_numpy
+
+if TYPE_CHECKING:
+    from loom._typing import ArrayLike
+
+__all__ = ["gradients_of"]
+
+
+def gradients_of(
+    network: Any,  # noqa: ANN401 - the network's own class would be a circular import
+    x: ArrayLike,
+    y: ArrayLike,
+    config: Any,  # noqa: ANN401 - as above
+) -> dict[str, NDArray[Any]]:
+    """Returns the gradient of every parameter on some samples, dropout off, computed on a copy.
+
+    Args:
+        network: The network.
+        x: (rows, *input_shape) the samples.
+        y: Their targets.
+        config: The run's `TrainingConfig`.
+    """
+    copy = deepcopy(network).to("cpu")
+    output = copy.forward(as_numpy(x, what="sample"), training=False)
+    # A softmax that ends a network is the cross-entropy's own.
+    absorbed = losses.is_classification(config.loss) and copy.layers[-1].kind == "softmax"
+    loss = "nll" if absorbed else config.loss
+    copy.zero_gradients()
+    copy.backward(
+        losses.value_and_gradient(
+            loss, output, y, label_smoothing=config.label_smoothing, class_weight=config.class_weight
+        )[1]
+    )
+    return {
+        f"{layer.path}.{name}": values for layer in copy.layers for name, values in layer.gradients.items()
+    }

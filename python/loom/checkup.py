@@ -1,0 +1,344 @@
+"""What is wrong with a training before it begins: `loom.doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom import losses
+from loom.data import ArraySource, Data, Source, TrainingBatch, as_source, split
+from loom.diagnosis import look, thresholds
+from loom.diagnosis.arrays import not_finite
+from loom.diagnosis.case import Case
+from loom.diagnosis.names import ALL, finding, ignored
+from loom.diagnosis.overlap import look_at_overlap
+from loom.engine import Engine, engine_of
+from loom.errors import LoomError, NonFiniteError
+from loom.network import Network
+from loom.network.layers import LayerHandle
+from loom.network.pickling import bare_copy
+from loom.reports.findings import DoctorReport, Finding
+from loom.schedules import OneCycle, Warmup
+from loom.training.config import TrainingConfig, check_training
+from loom.training.feed import Examples
+from loom.training.rehearsal import Rehearsal, batches, chosen_rows
+from loom.training.signs import case_of
+
+__all__ = ["doctor"]
+
+_ORDER = ("error", "warning", "hint")
+_BY_STEPS = (
+    "start-loss",
+    "dead-units",
+    "saturated-units",
+    "vanishing-gradients",
+    "exploding-gradients",
+    "learning-rate-explodes",
+    "learning-rate-too-low",
+)
+_RECTIFIERS = frozenset({"relu", "relu_squared", "scaled_relu"})
+_BOUNDS = {"sigmoid": (0.0, 1.0), "hardsigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
+
+
+def doctor(
+    net: Network,
+    data: Data,
+    config: TrainingConfig | None = None,
+    *,
+    validation: Data | None = None,
+    ignore: str | Sequence[str] = (),
+) -> DoctorReport:
+    """Looks for what is most likely a mistake in a network, its data and its settings.
+
+    Training warns by itself (`loom.DoctorWarning`) of what is seen without computing anything; this looks at
+    all of the data for NaN and repeated rows, and takes some steps on a copy. The network stays as it is, bit
+    for bit: weights, optimizer's state, and what random numbers are drawn next. docs/doctor.md explains every
+    finding.
+
+    Args:
+        net: The network, as it is to be trained.
+        data: (x, y) or (x, y, weight) arrays, a `TrainingBatch`, or an iterable of either that can be
+            iterated more than once, of which the first batches are looked at.
+        config: How the training is to go; the defaults where None.
+        validation: What it is to be measured on.
+        ignore: Names of findings that are left out; "all" leaves nothing.
+
+    Returns:
+        The findings, the gravest first. It is empty, and false, where nothing was found.
+
+    Raises:
+        ConfigError: A name is unknown.
+        DataError: The data is empty, of unequal length, of no known form, or can be iterated only once.
+        ShapeError: The network's layers do not fit together.
+        StateError: The network is being trained.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(3, activation="sigmoid")], input_shape=4)
+        >>> data = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+        >>> report = loom.doctor(net, data, loom.TrainingConfig(loss="cross_entropy"))
+        >>> report.names
+        ('sigmoid-before-loss',)
+    """
+    config = check_training(config)
+    left_out = ignored("doctor: ignore", ignore)
+    engine = engine_of(net)
+    engine.check_idle("doctor")
+    engine.build()
+    source, held_out = _sources(data, validation, config)
+    first = source if isinstance(source, ArraySource) else _first(source)
+    # As `split` leaves it: the last rows are held out.
+    case = case_of(engine, config, first, held_out)
+    if first is not source:
+        case = replace(case, rows=replace(case.rows, complete=False))
+    found = [*_unusable(first, held_out), *look(case)]
+    skipped: dict[str, str] = {}
+    if all(entry.severity != "error" for entry in found):
+        if case.held_out is not None:
+            found += look_at_overlap(case.rows, case.held_out)
+        try:
+            found += _by_steps(net, engine, case, source, config)
+        except LoomError as error:
+            found.append(finding("training-refuses", f"Training would raise: {error}.", "Do as it says."))
+    if any(entry.severity == "error" for entry in found):
+        skipped = dict.fromkeys(_BY_STEPS, "training refuses what there is")
+    kept = [entry for entry in found if entry.name not in left_out and ALL not in left_out]
+    # Of one severity data and settings come before what they bring about.
+    kept.sort(key=lambda entry: _ORDER.index(entry.severity))
+    return DoctorReport(tuple(kept), {name: why for name, why in skipped.items() if name not in left_out})
+
+
+def _sources(data: Data, validation: Data | None, config: TrainingConfig) -> tuple[Source, Source | None]:
+    source = as_source(data)
+    if validation is not None:
+        return source, as_source(validation)
+    if config.validation_split > 0 and isinstance(source, ArraySource):
+        return split(source, config.validation_split)
+    return source, None
+
+
+def _first(source: Source) -> ArraySource:
+    batch = next(batches(source, TrainingConfig()))
+    return ArraySource(batch, len(np.asarray(batch.input)))
+
+
+def _unusable(first: ArraySource, held_out: Source | None) -> Iterator[Finding]:
+    for source, what in ((first, ""), (held_out, "validation ")):
+        if isinstance(source, ArraySource):
+            yield from not_finite(np.asarray(source.batch.input), f"{what}input")
+            yield from not_finite(np.asarray(source.batch.target), f"{what}targets")
+
+
+def _by_steps(
+    net: Network, engine: Engine, case: Case, source: Source, config: TrainingConfig
+) -> Iterator[Finding]:
+    """Finds what only computing shows: one pass over a sample, and some steps, each on a copy."""
+    chosen = config
+    if config.device == "auto":
+        chosen = replace(config, device=engine.device)
+    steps = 1
+    if isinstance(source, ArraySource):
+        steps = -(-source.rows // config.batch_size) * config.epochs
+    rehearsal = Rehearsal(bare_copy(net), chosen, max(steps, thresholds.DRY_STEPS))
+    stream = batches(source, replace(config, shuffle=True))
+    sample = _wide(source, next(stream), case, config)
+    yield from _pass(bare_copy(net), engine, case, sample, rehearsal.prepare(sample), config)
+    warm = isinstance(config.schedule, (Warmup, OneCycle)) or not any(stage.moves for stage in case.stages)
+    yield from _dry_run(rehearsal, rehearsal.prepare(next(stream)), config.rate, warm=warm)
+
+
+def _wide(source: Source, batch: TrainingBatch, case: Case, config: TrainingConfig) -> TrainingBatch:
+    """Rows enough to tell a unit that never answers; the batch, where there are no more at hand."""
+    if not isinstance(source, ArraySource):
+        return batch
+    shapes = [case.output_shape, *(stage.input_shape for stage in case.stages)]
+    widest = max(int(np.prod(shape)) for shape in shapes)
+    room = max(thresholds.PASS_ELEMENTS // max(widest, 1), config.batch_size)
+    places = np.linspace(0, source.rows - 1, min(source.rows, thresholds.SAMPLE_ROWS, room))
+    return chosen_rows(source, places.astype(np.intp))
+
+
+def _pass(
+    copy: Network,
+    engine: Engine,
+    case: Case,
+    sample: TrainingBatch,
+    examples: Examples,
+    config: TrainingConfig,
+) -> Iterator[Finding]:
+    _, y, weight = examples
+    copy.reset_states()
+    output = copy.forward(sample.input)
+    judged = "nll" if case.absorbs else config.loss
+    loss, gradient = losses.value_and_gradient(
+        judged, output, _shaped(y, case), weight, config.label_smoothing, config.class_weight
+    )
+    if not engine.native.training_state()["updates"]:
+        yield from _start(case, loss, output, y)
+    yield from _units(copy)
+    copy.backward(gradient)
+    yield from _gradients(copy)
+
+
+def _shaped(y: NDArray[Any], case: Case) -> NDArray[Any]:
+    if y.dtype.kind != "i":
+        return y
+    shape = case.output_shape
+    return y.reshape(len(y), *(shape[1:] if len(shape) == 3 else shape[:-1]))
+
+
+def _start(case: Case, loss: float, output: NDArray[Any], y: NDArray[Any]) -> Iterator[Finding]:
+    if case.regresses:
+        # What the mean of the targets, the best constant, would come to.
+        target = np.asarray(y, np.float64).reshape(len(y), -1)
+        expected = float(np.mean((target - target.mean(axis=0)) ** 2))
+        best = "answering with the targets' mean"
+        if case.loss != "mse" or expected == 0:
+            return
+        limit = thresholds.START_REGRESSION
+    else:
+        classes = case.classes if case.classifies else 2
+        expected, best = float(np.log(classes)), f"guessing among {classes} classes"
+        limit = thresholds.START_LOSS
+    if expected and loss > limit * expected:
+        yield finding(
+            "start-loss",
+            f"The loss begins at {loss:.4g}; {best} would be {expected:.4g}. Outputs go from "
+            f"{float(output.min()):.3g} to {float(output.max()):.3g}.",
+            "Scale inputs and targets to about 1, and keep the initial weights as they are drawn by default.",
+            loss=loss,
+            expected=expected,
+        )
+
+
+def _leaves(net: Network) -> Iterator[LayerHandle]:
+    for layer in net.layers:
+        yield from (each for each in layer.inner if not each.holds_layers)
+        if not layer.holds_layers:
+            yield layer
+
+
+def _activation(layer: LayerHandle) -> str:
+    config = layer.config
+    found = getattr(config, "function" if config.kind == "activation" else "activation", "linear")
+    return found if isinstance(found, str) else ""
+
+
+def _units(net: Network) -> Iterator[Finding]:
+    leaves = list(_leaves(net))
+    for place, layer in enumerate(leaves):
+        name = _activation(layer)
+        if layer.kind in ("rnn", "lstm", "gru") or (name not in _RECTIFIERS and name not in _BOUNDS):
+            continue
+        # (samples, units): of images the channels, of anything else the last axis.
+        values = layer.activation
+        axis = 1 if values.ndim >= 4 or layer.kind.startswith("conv") else values.ndim - 1
+        units = np.moveaxis(values, axis, -1).reshape(-1, values.shape[axis])
+        if name in _RECTIFIERS:
+            dead = int((units <= 0).all(axis=0).sum())
+            if dead > thresholds.PASSIVE_SHARE * units.shape[1]:
+                yield finding(
+                    "dead-units",
+                    f"{dead} of {units.shape[1]} units ({name}) are 0 for all {len(values)} samples: they "
+                    "neither say nor learn anything.",
+                    "Scale the inputs, lower the learning rate, keep the bias at 0 to begin with; or use "
+                    '"leaky_relu", "gelu" or "silu".',
+                    layer=layer.path,
+                    share=dead / units.shape[1],
+                )
+        elif place < len(leaves) - 1:
+            low, high = _BOUNDS[name]
+            near = thresholds.SATURATED * (high - low)
+            ends = (units < low + near) | (units > high - near)
+            stuck = int((ends.mean(axis=0) >= thresholds.SATURATED_SAMPLES).sum())
+            if stuck > thresholds.PASSIVE_SHARE * units.shape[1]:
+                yield finding(
+                    "saturated-units",
+                    f"{stuck} of {units.shape[1]} units ({name}) are at their bounds for nearly all "
+                    f"{len(values)} samples, where the slope is about 0.",
+                    "Scale the inputs to about 1, keep the initial weights small, or put `nn.LayerNorm()` "
+                    "before the activation.",
+                    layer=layer.path,
+                    share=stuck / units.shape[1],
+                )
+
+
+def _gradients(net: Network) -> Iterator[Finding]:
+    sizes: dict[str, float] = {}
+    for layer in _leaves(net):
+        if not layer.trainable:
+            continue
+        gradients = [values for values in layer.gradients.values() if values.size]
+        if not gradients:
+            continue
+        whole = np.concatenate([np.asarray(values, np.float64).ravel() for values in gradients])
+        norm = float(np.linalg.norm(whole))
+        if not norm <= thresholds.EXPLODING:
+            yield finding(
+                "exploding-gradients",
+                f"The gradient of layer {layer.path} ({layer.kind}) has a norm of {norm:.3g}.",
+                "Scale inputs and targets to about 1; set `gradient_clip=1.0`; put norms between the layers.",
+                layer=layer.path,
+                norm=norm,
+            )
+        # Rows of an embedding that nobody asked for have none.
+        touched = int(np.count_nonzero(whole))
+        sizes[layer.path] = norm / max(touched, 1) ** 0.5
+    largest = max(sizes.values(), default=0.0)
+    weak = {path: size for path, size in sizes.items() if size < thresholds.VANISHING * largest}
+    if weak and np.isfinite(largest):
+        path, size = min(weak.items(), key=lambda entry: entry[1])
+        strongest = max(sizes, key=lambda name: sizes[name])
+        yield finding(
+            "vanishing-gradients",
+            f"{len(weak)} of {len(sizes)} layers get hardly any gradient: its root mean square is "
+            f"{size:.2g} in layer {path}, and {largest:.2g} in layer {strongest}.",
+            'Use "relu", "gelu" or "silu" instead of sigmoids in deep networks; put norms between layers, '
+            "and `nn.Residual` around them.",
+            layer=path,
+            layers=len(weak),
+            smallest=size,
+            largest=largest,
+        )
+
+
+def _dry_run(rehearsal: Rehearsal, examples: Examples, rate: float, *, warm: bool) -> Iterator[Finding]:
+    """Learns one batch; `warm` where no movement is to be expected of the first steps."""
+    course: list[float] = []
+    failed = ""
+    for _ in range(thresholds.DRY_STEPS):
+        try:
+            loss, rate = rehearsal.step(examples)
+        except NonFiniteError as error:
+            failed = str(error)
+            break
+        if not np.isnan(loss):
+            course.append(loss)
+    start = course[0] if course else float("nan")
+    end = float(np.mean(course[-3:])) if course else float("nan")
+    if failed or end > thresholds.DRY_GROWTH * start:
+        how = "was not finite any more" if failed else f"was {end:.3g}"
+        yield finding(
+            "learning-rate-explodes",
+            f"On a copy the loss of one batch began at {start:.4g}, and after {len(course)} steps at a "
+            f"learning rate of {rate:.3g} it {how}.",
+            f"Take a smaller rate, {rate / 10:.2g} say, or ask `loom.find_rate(net, data, config)`; "
+            "`gradient_clip=1.0` and `loom.schedules.Warmup` help, too.",
+            rate=rate,
+            start=start,
+            end=end,
+            steps=len(course),
+        )
+    elif not warm and start > 0 and max(course) - min(course) < thresholds.DRY_CHANGE * start:
+        yield finding(
+            "learning-rate-too-low",
+            f"On a copy {len(course)} steps at a learning rate of {rate:.3g} changed the loss of one batch, "
+            f"{start:.4g}, by {(max(course) - min(course)) / start:.1g} of itself.",
+            "Ask `loom.find_rate(net, data, config)` for a rate.",
+            rate=rate,
+            start=start,
+            end=end,
+        )

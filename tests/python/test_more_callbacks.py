@@ -1,0 +1,239 @@
+"""Callbacks that average, count, stop and write; and Python's own logs."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loom
+from loom import nn
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(96, 4))
+Y = np.argmax(X[:, :3], axis=1)
+
+
+def config(**settings: object) -> loom.TrainingConfig:
+    return loom.TrainingConfig(**{"loss": "cross_entropy", "verbose": False, **settings})  # type: ignore[arg-type]
+
+
+def network(*more: nn.Layer) -> loom.Network:
+    return loom.Sequential([nn.Dense(8, activation="relu"), *more, nn.Dense(3)], input_shape=4, seed=1)
+
+
+# The average of the weights
+
+
+def test_the_average_is_that_of_the_steps() -> None:
+    net, seen = network(), []
+    average = loom.ExponentialMovingAverage(decay=0.8, every=2)
+    watcher = loom.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(net.state_dict()))
+    loom.train(net, (X, Y), config(epochs=4), callbacks=[average, watcher])
+    assert len(seen) == 12
+    for name in seen[0]:
+        expected = np.zeros_like(seen[0][name], dtype=np.float64)
+        for step, state in enumerate(seen[1::2]):
+            factor = min(0.8, step / (step + 1))
+            expected = factor * expected + (1 - factor) * state[name]
+        np.testing.assert_allclose(average.weights[name], expected, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(net.state_dict()[name], average.weights[name])
+
+
+def test_validation_measures_the_average_and_training_goes_on_without() -> None:
+    plain, averaged, kept = network(), network(), network()
+    measured: list[float] = []
+    watcher = loom.LambdaCallback(
+        on_test_begin=lambda logs: measured.append(averaged.evaluate((X, Y), loss="cross_entropy")["loss"])
+    )
+    settings = config(epochs=3)
+    one = loom.train(plain, (X, Y), settings, validation=(X, Y))
+    average = loom.ExponentialMovingAverage(0.9)
+    two = loom.train(averaged, (X, Y), settings, validation=(X, Y), callbacks=[average, watcher])
+    assert two.loss_history == one.loss_history
+    assert two.metrics["val_loss"] == pytest.approx(measured, rel=1e-6)
+    assert two.metrics["val_loss"] != one.metrics["val_loss"]
+    callbacks = [loom.ExponentialMovingAverage(0.9, validates=False, keeps=False)]
+    three = loom.train(kept, (X, Y), settings, validation=(X, Y), callbacks=callbacks)
+    assert three.metrics["val_loss"] == one.metrics["val_loss"]
+    assert kept.fingerprint() == plain.fingerprint() != averaged.fingerprint()
+
+
+@pytest.mark.parametrize("through_file", [False, True])
+def test_a_resumed_run_goes_on_from_the_weights_themselves(tmp_path: Path, through_file: bool) -> None:
+    whole, parts = network(), network()
+    settings = {"learning_rate": 0.01}
+    average = loom.ExponentialMovingAverage(0.9)
+    loom.train(whole, (X, Y), config(epochs=4, **settings), callbacks=[average])
+    first = loom.ExponentialMovingAverage(0.9)
+    loom.train(parts, (X, Y), config(epochs=2, **settings), callbacks=[first])
+    if through_file:
+        parts.save(tmp_path / "net.loom", optimizer=True)
+        parts = loom.load(tmp_path / "net.loom")
+    second = loom.ExponentialMovingAverage(0.9)
+    loom.train(parts, (X, Y), config(epochs=4, **settings), callbacks=[second], resume=True)
+    assert parts.fingerprint() == whole.fingerprint()
+    assert repr(second) == repr(average)
+
+
+# Stopping
+
+
+def test_losses_that_are_not_finite_end_the_run() -> None:
+    net = network()
+    x = X.copy()
+    x[40:] *= 1e30
+    settings = config(
+        epochs=3, on_nonfinite="skip", shuffle=False, batch_size=32, ignore_findings="all", learning_rate=1e30
+    )
+    result = loom.train(net, (x, Y), settings, callbacks=[loom.TerminateOnNaN()])
+    assert result.stop_reason == "stopped"
+    assert re.search(r"the loss of batch \d is not finite", result.message)
+    patient = loom.train(network(), (x, Y), settings, callbacks=[loom.TerminateOnNaN(patience=99)])
+    assert patient.stop_reason == "finished"
+    calm = loom.train(network(), (X, Y), config(), callbacks=[loom.TerminateOnNaN()])
+    assert calm.stop_reason == "finished"
+
+
+# Histograms
+
+
+def test_histograms_of_weights_changes_and_gradients(tmp_path: Path) -> None:
+    net = network(nn.BatchNorm())
+    watcher = loom.WeightHistograms(sample=(X[:20], Y[:20]), frequency=2, bins=10)
+    states = [net.state_dict()]
+    plain = network(nn.BatchNorm())
+    keep = loom.LambdaCallback(on_epoch_end=lambda epoch, logs: states.append(net.state_dict()))
+    loom.train(net, (X, Y), config(epochs=4), callbacks=[watcher, keep])
+    loom.train(plain, (X, Y), config(epochs=4))
+    assert plain.fingerprint() == net.fingerprint()
+    name = "0.0.0.0.weight"
+    assert [entry.epoch for entry in watcher.weights[name]] == [1, 3]
+    newest, states = watcher.weights[name][-1], [state[name].astype(np.float64) for state in states]
+    np.testing.assert_array_equal(newest.counts, np.histogram(states[-1], 10)[0])
+    assert newest.norm == pytest.approx(np.linalg.norm(states[-1]))
+    assert watcher.changes[name][-1].norm == pytest.approx(np.linalg.norm(states[4] - states[2]), rel=1e-5)
+    # The manual loop gives the same gradients.
+    output = net.forward(X[:20], training=False)
+    net.backward(loom.losses.cross_entropy(output, Y[:20])[1])
+    found = watcher.gradients[name][-1]
+    assert found.norm == pytest.approx(np.linalg.norm(net.layers[0].gradients["weight"]), rel=1e-4)
+    for of in ("weights", "changes", "gradients"):
+        watcher.plot(name, of, tmp_path / f"{of}.svg")
+        watcher.plot(name, of, tmp_path / f"{of}.png")
+    with pytest.raises(loom.DataError, match="Kept: "):
+        watcher.plot("0.0.0.9.weight")
+    with pytest.raises(loom.ConfigError, match="weights, changes"):
+        watcher.plot(name, "biases")
+
+
+# Files
+
+
+def test_csv_with_pace_and_names_with_commas(tmp_path: Path) -> None:
+    def near(outputs: np.ndarray, targets: np.ndarray) -> float:
+        return float(len(outputs))
+
+    near.__name__ = "near, in words"
+    path = tmp_path / "log.csv"
+    settings = config(epochs=2, metrics=[near], learning_rate=0.25)
+    net = network()
+    loom.train(net, (X, Y), settings, callbacks=[loom.CSVLogger(path, pace=True)])
+    loom.train(
+        net,
+        (X, Y),
+        config(epochs=3, metrics=[near], learning_rate=0.25),
+        resume=True,
+        callbacks=[loom.CSVLogger(path, pace=True)],
+    )
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+    assert {row["near, in words"] for row in rows} == {"96.0"}
+    assert {row["learning_rate"] for row in rows} == {"0.25"}
+    assert all(float(row["samples_per_second"]) > 0 for row in rows)
+
+
+@pytest.fixture
+def listened(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.at_level(logging.INFO, logger="loom"):
+        yield caplog
+
+
+def test_pythons_logs_tell_of_training(listened: pytest.LogCaptureFixture) -> None:
+    loom.train(network(), (X, Y), config(epochs=2, learning_rate=0.25), validation=(X, Y))
+    lines = [record.getMessage() for record in listened.records]
+    assert len(lines) == 4
+    assert lines[0] == "training begins: epochs 2, batch_size 32, device cpu"
+    pattern = r"epoch 1/2: loss \S+  val_loss \S+  learning_rate 0\.2500  samples_per_second \S+"
+    assert re.fullmatch(pattern, lines[1])
+    assert lines[3] == "training ends after 2 epochs"
+    assert {record.name for record in listened.records} == {"loom"}
+
+
+def test_nobody_who_does_not_listen_hears(capfd: pytest.CaptureFixture[str]) -> None:
+    loom.train(network(), (X, Y), config())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.event_file_writer import EventFileWriter  # noqa: F401 - it is the package meant
+    from tensorboardX.proto.event_pb2 import Event
+
+    def events() -> dict[str, list[tuple[int, float]]]:
+        found: dict[str, list[tuple[int, float]]] = {}
+        for file in sorted(tmp_path.glob("run/events*")):
+            data, place = file.read_bytes(), 0
+            while place < len(data):
+                # A record: its length, a checksum of that, the event, a checksum.
+                length = int.from_bytes(data[place : place + 8], "little")
+                event = Event.FromString(data[place + 12 : place + 12 + length])
+                place += 16 + length
+                for value in event.summary.value:
+                    found.setdefault(value.tag, []).append((event.step, value.simple_value))
+        return found
+
+    net = network()
+    board = loom.TensorBoard(tmp_path / "run", histograms=True, batches=2)
+    result = loom.train(
+        net, (X, Y), config(epochs=2, learning_rate=0.25), validation=(X, Y), callbacks=[board]
+    )
+    found = events()
+    assert [step for step, _ in found["epoch/loss"]] == [1, 2]
+    np.testing.assert_allclose([loss for _, loss in found["epoch/loss"]], result.loss_history, rtol=1e-6)
+    assert {"epoch/val_loss", "pace/learning_rate", "pace/samples_per_second", "0/0/0/0/weight"} <= set(found)
+    assert [step for step, _ in found["batch/loss"]] == [2, 4, 6]
+    assert any("network" in tag for tag in found)
+    more = loom.TensorBoard(tmp_path / "run", batches=2)
+    loom.train(net, (X, Y), config(epochs=3, learning_rate=0.25), resume=True, callbacks=[more])
+    assert [step for step, _ in events()["epoch/loss"]] == [1, 2, 3]
+    assert [step for step, _ in events()["batch/loss"]] == [2, 4, 6, 8]
+
+
+def test_tensorboard_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
+    with pytest.raises(loom.MissingExtraError, match=r"loom-nn\[tensorboard\]"):
+        loom.train(network(), (X, Y), config(), callbacks=[loom.TensorBoard(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: loom.ExponentialMovingAverage(decay=1.0),
+        lambda: loom.ExponentialMovingAverage(every=0),
+        lambda: loom.TerminateOnNaN(patience=-1),
+        lambda: loom.WeightHistograms(bins=0),
+        lambda: loom.WeightHistograms(sample=(X,)),
+        lambda: loom.TensorBoard("run", batches=0),
+        lambda: loom.CSVLogger("log.csv", pace="yes"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make: object) -> None:
+    with pytest.raises(loom.ConfigError):
+        make()  # type: ignore[operator]
