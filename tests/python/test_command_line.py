@@ -192,6 +192,10 @@ def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFix
     Path("broken.npz").write_text("no archive")
     np.savez("two.npz", a=samples(), b=samples())
     np.save("wide.npy", np.zeros((2, 5)))
+    Path("large.npy").write_bytes(Path("wide.npy").read_bytes().replace(b"(2, 5), ", b"(10**9,)"))
+    Path("long.npy").write_bytes(Path("wide.npy").read_bytes().replace(b"(2, 5)", b"(2222222, 5)"))
+    Path("torn.npy").write_bytes(Path("wide.npy").read_bytes().replace(b"'shape", b"(shape"))
+    Path("single.npz").write_bytes(Path("wide.npy").read_bytes())
     np.save("objects.npy", np.array([None]), allow_pickle=True)
     for source, reason in {
         "nowhere.npy": "cannot be read",
@@ -202,6 +206,10 @@ def test_predict_refuses_with_the_reason(folder: Path, capsys: pytest.CaptureFix
         "two.npz": "holds a, b; samples are x",
         "wide.npy": "(2, 5)",
         "objects.npy": "objects.npy",
+        "large.npy": "large.npy",
+        "long.npy": "long.npy",
+        "torn.npy": "torn.npy",
+        "single.npz": "no .npz file",
         "net.loom": "is not an IDX file",
     }.items():
         assert reason in said(f"predict net.loom --input {source}", capsys, 1), source

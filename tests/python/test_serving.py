@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
 import re
 import signal
@@ -12,13 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import loom
 from loom import nn
@@ -45,10 +48,10 @@ def samples(rows: int = 5, seed: int = 0) -> np.ndarray:
 
 
 @contextmanager
-def served(net: loom.Network, **settings: Any) -> Iterator[Any]:
+def served(net: loom.Network, **limits: Any) -> Iterator[Any]:
     from anyio.from_thread import start_blocking_portal
 
-    app = create_app(net, ServingSettings(**settings))
+    app = create_app(net, ServingSettings(**limits))
     asked = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://loom")
     with (
         start_blocking_portal() as portal,
@@ -457,3 +460,24 @@ def test_what_should_not_happen_is_told_as_json(monkeypatch: pytest.MonkeyPatch)
             return await client.post("/predict", json={"inputs": samples().tolist()})
 
     assert "AssertionError: something" in refusal(asyncio.run(ask()), 500)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_damaged_arrays_are_refused_as_bodies(data: st.DataObject) -> None:
+    body = bytearray(to_npy(np.arange(6, dtype=np.float32).reshape(2, 3)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, 127))
+        body[place] = data.draw(
+            st.one_of(st.integers(0, 255), st.sampled_from(list(b"0-9',()[]{}<|OfiuSV ")))
+        )
+    with suppress(BodyError):
+        from_npy(bytes(body))
+
+
+@given(st.one_of(st.binary(max_size=40), st.recursive(st.integers() | st.floats() | st.text(), st.lists)))
+@settings(max_examples=100, deadline=None)
+def test_whatever_json_holds_is_read_or_refused(told: Any) -> None:
+    body = told if isinstance(told, bytes) else json.dumps({"inputs": told}).encode()
+    with suppress(BodyError):
+        from_json(body)

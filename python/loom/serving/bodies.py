@@ -56,8 +56,10 @@ def from_npy(body: bytes) -> NDArray[Any]:
             shape, by_column, dtype = npy.read_array_header_2_0(stream)
         else:
             raise BodyError(f"the body is .npy of version {version}; 1.0 and 2.0 are read")
-    except ValueError as error:
-        raise error if isinstance(error, BodyError) else BodyError(f"the body is no .npy: {error}") from error
+    except BodyError:
+        raise
+    except Exception as error:  # Of a damaged header NumPy lets through whatever Python's parser raises.
+        raise BodyError(f"the body is no .npy: {error}") from error
     if dtype.hasobject:
         raise BodyError("the body holds Python objects; save an array of numbers")
     wanted, held = prod(shape) * dtype.itemsize, len(body) - stream.tell()
