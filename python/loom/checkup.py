@@ -199,10 +199,12 @@ def _start(case: Case, loss: float, output: NDArray[Any], y: NDArray[Any]) -> It
         if case.loss != "mse" or expected == 0:
             return
         limit = thresholds.START_REGRESSION
-    else:
+    elif case.classifies or case.loss == "binary_cross_entropy":
         classes = case.classes if case.classifies else 2
         expected, best = float(np.log(classes)), f"guessing among {classes} classes"
         limit = thresholds.START_LOSS
+    else:
+        return
     if expected and loss > limit * expected:
         yield finding(
             "start-loss",
@@ -319,7 +321,7 @@ def _dry_run(rehearsal: Rehearsal, examples: Examples, rate: float, *, warm: boo
             course.append(loss)
     start = course[0] if course else float("nan")
     end = float(np.mean(course[-3:])) if course else float("nan")
-    if failed or end > thresholds.DRY_GROWTH * start:
+    if failed or end - start > (thresholds.DRY_GROWTH - 1) * abs(start):
         how = "was not finite any more" if failed else f"was {end:.3g}"
         yield finding(
             "learning-rate-explodes",

@@ -29,7 +29,7 @@ __all__ = ["RateSearch", "find_rate", "plot_rates"]
 _SMOOTHING = 0.9
 """The share of the mean so far in each smoothed loss."""
 _EXPLODED = 4.0
-"""How many times the best smoothed loss a smoothed loss is that has exploded."""
+"""How many times the best smoothed loss a smoothed loss is that has exploded; it is above the first, too."""
 _NO_FALL = 1e-6
 """A smaller fall, as a share of the start, is rounding."""
 _FEWEST = 8
@@ -167,7 +167,10 @@ def find_rate(
         losses.append(loss)
         mean = _SMOOTHING * mean + (1 - _SMOOTHING) * loss
         smoothed.append(mean / (1 - _SMOOTHING ** len(losses)))
-        if step >= _FEWEST and smoothed[-1] > _EXPLODED * min(smoothed):
+        # Some losses go below 0, and some fall so far that a multiple of the best is still little.
+        best = min(smoothed)
+        rise = smoothed[-1] - best
+        if step >= _FEWEST and smoothed[-1] > smoothed[0] and rise > (_EXPLODED - 1) * abs(best):
             exploded = True
             break
     if len(rates) < 3:
@@ -226,9 +229,11 @@ def plot_rates(search: RateSearch, path: str | Path | None = None) -> Figure:
             axes.axvline(rate, color=color, linestyle=style, label=f"{name}: {rate:.2g}")
     axes.set_xscale("log")
     # What exploded would press all else to the bottom.
-    top = max(search.smoothed[0], float(search.smoothed.min()) * _EXPLODED)
-    low = min(float(search.losses[np.isfinite(search.losses)].min()), float(search.smoothed.min()))
-    axes.set_ylim(low - 0.05 * (top - low), top + 0.05 * (top - low))
+    best = float(search.smoothed.min())
+    top = max(float(search.smoothed[0]), best + (_EXPLODED - 1) * abs(best))
+    low = min(float(search.losses[np.isfinite(search.losses)].min()), best)
+    margin = 0.05 * (top - low) or 1.0
+    axes.set_ylim(low - margin, top + margin)
     axes.set_xlabel("learning rate")
     axes.set_ylabel("loss")
     axes.grid(visible=True, alpha=0.3)

@@ -220,6 +220,9 @@ SOUND = {
         (TABLE, TARGET),
         {"loss": "huber", "optimizer": loom.SGD(momentum=0.9), "learning_rate": 0.01},
     ),
+    "scores": (4, [*relu(16), nn.Dense(1)], (X, np.where(Y > 0, 1, -1)), {"loss": "hinge"}),
+    "counts": (4, [*relu(16), nn.Dense(1)], (X, Y), {"loss": "poisson"}),
+    "rare": (4, [*relu(16), nn.Dense(1)], (X, 1 * (Y == 1)), {"loss": "binary_focal"}),
     "within reach": (
         4,
         [*relu(16), nn.Dense(1, activation="sigmoid")],

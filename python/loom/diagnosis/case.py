@@ -157,7 +157,7 @@ class Case:
     @property
     def takes_logits(self) -> bool:
         """Whether the loss applies the softmax or the sigmoid by itself."""
-        return self.loss in ("cross_entropy", "binary_cross_entropy")
+        return self.loss == "cross_entropy" or self.answers_yes_or_no
 
     @property
     def absorbs(self) -> bool:
@@ -171,8 +171,13 @@ class Case:
 
     @property
     def regresses(self) -> bool:
-        """Whether the loss compares numbers."""
-        return not self.classifies and self.loss != "binary_cross_entropy"
+        """Whether the loss compares outputs with numbers of the same kind."""
+        return self.loss in ("mse", "mae", "huber", "log_cosh", "quantile")
+
+    @property
+    def answers_yes_or_no(self) -> bool:
+        """Whether the loss takes the logits of a sigmoid, and targets from 0 to 1."""
+        return self.loss in ("binary_cross_entropy", "binary_focal")
 
     @property
     def classes(self) -> int:

@@ -157,7 +157,7 @@ def _of_another_kind(case: Case) -> Iterator[Finding]:
         yield from _numbers_as_classes(case)
     elif case.regresses and y.dtype.kind in "iu":
         yield from _classes_as_numbers(case)
-    elif case.loss == "binary_cross_entropy" and y.dtype.kind in "fiu" and y.size:
+    elif case.answers_yes_or_no and y.dtype.kind in "fiu" and y.size:
         # All of them where there is time.
         looked_at = y if case.hints else case.rows.targets
         low, high = float(looked_at.min()), float(looked_at.max())

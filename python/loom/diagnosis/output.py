@@ -65,7 +65,7 @@ def look_at_output(case: Case) -> Iterator[Finding]:
             'Train with loss="cross_entropy", which takes logits; or put `nn.Softmax()` last.',
             layer=end.path,
         )
-    elif case.regresses:
+    elif case.regresses or case.loss in ("hinge", "squared_hinge"):
         yield from _reach(case)
 
 
