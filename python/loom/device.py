@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 from loom import _native
 from loom._settings.checks import choice
 from loom._settings.suggestions import unknown
-from loom.errors import ConfigError
+from loom.errors import ConfigError, DeviceError
 
 __all__ = [
     "Device",
@@ -25,14 +27,18 @@ __all__ = [
     "KernelTime",
     "check_device",
     "devices",
+    "driver_hint",
     "frame_statistics",
     "init_gpu",
+    "missing_driver_told",
     "release_gpu",
     "reset_frame_statistics",
     "time_frames",
 ]
 
 _GPU = re.compile(r"gpu(:[0-9]{1,9})?")
+# What a system with an NVIDIA GPU has, and a container that was given one.
+_NVIDIA = (Path("/dev/nvidiactl"), Path("/proc/driver/nvidia/version"))
 # What GPUs are called elsewhere.
 _FOREIGN = frozenset({"cuda", "hip", "metal", "mps", "opencl", "rocm", "vulkan", "webgpu", "wgpu", "xpu"})
 
@@ -158,7 +164,45 @@ def devices() -> DeviceList:
         backend="cpu",
         driver=f"{isa}, {threads} thread{'s' * (threads != 1)}",
     )
-    return DeviceList([processor, *(Device(**adapter) for adapter in adapters)], reason)
+    found = DeviceList([processor, *(Device(**adapter) for adapter in adapters)], reason)
+    if reason is not None:
+        found.reason = "; ".join(filter(None, (reason, driver_hint(found))))
+    return found
+
+
+def driver_hint(found: list[Device]) -> str | None:
+    """Says what a container lacks that was given an NVIDIA GPU, but not its Vulkan driver.
+
+    Args:
+        found: The devices there are.
+
+    Returns:
+        What to do; None where there is a GPU that is hardware, or no sign of one of NVIDIA's.
+    """
+    hardware = any(device.name != "cpu" and not device.software for device in found)
+    if hardware or not any(path.exists() for path in _NVIDIA):
+        return None
+    return (
+        "an NVIDIA GPU is here, but no Vulkan driver for it: containers get one by the environment variable "
+        "NVIDIA_DRIVER_CAPABILITIES=graphics,compute,utility (docker run --gpus all -e ...), "
+        "and need libvulkan1 beside it"
+    )
+
+
+@contextmanager
+def missing_driver_told(device: str) -> Iterator[None]:
+    """Adds `driver_hint` to an error about a GPU that is not there.
+
+    Args:
+        device: What is asked for.
+    """
+    try:
+        yield
+    except DeviceError as error:
+        hint = driver_hint(devices()) if device.startswith("gpu") else None
+        if hint is None:
+            raise
+        raise DeviceError(f"{error}; {hint}") from error
 
 
 def init_gpu(device: str = "gpu") -> Device:
@@ -174,7 +218,9 @@ def init_gpu(device: str = "gpu") -> Device:
         DeviceError: It is not there: says what is, and what to install.
         ConfigError: The name is no GPU's.
     """
-    return Device(**_native.open_gpu(_check_gpu("init_gpu", device)))
+    name = _check_gpu("init_gpu", device)
+    with missing_driver_told(name):
+        return Device(**_native.open_gpu(name))
 
 
 def release_gpu() -> None:

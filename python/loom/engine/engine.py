@@ -13,6 +13,7 @@ from loom._forks import renewed
 from loom._typing import ArrayLike, Precision, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
+from loom.device import missing_driver_told
 from loom.engine.observation import Observation
 from loom.errors import ConfigError, StateError
 from loom.grid import Coordinate, as_grid, as_shape, coordinates
@@ -205,7 +206,8 @@ class Engine:
 
     def move(self, device: str) -> None:
         """Moves the network to a device; "auto" also leaves it to training again where it is to be."""
-        self.native.to(device)
+        with missing_driver_told(device):
+            self.native.to(device)
         self._placed = device != "auto"
         self.device = self.native.device()
         # A GPU that was lost and opened anew has the same name.

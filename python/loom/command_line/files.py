@@ -1,0 +1,236 @@
+"""Arrays in files: .npz, .npy, .csv and IDX."""
+
+from __future__ import annotations
+
+import csv
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loom.data import Data
+from loom.datasets import read_idx
+from loom.errors import DataError, FileError, LoomError
+
+__all__ = ["Table", "read_array", "read_npz", "read_samples", "read_table", "shaped", "write_csv"]
+
+
+@contextmanager
+def _told(path: Path, refused: str = "cannot be read") -> Iterator[None]:
+    """Says which file it is that the system refuses, or that holds something else."""
+    try:
+        yield
+    except LoomError:
+        raise
+    except OSError as error:
+        reason = f"{refused}: {error.strerror or error}"
+        raise FileError(error.errno or errno.EIO, reason, str(path)) from error
+    except Exception as error:  # Of damaged files NumPy lets through whatever Python and zlib raise.
+        raise DataError(f"{path}: {error}") from error
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with _told(path):
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise DataError(f"{path} is one array, as of .npy, and no .npz file")
+        with found:
+            return {name: found[name] for name in found.files}
+
+
+def read_npz(file: str | Path) -> tuple[Data, Data | None]:
+    """Reads data from an .npz file: x, y and weight, and the same with `_validation` behind.
+
+    Args:
+        file: The file.
+
+    Returns:
+        The data, and that for validation or None.
+
+    Raises:
+        FileError: It cannot be read.
+        DataError: It is no such file, or has no x or y.
+    """
+    path = Path(file)
+    held = _arrays(path)
+
+    def part(ending: str) -> Any:  # noqa: ANN401 - two or three arrays
+        names = [f"{name}{ending}" for name in ("x", "y", "weight")]
+        return tuple(held[name] for name in names if name in held)
+
+    if not {"x", "y"} <= set(held):
+        raise DataError(f"{path} holds {', '.join(held)}; data is x and y")
+    return part(""), part("_validation") or None
+
+
+def read_array(file: str | Path) -> NDArray[Any]:
+    """Reads one array: .npy, or IDX (compressed or not) by any other name.
+
+    Images of bytes in IDX go from 0 to 1, as those of `loom.datasets.mnist`.
+
+    Args:
+        file: The file.
+
+    Raises:
+        FileError: It cannot be read.
+        DataError: It is damaged, or holds Python objects.
+        SerializationError: It is no IDX file.
+    """
+    path = Path(file)
+    if path.suffix.lower() != ".npy":
+        read = read_idx(path)
+        return read / np.float32(255) if read.dtype == np.uint8 and read.ndim > 1 else read
+    with _told(path):
+        # Mapped: a header that announces more than there is has nothing allocated.
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def read_samples(file: str | Path, input_shape: Sequence[int]) -> NDArray[Any]:
+    """Reads samples for a network: .npy, .npz (its x, or its only array), .csv, or IDX.
+
+    Args:
+        file: The file.
+        input_shape: One sample's extents; samples of as many numbers get them.
+
+    Raises:
+        FileError: It cannot be read.
+        DataError: It is damaged, or of several arrays none is x.
+        SerializationError: By its name it is no such file, nor an IDX file by its content.
+    """
+    path = Path(file)
+    ending = path.suffix.lower()
+    if ending == ".npz":
+        held = _arrays(path)
+        if "x" not in held and len(held) != 1:
+            raise DataError(f"{path} holds {', '.join(held) or 'no array'}; samples are x, or the only array")
+        return held["x"] if "x" in held else next(iter(held.values()))
+    if ending == ".csv":
+        table = read_table(path)
+        return shaped(table.numbers(table.names), input_shape)
+    return shaped(read_array(path), input_shape)
+
+
+def shaped(x: NDArray[Any], input_shape: Sequence[int]) -> NDArray[Any]:
+    """Returns samples in the shape that a network takes, where they have as many numbers."""
+    if x.ndim and x.shape[1:] != tuple(input_shape) and prod(x.shape[1:]) == prod(input_shape):
+        return x.reshape(len(x), *input_shape)
+    return x
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a .csv file holds.
+
+    Args:
+        path: The file.
+        names: The columns: as its first line names them, or "0", "1", ... where that holds numbers.
+        rows: The cells, as they stand there.
+        lines: The number of each row's line.
+    """
+
+    path: Path
+    names: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+    def column(self, name: str) -> list[str]:
+        """Returns the cells of a column."""
+        place = self.names.index(name)
+        return [row[place] for row in self.rows]
+
+    def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Returns columns as numbers.
+
+        Args:
+            names: The columns.
+
+        Returns:
+            (rows, columns).
+
+        Raises:
+            DataError: A cell is no number; the message says where.
+        """
+        places = [self.names.index(name) for name in names]
+        for line, row in zip(self.lines, self.rows, strict=True):
+            wrong = next((place for place in places if not _is_number(row[place])), None)
+            if wrong is not None:
+                raise DataError(
+                    f'{self.path}, line {line}, column "{self.names[wrong]}": {row[wrong]!r} is no number; '
+                    "what is no number has to be encoded first"
+                )
+        return np.array([[float(row[place]) for place in places] for row in self.rows], np.float64)
+
+
+def read_table(file: str | Path) -> Table:
+    """Reads a .csv file: with or without a line of names, separated by commas, semicolons or tabs.
+
+    Args:
+        file: The file.
+
+    Raises:
+        FileError: It cannot be read.
+        DataError: It has no rows, or rows of different lengths.
+    """
+    path = Path(file)
+    with _told(path), path.open(newline="", encoding="utf-8-sig") as opened:
+        start = opened.readline()
+        separator = max(",;\t", key=start.count)
+        opened.seek(0)
+        reader = csv.reader(opened, delimiter=separator)
+        lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    if not lines:
+        raise DataError(f"{path} is empty")
+    width = len(lines[0][1])
+    for number, row in lines:
+        if len(row) != width:
+            raise DataError(f"{path}, line {number}: {len(row)} cells, and {width} in the first line")
+    cells = [[cell.strip() for cell in row] for _, row in lines]
+    names = [str(column) for column in range(width)]
+    named = not any(map(_is_number, cells[0]))
+    if named:
+        names = cells.pop(0)
+        if len(set(names)) < width:
+            raise DataError(f"{path}: two columns have the same name")
+    if not cells:
+        raise DataError(f"{path} has names of columns, but no rows")
+    return Table(path, names, cells, [number for number, _ in lines[named:]])
+
+
+def write_csv(file: str | Path | None, names: Sequence[str], columns: Sequence[Sequence[object]]) -> None:
+    """Writes columns as a .csv file.
+
+    Args:
+        file: The file; standard output where None.
+        names: What the columns are called.
+        columns: Their cells.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    import sys
+
+    def put(opened: Any) -> None:  # noqa: ANN401 - whatever can be written to
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(zip(*columns, strict=True))
+
+    if file is None:
+        put(sys.stdout)
+        return
+    path = Path(file)
+    with _told(path, "cannot be written"), path.open("w", newline="", encoding="utf-8") as opened:
+        put(opened)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

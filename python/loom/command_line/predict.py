@@ -1,0 +1,68 @@
+"""`loom predict`: what a network says to samples in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command(
+    "predict",
+    epilog="Example: loom predict digits.loom --input x.npy --output y.npy",
+)
+@click.argument("file", type=click.Path())
+@click.option(
+    "--input",
+    "source",
+    required=True,
+    type=click.Path(),
+    help="The samples: .npy, .npz (its x, or its only array), .csv with a row a sample, or IDX.",
+)
+@click.option(
+    "--output", "target", type=click.Path(), help="Where to: .npy or .csv; CSV to standard output otherwise."
+)
+@click.option("--classes", is_flag=True, help="Classes in place of outputs, by the card's labels.")
+@click.option("--device", default="cpu", show_default=True, help='"cpu", "gpu", "gpu:1", or "auto".')
+@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True)
+def command(
+    file: str, source: str, target: str | None, device: str, batch_size: int, *, classes: bool
+) -> None:
+    """Compute what the network in FILE says to samples."""
+    import numpy as np
+
+    from loom.command_line.files import read_samples, write_csv
+    from loom.engine import engine_of
+    from loom.errors import FileError
+    from loom.models.loading import load
+
+    ending = ".csv" if target is None else Path(target).suffix.lower()
+    if ending not in (".npy", ".csv"):
+        raise click.BadParameter(f"{target} is neither .npy nor .csv", param_hint="'--output'")
+    net = load(file).build().to(device)
+    x = read_samples(source, net.input_shape)
+    if Path(source).suffix.lower() == ".csv" and engine_of(net).reads_indices and (x == np.floor(x)).all():
+        # Numbers in text have no type.
+        x = x.astype(np.int64)
+    y = net.predict(x, batch_size=batch_size)
+    labels = net.card.labels
+    if classes:
+        indices = y.argmax(axis=-1)
+        y = np.array(labels)[indices] if labels is not None and len(labels) == y.shape[-1] else indices
+    if ending == ".npy":
+        try:
+            np.save(Path(str(target)), y, allow_pickle=False)
+        except OSError as error:
+            raise FileError(error.errno, f"cannot be written: {error.strerror}", target) from error
+        return
+    columns = y.reshape(len(y), -1)
+    width = columns.shape[1]
+    names = [f"output_{place}" for place in range(width)]
+    if classes and width == 1:
+        names = ["class"]
+    elif labels is not None and len(labels) == width:
+        names = list(labels)
+    # As short as their own precision has them.
+    write_csv(target, names, [[str(value) for value in column] for column in columns.T])

@@ -1,0 +1,41 @@
+"""Networks that answer over HTTP: `loom serve FILE`, or an application for a server of your own.
+
+Needs the extra "serve": `pip install 'loom-nn[serve]'`. docs/serving.md has the requests and answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom.extras import require
+from loom.serving.settings import ServingSettings
+
+if TYPE_CHECKING:
+    from loom.network import Network
+
+__all__ = ["ServingSettings", "create_app"]
+
+
+def create_app(net: Network, settings: ServingSettings | None = None) -> Any:  # noqa: ANN401 - FastAPI's
+    """Makes an application that answers with what a network predicts.
+
+    Args:
+        net: The network, on the device that it is to compute on.
+        settings: How many samples at once, and the limits; the defaults where None.
+
+    Returns:
+        A FastAPI application, which any ASGI server runs and other applications mount.
+
+    Raises:
+        MissingExtraError: FastAPI or prometheus-client is not installed.
+
+    Examples:
+        >>> net = loom.Sequential([nn.Dense(2)], input_shape=3)
+        >>> app = loom.serving.create_app(net)  # doctest: +SKIP
+        >>> # uvicorn.run(app)
+    """
+    for module in ("fastapi", "prometheus_client"):
+        require(module, extra="serve", purpose="serving networks")
+    from loom.serving.application import application
+
+    return application(net, settings or ServingSettings())

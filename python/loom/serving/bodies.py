@@ -1,0 +1,79 @@
+"""What requests hold: samples as JSON or as .npy; and answers in the same form."""
+
+from __future__ import annotations
+
+import io
+import json
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from loom.errors import LoomError
+
+__all__ = ["NPY", "BodyError", "from_json", "from_npy", "to_npy"]
+
+NPY = "application/x-npy"
+
+
+class BodyError(LoomError, ValueError):
+    """A body that is not what it says it is."""
+
+
+def from_json(body: bytes) -> NDArray[Any]:
+    """Reads samples from `{"inputs": [...]}`.
+
+    Raises:
+        BodyError: It is no such JSON, or not of numbers.
+    """
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BodyError(f"the body is no JSON: {error}") from error
+    if not isinstance(told, dict) or set(told) != {"inputs"}:
+        raise BodyError('the body is {"inputs": [sample, sample, ...]}, each a list of numbers')
+    try:
+        found = np.asarray(told["inputs"])
+    except (ValueError, OverflowError) as error:
+        raise BodyError(f"inputs: rows of different lengths do not make an array ({error})") from error
+    return found
+
+
+def from_npy(body: bytes) -> NDArray[Any]:
+    """Reads samples from what `numpy.save` writes; what its header announces has to be there.
+
+    Raises:
+        BodyError: It is none, or holds Python objects.
+    """
+    stream = io.BytesIO(body)
+    try:
+        version = npy.read_magic(stream)
+        if version == (1, 0):
+            shape, by_column, dtype = npy.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, by_column, dtype = npy.read_array_header_2_0(stream)
+        else:
+            raise BodyError(f"the body is .npy of version {version}; 1.0 and 2.0 are read")
+    except BodyError:
+        raise
+    except Exception as error:  # Of a damaged header NumPy lets through whatever Python's parser raises.
+        raise BodyError(f"the body is no .npy: {error}") from error
+    if dtype.hasobject:
+        raise BodyError("the body holds Python objects; save an array of numbers")
+    wanted, held = prod(shape) * dtype.itemsize, len(body) - stream.tell()
+    if wanted != held:
+        raise BodyError(f"the body's header announces {wanted} bytes of data, but it has {held}")
+    elements = np.frombuffer(body, dtype, offset=stream.tell()) if held else np.empty(0, dtype)
+    try:
+        return elements.reshape(shape, order="F" if by_column else "C")
+    except ValueError as error:
+        raise BodyError(f"no array can have the shape {shape}") from error
+
+
+def to_npy(array: NDArray[Any]) -> bytes:
+    """Returns an array as `numpy.save` writes it."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()

@@ -1,0 +1,58 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loom.extras import require
+
+__all__ = ["Measures"]
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Measures:
+    """Counts requests, samples and batches, and times them.
+
+    Args:
+        waiting: Says how many requests wait.
+    """
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        library = require("prometheus_client", extra="serve", purpose="serving networks")
+        self._library = library
+        self._registry = library.CollectorRegistry()
+
+        def made(kind: str, name: str, told: str, *labels: str, **more: object) -> Any:  # noqa: ANN401
+            return getattr(library, kind)(name, told, labels, registry=self._registry, **more)
+
+        self._requests = made(
+            "Counter", "loom_requests", "Requests to predict, by the answer's status.", "status"
+        )
+        self._seconds = made(
+            "Histogram", "loom_request_seconds", "Seconds until a request was answered.", buckets=_SECONDS
+        )
+        self._rows = made(
+            "Histogram", "loom_batch_rows", "Samples that were computed together.", buckets=_ROWS
+        )
+        self._computing = made(
+            "Histogram", "loom_batch_seconds", "Seconds that a batch was computed.", buckets=_SECONDS
+        )
+        made("Gauge", "loom_requests_waiting", "Requests that wait to be computed.").set_function(waiting)
+
+    def request(self, status: int, seconds: float) -> None:
+        """Counts a request."""
+        self._requests.labels(str(status)).inc()
+        self._seconds.observe(seconds)
+
+    def batch(self, rows: int, seconds: float) -> None:
+        """Counts a batch."""
+        self._rows.observe(rows)
+        self._computing.observe(seconds)
+
+    def text(self) -> bytes:
+        """Returns all of it in Prometheus's format."""
+        found: bytes = self._library.generate_latest(self._registry)
+        return found
