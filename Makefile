@@ -27,6 +27,7 @@ help:
 	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
+	@echo 'make docs    the documentation as a site, into target/site'
 	@echo 'make lint    formatting, lints and types'
 	@echo 'make clean   removes everything that was built'
 
@@ -71,6 +72,10 @@ lint: $(STAMPS)/development $(STAMPS)/dev
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest loom._native
 
+.PHONY: docs
+docs: $(STAMPS)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 .PHONY: clean
 clean:
 	rm -rf $(VENV) target dist out python/loom/_native*.so .coverage .pytest_cache .ruff_cache .mypy_cache
@@ -86,6 +91,11 @@ $(STAMPS)/venv: | tools
 
 $(STAMPS)/maturin: $(STAMPS)/venv constraints.txt
 	@$(BIN)/pip install --quiet 'maturin>=1.12,<2'
+	@touch $@
+
+# Docstrings are read from the sources: nothing of loom is built for its site.
+$(STAMPS)/docs: $(STAMPS)/venv constraints.txt
+	@$(BIN)/pip install --quiet mkdocs-material 'mkdocstrings[python]' ruff
 	@touch $@
 
 # loom-nn is installed by then, so this adds what its extra of that name lists.

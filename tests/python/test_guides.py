@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import loom
+
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)\)")
@@ -28,6 +30,33 @@ def test_what_pages_lead_to_is_there(page: Path) -> None:
                     rf"\bimpl\b[^{{]*\b{re.escape(name)}\b", source
                 )
                 assert found, f"{page.name}: {path.name} does not define {name}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_headings_that_pages_lead_to_are_there(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", page.read_text()):
+        path = (page.parent / target).resolve() if target else page
+        if path.suffix == ".md":
+            assert anchor in anchors(path), f"{page.name} leads to {target}#{anchor}, which does not exist"
+
+
+def test_the_site_has_every_page() -> None:
+    settings = (ROOT / "mkdocs.yml").read_text()
+    named = re.findall(r"([\w/-]+\.md)$", settings.split("\nnav:\n")[1], re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES[:-2])
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "api").glob("*.md")), ids=lambda page: page.name)
+def test_the_reference_names_what_there_is(page: Path) -> None:
+    for name in re.findall(r"^::: loom\.(\w+)$", page.read_text(), re.MULTILINE):
+        assert getattr(loom, name) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

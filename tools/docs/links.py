@@ -1,0 +1,30 @@
+"""Pages lead to files beside docs/; on the site those links are text, and pictures from there come along."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+PICTURE = "rust/loom/docs/architecture.svg"
+
+
+def on_files(files: Any, *, config: Any) -> Any:  # noqa: ANN401 - MkDocs's own classes
+    """Adds the picture that the crate's documentation shows, too."""
+    files.append(File.generated(config, Path(PICTURE).name, abs_src_path=str(ROOT / PICTURE)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: ANN401 - MkDocs's page
+    """Takes the links away that lead out of docs/ to what is there; all others are MkDocs's to check."""
+    folder = Path(page.file.abs_src_path).parent
+
+    def inside(found: re.Match[str]) -> str:
+        target = (folder / found[2]).resolve()
+        return found[1] if target.exists() and not target.is_relative_to(ROOT / "docs") else found[0]
+
+    return LINK.sub(inside, markdown).replace(f"../{PICTURE}", Path(PICTURE).name)
