@@ -174,7 +174,10 @@ def as_target(
     if values.ndim != axes or values.shape[1:] != output_shape:
         wanted = f"(rows, {', '.join(map(str, output_shape))})"
         indices = " or class indices without the class axis" if classification else ""
-        raise ShapeError(f"target: expected shape {wanted}{indices}, got {values.shape}")
+        remedy = ""
+        if not classification and array.ndim == axes - 1 and array.dtype.kind in "iu":
+            remedy = '; class labels go with loss="cross_entropy"'
+        raise ShapeError(f"target: expected shape {wanted}{indices}, got {values.shape}{remedy}")
     return values
 
 

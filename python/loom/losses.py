@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import flag, real, whole
@@ -26,6 +27,7 @@ from loom.data import as_target
 from loom.errors import ConfigError, DataError, ShapeError
 
 __all__ = [
+    "AUTO",
     "ClassWeight",
     "Huber",
     "Loss",
@@ -43,8 +45,13 @@ __all__ = [
     "names",
     "nll",
     "resolve",
+    "suited",
     "value_and_gradient",
 ]
+
+
+AUTO = "auto"
+"""What `TrainingConfig` says where the loss is chosen by the targets; see `suited`."""
 
 
 class Loss(Named):
@@ -103,6 +110,27 @@ def name_of(value: LossLike) -> str:
 def is_classification(value: LossLike) -> bool:
     """Returns whether the loss takes class indices as targets."""
     return name_of(value) in {"cross_entropy", "nll"}
+
+
+def suited(output_shape: Sequence[int], target: NDArray[Any]) -> str:
+    """Returns the name of the loss that targets ask for, where nobody names one.
+
+    Args:
+        output_shape: One sample's output, without the batch.
+        target: The targets, or the first of them.
+
+    Returns:
+        "cross_entropy" for whole numbers without the class axis of an output with more than one class,
+        otherwise "mse".
+
+    Examples:
+        >>> loom.losses.suited((10,), np.array([3, 1]))
+        'cross_entropy'
+        >>> loom.losses.suited((1,), np.array([3, 1]))
+        'mse'
+    """
+    classes = class_count(output_shape) > 1 and target.ndim == len(output_shape)
+    return "cross_entropy" if classes and target.dtype.kind in "iu" else "mse"
 
 
 def names() -> list[str]:

@@ -25,6 +25,7 @@ from loom.errors import ConfigError, FileError, SerializationError, ShapeError, 
 from loom.network import Network, Sequential
 from loom.network.network import from_native
 from loom.reports.samples import as_names
+from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig
 from loom.training.evaluation import evaluate
 from loom.training.record import record_of
@@ -433,6 +434,11 @@ class Ensemble:
         """Measures outputs as those of a network that hands them on."""
         config = config or record_of(self._networks[0]).judged_by
         used = loss if loss is not None else None if config is None else config.loss
+        if used == losses.AUTO:
+            source = as_source(decided)
+            config, source = settled_by_source(self._networks[0], config or TrainingConfig(loss=used), source)
+            decided = source.batch if isinstance(source, ArraySource) else source.batches
+            used = config.loss
         if used is not None:
             name = losses.name_of(used)
             if self._vote == "majority" and name == "binary_cross_entropy":

@@ -38,7 +38,9 @@ class TrainingConfig(Plain):
             targets, that of the `TweenConfig` counts.
         schedule: How the learning rate changes from step to step.
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, cross_entropy, nll,
-            binary_cross_entropy.
+            binary_cross_entropy. "auto" looks at the first targets: whole-number class labels under an
+            output wider than one mean cross_entropy, anything else mse. Progress says which was chosen;
+            results, receipts and files hold its name.
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None or 0 leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
@@ -90,7 +92,7 @@ class TrainingConfig(Plain):
     learning_rate: float | None = None
     optimizer: OptimizerLike = field(default_factory=AdamW)
     schedule: ScheduleLike = field(default_factory=Constant)
-    loss: LossLike = "mse"
+    loss: LossLike = losses.AUTO
     gradient_clip: float | None = None
     clip_value: float | None = None
     device: str = "auto"
@@ -111,7 +113,7 @@ class TrainingConfig(Plain):
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
-        loss = losses.resolve(self.loss)
+        loss = losses.AUTO if self.loss == losses.AUTO else losses.resolve(self.loss)
         settings: dict[str, object] = {
             "optimizer": optimizers.resolve(self.optimizer),
             "schedule": schedules.resolve(self.schedule),
@@ -141,7 +143,7 @@ class TrainingConfig(Plain):
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
             )
-        if not losses.is_classification(loss):
+        if loss != losses.AUTO and not losses.is_classification(loss):
             for name in ("class_weight", "label_smoothing"):
                 if settings[name]:
                     raise ConfigError(
