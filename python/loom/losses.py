@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from loom import _native
 from loom._settings.checks import flag, real, whole
 from loom._settings.encoding import Named, NamedFamily
-from loom._typing import ArrayLike, Precision, RealArray
+from loom._typing import ArrayLike, LossName, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
 from loom.errors import ConfigError, DataError, ShapeError
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """What `TrainingConfig` says where the loss is chosen by the targets; see `suited`."""
 
 
@@ -60,7 +60,7 @@ class Loss(Named):
     __slots__ = ()
 
 
-LossLike: TypeAlias = "str | Loss | Mapping[str, Any]"
+LossLike: TypeAlias = "LossName | Loss | Mapping[str, Any]"
 
 ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
@@ -86,7 +86,7 @@ class Huber(Loss):
         object.__setattr__(self, "delta", real("Huber", "delta", self.delta, above=0.0))
 
 
-def resolve(value: LossLike) -> str | Loss:
+def resolve(value: LossLike | str) -> str | Loss:
     """Returns the bare name or the object that a `loss=` argument means.
 
     Args:
@@ -101,18 +101,18 @@ def resolve(value: LossLike) -> str | Loss:
     return FAMILY.resolve(value)
 
 
-def name_of(value: LossLike) -> str:
+def name_of(value: LossLike | str) -> str:
     """Returns the canonical name of a loss."""
     loss = resolve(value)
     return loss if isinstance(loss, str) else loss.kind
 
 
-def is_classification(value: LossLike) -> bool:
+def is_classification(value: LossLike | str) -> bool:
     """Returns whether the loss takes class indices as targets."""
     return name_of(value) in {"cross_entropy", "nll"}
 
 
-def suited(output_shape: Sequence[int], target: NDArray[Any]) -> str:
+def suited(output_shape: Sequence[int], target: NDArray[Any]) -> Literal["cross_entropy", "mse"]:
     """Returns the name of the loss that targets ask for, where nobody names one.
 
     Args:
@@ -296,7 +296,7 @@ def binary_cross_entropy(
 
 
 def value_and_gradient(
-    loss: LossLike,
+    loss: LossLike | str,
     output: ArrayLike,
     target: ArrayLike,
     weight: ArrayLike | None = None,

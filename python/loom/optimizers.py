@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 from loom._settings.checks import flag, real
 from loom._settings.encoding import Tagged, TaggedFamily
 from loom._settings.suggestions import shown, unknown
+from loom._typing import OptimizerName
 from loom.errors import ConfigError
 
 __all__ = ["SGD", "Adam", "AdamW", "Lion", "Optimizer", "OptimizerLike", "RMSprop", "resolve"]
@@ -37,7 +38,7 @@ class Optimizer(Tagged):
             object.__setattr__(self, field.name, checked)
 
 
-OptimizerLike: TypeAlias = "str | Optimizer | Mapping[str, Any]"
+OptimizerLike: TypeAlias = "OptimizerName | Optimizer | Mapping[str, Any]"
 
 FAMILY: TaggedFamily[Optimizer] = TaggedFamily("optimizer")
 
@@ -152,7 +153,7 @@ class RMSprop(Optimizer):
     epsilon_in_root: bool = False
 
 
-def resolve(value: OptimizerLike) -> Optimizer:
+def resolve(value: OptimizerLike | str) -> Optimizer:
     """Returns the optimizer that an `optimizer=` argument means.
 
     Args:

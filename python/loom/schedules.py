@@ -21,6 +21,7 @@ from loom._figures import empty_figure, finished
 from loom._settings.checks import real, whole
 from loom._settings.encoding import Tagged, TaggedFamily
 from loom._settings.suggestions import unknown
+from loom._typing import ScheduleName
 from loom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Schedule(Tagged):
             object.__setattr__(self, field.name, value)
 
 
-ScheduleLike: TypeAlias = "str | Schedule | Mapping[str, Any]"
+ScheduleLike: TypeAlias = "ScheduleName | Schedule | Mapping[str, Any]"
 
 FAMILY: TaggedFamily[Schedule] = TaggedFamily("schedule")
 

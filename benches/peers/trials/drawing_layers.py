@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from loom import nn
-from loom.activations import ActivationLike, names
+from loom.activations import ActivationLike, names, resolve
 from trials.chance import Chance
 
 Shape = tuple[int, ...]
@@ -290,7 +290,7 @@ def feed_forward(chance: Chance, shape: Shape) -> nn.Layer:
     return kind(
         chance.whole(1, 35 if chance.wide else 8),
         bias=chance.happens(0.5),
-        activation=usual if chance.happens(0.6) else chance.one(["gelu_tanh", "relu", "sigmoid"]),
+        activation=resolve(usual if chance.happens(0.6) else chance.one(["gelu_tanh", "relu", "sigmoid"])),
     )
 
 

@@ -114,6 +114,9 @@ class Named:
 
 TaggedT = TypeVar("TaggedT", bound=Tagged)
 NamedT = TypeVar("NamedT", bound=Named)
+# A method's own, so that `register` gives back the very class, whose arguments editors then know.
+TaggedClassT = TypeVar("TaggedClassT", bound=Tagged)
+NamedClassT = TypeVar("NamedClassT", bound=Named)
 ConfigT = TypeVar("ConfigT")
 
 
@@ -124,12 +127,12 @@ class TaggedFamily(Generic[TaggedT]):
         self.sort = sort
         self.kinds: dict[str, type[TaggedT]] = {}
 
-    def register(self, kind: str) -> Callable[[type[TaggedT]], type[TaggedT]]:
+    def register(self, kind: str) -> Callable[[type[TaggedClassT]], type[TaggedClassT]]:
         """Enters a class under the kind that its JSON carries."""
 
-        def enter(cls: type[TaggedT]) -> type[TaggedT]:
+        def enter(cls: type[TaggedClassT]) -> type[TaggedClassT]:
             cls.kind = kind
-            self.kinds[kind] = cls
+            self.kinds[kind] = cast("type[TaggedT]", cls)
             return cls
 
         return enter
@@ -169,12 +172,12 @@ class NamedFamily(Generic[NamedT]):
         self.aliases = dict(aliases or {})
         self.kinds: dict[str, type[NamedT]] = {}
 
-    def register(self, kind: str) -> Callable[[type[NamedT]], type[NamedT]]:
+    def register(self, kind: str) -> Callable[[type[NamedClassT]], type[NamedClassT]]:
         """Enters a class under its name."""
 
-        def enter(cls: type[NamedT]) -> type[NamedT]:
+        def enter(cls: type[NamedClassT]) -> type[NamedClassT]:
             cls.kind = kind
-            self.kinds[kind] = cls
+            self.kinds[kind] = cast("type[NamedT]", cls)
             return cls
 
         return enter

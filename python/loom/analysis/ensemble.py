@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loom import _native, losses, nn
 from loom._settings.checks import choice, real, whole
-from loom._typing import ArrayLike, RealArray
+from loom._typing import ArrayLike, Precision, RealArray
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
 from loom.engine import engine_of
@@ -96,7 +96,7 @@ class Ensemble:
             raise ConfigError(f'weights are for vote="weighted", got vote="{self._vote}"')
         self._weights = _shares(weights, len(self._networks))
         precisions = {network.precision for network in self._networks}
-        self._precision = "float64" if "float64" in precisions else "float32"
+        self._precision: Precision = "float64" if "float64" in precisions else "float32"
 
     @property
     def networks(self) -> tuple[Network, ...]:

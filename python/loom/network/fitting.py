@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         learning_rate: float | None
         optimizer: OptimizerLike
         schedule: ScheduleLike
-        loss: LossLike
+        loss: LossLike | Literal["auto"]
         gradient_clip: float | None
         clip_value: float | None
         device: str

@@ -89,7 +89,7 @@ class Network:
         self,
         input_shape: int | Sequence[int],
         grid: Sequence[int] = (1, 1, 1),
-        precision: str = "float32",
+        precision: Precision = "float32",
         seed: int = 0,
     ) -> None:
         config = NetworkConfig(input_shape=input_shape, grid=grid, precision=precision, seed=seed)

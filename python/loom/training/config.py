@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from loom import losses, metrics, optimizers, schedules
 from loom._settings.checks import choice, choice_or_real, flag, real, whole
@@ -92,7 +92,7 @@ class TrainingConfig(Plain):
     learning_rate: float | None = None
     optimizer: OptimizerLike = field(default_factory=AdamW)
     schedule: ScheduleLike = field(default_factory=Constant)
-    loss: LossLike = losses.AUTO
+    loss: LossLike | Literal["auto"] = losses.AUTO
     gradient_clip: float | None = None
     clip_value: float | None = None
     device: str = "auto"
