@@ -42,7 +42,9 @@ config = loom.TrainingConfig(
     metrics=["accuracy", loom.metrics.TopKAccuracy(3), "sklearn.f1_score"],
     early_stopping=loom.EarlyStopping(patience=2),
 )
-result = loom.train(net, (x, y), config, validation=(x, y), callbacks=[loom.History(), loom.CSVLogger("a.csv")])
+result = loom.train(
+    net, (x, y), config, validation=(x, y), callbacks=[loom.History(), loom.CSVLogger("a.csv")]
+)
 again: loom.TrainingResult = net.fit(
     x, y, epochs=3, validation_split=0.1, batch_size=8, optimizer="adam", schedule="cosine", loss="auto"
 )
