@@ -7,7 +7,7 @@ formulas g is the gradient, w the weight, lr the rate of the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, TypeAlias, cast
 
 from loom._settings.checks import flag, real
@@ -55,6 +55,7 @@ class SGD(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
@@ -79,6 +80,7 @@ class Adam(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -101,6 +103,7 @@ class AdamW(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -123,6 +126,7 @@ class Lion(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.0
@@ -144,6 +148,7 @@ class RMSprop(Optimizer):
         epsilon_in_root: Adds epsilon below the root, to v, instead of to the root (Graves 2013).
     """
 
+    _: KW_ONLY
     alpha: float = 0.99
     epsilon: float = 1e-8
     momentum: float = 0.0

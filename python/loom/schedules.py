@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -138,6 +138,7 @@ class Linear(Schedule):
     """
 
     end_factor: float = 0.0
+    _: KW_ONLY
     steps: int | None = None
 
 
@@ -151,6 +152,7 @@ class Cosine(Schedule):
         steps: How many steps the wave takes; the whole run by default.
     """
 
+    _: KW_ONLY
     end_factor: float = 0.0
     steps: int | None = None
 
@@ -168,6 +170,7 @@ class CosineRestarts(Schedule):
     """
 
     period: int
+    _: KW_ONLY
     period_factor: float = 1.0
     end_factor: float = 0.0
 
@@ -212,6 +215,7 @@ class Polynomial(Schedule):
     """
 
     power: float = 1.0
+    _: KW_ONLY
     end_factor: float = 0.0
     steps: int | None = None
 
@@ -233,6 +237,7 @@ class OneCycle(Schedule):
         steps: How many steps the cycle takes; the whole run by default.
     """
 
+    _: KW_ONLY
     rise: float = 0.3
     div_factor: float = 25.0
     final_div_factor: float = 1e4

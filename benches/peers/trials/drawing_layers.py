@@ -221,7 +221,7 @@ def normalization(chance: Chance, shape: Shape) -> nn.Layer:
     epsilon = chance.one([1e-5, 1e-3, 0.1])
     kind = chance.whole(0, 3)
     if kind == 0:
-        return nn.LayerNorm(chance.whole(1, len(shape)), epsilon=epsilon, gain=gain, bias=bias)
+        return nn.LayerNorm(axes=chance.whole(1, len(shape)), epsilon=epsilon, gain=gain, bias=bias)
     if kind == 1:
         return nn.RMSNorm(epsilon=epsilon, gain=gain)
     if kind == 2:

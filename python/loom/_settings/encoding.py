@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from loom._settings.arguments import check_arguments
 from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
@@ -28,6 +29,12 @@ class Plain:
     """Base of the configuration dataclasses: their settings to JSON and back."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            check_arguments(cls, args, settings)
+            return super().__new__(cls)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the settings as plain JSON values."""
@@ -54,6 +61,12 @@ class Tagged:
 
     __slots__ = ()
     kind: ClassVar[str]
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            check_arguments(cls, args, settings)
+            return super().__new__(cls)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the kind and the settings as plain JSON values."""
@@ -86,6 +99,12 @@ class Named:
 
     __slots__ = ()
     kind: ClassVar[str]
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            check_arguments(cls, args, settings)
+            return super().__new__(cls)
 
     def to_config(self) -> JSON:
         """Returns the name alone, or the name with its settings."""

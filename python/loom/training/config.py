@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from loom import losses, metrics, optimizers, schedules
@@ -89,6 +89,7 @@ class TrainingConfig(Plain):
 
     epochs: int = 1
     batch_size: int = 32
+    _: KW_ONLY
     learning_rate: float | None = None
     optimizer: OptimizerLike = field(default_factory=AdamW)
     schedule: ScheduleLike = field(default_factory=Constant)
