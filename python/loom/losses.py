@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from loom import _native
 from loom._settings.checks import flag, real, whole
 from loom._settings.encoding import Named, NamedFamily
+from loom._settings.spellings import attribute_error
 from loom._typing import ArrayLike, LossName, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
@@ -377,3 +378,9 @@ def expand_class_weight(value: ClassWeight | None, classes: int) -> list[float] 
     if len(weights) != classes:
         raise ConfigError(f"class_weight has {len(weights)} weights, but there are {classes} classes")
     return weights
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loom._settings.checks import flag, real
 from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import shown, unknown
 from loom._typing import OptimizerName
 from loom.errors import ConfigError
@@ -180,3 +181,9 @@ def resolve(value: OptimizerLike | str) -> Optimizer:
     if name in FAMILY.kinds:
         return FAMILY.kinds[name]()
     raise unknown("optimizer", value, FAMILY.kinds)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

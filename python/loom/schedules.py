@@ -20,6 +20,7 @@ from loom import _native
 from loom._figures import empty_figure, finished
 from loom._settings.checks import real, whole
 from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import unknown
 from loom._typing import ScheduleName
 from loom.errors import ConfigError
@@ -386,3 +387,9 @@ def plot_schedules(
     if several:
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return finished(figure, path)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["METHODS", "MODULES", "attribute_error", "remark", "spelling"]
+__all__ = ["attribute_error", "method_error", "remark", "spelling"]
 
 _LEARNING_RATE = (
     "the learning rate is no setting of an optimizer, since schedules change it: "
@@ -12,6 +12,7 @@ _LEARNING_RATE = (
 )
 _INFERRED = "leave it out: layers infer the size of their input from what comes before them"
 _INPUT_SHAPE = "the network has it, without the batch: loom.Sequential([...], input_shape=...)"
+_HALF = 'precision="mixed" trains with 16-bit products, net.morph("float16") packs the weights'
 _BATCH_FIRST = "leave it out: sequences are (rows, steps, features)"
 
 _NAMES = {
@@ -243,20 +244,33 @@ _SETTINGS = {
 }
 """What is said of settings that have no counterpart."""
 
-METHODS = {
-    "compile": "loss, optimizer and metrics go to net.fit(x, y, loss=..., optimizer=..., metrics=[...])",
-    "add": "layers go into a cell: net[0, 0, 0].add(...)",
-    "append": "layers go into a cell: net[0, 0, 0].add(...)",
-    "parameters": "net.state_dict() has them by name, net.layers[0].parameters those of a layer",
-    "named_parameters": "net.state_dict() has them by name",
-    "get_weights": "net.state_dict() has them by name",
-    "set_weights": "net.load_state_dict(...) takes them by name",
-    "trainable_weights": "net.state_dict() has all by name; net.freeze(...) keeps some as they are",
-    "weights": "net.state_dict() has them by name",
-    "count_params": "net.summary() counts them",
+_VALUES = {
+    ("activation", "softmax"): (
+        'it is a layer, nn.Softmax(); loss="cross_entropy" takes the outputs as they are and needs none'
+    ),
+    ("activation", "log_softmax"): 'loss="cross_entropy" takes the outputs as they are and needs none',
+    ("precision", "float16"): _HALF,
+    ("precision", "bfloat16"): _HALF,
+    ("loss", "hinge"): "cross_entropy is usual",
+    ("optimizer", "adadelta"): "adamw is usual",
+    ("optimizer", "adamax"): "adamw is usual",
+}
+"""What is said of values that have no counterpart."""
+
+_METHODS = {
+    "compile": "net.fit(x, y, loss=..., optimizer=..., metrics=[...]), which takes all of it",
+    "add": "net[0, 0, 0].add(...): layers go into a cell",
+    "append": "net[0, 0, 0].add(...): layers go into a cell",
+    "parameters": "net.state_dict(), by name, and net.layers[0].parameters",
+    "named_parameters": "net.state_dict(), by name",
+    "get_weights": "net.state_dict(), by name",
+    "set_weights": "net.load_state_dict(...), by name",
+    "trainable_weights": "net.state_dict(), and net.freeze(...) for what is to stay as it is",
+    "weights": "net.state_dict(), by name",
+    "count_params": "net.summary()",
     "train": "loom.train(net, (x, y), config), or net.fit(x, y, epochs=...)",
-    "training": "a network has no mode: predict and evaluate leave dropout off, training has it on",
-    "eval": "a network has no mode: predict and evaluate leave dropout off; net.evaluate((x, y)) measures",
+    "training": "no mode: predict and evaluate leave dropout off, training has it on",
+    "eval": "no mode: predict and evaluate leave dropout off, and net.evaluate((x, y)) measures",
     "cuda": 'net.to("gpu")',
     "gpu": 'net.to("gpu")',
     "cpu": 'net.to("cpu")',
@@ -270,34 +284,34 @@ METHODS = {
     "test_on_batch": "net.evaluate((x, y))",
     "predict_on_batch": "net.predict(x)",
     "predict_classes": "net.predict(x).argmax(axis=1)",
-    "predict_proba": "end the network in nn.Softmax(), or take the softmax of net.predict(x)",
+    "predict_proba": "net.predict(x), of a network that ends in nn.Softmax()",
     "score": "net.evaluate((x, y), metrics=[...])",
     "partial_fit": "loom.Trainer(net, config).step(x, y)",
-    "transform": "net.activations(x) has what every layer makes",
+    "transform": "net.activations(x), what every layer makes",
     "save_weights": "net.save(path)",
     "load_weights": "loom.load(path), or net.load_state_dict(...)",
     "load": "loom.load(path)",
     "get_config": "net.config",
     "to_dict": "net.config.to_config()",
-    "get_layer": "net.layers has all, net[0, 0, 0, 2] one by its place",
+    "get_layer": "net.layers, and net[0, 0, 0, 2] by place",
     "modules": "net.layers",
     "children": "net.cells, net.layers",
-    "named_modules": "net.layers; each has its path",
-    "apply": "go through net.layers",
+    "named_modules": "net.layers, each with its path",
+    "apply": "net.layers, to go through",
     "register_forward_hook": "net.observe(...), or net.activations(x)",
     "requires_grad_": "net.freeze(...) and net.unfreeze(...)",
     "trainable": "net.freeze(...) and net.unfreeze(...)",
     "clone": "copy.deepcopy(net)",
     "copy": "copy.deepcopy(net)",
-    "fit_generator": "net.fit(batches) takes any iterable of (x, y)",
-    "history": "net.fit(...) returns the result: loss_history, metrics",
+    "fit_generator": "net.fit(batches), with any iterable of (x, y)",
+    "history": "the result of net.fit(...): loss_history, metrics",
     "summary_text": "net.summary()",
     "quantize": 'net.morph("int8")',
     "onnx": "loom.save_onnx(net, path)",
 }
 """What a network's methods elsewhere are here."""
 
-MODULES = {
+_MODULES = {
     "optim": "loom.optimizers",
     "optimizer": "loom.optimizers",
     "loss": "loom.losses",
@@ -327,7 +341,7 @@ MODULES = {
     "DataLoader": "arrays, or any iterable of (x, y)",
     "Dataset": "arrays, or any iterable of (x, y)",
     "utils": "arrays, or any iterable of (x, y), as data",
-    "compile": "nothing: there is no step of its own",
+    "compile": "nothing to compile: net.fit(x, y, loss=..., optimizer=...)",
     "CrossEntropyLoss": 'loss="cross_entropy"',
     "MSELoss": 'loss="mse"',
 }
@@ -349,6 +363,9 @@ _FUNCTIONS = {
 }
 
 
+_LOSSES = frozenset({"binary_cross_entropy", "cross_entropy", "huber", "log_cosh", "mae", "mse", "nll"})
+
+
 def spelling(given: str, known: Iterable[str]) -> str | None:
     """Returns loom's name for a name of somewhere else, where it is among those that are known."""
     names = set(known)
@@ -356,9 +373,11 @@ def spelling(given: str, known: Iterable[str]) -> str | None:
     return next((name for name in _NAMES.get(key, "").split() if name in names), None)
 
 
-def remark(given: str) -> str | None:
-    """Returns what is said of a setting that has no counterpart in loom."""
-    return _SETTINGS.get(given.lower())
+def remark(what: str, given: str) -> str | None:
+    """Returns what is said of a setting, or a value of one, that has no counterpart in loom."""
+    if what.endswith((" setting", " argument")):
+        return _SETTINGS.get(given.lower())
+    return _VALUES.get((what.rsplit(" ", 1)[-1], given.lower()))
 
 
 def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeError:
@@ -370,13 +389,23 @@ def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeEr
         known: What it has.
     """
     said = f"module '{module}' has no attribute '{name}'"
-    if (found := spelling(name, known)) is not None:
-        return AttributeError(f"{said}; loom's is {module}.{found}")
-    if module == "loom.nn":
-        if (function := _FUNCTIONS.get(name.lower())) is not None:
-            return AttributeError(
-                f'{said}; loom\'s is nn.Activation("{function}"), or activation="{function}" of a layer'
-            )
-        if name.endswith("Loss") and (loss := _NAMES.get(name.lower())) is not None:
-            return AttributeError(f'{said}; losses go to training: loss="{loss.split()[-1]}"')
+    if name.startswith("_"):
+        return AttributeError(said)
+    ours = spelling(name, known)
+    if ours is not None:
+        return AttributeError(f"{said}; loom's is {module}.{ours}")
+    if module == "loom" and name in _MODULES:
+        return AttributeError(f"{said}; instead there is {_MODULES[name]}")
+    if (function := _FUNCTIONS.get(name.lower())) is not None:
+        return AttributeError(
+            f'{said}; loom\'s is loom.nn.Activation("{function}"), or activation="{function}" of a layer'
+        )
+    if (loss := spelling(name, _LOSSES)) is not None:
+        return AttributeError(f'{said}; losses are settings of training: loss="{loss}"')
     return AttributeError(said)
+
+
+def method_error(name: str) -> AttributeError:
+    """Returns the error for what a network does not have; it says what loom has instead."""
+    said = f"'Network' object has no attribute '{name}'"
+    return AttributeError(f"{said}; instead there is {_METHODS[name]}" if name in _METHODS else said)

@@ -41,7 +41,9 @@ class CallbackList:
         self.message = ""
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
-                raise ConfigError(f"callbacks must derive from loom.Callback, got {shown(callback)}")
+                given: object = callback
+                made = f"; give {given.__name__}()" if isinstance(given, type) else ""
+                raise ConfigError(f"callbacks must derive from loom.Callback, got {shown(callback)}{made}")
             callback.stop_training = False
             callback.set_params(params)
             callback.set_model(network)

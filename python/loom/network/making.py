@@ -41,6 +41,8 @@ def Sequential(  # noqa: N802 - reads like the network it makes
         >>> net.output_shape
         (3,)
     """
+    if isinstance(input_shape, nn.Layer):
+        raise ConfigError("layers go in one list: loom.Sequential([first, second], input_shape=...)")
     network = Network(input_shape, precision=precision, seed=seed)
     given: object = layers
     if isinstance(given, Mapping) or not isinstance(given, Iterable):

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
+from loom._settings.spellings import method_error
 from loom._typing import Precision
 from loom.architecture import LinkConfig, NetworkConfig
 from loom.card import ModelCard
@@ -201,6 +202,14 @@ class Network:
 
     def __repr__(self) -> str:
         return described(self.config)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if hasattr(type(self), name):
+                # What is there has itself asked for something that is not.
+                return object.__getattribute__(self, name)
+            raise method_error(name)
 
     def summary(self, file: IO[str] | None = None, *, depth: int | None = None, flops: bool = False) -> None:
         """Writes a table: cell, layer, output shape, parameters, numeric type, bytes; then the links.
