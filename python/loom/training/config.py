@@ -114,7 +114,8 @@ class TrainingConfig(Plain):
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
-        loss = losses.AUTO if self.loss == losses.AUTO else losses.resolve(self.loss)
+        auto = isinstance(self.loss, str) and self.loss == losses.AUTO
+        loss = losses.AUTO if auto else losses.resolve(self.loss)
         settings: dict[str, object] = {
             "optimizer": optimizers.resolve(self.optimizer),
             "schedule": schedules.resolve(self.schedule),
