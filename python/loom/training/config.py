@@ -40,7 +40,8 @@ class TrainingConfig(Plain):
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, cross_entropy, nll,
             binary_cross_entropy. "auto" looks at the first targets: whole-number class labels under an
             output wider than one mean cross_entropy, anything else mse. Progress says which was chosen;
-            results, receipts and files hold its name.
+            receipts, run folders and files hold its name. A run in a folder is known before its data is
+            gone through, so that data which is only iterated means mse there.
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None or 0 leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
