@@ -62,7 +62,7 @@ build: $(STAMPS)/maturin
 	$(BIN)/maturin build --release --out dist
 
 .PHONY: lint
-lint: $(STAMPS)/development $(STAMPS)/dev
+lint: $(STAMPS)/development $(STAMPS)/dev $(STAMPS)/editors
 	cargo fmt --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(BIN)/python tools/floors/rust.py
@@ -70,6 +70,7 @@ lint: $(STAMPS)/development $(STAMPS)/dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/python -m mypy.stubtest loom._native
 
 .PHONY: docs
@@ -100,8 +101,8 @@ $(STAMPS)/docs: $(STAMPS)/venv constraints.txt
 
 # loom-nn is installed by then, so this adds what its extra of that name lists.
 $(STAMPS)/demo: | $(if $(wildcard $(STAMPS)/release),$(STAMPS)/release,$(STAMPS)/quick)
-$(STAMPS)/dev: | $(STAMPS)/development
-$(STAMPS)/demo $(STAMPS)/dev: $(STAMPS)/%: pyproject.toml constraints.txt
+$(STAMPS)/dev $(STAMPS)/editors: | $(STAMPS)/development
+$(STAMPS)/demo $(STAMPS)/dev $(STAMPS)/editors: $(STAMPS)/%: pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet 'loom-nn[$*]'
 	@touch $@
 

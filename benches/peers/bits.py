@@ -16,6 +16,7 @@ import argparse
 import copy
 import csv
 from pathlib import Path
+from typing import Any, cast
 
 import loom
 from numeric_types import Study, studies, trained
@@ -52,7 +53,7 @@ def compare(study: Study, net: loom.Network) -> list[dict[str, object]]:
     fitted: dict[int, tuple[int, float, float, str]] = {}
     rows: list[dict[str, object]] = []
     for dtype in sensitivity.dtypes:
-        single = copy.deepcopy(net).morph(dtype)
+        single = copy.deepcopy(net).morph(cast("Any", dtype))
         budget = single.weight_bytes
         if budget not in fitted:
             mixed = copy.deepcopy(net)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,7 +221,7 @@ def study_type(study: Study, base: loom.Network, dtype: str, rows: Rows, *, time
     """Fills one row."""
     # A copy starts on the CPU, wherever the network is.
     net = copy.deepcopy(base).to(study.device)
-    net.morph(dtype)
+    net.morph(cast("Any", dtype))
     size = sum(layer.weights.nbytes(dtype) for layer in net.layers if layer.parameters)
     x = study.held_out[0]
     if timed:

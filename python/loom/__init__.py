@@ -152,13 +152,24 @@ if not TYPE_CHECKING:
         with _loading:
             home = _HOMES.get(name, "loom" if _is_module(name) else None)
             if home is None:
-                raise AttributeError(f"module 'loom' has no attribute '{name}'")
+                raise _missing(name)
             value = import_module(f"loom.{name}") if home == "loom" else getattr(import_module(home), name)
         globals()[name] = value
         return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
+
+
+def _missing(name: str) -> AttributeError:
+    """Returns the error for a name that is not there; it says what loom calls it."""
+    from loom._settings.spellings import attribute_error, spelling
+
+    within = import_module("loom.nn").__all__ if not name.startswith("_") else ()
+    layer = name if name in within else spelling(name, within)
+    if layer is not None:
+        return AttributeError(f"module 'loom' has no attribute '{name}'; the layer is loom.nn.{layer}")
+    return attribute_error("loom", name, _HOMES)
 
 
 def _is_module(name: str) -> bool:

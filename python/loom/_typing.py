@@ -9,6 +9,104 @@ import numpy as np
 from numpy.typing import NDArray
 
 Precision: TypeAlias = Literal["float32", "float64", "mixed"]
+# The names that settings take, so that editors offer them and find what is misspelled; a test compares
+# them with what the engine knows.
+ActivationName: TypeAlias = Literal[
+    "elu",
+    "gelu",
+    "gelu_tanh",
+    "hardsigmoid",
+    "hardswish",
+    "identity",
+    "leaky_relu",
+    "linear",
+    "mish",
+    "relu",
+    "relu_squared",
+    "scaled_relu",
+    "sigmoid",
+    "silu",
+    "softplus",
+    "swish",
+    "tanh",
+]
+InitializerName: TypeAlias = Literal[
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "lecun_normal",
+    "ones",
+    "orthogonal",
+    "xavier_normal",
+    "xavier_uniform",
+    "zeros",
+]
+LossName: TypeAlias = Literal[
+    "binary_cross_entropy",
+    "binary_focal",
+    "cross-entropy",
+    "cross_entropy",
+    "crossentropy",
+    "hinge",
+    "huber",
+    "log_cosh",
+    "mae",
+    "mse",
+    "nll",
+    "poisson",
+    "quantile",
+    "squared_hinge",
+]
+MetricName: TypeAlias = Literal[
+    "accuracy",
+    "mae",
+    "mse",
+    "r2",
+    "top_k",
+    "top_k_accuracy",
+]
+OptimizerName: TypeAlias = Literal[
+    "adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "radam", "rmsprop", "sgd"
+]
+ScheduleName: TypeAlias = Literal[
+    "constant",
+    "cosine",
+    "linear",
+    "one_cycle",
+    "polynomial",
+]
+NumericTypeName: TypeAlias = Literal[
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3",
+    "float8_e5m2",
+    "float4_e2m1",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "int4",
+    "int2",
+    "uint64",
+    "uint32",
+    "uint16",
+    "uint8",
+    "uint4",
+    "uint2",
+    "ternary",
+    "binary",
+    "q4_0",
+    "q8_0",
+    "mxfp8_e4m3",
+    "mxfp8_e5m2",
+    "mxfp4",
+    "nf4",
+]
 RealArray: TypeAlias = "NDArray[np.floating[Any]]"
 LabelArray: TypeAlias = "NDArray[np.int64]"
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from loom import _native
 from loom._settings.checks import real
 from loom._settings.encoding import Named, NamedFamily
+from loom._typing import ActivationName
 
 __all__ = ["ELU", "ActivationFunction", "ActivationLike", "LeakyReLU", "names", "resolve"]
 
@@ -24,7 +25,7 @@ class ActivationFunction(Named):
     __slots__ = ()
 
 
-ActivationLike: TypeAlias = "str | ActivationFunction | Mapping[str, Any]"
+ActivationLike: TypeAlias = "ActivationName | ActivationFunction | Mapping[str, Any]"
 
 FAMILY: NamedFamily[ActivationFunction] = NamedFamily(
     "activation",
@@ -67,7 +68,7 @@ class ELU(ActivationFunction):
         object.__setattr__(self, "alpha", real("ELU", "alpha", self.alpha))
 
 
-def resolve(value: ActivationLike | None) -> str | ActivationFunction:
+def resolve(value: ActivationLike | str | None) -> ActivationName | ActivationFunction:
     """Returns the bare name or the object that an `activation=` argument means.
 
     Args:
@@ -79,9 +80,9 @@ def resolve(value: ActivationLike | None) -> str | ActivationFunction:
     Raises:
         ConfigError: The name is unknown; the message suggests the nearest.
     """
-    return "linear" if value is None else FAMILY.resolve(value)
+    return "linear" if value is None else cast("ActivationName | ActivationFunction", FAMILY.resolve(value))
 
 
-def names() -> list[str]:
+def names() -> list[ActivationName]:
     """Returns every activation's name, sorted."""
-    return FAMILY.names()
+    return cast("list[ActivationName]", FAMILY.names())

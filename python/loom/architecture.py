@@ -11,6 +11,7 @@ from loom import nn
 from loom._settings.checks import choice, flag, items, real, whole
 from loom._settings.encoding import Plain
 from loom._settings.suggestions import shown
+from loom._typing import Precision
 from loom.errors import ConfigError
 from loom.grid import as_grid, as_shape
 from loom.nn.composite import as_layer
@@ -165,7 +166,7 @@ class NetworkConfig(Plain):
     input_shape: int | Sequence[int]
     grid: Sequence[int] = (1, 1, 1)
     cells: Sequence[CellConfig | Mapping[str, Any]] = ()
-    precision: str = "float32"
+    precision: Precision = "float32"
     seed: int = 0
     settings: Sequence[LayerSettings | Mapping[str, Any]] = ()
     links: Sequence[LinkConfig | Mapping[str, Any]] = ()

@@ -23,6 +23,7 @@ from loom.network.layers import LayerHandle
 from loom.network.pickling import bare_copy
 from loom.reports.findings import DoctorReport, Finding
 from loom.schedules import OneCycle, Warmup
+from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples
 from loom.training.rehearsal import Rehearsal, batches, chosen_rows
@@ -90,6 +91,8 @@ def doctor(
     engine.build()
     source, held_out = _sources(data, validation, config)
     first = source if isinstance(source, ArraySource) else _first(source)
+    looked_at = first.batch if isinstance(first, ArraySource) else first
+    config = settled_by_target(engine, config, looked_at.target)
     # As `split` leaves it: the last rows are held out.
     case = case_of(engine, config, first, held_out)
     if first is not source:

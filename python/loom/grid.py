@@ -65,7 +65,7 @@ def as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
         ConfigError: There are none, or one is not positive.
     """
     numbers = items(shape)
-    if numbers == ():
+    if numbers == () or (numbers and numbers[0] is None):
         raise ConfigError(f"input_shape must be one sample's extents, without the batch, got {shown(shape)}")
     return tuple(whole("input_shape", "an extent", number, least=1) for number in (numbers or (shape,)))
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from loom._settings.checks import real
 from loom._settings.encoding import Named, NamedFamily
+from loom._typing import InitializerName
 from loom.errors import ConfigError
 
 __all__ = [
@@ -42,7 +43,7 @@ class Initializer(Named):
             object.__setattr__(self, field.name, value)
 
 
-InitializerLike: TypeAlias = "str | Initializer | Mapping[str, Any]"
+InitializerLike: TypeAlias = "InitializerName | Initializer | Mapping[str, Any]"
 
 FAMILY: NamedFamily[Initializer] = NamedFamily(
     "initializer",
@@ -123,7 +124,7 @@ class Orthogonal(Initializer):
     gain: float = 1.0
 
 
-def resolve(value: InitializerLike | None) -> str | Initializer | None:
+def resolve(value: InitializerLike | str | None) -> str | Initializer | None:
     """Returns the bare name or the object that an initialiser argument means.
 
     Args:

@@ -14,19 +14,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import flag, real, whole
 from loom._settings.encoding import Named, NamedFamily
-from loom._typing import ArrayLike, Precision, RealArray
+from loom._settings.spellings import attribute_error
+from loom._typing import ArrayLike, LossName, Precision, RealArray
 from loom.convert import as_numpy, as_real_array
 from loom.data import as_target
 from loom.errors import ConfigError, DataError, ShapeError
 
 __all__ = [
+    "AUTO",
     "BinaryFocal",
     "ClassWeight",
     "Huber",
@@ -51,8 +54,13 @@ __all__ = [
     "quantile",
     "resolve",
     "squared_hinge",
+    "suited",
     "value_and_gradient",
 ]
+
+
+AUTO: Final = "auto"
+"""What `TrainingConfig` says where the loss is chosen by the targets; see `suited`."""
 
 
 class Loss(Named):
@@ -61,7 +69,7 @@ class Loss(Named):
     __slots__ = ()
 
 
-LossLike: TypeAlias = "str | Loss | Mapping[str, Any]"
+LossLike: TypeAlias = "LossName | Loss | Mapping[str, Any]"
 
 ClassWeight: TypeAlias = "Mapping[int, float] | Sequence[float]"
 
@@ -132,7 +140,7 @@ class BinaryFocal(Loss):
         object.__setattr__(self, "gamma", real("BinaryFocal", "gamma", self.gamma, above=0.0))
 
 
-def resolve(value: LossLike) -> str | Loss:
+def resolve(value: LossLike | str) -> str | Loss:
     """Returns the bare name or the object that a `loss=` argument means.
 
     Args:
@@ -147,15 +155,36 @@ def resolve(value: LossLike) -> str | Loss:
     return FAMILY.resolve(value)
 
 
-def name_of(value: LossLike) -> str:
+def name_of(value: LossLike | str) -> str:
     """Returns the canonical name of a loss."""
     loss = resolve(value)
     return loss if isinstance(loss, str) else loss.kind
 
 
-def is_classification(value: LossLike) -> bool:
+def is_classification(value: LossLike | str) -> bool:
     """Returns whether the loss takes class indices as targets."""
     return name_of(value) in {"cross_entropy", "nll"}
+
+
+def suited(output_shape: Sequence[int], target: NDArray[Any]) -> Literal["cross_entropy", "mse"]:
+    """Returns the name of the loss that targets ask for, where nobody names one.
+
+    Args:
+        output_shape: One sample's output, without the batch.
+        target: The targets, or the first of them.
+
+    Returns:
+        "cross_entropy" for whole numbers without the class axis of an output with more than one class,
+        otherwise "mse".
+
+    Examples:
+        >>> loom.losses.suited((10,), np.array([3, 1]))
+        'cross_entropy'
+        >>> loom.losses.suited((1,), np.array([3, 1]))
+        'mse'
+    """
+    classes = class_count(output_shape) > 1 and target.ndim == len(output_shape)
+    return "cross_entropy" if classes and target.dtype.kind in "iu" else "mse"
 
 
 def names() -> list[str]:
@@ -424,7 +453,7 @@ def squared_hinge(
 
 
 def value_and_gradient(
-    loss: LossLike,
+    loss: LossLike | str,
     output: ArrayLike,
     target: ArrayLike,
     weight: ArrayLike | None = None,
@@ -505,3 +534,9 @@ def expand_class_weight(value: ClassWeight | None, classes: int) -> list[float] 
     if len(weights) != classes:
         raise ConfigError(f"class_weight has {len(weights)} weights, but there are {classes} classes")
     return weights
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -7,12 +7,14 @@ formulas g is the gradient, w the weight, lr the rate of the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, cast
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from loom._settings.checks import flag, real
 from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import shown, unknown
+from loom._typing import OptimizerName
 from loom.errors import ConfigError
 
 __all__ = [
@@ -51,7 +53,7 @@ class Optimizer(Tagged):
             object.__setattr__(self, field.name, checked)
 
 
-OptimizerLike: TypeAlias = "str | Optimizer | Mapping[str, Any]"
+OptimizerLike: TypeAlias = "OptimizerName | Optimizer | Mapping[str, Any]"
 
 FAMILY: TaggedFamily[Optimizer] = TaggedFamily("optimizer")
 
@@ -68,6 +70,7 @@ class SGD(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
@@ -92,6 +95,7 @@ class Adam(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -114,6 +118,7 @@ class AdamW(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -136,6 +141,7 @@ class Lion(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.0
@@ -157,6 +163,7 @@ class RMSprop(Optimizer):
         epsilon_in_root: Adds epsilon below the root, to v, instead of to the root (Graves 2013).
     """
 
+    _: KW_ONLY
     alpha: float = 0.99
     epsilon: float = 1e-8
     momentum: float = 0.0
@@ -180,6 +187,7 @@ class Adagrad(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     epsilon: float = 1e-10
     weight_decay: float = 0.0
     decay_exempt: bool = False
@@ -200,6 +208,7 @@ class Adadelta(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     rho: float = 0.9
     epsilon: float = 1e-6
     weight_decay: float = 0.0
@@ -221,6 +230,7 @@ class Adamax(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -244,6 +254,7 @@ class NAdam(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -267,6 +278,7 @@ class RAdam(Optimizer):
         decay_exempt: Leaves biases and norm gains out of the decay.
     """
 
+    _: KW_ONLY
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -274,7 +286,7 @@ class RAdam(Optimizer):
     decay_exempt: bool = False
 
 
-def resolve(value: OptimizerLike) -> Optimizer:
+def resolve(value: OptimizerLike | str) -> Optimizer:
     """Returns the optimizer that an `optimizer=` argument means.
 
     Args:
@@ -296,3 +308,9 @@ def resolve(value: OptimizerLike) -> Optimizer:
     if name in FAMILY.kinds:
         return FAMILY.kinds[name]()
     raise unknown("optimizer", value, FAMILY.kinds)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -18,6 +18,7 @@ from loom.network import Network
 from loom.network.pickling import bare_copy
 from loom.reports.base import TabularReport
 from loom.schedules import Exponential
+from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.rehearsal import Rehearsal, batches
 
@@ -144,6 +145,7 @@ def find_rate(
     engine = engine_of(net)
     engine.check_idle("find_rate")
     engine.build()
+    config, source = settled_by_source(net, config, as_source(data))
     rising = Exponential(gamma=last / first, steps=count - 1)
     chosen = replace(config, learning_rate=first, schedule=rising)
     if config.device == "auto" and engine.device != "cpu":
@@ -153,7 +155,7 @@ def find_rate(
     losses: list[float] = []
     smoothed: list[float] = []
     mean, exploded = 0.0, False
-    for step, batch in zip(range(count), batches(as_source(data), config), strict=False):
+    for step, batch in zip(range(count), batches(source, config), strict=False):
         examples = rehearsal.prepare(batch)
         try:
             loss, rate = rehearsal.step(examples)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom.device import devices
 from loom.errors import ConfigError, DataError, DeviceError, StateError
+from loom.losses import AUTO
 from loom.network import Network
 from loom.training.backpropagation import train
 from loom.training.config import TrainingConfig
@@ -139,6 +140,9 @@ def _settings(receipt: Receipt, config: TrainingConfig | None) -> TrainingConfig
             raise ConfigError(
                 f"the training's settings cannot be made from the receipt alone ({error}); give them: config="
             ) from error
+    if config.loss == AUTO:
+        # The receipt knows which loss was chosen by the data.
+        config = replace(config, loss=told["loss"])
     found = differences(told, settings_identity(config), "training")
     if found:
         raise ConfigError("the settings are not the receipt's:\n  " + "\n  ".join(found))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -20,7 +20,9 @@ from loom import _native
 from loom._figures import empty_figure, finished
 from loom._settings.checks import real, whole
 from loom._settings.encoding import Tagged, TaggedFamily
+from loom._settings.spellings import attribute_error
 from loom._settings.suggestions import unknown
+from loom._typing import ScheduleName
 from loom.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ class Schedule(Tagged):
             object.__setattr__(self, field.name, value)
 
 
-ScheduleLike: TypeAlias = "str | Schedule | Mapping[str, Any]"
+ScheduleLike: TypeAlias = "ScheduleName | Schedule | Mapping[str, Any]"
 
 FAMILY: TaggedFamily[Schedule] = TaggedFamily("schedule")
 
@@ -137,6 +139,7 @@ class Linear(Schedule):
     """
 
     end_factor: float = 0.0
+    _: KW_ONLY
     steps: int | None = None
 
 
@@ -150,6 +153,7 @@ class Cosine(Schedule):
         steps: How many steps the wave takes; the whole run by default.
     """
 
+    _: KW_ONLY
     end_factor: float = 0.0
     steps: int | None = None
 
@@ -167,6 +171,7 @@ class CosineRestarts(Schedule):
     """
 
     period: int
+    _: KW_ONLY
     period_factor: float = 1.0
     end_factor: float = 0.0
 
@@ -211,6 +216,7 @@ class Polynomial(Schedule):
     """
 
     power: float = 1.0
+    _: KW_ONLY
     end_factor: float = 0.0
     steps: int | None = None
 
@@ -232,6 +238,7 @@ class OneCycle(Schedule):
         steps: How many steps the cycle takes; the whole run by default.
     """
 
+    _: KW_ONLY
     rise: float = 0.3
     div_factor: float = 25.0
     final_div_factor: float = 1e4
@@ -380,3 +387,9 @@ def plot_schedules(
     if several:
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return finished(figure, path)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -254,7 +254,7 @@ def _special(cls: type, field: dataclasses.Field[Any]) -> Schema:
         "feedback_optimizer": _ref("optimizer"),
         "schedule": _ref("schedule"),
         "then": _ref("schedule"),
-        "loss": _ref("loss"),
+        "loss": {"anyOf": [{"const": losses.AUTO}, _ref("loss")]},
         "metrics": _row(_ref("metric")),
         "early_stopping": _nullable(_ref("EarlyStopping")),
         "ignore_findings": _row({"enum": [*SEVERITIES, ALL]}),

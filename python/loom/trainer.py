@@ -8,10 +8,12 @@ from loom._typing import ArrayLike
 from loom.data import TrainingBatch
 from loom.engine import engine_of
 from loom.errors import DataError
+from loom.losses import AUTO
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe
 from loom.network import Network
 from loom.schedules import require_known_epochs
+from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Form
 from loom.training.record import record_of
@@ -60,15 +62,23 @@ class Trainer:
         self.config = check_training(config)
         require_known_epochs(self.config.schedule)
         engine = engine_of(network)
-        self._form = Form.of(engine, self.config)
+        engine.build()
         engine.check_idle("a trainer")
         engine.place_for_training(self.config.device)
-        self._settings = engine_config(self.config, self._form.output_shape, observe=resolve_observe(observe))
+        self._observe = resolve_observe(observe)
+        if self.config.loss != AUTO:
+            self._follow(self.config)
         self._total = 1 if total_steps is None else whole("Trainer", "total_steps", total_steps, least=1)
         self._resume = flag("Trainer", "resume", resume)
         self._trainer: _native.Trainer | None = None
         self._revision = -1
         self._classes = False
+
+    def _follow(self, config: TrainingConfig) -> None:
+        """Takes up the settings, once the loss is among them."""
+        self.config = config
+        self._form = Form.of(engine_of(self.network), config)
+        self._settings = engine_config(config, self._form.output_shape, observe=self._observe)
 
     def __repr__(self) -> str:
         return f"Trainer({self.config!r})"
@@ -91,6 +101,8 @@ class Trainer:
         """
         engine = engine_of(self.network)
         engine.check_idle("a step")
+        if self.config.loss == AUTO:
+            self._follow(settled_by_target(engine, self.config, y))
         examples = self._form.examples(TrainingBatch(x, y, weight))
         classes = examples[1].dtype.kind == "i"
         if self._trainer is None or self._revision != engine.revision:

@@ -90,11 +90,13 @@ def transformer(words: int = 20, width: int = 16, time: int = 6, heads: int = 4)
         heads, key_value_heads=2, causal=True, rotary=nn.Rotary(layout="half_split"), bias=False
     )
     block = [
-        nn.Residual([nn.RMSNorm(1e-5), attention]),
-        nn.Residual([nn.RMSNorm(1e-5), nn.SwiGLU(24)]),
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), attention]),
+        nn.Residual([nn.RMSNorm(epsilon=1e-5), nn.SwiGLU(24)]),
     ]
     head = nn.TiedHead(words)
-    return loom.Sequential([nn.Embedding(words, width), *block * 11, nn.RMSNorm(1e-5), head], time, seed=9)
+    return loom.Sequential(
+        [nn.Embedding(words, width), *block * 11, nn.RMSNorm(epsilon=1e-5), head], time, seed=9
+    )
 
 
 LLAMA = {

@@ -120,7 +120,7 @@ def test_training_makes_masters_of_what_it_trains(tmp_path: Path) -> None:
     path = saved(tmp_path / "net", tied=True)
     net, floats = loom.load(path), decoded(path)
     y = np.roll(WORDS, -1, axis=1)
-    config = quiet(epochs=2, batch_size=1, optimizer=loom.Adam(1e-2))
+    config = quiet(epochs=2, batch_size=1, optimizer=loom.Adam(beta1=1e-2))
     losses = [loom.train(one, (WORDS, y), config).loss_history for one in (net, floats)]
     assert losses[0] == losses[1]
     assert lent(net) == 0

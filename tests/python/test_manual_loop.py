@@ -275,8 +275,8 @@ def test_the_optimizer_can_be_read() -> None:
     assert net.optimizer is None
     net.set_optimizer("adamw")
     assert net.optimizer == loom.AdamW()
-    net.set_optimizer(loom.SGD(0.5))
-    assert net.optimizer == loom.SGD(0.5)
+    net.set_optimizer(loom.SGD(momentum=0.5))
+    assert net.optimizer == loom.SGD(momentum=0.5)
     loom.train(net, blobs(), quiet(optimizer=loom.RMSprop(alpha=0.5), device="cpu"))
     assert net.optimizer == loom.RMSprop(alpha=0.5)
     loom.TweenTrainer(net).fit(blobs(), quiet(device="cpu"))

@@ -203,7 +203,7 @@ EXAMPLES: list[tuple[nn.Layer, dict[str, object]]] = [
     (nn.MaskedSoftmax([True, False]), {"type": "masked_softmax", "mask": [True, False], "axis": -1}),
     (nn.Sparsemax(), {"type": "sparsemax"}),
     (nn.Entmax(1.25), {"type": "entmax", "alpha": 1.25}),
-    (nn.LayerNorm(2), {"type": "layer_norm", "axes": 2, "epsilon": 1e-5, "gain": True, "bias": True}),
+    (nn.LayerNorm(axes=2), {"type": "layer_norm", "axes": 2, "epsilon": 1e-5, "gain": True, "bias": True}),
     (nn.RMSNorm(gain=False), {"type": "rms_norm", "epsilon": 1e-6, "gain": False}),
     (
         nn.GroupNorm(4, bias=False),
@@ -399,7 +399,7 @@ def test_defaults_are_filled_in_from_a_partial_configuration() -> None:
         (lambda: nn.MaskedSoftmax([1, 0]), "mask must be True or False, got 1"),
         (lambda: nn.MaskedSoftmax(axis=1), "axis must be -1 or 0, got 1"),
         (lambda: nn.Entmax(1), "alpha must be a finite number above 1"),
-        (lambda: nn.LayerNorm(0), "axes must be a positive whole number"),
+        (lambda: nn.LayerNorm(axes=0), "axes must be a positive whole number"),
         (lambda: nn.RMSNorm(epsilon=0), "epsilon must be a finite number above 0"),
         (lambda: nn.BatchNorm(momentum=2), "momentum must be a finite number at least 0 and at most 1"),
         (lambda: nn.KMeans(3, temperature=0), "temperature must be a finite number above 0"),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import loom
 from loom import nn
+from loom._typing import Precision
 from trials.chance import Chance
 from trials.drawing_layers import (
     Shape,
@@ -50,7 +51,7 @@ class Drawn:
     padded: float | None = None
     tied: bool = False
 
-    def network(self, precision: str, seed: int = 0) -> loom.Network:
+    def network(self, precision: Precision, seed: int = 0) -> loom.Network:
         """Builds it in loom."""
         net = loom.Network(self.input_shape, grid=self.grid, precision=precision, seed=seed)
         for at, layers in self.cells.items():

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from loom import nn
-from loom.activations import ActivationLike, names
+from loom.activations import ActivationLike, names, resolve
 from trials.chance import Chance
 
 Shape = tuple[int, ...]
@@ -221,7 +221,7 @@ def normalization(chance: Chance, shape: Shape) -> nn.Layer:
     epsilon = chance.one([1e-5, 1e-3, 0.1])
     kind = chance.whole(0, 3)
     if kind == 0:
-        return nn.LayerNorm(chance.whole(1, len(shape)), epsilon=epsilon, gain=gain, bias=bias)
+        return nn.LayerNorm(axes=chance.whole(1, len(shape)), epsilon=epsilon, gain=gain, bias=bias)
     if kind == 1:
         return nn.RMSNorm(epsilon=epsilon, gain=gain)
     if kind == 2:
@@ -290,7 +290,7 @@ def feed_forward(chance: Chance, shape: Shape) -> nn.Layer:
     return kind(
         chance.whole(1, 35 if chance.wide else 8),
         bias=chance.happens(0.5),
-        activation=usual if chance.happens(0.6) else chance.one(["gelu_tanh", "relu", "sigmoid"]),
+        activation=resolve(usual if chance.happens(0.6) else chance.one(["gelu_tanh", "relu", "sigmoid"])),
     )
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from loom._settings.arguments import check_arguments
 from loom._settings.suggestions import shown, unknown
 from loom.errors import ConfigError
 
@@ -28,6 +29,12 @@ class Plain:
     """Base of the configuration dataclasses: their settings to JSON and back."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            check_arguments(cls, args, settings)
+            return super().__new__(cls)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the settings as plain JSON values."""
@@ -54,6 +61,12 @@ class Tagged:
 
     __slots__ = ()
     kind: ClassVar[str]
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            check_arguments(cls, args, settings)
+            return super().__new__(cls)
 
     def to_config(self) -> dict[str, JSON]:
         """Returns the kind and the settings as plain JSON values."""
@@ -87,6 +100,12 @@ class Named:
     __slots__ = ()
     kind: ClassVar[str]
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: object, **settings: object) -> Self:
+            check_arguments(cls, args, settings)
+            return super().__new__(cls)
+
     def to_config(self) -> JSON:
         """Returns the name alone, or the name with its settings."""
         settings = _settings(self)
@@ -114,6 +133,9 @@ class Named:
 
 TaggedT = TypeVar("TaggedT", bound=Tagged)
 NamedT = TypeVar("NamedT", bound=Named)
+# A method's own, so that `register` gives back the very class, whose arguments editors then know.
+TaggedClassT = TypeVar("TaggedClassT", bound=Tagged)
+NamedClassT = TypeVar("NamedClassT", bound=Named)
 ConfigT = TypeVar("ConfigT")
 
 
@@ -124,12 +146,12 @@ class TaggedFamily(Generic[TaggedT]):
         self.sort = sort
         self.kinds: dict[str, type[TaggedT]] = {}
 
-    def register(self, kind: str) -> Callable[[type[TaggedT]], type[TaggedT]]:
+    def register(self, kind: str) -> Callable[[type[TaggedClassT]], type[TaggedClassT]]:
         """Enters a class under the kind that its JSON carries."""
 
-        def enter(cls: type[TaggedT]) -> type[TaggedT]:
+        def enter(cls: type[TaggedClassT]) -> type[TaggedClassT]:
             cls.kind = kind
-            self.kinds[kind] = cls
+            self.kinds[kind] = cast("type[TaggedT]", cls)
             return cls
 
         return enter
@@ -169,12 +191,12 @@ class NamedFamily(Generic[NamedT]):
         self.aliases = dict(aliases or {})
         self.kinds: dict[str, type[NamedT]] = {}
 
-    def register(self, kind: str) -> Callable[[type[NamedT]], type[NamedT]]:
+    def register(self, kind: str) -> Callable[[type[NamedClassT]], type[NamedClassT]]:
         """Enters a class under its name."""
 
-        def enter(cls: type[NamedT]) -> type[NamedT]:
+        def enter(cls: type[NamedClassT]) -> type[NamedClassT]:
             cls.kind = kind
-            self.kinds[kind] = cls
+            self.kinds[kind] = cast("type[NamedT]", cls)
             return cls
 
         return enter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from loom._settings.spellings import remark, spelling
 from loom.errors import ConfigError
 
 _LONGEST = 1000
@@ -36,14 +37,22 @@ def unknown(what: str, given: object, known: Iterable[str]) -> ConfigError:
     """
     names = sorted(known)
     told = given if isinstance(given, str) and len(given) <= _LONGEST else shown(given)
-    return ConfigError(f'unknown {what} "{told}"{_hint(given, names)} Known: {", ".join(names)}')
+    return ConfigError(f'unknown {what} "{told}"{_hint(what, given, names)} Known: {", ".join(names)}')
 
 
-def _hint(given: object, names: list[str]) -> str:
+def _hint(what: str, given: object, names: list[str]) -> str:
     from difflib import get_close_matches
 
+    if isinstance(given, type):
+        return f"; that is a class, give one of it: {given.__name__}(...)."
+    if what.endswith("activation") and isinstance(given, int):
+        return "; the size of the input is no argument of layers, they infer it."
     if not isinstance(given, str) or len(given) > _LONGEST:
         return "."
+    if (ours := spelling(given, names)) is not None:
+        return f'; in loom that is "{ours}".'
+    if (said := remark(what, given)) is not None:
+        return f"; {said}."
     by_lower = {name.lower(): name for name in names}
     near = get_close_matches(given.lower(), by_lower, n=1, cutoff=0.5)
     near = near or [name for name in by_lower if given and name.startswith(given.lower())]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loom import _native, losses, nn
 from loom._settings.checks import choice, real, whole
-from loom._typing import ArrayLike, RealArray
+from loom._typing import ArrayLike, Precision, RealArray
 from loom.callbacks._monitoring import improves, monitored
 from loom.data import ArraySource, Data, TrainingBatch, as_source
 from loom.engine import engine_of
@@ -25,6 +25,7 @@ from loom.errors import ConfigError, FileError, SerializationError, ShapeError, 
 from loom.network import Network, Sequential
 from loom.network.network import from_native
 from loom.reports.samples import as_names
+from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig
 from loom.training.evaluation import evaluate
 from loom.training.record import record_of
@@ -95,7 +96,7 @@ class Ensemble:
             raise ConfigError(f'weights are for vote="weighted", got vote="{self._vote}"')
         self._weights = _shares(weights, len(self._networks))
         precisions = {network.precision for network in self._networks}
-        self._precision = "float64" if "float64" in precisions else "float32"
+        self._precision: Precision = "float64" if "float64" in precisions else "float32"
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -433,6 +434,11 @@ class Ensemble:
         """Measures outputs as those of a network that hands them on."""
         config = config or record_of(self._networks[0]).judged_by
         used = loss if loss is not None else None if config is None else config.loss
+        if used == losses.AUTO:
+            source = as_source(decided)
+            config, source = settled_by_source(self._networks[0], config or TrainingConfig(loss=used), source)
+            decided = source.batch if isinstance(source, ArraySource) else source.batches
+            used = config.loss
         if used is not None:
             name = losses.name_of(used)
             if self._vote == "majority" and name == "binary_cross_entropy":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class EarlyStopping(Callback, Plain):
     """
 
     monitor: str = "val_loss"
+    _: KW_ONLY
     patience: int = 0
     min_delta: float = 0.0
     mode: str = "auto"

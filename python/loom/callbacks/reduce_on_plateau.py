@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from loom._settings.checks import choice, real, whole
@@ -46,6 +46,7 @@ class ReduceLROnPlateau(Callback):
     """
 
     monitor: str = "val_loss"
+    _: KW_ONLY
     factor: float = 0.1
     patience: int = 10
     min_delta: float = 1e-4

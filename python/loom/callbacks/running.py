@@ -41,7 +41,7 @@ class CallbackList:
         self.message = ""
         for callback in self.callbacks:
             if not isinstance(callback, Callback):
-                raise ConfigError(f"callbacks must derive from loom.Callback, got {shown(callback)}")
+                raise _no_callback(callback)
             callback.stop_training = False
             callback.set_params(params)
             callback.set_model(network)
@@ -130,3 +130,8 @@ class CallbackList:
 
 def _is_ours(callback: Callback) -> bool:
     return not isinstance(callback, LambdaCallback) and type(callback).__module__.partition(".")[0] == "loom"
+
+
+def _no_callback(given: object) -> ConfigError:
+    remedy = f"; give {given.__name__}()" if isinstance(given, type) else ""
+    return ConfigError(f"callbacks must derive from loom.Callback, got {shown(given)}{remedy}")

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock, get_ident
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from loom import _native, nn
 from loom._forks import renewed
-from loom._typing import ArrayLike, Precision, RealArray
+from loom._typing import ArrayLike, RealArray
 from loom.architecture import LinkConfig, NetworkConfig, as_layer
 from loom.convert import as_input, real_dtype
 from loom.device import missing_driver_told
@@ -55,7 +55,7 @@ class Engine:
         described = self.config
         self.grid = as_grid(described.grid)
         self.input_shape = as_shape(described.input_shape)
-        self.precision = cast(Precision, described.precision)
+        self.precision = described.precision
         self.dtype = real_dtype(self.precision)
         self.observation = Observation()
         self.device = native.device()

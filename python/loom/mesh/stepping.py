@@ -14,11 +14,12 @@ from loom._interrupts import Interrupts
 from loom._settings.checks import flag, whole
 from loom._settings.suggestions import shown
 from loom._typing import ArrayLike
+from loom.convert import as_numpy
 from loom.data import as_target
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
 from loom.grid import locate_given
-from loom.losses import is_classification
+from loom.losses import AUTO, is_classification, suited
 from loom.measuring import Observe
 from loom.measuring.settings import resolve_observe, watch_settings
 from loom.mesh.keeping import MeshKeeper
@@ -96,6 +97,9 @@ class Stepper:
         observe: bool | Observe = False,
     ) -> None:
         settings = check_training(config)
+        self._chooses = settings.loss == AUTO
+        self._seen = False
+        settings = replace(settings, loss="mse") if self._chooses else settings
         if not isinstance(mesh, Mesh):
             raise ConfigError(f"a Stepper trains a loom.Mesh, got {shown(mesh)}")
         network = mesh.network
@@ -122,15 +126,33 @@ class Stepper:
         )
         rule = None if tween is None else check_tween(tween)
         require_known_epochs(settings.schedule)
-        known = replace(settings, metrics=())
-        learning = engine_config(known, self._shape, observe=resolve_observe(observe), tween=rule)
         self.mesh = mesh
+        self._made_of = (extents, cell, flag("Stepper", "resume", resume))
+        self._rules = (resolve_observe(observe), rule)
+        self._follow(settings)
+
+    def _follow(self, settings: TrainingConfig) -> None:
+        """Takes up the settings; the loss among them is mse until a target says otherwise."""
+        observe, tween = self._rules
+        known = replace(settings, metrics=())
+        learning = engine_config(known, self._shape, observe=observe, tween=tween)
         self.config = settings
         self._classes = is_classification(settings.loss)
-        self._native = _native.Stepper(
-            native_mesh(mesh), learning, extents, cell, flag("Stepper", "resume", resume)
-        )
-        record_of(network).judged_by = settings
+        self._native = _native.Stepper(native_mesh(self.mesh), learning, *self._made_of)
+        record_of(self.mesh.network).judged_by = settings
+
+    def _choose(self, target: ArrayLike) -> None:
+        """Chooses the loss by the first target."""
+        self._chooses = False
+        loss = suited(self._shape, as_numpy(target, what="target"))
+        if loss == self.config.loss:
+            return
+        if self._seen:
+            raise ConfigError(
+                f'the first target has class labels, for which loss="{loss}" is right: name it in the '
+                "config, since samples without targets came before"
+            )
+        self._follow(replace(self.config, loss=loss))
 
     def step(self, x: ArrayLike, y: ArrayLike | None = None) -> float | None:
         """Shows a sample to the mesh, and learns from its target.
@@ -152,8 +174,12 @@ class Stepper:
         sample = engine.as_input(x)
         target = None
         if y is not None:
+            if self._chooses:
+                self._choose(y)
             target = as_target(y, self._shape, classification=self._classes, precision=engine.precision)
-        return self._native.step(sample, target)
+        loss = self._native.step(sample, target)
+        self._seen = True
+        return loss
 
     def update(self) -> None:
         """Updates by the losses since the last update, before its time; nothing where there are none."""
@@ -228,6 +254,9 @@ def train_stepping(
     """
     started = time.perf_counter()
     settings, watch = check_training(config), resolve_observe(observe)
+    if run is not None and settings.loss == AUTO:
+        # What makes a run the one that it is, is known before its stream is gone through.
+        settings = replace(settings, loss="mse")
     keeper: MeshKeeper | None = None
     interrupted = False
     with Interrupts() as interrupts, ExitStack() as stack:

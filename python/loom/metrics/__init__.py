@@ -7,6 +7,9 @@ images; targets are class indices, one-hot rows or soft rows.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.metrics.own import MAE, MSE, R2, Accuracy, Metric, TopKAccuracy, correct
 from loom.metrics.resolving import MetricFunction, MetricLike, name_of, names, resolve, resolve_all
 from loom.metrics.scikit_learn import ScikitLearnMetric, is_score, sklearn
@@ -29,3 +32,9 @@ __all__ = [
     "resolve_all",
     "sklearn",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias, cast
 from numpy.typing import NDArray
 
 from loom._settings.suggestions import unknown
+from loom._typing import MetricName
 from loom.metrics.own import FAMILY, Metric
 from loom.metrics.scikit_learn import PREFIX, ScikitLearnMetric, functions
 
 __all__ = ["MetricFunction", "MetricLike", "name_of", "names", "resolve", "resolve_all"]
 
 MetricFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any]], float]"
-MetricLike: TypeAlias = "str | Metric | MetricFunction | Mapping[str, Any]"
+MetricLike: TypeAlias = "MetricName | str | Metric | MetricFunction | Mapping[str, Any]"
 
 
 def resolve(value: MetricLike) -> Metric | MetricFunction:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from loom import nn
+from loom import activations, nn
 from loom._settings.suggestions import unknown
 from loom._typing import ArrayLike
 from loom.errors import ConfigError, DataError
@@ -536,7 +536,7 @@ class _Reading:
                 and (parts[place + 1].layers[-1].kind in _NORMS and not self._is_given(parts[place + 1].name))
             )
             at = place + 1 if normed else place
-            activation = nn.Activation(function)
+            activation = nn.Activation(activations.resolve(function))
             made[at] = Part(made[at].name, (*made[at].layers, activation), made[at].placed)
         return made
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from loom import nn
+from loom import activations, nn
 from loom.models.parts import Part, Placed, Question, first_of
 from loom.models.spelling import activation_name
 
@@ -281,7 +281,7 @@ def _feed_forward(name: str, tensors: Tensors, shapes: Shapes, stack: Stack) -> 
         if activation is None:
             stack.ask("feed-forward", "what its gate goes through: say activation (silu is usual, or gelu)")
             return []
-        gate = nn.SwiGLU(hidden, bias="down_bias" in gated, activation=activation)
+        gate = nn.SwiGLU(hidden, bias="down_bias" in gated, activation=activations.resolve(activation))
         return [_Piece(gate, gated)]
     # Two matrices may be called as two of three are.
     pair = [
@@ -304,7 +304,8 @@ def _feed_forward(name: str, tensors: Tensors, shapes: Shapes, stack: Stack) -> 
     rows, columns = shapes[pair[0]["weight"]]
     turned = rows == width != columns
     units = (columns, rows) if turned else (rows, columns)
+    function = activations.resolve(activation)
     return [
-        _Piece(nn.Dense(units[0], activation=activation, bias="bias" in pair[0]), pair[0], turned),
+        _Piece(nn.Dense(units[0], activation=function, bias="bias" in pair[0]), pair[0], turned),
         _Piece(nn.Dense(units[1], bias="bias" in pair[1]), pair[1], turned),
     ]

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loom import _native
 from loom._settings.checks import whole
-from loom._typing import Precision
+from loom._typing import NumericTypeName, Precision
 from loom.card import ModelCard
 from loom.convert import as_real_array
 from loom.engine import engine_of
@@ -262,7 +262,7 @@ def _filled(
             native.morph(packed, [at], (None, "absmax", "nearest"), None, None)
             native.drop_masters([at])
     if packed is not None and masters:
-        network.morph(packed)
+        network.morph(cast("NumericTypeName", packed))
     return network
 
 

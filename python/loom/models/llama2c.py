@@ -167,15 +167,15 @@ def _filled(header: _Header, numbers: NDArray[Any]) -> Network:
         weight_initializer="zeros",
     )
     blocks = [
-        nn.Residual([nn.RMSNorm(_EPSILON), attention]),
-        nn.Residual([nn.RMSNorm(_EPSILON), nn.SwiGLU(header.hidden, weight_initializer="zeros")]),
+        nn.Residual([nn.RMSNorm(epsilon=_EPSILON), attention]),
+        nn.Residual([nn.RMSNorm(epsilon=_EPSILON), nn.SwiGLU(header.hidden, weight_initializer="zeros")]),
     ]
     vocabulary = header.vocabulary
     net = Sequential(
         [
             nn.Embedding(vocabulary, header.width, weight_initializer="zeros"),
             *blocks * header.layers,
-            nn.RMSNorm(_EPSILON),
+            nn.RMSNorm(epsilon=_EPSILON),
             nn.TiedHead(vocabulary, (0, 0, 0, 0))
             if header.tied
             else nn.TiedHead(vocabulary, weight_initializer="zeros"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,7 +255,7 @@ def _loss_of(network: TrainableNetwork) -> LossLike:
             "input_gradients has no loss: the network was not trained here; give one, such as "
             'loss="cross_entropy"'
         )
-    return trained.loss
+    return cast("LossLike", trained.loss)
 
 
 def check_differentiable(engine: Engine) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from loom import _native, nn
 from loom._settings.checks import flag
 from loom._settings.suggestions import shown
+from loom._typing import Precision
 from loom.errors import ConfigError
 from loom.network.network import Network, from_native
 
@@ -18,7 +19,7 @@ __all__ = ["Sequential", "load"]
 def Sequential(  # noqa: N802 - reads like the network it makes
     layers: Iterable[nn.Layer | Mapping[str, Any]],
     input_shape: int | Sequence[int],
-    precision: str = "float32",
+    precision: Precision = "float32",
     seed: int = 0,
 ) -> Network:
     """Makes a network of one cell: layers in a row.
@@ -40,6 +41,8 @@ def Sequential(  # noqa: N802 - reads like the network it makes
         >>> net.output_shape
         (3,)
     """
+    if isinstance(input_shape, nn.Layer):
+        raise ConfigError("layers go in one list: loom.Sequential([first, second], input_shape=...)")
     network = Network(input_shape, precision=precision, seed=seed)
     given: object = layers
     if isinstance(given, Mapping) or not isinstance(given, Iterable):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from loom._settings.checks import items, real, whole
 from loom._settings.suggestions import shown
-from loom._typing import ArrayLike
+from loom._typing import ArrayLike, NumericTypeName
 from loom.engine import HasEngine, NetworkT, engine_of
 from loom.errors import ConfigError, DTypeError
 from loom.network.layers import LayerHandle, layers_of
@@ -16,7 +16,7 @@ __all__ = ["calibrate", "drop_master", "morph", "unpack"]
 
 def morph(
     self: NetworkT,
-    dtype: str,
+    dtype: NumericTypeName,
     where: Callable[[LayerHandle], object] | None = None,
     granularity: str | None = None,
     calibration: str = "absmax",

@@ -8,12 +8,12 @@ from __future__ import annotations
 import html
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from os import PathLike
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, overload
 
 from loom import _native
 from loom._settings.checks import flag, whole
+from loom._settings.spellings import method_error
 from loom._typing import Precision
 from loom.architecture import LinkConfig, NetworkConfig
 from loom.card import ModelCard
@@ -22,9 +22,10 @@ from loom.engine import Engine
 from loom.errors import ConfigError, SerializationError, ShapeError, StateError
 from loom.grid import Extents, coordinates, locate, locate_given, place_in_cell
 from loom.introspection import describe, has_method, signature
-from loom.measuring import Measures, Observe
+from loom.measuring import Measures
 from loom.network import (
     bits,
+    fitting,
     inference,
     learning,
     looking,
@@ -45,7 +46,6 @@ from loom.training.record import TrainingRecord
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from loom.callbacks import Callback
     from loom.data import Data
     from loom.introspection import Description
     from loom.losses import LossLike
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from loom.training import evaluation
     from loom.training.config import TrainingConfig
     from loom.training.receipt import Receipt
-    from loom.training.result import TrainingResult
-    from loom.training.run_folder import RunFolder
 
 __all__ = ["Network", "from_native"]
 
@@ -92,7 +90,7 @@ class Network:
         self,
         input_shape: int | Sequence[int],
         grid: Sequence[int] = (1, 1, 1),
-        precision: str = "float32",
+        precision: Precision = "float32",
         seed: int = 0,
     ) -> None:
         config = NetworkConfig(input_shape=input_shape, grid=grid, precision=precision, seed=seed)
@@ -204,6 +202,14 @@ class Network:
 
     def __repr__(self) -> str:
         return described(self.config)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if hasattr(type(self), name):
+                # What is there has itself asked for something that is not.
+                return object.__getattribute__(self, name)
+            raise method_error(name)
 
     def summary(self, file: IO[str] | None = None, *, depth: int | None = None, flops: bool = False) -> None:
         """Writes a table: cell, layer, output shape, parameters, numeric type, bytes; then the links.
@@ -467,22 +473,7 @@ class Network:
 
     # Training
 
-    def fit(
-        self,
-        data: Data,
-        config: TrainingConfig | None = None,
-        validation: Data | None = None,
-        callbacks: Iterable[Callback] = (),
-        resume: bool = False,
-        observe: bool | Observe = False,
-        rate_scale: Mapping[str, float] | None = None,
-        run: RunFolder | str | PathLike[str] | None = None,
-        receipt: bool | str = False,
-    ) -> TrainingResult:
-        """Trains the network; see `loom.train`."""
-        from loom.training.backpropagation import train
-
-        return train(self, data, config, validation, callbacks, resume, observe, rate_scale, run, receipt)
+    fit = fitting.fit
 
     @property
     def receipt(self) -> Receipt | None:

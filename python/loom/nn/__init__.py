@@ -8,6 +8,9 @@ channels, height, width; volumes are channels, depth, height, width.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from loom._settings.spellings import attribute_error
 from loom.activations import ELU, ActivationFunction, LeakyReLU
 from loom.nn._layer import Layer, layer_from_config
 from loom.nn.activation import Activation, PReLU, Scale, SoftCap
@@ -126,3 +129,9 @@ __all__ = [
     "ZeroPadding3D",
     "layer_from_config",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise attribute_error(__name__, name, __all__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from loom.activations import ActivationLike
 from loom.nn._layer import FAMILY, Layer
@@ -52,6 +52,7 @@ class PReLU(Layer):
     """
 
     per_channel: bool = False
+    _: KW_ONLY
     initial: float = 0.25
 
 

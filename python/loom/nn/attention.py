@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from loom._settings.checks import items
@@ -68,6 +68,7 @@ class MultiHeadAttention(Layer):
     """
 
     heads: int
+    _: KW_ONLY
     key_value_heads: int | None = None
     head_dim: int | None = None
     causal: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
 from loom._settings.checks import ExtentsLike
@@ -20,6 +20,7 @@ class _Window(Layer):
 
     filters: int
     kernel_size: ExtentsLike
+    _: KW_ONLY
     stride: ExtentsLike = 1
     padding: ExtentsLike | str = 0
     dilation: ExtentsLike = 1
@@ -42,6 +43,7 @@ class _Window(Layer):
 class _Transpose(_Window):
     """What transposed convolutions over any number of axes have in common."""
 
+    _: KW_ONLY
     output_padding: ExtentsLike = 0
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from loom.activations import ActivationLike
 from loom.initializers import InitializerLike
@@ -36,6 +36,7 @@ class Dense(Layer):
 
     units: int
     activation: ActivationLike = "linear"
+    _: KW_ONLY
     bias: bool = True
     weight_initializer: InitializerLike | None = None
     bias_initializer: InitializerLike | None = None

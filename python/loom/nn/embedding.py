@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from loom._settings.checks import items
 from loom._settings.suggestions import shown
@@ -38,6 +38,7 @@ class Embedding(Layer):
 
     vocabulary: int
     width: int
+    _: KW_ONLY
     weight_initializer: InitializerLike | None = None
 
 
@@ -66,6 +67,7 @@ class TiedHead(Layer):
 
     vocabulary: int
     tied_to: Sequence[int] | None = None
+    _: KW_ONLY
     weight_initializer: InitializerLike | None = None
 
     def __post_init__(self) -> None:
@@ -102,6 +104,7 @@ class PositionalEmbedding(Layer):
     """
 
     max_time: int
+    _: KW_ONLY
     weight_initializer: InitializerLike | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from loom.activations import ActivationLike
 from loom.errors import ConfigError
@@ -15,6 +15,7 @@ __all__ = ["GeGLU", "MixtureOfExperts", "SwiGLU"]
 @dataclass(frozen=True)
 class _Gated(Layer):
     hidden: int
+    _: KW_ONLY
     bias: bool = False
     weight_initializer: InitializerLike | None = None
 
@@ -42,6 +43,7 @@ class SwiGLU(_Gated):
         False
     """
 
+    _: KW_ONLY
     activation: ActivationLike = "silu"
 
 
@@ -68,6 +70,7 @@ class GeGLU(_Gated):
         682
     """
 
+    _: KW_ONLY
     activation: ActivationLike = "gelu"
 
 
@@ -117,6 +120,7 @@ class MixtureOfExperts(Layer):
     experts: int
     top_k: int
     units: int
+    _: KW_ONLY
     activation: ActivationLike = "silu"
     gated: bool = True
     normalize: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from loom.nn._layer import FAMILY, Layer
 
@@ -32,6 +32,7 @@ class LayerNorm(Layer):
         1e-05
     """
 
+    _: KW_ONLY
     axes: int = 1
     epsilon: float = 1e-5
     gain: bool = True
@@ -58,6 +59,7 @@ class RMSNorm(Layer):
         1e-06
     """
 
+    _: KW_ONLY
     epsilon: float = 1e-6
     gain: bool = True
 
@@ -110,6 +112,7 @@ class GroupNorm(Layer):
     """
 
     groups: int
+    _: KW_ONLY
     epsilon: float = 1e-5
     gain: bool = True
     bias: bool = True
@@ -140,6 +143,7 @@ class BatchNorm(Layer):
         0.05
     """
 
+    _: KW_ONLY
     momentum: float = 0.1
     epsilon: float = 1e-5
     gain: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
 from loom._settings.checks import ExtentsLike
@@ -31,6 +31,7 @@ class _Pool(Layer):
 
     pool_size: ExtentsLike
     stride: ExtentsLike | None = None
+    _: KW_ONLY
     padding: ExtentsLike = 0
 
     def __post_init__(self) -> None:
@@ -135,6 +136,7 @@ class AvgPool1D(_Pool):
         (1,)
     """
 
+    _: KW_ONLY
     count_include_pad: bool = True
 
 
@@ -161,6 +163,7 @@ class AvgPool2D(_Pool):
         (1, 1)
     """
 
+    _: KW_ONLY
     count_include_pad: bool = True
 
 
@@ -187,6 +190,7 @@ class AvgPool3D(_Pool):
         (1, 1, 1)
     """
 
+    _: KW_ONLY
     count_include_pad: bool = True
 
 

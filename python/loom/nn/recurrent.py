@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, TypeAlias
 
 from loom.errors import ConfigError
@@ -17,6 +17,7 @@ InitialState: TypeAlias = Literal["zeros", "learned", "context"]
 @dataclass(frozen=True)
 class _Recurrent(Layer):
     units: int
+    _: KW_ONLY
     layers: int = 1
     bidirectional: bool = False
     return_sequences: bool = False
@@ -80,6 +81,7 @@ class RNN(_Recurrent):
         32
     """
 
+    _: KW_ONLY
     activation: Literal["tanh", "relu"] = "tanh"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
 
 from loom import losses, metrics, optimizers, schedules
 from loom._settings.checks import choice, choice_or_real, flag, real, whole
@@ -41,6 +41,10 @@ class TrainingConfig(Plain):
         schedule: How the learning rate changes from step to step.
         loss: A loss, or the name of one: mse, mae, huber, log_cosh, quantile, poisson,
             cross_entropy, nll, binary_cross_entropy, binary_focal, hinge, squared_hinge.
+            "auto" looks at the first targets: whole-number class labels under an
+            output wider than one mean cross_entropy, anything else mse. Progress says which was chosen;
+            receipts, run folders and files hold its name. A run in a folder is known before its data is
+            gone through, so that data which is only iterated means mse there.
         gradient_clip: Scales all gradients together when their global L2 norm
             exceeds this; None or 0 leaves them alone.
         clip_value: Clamps each element of the gradients to this magnitude.
@@ -91,10 +95,11 @@ class TrainingConfig(Plain):
 
     epochs: int = 1
     batch_size: int = 32
+    _: KW_ONLY
     learning_rate: float | None = None
     optimizer: OptimizerLike = field(default_factory=AdamW)
     schedule: ScheduleLike = field(default_factory=Constant)
-    loss: LossLike = "mse"
+    loss: LossLike | Literal["auto"] = losses.AUTO
     gradient_clip: float | None = None
     clip_value: float | None = None
     device: str = "auto"
@@ -116,7 +121,8 @@ class TrainingConfig(Plain):
 
     def __post_init__(self) -> None:
         where = "TrainingConfig"
-        loss = losses.resolve(self.loss)
+        auto = isinstance(self.loss, str) and self.loss == losses.AUTO
+        loss = losses.AUTO if auto else losses.resolve(self.loss)
         settings: dict[str, object] = {
             "optimizer": optimizers.resolve(self.optimizer),
             "schedule": schedules.resolve(self.schedule),
@@ -147,7 +153,7 @@ class TrainingConfig(Plain):
             settings["validation_batch_size"] = whole(
                 where, "validation_batch_size", self.validation_batch_size, least=1
             )
-        if not losses.is_classification(loss):
+        if loss != losses.AUTO and not losses.is_classification(loss):
             for name in ("class_weight", "label_smoothing"):
                 if settings[name]:
                     raise ConfigError(

@@ -16,6 +16,7 @@ from loom.engine import HasEngine, engine_of
 from loom.errors import ConfigError, StateError
 from loom.losses import LossLike
 from loom.metrics import MetricLike
+from loom.training.automatic import settled_by_source
 from loom.training.config import TrainingConfig, check_training
 from loom.training.feed import Examples, Form
 from loom.training.record import record_of
@@ -110,7 +111,7 @@ def evaluate(
         changes["metrics"] = metrics
     if batch_size is not None:
         changes["validation_batch_size"] = batch_size
-    evaluation = Evaluation(network, replace(chosen, **changes), as_source(data))
+    evaluation = Evaluation(network, *settled_by_source(network, replace(chosen, **changes), as_source(data)))
     if not flag("evaluate", "deviation", deviation):
         return evaluation.run()
     found, report = evaluation.run_with_deviation()

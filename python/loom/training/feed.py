@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -110,7 +110,7 @@ class BatchFeed:
 
     Args:
         source: The data.
-        form: What examples look like.
+        form_of: Says by the first batch what examples look like.
         config: How the training goes.
         epoch: The first epoch's number.
         position: What `position` has returned where training is to go on.
@@ -119,7 +119,7 @@ class BatchFeed:
     def __init__(
         self,
         source: BatchSource,
-        form: Form,
+        form_of: Callable[[TrainingBatch], Form],
         config: TrainingConfig,
         epoch: int = 0,
         position: object = None,
@@ -129,7 +129,6 @@ class BatchFeed:
         self._goes_on = position is not None
         if position is not None:
             source.batches.load_state_dict(position)  # type: ignore[attr-defined]
-        self._form = form
         self._accumulate = config.accumulate
         # The batches of the next step. All but the last are copies: whoever makes the data may
         # write the next batch where the one before was.
@@ -142,7 +141,9 @@ class BatchFeed:
         # What is looked at before training is not taken from data that comes only once, and kept
         # apart from whatever else is made where it was, such as validation data.
         self._batches: Iterator[TrainingBatch] | None = None
-        self.first = _copied(form.examples(next(self._iterate())))
+        first = next(self._iterate())
+        self._form = form_of(first)
+        self.first = _copied(self._form.examples(first))
         self._peeked: Examples | None = self.first
 
     def total_steps(self, config: TrainingConfig) -> int:

@@ -19,15 +19,17 @@ from loom._interrupts import Interrupts
 from loom._settings.checks import flag
 from loom._settings.suggestions import shown
 from loom.callbacks import Callback, CallbackList, EarlyStopping
-from loom.data import ArraySource, Data, as_source, split
+from loom.data import ArraySource, Data, TrainingBatch, as_source, split
 from loom.diagnosis.case import Case
 from loom.diagnosis.names import ALL
 from loom.engine import engine_of
 from loom.errors import ConfigError, DataError
+from loom.losses import AUTO
 from loom.losses import name_of as loss_name
 from loom.measuring import BottleneckWarning, Measures, Observe
 from loom.measuring.report import bottleneck_message, report
 from loom.measuring.settings import watch_settings
+from loom.training.automatic import settled, settled_by_target
 from loom.training.config import TrainingConfig, check_training
 from loom.training.course import Course
 from loom.training.evaluation import Evaluation, in_order
@@ -83,9 +85,15 @@ def run_training(
     """
     config = check_training(config)
     flag("train", "resume", resume)
+    chosen = config.loss == AUTO
     if not isinstance(callbacks, Iterable):
         raise ConfigError(f"callbacks must be a list of callbacks, got {shown(callbacks)}; put it into [ ]")
     with Interrupts() as interrupts, ExitStack() as stack:
+        with interrupts.open:
+            config = settled(network, config, data)
+        if run is not None:
+            # What makes a run the one that it is, is known before its data is gone through.
+            config = settled_by_target(engine_of(network), config, None)
         keeper: RunKeeper | None = None
         if run is not None:
             engine_of(network).check_idle("a second training")
@@ -97,7 +105,18 @@ def run_training(
             seen = witness(receipt, _learning(config, observe, tween), data, validation)
         with engine_of(network).claim():
             training = _Run(
-                network, data, config, validation, callbacks, resume, observe, tween, interrupts, keeper, seen
+                network,
+                data,
+                config,
+                validation,
+                callbacks,
+                resume,
+                observe,
+                tween,
+                interrupts,
+                keeper,
+                seen,
+                chosen,
             )
             result = training.result()
     if interrupts.came_late() and result.stop_reason == "finished":
@@ -146,6 +165,7 @@ class _Run:
         interrupts: Interrupts,
         keeper: RunKeeper | None,
         seen_by: Witness | None,
+        chosen: bool,
     ) -> None:
         self.network = network
         self.keeper = keeper
@@ -154,12 +174,11 @@ class _Run:
         self.record = record_of(network)
         self.config = config
         self.interrupts = interrupts
-        self.form = Form.of(self.engine, config)
-        self.settings = engine_config(config, self.form.output_shape, observe=observe, tween=tween)
+        self.observe, self.tween = observe, tween
+        if config.loss != AUTO:
+            self._follow(config)
         self.measures = Measures(network)
         self.watched = observe is not None or tween is not None
-        self.metrics = metrics.resolve_all(config.metrics, loss_name(config.loss))
-        self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
         self.held_out: Data | None = None
         state = self.engine.native.training_state()
         self.resumed = resume and any(state[count] for count in ("epoch", "batch", "step", "updates"))
@@ -167,6 +186,7 @@ class _Run:
             keeper.before_data()
         with interrupts.open:
             self.feed, self.validation, case = self._data(data, validation)
+        config = self.config
         if keeper is not None:
             keeper.after_data()
         _native.check_examples(self.engine.native, self.settings, self.feed.first)
@@ -189,6 +209,7 @@ class _Run:
             "batch_size": config.batch_size,
             "metrics": [metrics.name_of(metric) for metric in self.metrics],
             "verbose": config.verbose,
+            "chosen_loss": loss_name(config.loss) if chosen else None,
             "device": self.engine.device,
             "resumed": self.resumed,
             "validation_data": self.held_out,
@@ -207,6 +228,21 @@ class _Run:
         # Each layer's link budgets at the ends of epochs, where no history is kept.
         self.budgets: list[NDArray[np.float64]] = []
 
+    def _follow(self, config: TrainingConfig) -> None:
+        """Takes up the settings, once the loss is among them."""
+        self.config = config
+        self.form = Form.of(self.engine, config)
+        shape = self.form.output_shape
+        self.settings = engine_config(config, shape, observe=self.observe, tween=self.tween)
+        self.metrics = metrics.resolve_all(config.metrics, loss_name(config.loss))
+        self.functions = [metric for metric in self.metrics if not isinstance(metric, metrics.Metric)]
+
+    def _form_of(self, first: TrainingBatch) -> Form:
+        """Returns what examples look like; chooses the loss by the first of them where it is open."""
+        if self.config.loss == AUTO:
+            self._follow(settled_by_target(self.engine, self.config, first.target))
+        return self.form
+
     def _data(self, data: Data, validation: Data | None) -> tuple[Feed, Evaluation | None, Case | None]:
         """Returns what is learned from, measured on and looked at; runs code of whoever made the data."""
         config = self.config
@@ -218,7 +254,6 @@ class _Run:
             source, held_out = split(source, config.validation_split)
         if held_out is not None:
             self.held_out = held_out.batch if isinstance(held_out, ArraySource) else held_out.batches
-        measured = None if held_out is None else Evaluation(self.network, config, held_out)
         feed: Feed
         if isinstance(source, ArraySource):
             feed = ArrayFeed(source, self.form, config)
@@ -226,13 +261,14 @@ class _Run:
             source.require_epochs(config.epochs)
             position = None if self.keeper is None else self.keeper.position
             epoch = self.engine.native.training_state()["epoch"] if self.resumed else 0
-            feed = BatchFeed(source, self.form, config, epoch, position)
+            feed = BatchFeed(source, self._form_of, config, epoch, position)
+        measured = None if held_out is None else Evaluation(self.network, self.config, held_out)
         if measured is not None:
             measured.check()
         case = None
         if not self.resumed and ALL not in config.ignore_findings:
             first = source if isinstance(source, ArraySource) else feed.first
-            case = case_of(self.engine, config, first, held_out)
+            case = case_of(self.engine, self.config, first, held_out)
         return feed, measured, case
 
     def _trainer(self, resume: bool) -> _native.Trainer:

@@ -172,4 +172,6 @@ def _number(value: float) -> str:
 
 
 def _where(params: Mapping[str, Any]) -> str:
-    return f"training on {describe(str(params.get('device', 'cpu')))}"
+    chosen = params.get("chosen_loss")
+    loss = f", loss {chosen}, chosen by the targets" if chosen else ""
+    return f"training on {describe(str(params.get('device', 'cpu')))}{loss}"

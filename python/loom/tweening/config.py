@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from loom import optimizers
@@ -88,6 +88,7 @@ class TweenConfig(Plain):
     """
 
     mode: str = "chain_rule"
+    _: KW_ONLY
     local_steps: int = 1
     base_rate: float = 0.01
     momentum: float = 0.9

@@ -20,6 +20,7 @@ from loom.measuring import Measures
 from loom.measuring.report import TweenReport, report
 from loom.network import Network
 from loom.schedules import require_known_epochs
+from loom.training.automatic import settled_by_target
 from loom.training.config import TrainingConfig
 from loom.training.feed import Form
 from loom.training.record import record_of
@@ -94,6 +95,7 @@ class TweenState(Measures):
 
     def _configure(self, config: TweenConfig | None, training: TrainingConfig) -> None:
         self.config = check_tween(config)
+        training = settled_by_target(engine_of(self._network), training, None)
         self.training = training
         self._form = Form.of(engine_of(self._network), training)
         self._settings = engine_config(training, self._form.output_shape, tween=self.config)

@@ -10,6 +10,7 @@ from loom.data import Data
 from loom.network import Network
 from loom.training import run_training
 from loom.training.config import TrainingConfig, check_training
+from loom.training.record import record_of
 from loom.training.result import TrainingResult
 from loom.training.run_folder import RunFolder
 from loom.tweening.config import TweenConfig, check_tween
@@ -98,7 +99,7 @@ class TweenTrainer:
             run=run,
             receipt=receipt,
         )
-        self._training = settings
+        self._training = record_of(self.network).judged_by or settings
         return result
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loom import nn
+from loom import activations, nn
 
 __all__ = [
     "Array",
@@ -154,7 +154,9 @@ def dense(
     source = take(f"{name}.weight")
     changed = change(source)
     weight = {"weight": take(f"{name}.weight", units) if changed is source else changed}
-    return Piece(nn.Dense(units, bias=bias, activation=activation), weight | bias_of(name, bias))
+    return Piece(
+        nn.Dense(units, bias=bias, activation=activations.resolve(activation)), weight | bias_of(name, bias)
+    )
 
 
 def embedding(name: str, vocabulary: int, width: int) -> Piece:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import nn
+from loom._typing import Precision
 from loom.engine import engine_of
 from loom.errors import LoomError
 from loom.models.onnx.importing.folding import Folded
@@ -26,7 +27,7 @@ COSTLY, ENDLESS = 2**32, 2**38
 """Products of two numbers from which on a piece is tried once, and from which on not at all."""
 
 
-def network_of(made: Sequence[Made], shape: Sequence[int], precision: str = "float32") -> Network:
+def network_of(made: Sequence[Made], shape: Sequence[int], precision: Precision = "float32") -> Network:
     """Returns a network of a row of layers with their tensors."""
     net = Sequential(layers_of(made), input_shape=tuple(shape), precision=precision)
     dtype = np.float64 if precision == "float64" else np.float32

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loom import activations, nn
+from loom._typing import ActivationName
 from loom.models.onnx.hints import HINT, HINTED, HOLDING
 from loom.models.onnx.importing.checking import LARGE, agree, close, computed, network_of
 from loom.models.onnx.importing.graph import Graph, Made, Node
@@ -77,7 +78,7 @@ def values(function: activations.ActivationLike) -> NDArray[Any]:
 
 
 @cache
-def known() -> dict[str, NDArray[Any]]:
+def known() -> dict[ActivationName, NDArray[Any]]:
     """Returns the values of every activation without a setting, on the grid."""
     plain = [name for name in activations.names() if name not in ("linear", "leaky_relu", "elu")]
     return {name: values(name) for name in plain}

@@ -1,0 +1,423 @@
+"""What Keras, PyTorch and scikit-learn call things, and what loom calls them; for error messages alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["attribute_error", "method_error", "remark", "spelling"]
+
+_LEARNING_RATE = (
+    "the learning rate is no setting of an optimizer, since schedules change it: "
+    "TrainingConfig(learning_rate=...), or net.fit(x, y, learning_rate=...)"
+)
+_INFERRED = "leave it out: layers infer the size of their input from what comes before them"
+_INPUT_SHAPE = "the network has it, without the batch: loom.Sequential([...], input_shape=...)"
+_HALF = 'precision="mixed" trains with 16-bit products, net.morph("float16") packs the weights'
+_BATCH_FIRST = "leave it out: sequences are (rows, steps, features)"
+
+_NAMES = {
+    # Layers.
+    "linear": "Dense",
+    "fullyconnected": "Dense",
+    "conv1d": "Conv1D",
+    "conv2d": "Conv2D",
+    "conv3d": "Conv3D",
+    "convolution2d": "Conv2D",
+    "convtranspose1d": "ConvTranspose1D",
+    "convtranspose2d": "ConvTranspose2D",
+    "convtranspose3d": "ConvTranspose3D",
+    "conv1dtranspose": "ConvTranspose1D",
+    "conv2dtranspose": "ConvTranspose2D",
+    "conv3dtranspose": "ConvTranspose3D",
+    "maxpooling1d": "MaxPool1D",
+    "maxpooling2d": "MaxPool2D",
+    "maxpooling3d": "MaxPool3D",
+    "maxpool1d": "MaxPool1D",
+    "maxpool2d": "MaxPool2D",
+    "maxpool3d": "MaxPool3D",
+    "averagepooling1d": "AvgPool1D",
+    "averagepooling2d": "AvgPool2D",
+    "averagepooling3d": "AvgPool3D",
+    "avgpool1d": "AvgPool1D",
+    "avgpool2d": "AvgPool2D",
+    "avgpool3d": "AvgPool3D",
+    "globalaveragepooling1d": "GlobalAvgPool1D",
+    "globalaveragepooling2d": "GlobalAvgPool2D",
+    "globalmaxpooling1d": "GlobalMaxPool1D",
+    "globalmaxpooling2d": "GlobalMaxPool2D",
+    "adaptiveavgpool1d": "GlobalAvgPool1D",
+    "adaptiveavgpool2d": "GlobalAvgPool2D",
+    "adaptivemaxpool2d": "GlobalMaxPool2D",
+    "batchnorm1d": "BatchNorm",
+    "batchnorm2d": "BatchNorm",
+    "batchnorm3d": "BatchNorm",
+    "batchnormalization": "BatchNorm",
+    "layernormalization": "LayerNorm",
+    "groupnormalization": "GroupNorm",
+    "multiheadattention": "MultiHeadAttention",
+    "attention": "MultiHeadAttention",
+    "simplernn": "RNN",
+    "dropout1d": "Dropout",
+    "dropout2d": "Dropout",
+    "spatialdropout2d": "Dropout",
+    "zeropad2d": "ZeroPadding2D",
+    "module": "Composed",
+    "modulelist": "Sequential",
+    # Losses.
+    "crossentropyloss": "cross_entropy",
+    "crossentropy": "cross_entropy",
+    "categorical_crossentropy": "cross_entropy",
+    "categoricalcrossentropy": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "sparsecategoricalcrossentropy": "cross_entropy",
+    "softmax_cross_entropy": "cross_entropy",
+    "logloss": "cross_entropy",
+    "log_loss": "cross_entropy",
+    "nllloss": "nll",
+    "nll_loss": "nll",
+    "mseloss": "mse",
+    "mse_loss": "mse",
+    "l2": "mse",
+    "mean_squared_error": "mse",
+    "meansquarederror": "mse",
+    "squared_error": "mse",
+    "l1": "mae",
+    "l1loss": "mae",
+    "l1_loss": "mae",
+    "mean_absolute_error": "mae",
+    "meanabsoluteerror": "mae",
+    "huberloss": "Huber huber",
+    "smoothl1loss": "Huber huber",
+    "smooth_l1": "huber",
+    "logcosh": "log_cosh",
+    "bceloss": "binary_cross_entropy",
+    "bcewithlogitsloss": "binary_cross_entropy",
+    "bce": "binary_cross_entropy",
+    "binary_crossentropy": "binary_cross_entropy",
+    "binarycrossentropy": "binary_cross_entropy",
+    # Metrics.
+    "acc": "accuracy",
+    "categorical_accuracy": "accuracy",
+    "sparse_categorical_accuracy": "accuracy",
+    "binary_accuracy": "accuracy",
+    "top_k_categorical_accuracy": "top_k_accuracy",
+    "r2_score": "r2",
+    # Schedules.
+    "cosineannealinglr": "Cosine",
+    "cosinedecay": "Cosine",
+    "cosineannealing": "cosine",
+    "cosine_annealing": "cosine",
+    "cosineannealingwarmrestarts": "CosineRestarts",
+    "steplr": "Step",
+    "linearlr": "Linear",
+    "exponentiallr": "Exponential",
+    "exponentialdecay": "Exponential",
+    "polynomiallr": "Polynomial",
+    "onecyclelr": "OneCycle",
+    # Callbacks.
+    "reducelronplateau": "ReduceLROnPlateau",
+    "backupandrestore": "RunFolder",
+    # Settings.
+    "out_features": "units filters",
+    "output_size": "units",
+    "hidden_size": "units hidden width",
+    "hidden_dim": "units hidden width",
+    "num_units": "units",
+    "n_units": "units",
+    "neurons": "units",
+    "out_channels": "filters",
+    "channels": "filters",
+    "kernel": "kernel_size pool_size",
+    "filter_size": "kernel_size",
+    "kernel_size": "pool_size",
+    "strides": "stride",
+    "dilation_rate": "dilation",
+    "num_embeddings": "vocabulary",
+    "vocab_size": "vocabulary",
+    "num_words": "vocabulary",
+    "input_dim": "vocabulary",
+    "embedding_dim": "width",
+    "embed_dim": "width",
+    "output_dim": "width units",
+    "num_heads": "heads",
+    "n_heads": "heads",
+    "nhead": "heads",
+    "key_dim": "head_dim",
+    "num_layers": "layers",
+    "p": "rate dropout",
+    "dropout_rate": "rate dropout",
+    "prob": "rate",
+    "keep_prob": "rate",
+    "rate": "dropout",
+    "act": "activation",
+    "nonlinearity": "activation",
+    "use_bias": "bias",
+    "eps": "epsilon",
+    "kernel_initializer": "weight_initializer",
+    "num_groups": "groups",
+    "affine": "gain",
+    "elementwise_affine": "gain",
+    "negative_slope": "slope",
+    "start_dim": "axes",
+    "betas": "beta1",
+    "beta_1": "beta1",
+    "beta_2": "beta2",
+    "rho": "alpha",
+    "decay": "weight_decay",
+    "l2_regularization": "weight_decay",
+    "lr": "learning_rate",
+    "eta": "learning_rate",
+    "learning_rate_init": "learning_rate",
+    "batch": "batch_size",
+    "bs": "batch_size",
+    "nb_epoch": "epochs",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "max_epochs": "epochs",
+    "max_iter": "epochs",
+    "loss_fn": "loss",
+    "criterion": "loss",
+    "loss_function": "loss",
+    "opt": "optimizer",
+    "lr_scheduler": "schedule",
+    "scheduler": "schedule",
+    "clipnorm": "gradient_clip",
+    "grad_clip": "gradient_clip",
+    "max_grad_norm": "gradient_clip",
+    "clipvalue": "clip_value",
+    "random_state": "seed",
+    "val_split": "validation_split",
+    "valid_split": "validation_split",
+    "test_size": "validation_split",
+    "validation_freq": "validation_frequency",
+    "class_weights": "class_weight",
+    "gradient_accumulation_steps": "accumulate",
+    "accumulate_grad_batches": "accumulate",
+    "n_iter_no_change": "patience",
+    "tol": "min_delta",
+    "step_size": "steps",
+    "t_max": "steps",
+    # Types.
+    "half": "float16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "float": "float32",
+    "double": "float64",
+    "fp64": "float64",
+    "bf16": "bfloat16",
+    "amp": "mixed",
+    "mixed_float16": "mixed",
+    "mixed_bfloat16": "mixed",
+    # Devices.
+    "cuda": "gpu",
+    "cuda:0": "gpu:0",
+    "mps": "gpu",
+}
+"""In lower case; of several names the first that is known where it was asked for."""
+
+_SETTINGS = {
+    "lr": _LEARNING_RATE,
+    "learning_rate": _LEARNING_RATE,
+    "in_features": _INFERRED,
+    "in_channels": _INFERRED,
+    "input_size": _INFERRED,
+    "input_dim": _INFERRED,
+    "num_features": _INFERRED,
+    "num_channels": _INFERRED,
+    "normalized_shape": _INFERRED,
+    "input_shape": _INPUT_SHAPE,
+    "batch_input_shape": _INPUT_SHAPE,
+    "batch_first": _BATCH_FIRST,
+    "data_format": "images are (channels, height, width) here; np.moveaxis(x, -1, 1) brings them there",
+    "from_logits": 'loss="cross_entropy" takes logits, loss="nll" probabilities',
+    "reduction": "losses are means; how much a sample counts is sample_weight",
+    "inplace": "leave it out",
+    "dim": "leave it out: classes are the last axis, or the channels of images",
+    "axis": "leave it out: classes are the last axis, or the channels of images",
+    "amsgrad": "it is not there; adamw is usual",
+    "shuffle_buffer": "arrays are shuffled as a whole: shuffle=True",
+    "num_workers": "leave it out: arrays need no workers, and other data is iterated as it comes",
+    "patience": "early_stopping=loom.EarlyStopping(patience=...)",
+    "workers": "leave it out",
+    "steps_per_epoch": "an epoch is all of the data; give an iterable of as many batches",
+    "initial_epoch": "resume=True goes on where the last training stopped",
+}
+"""What is said of settings that have no counterpart."""
+
+_VALUES = {
+    ("activation", "softmax"): (
+        'it is a layer, nn.Softmax(); loss="cross_entropy" takes the outputs as they are and needs none'
+    ),
+    ("activation", "log_softmax"): 'loss="cross_entropy" takes the outputs as they are and needs none',
+    ("precision", "float16"): _HALF,
+    ("precision", "bfloat16"): _HALF,
+}
+"""What is said of values that have no counterpart."""
+
+_METHODS = {
+    "compile": "net.fit(x, y, loss=..., optimizer=..., metrics=[...]), which takes all of it",
+    "add": "net[0, 0, 0].add(...): layers go into a cell",
+    "append": "net[0, 0, 0].add(...): layers go into a cell",
+    "parameters": "net.state_dict(), by name, and net.layers[0].parameters",
+    "named_parameters": "net.state_dict(), by name",
+    "get_weights": "net.state_dict(), by name",
+    "set_weights": "net.load_state_dict(...), by name",
+    "trainable_weights": "net.state_dict(), and net.freeze(...) for what is to stay as it is",
+    "weights": "net.state_dict(), by name",
+    "count_params": "net.summary()",
+    "train": "loom.train(net, (x, y), config), or net.fit(x, y, epochs=...)",
+    "training": "no mode: predict and evaluate leave dropout off, training has it on",
+    "eval": "no mode: predict and evaluate leave dropout off, and net.evaluate((x, y)) measures",
+    "cuda": 'net.to("gpu")',
+    "gpu": 'net.to("gpu")',
+    "cpu": 'net.to("cpu")',
+    "half": 'net.morph("float16"), or precision="mixed" to train',
+    "float": 'loom.Network(..., precision="float32")',
+    "double": 'loom.Network(..., precision="float64")',
+    "zero_grad": "net.zero_gradients()",
+    "step": "net.apply_gradients(), or loom.Trainer(net, config).step(x, y)",
+    "train_on_batch": "loom.Trainer(net, config).step(x, y)",
+    "train_step": "loom.Trainer(net, config).step(x, y)",
+    "test_on_batch": "net.evaluate((x, y))",
+    "predict_on_batch": "net.predict(x)",
+    "predict_classes": "net.predict(x).argmax(axis=1)",
+    "predict_proba": "net.predict(x), of a network that ends in nn.Softmax()",
+    "score": "net.evaluate((x, y), metrics=[...])",
+    "partial_fit": "loom.Trainer(net, config).step(x, y)",
+    "transform": "net.activations(x), what every layer makes",
+    "save_weights": "net.save(path)",
+    "load_weights": "loom.load(path), or net.load_state_dict(...)",
+    "load": "loom.load(path)",
+    "get_config": "net.config",
+    "to_dict": "net.config.to_config()",
+    "get_layer": "net.layers, and net[0, 0, 0, 2] by place",
+    "modules": "net.layers",
+    "children": "net.cells, net.layers",
+    "named_modules": "net.layers, each with its path",
+    "apply": "net.layers, to go through",
+    "register_forward_hook": "net.observe(...), or net.activations(x)",
+    "requires_grad_": "net.freeze(...) and net.unfreeze(...)",
+    "trainable": "net.freeze(...) and net.unfreeze(...)",
+    "clone": "copy.deepcopy(net)",
+    "copy": "copy.deepcopy(net)",
+    "fit_generator": "net.fit(batches), with any iterable of (x, y)",
+    "history": "the result of net.fit(...): loss_history, metrics",
+    "summary_text": "net.summary()",
+    "quantize": 'net.morph("int8")',
+    "onnx": "loom.save_onnx(net, path)",
+}
+"""What a network's methods elsewhere are here."""
+
+_MODULES = {
+    "optim": "loom.optimizers",
+    "optimizer": "loom.optimizers",
+    "loss": "loom.losses",
+    "functional": "loom.losses and the layers of loom.nn",
+    "metric": "loom.metrics",
+    "callback": "loom.callbacks",
+    "lr_scheduler": "loom.schedules",
+    "schedulers": "loom.schedules",
+    "initializer": "loom.initializers",
+    "init": "loom.initializers",
+    "keras": "loom.nn",
+    "Model": "loom.Network, or loom.Sequential([...], input_shape=...)",
+    "Module": "loom.Network, or loom.Sequential([...], input_shape=...)",
+    "Input": "loom.Sequential([...], input_shape=...), one sample's without the batch",
+    "tensor": "a NumPy array, which is what loom takes and returns",
+    "Tensor": "a NumPy array, which is what loom takes and returns",
+    "from_numpy": "the array itself: loom takes and returns NumPy arrays",
+    "manual_seed": "seed= of the network and of TrainingConfig",
+    "set_seed": "seed= of the network and of TrainingConfig",
+    "no_grad": "net.predict(x), which keeps nothing for gradients",
+    "cuda": "loom.devices()",
+    "device": 'loom.devices(); net.to("gpu")',
+    "save": "net.save(path)",
+    "load_model": "loom.load(path)",
+    "fit": "net.fit(x, y, epochs=...), or loom.train(net, (x, y), config)",
+    "predict": "net.predict(x)",
+    "DataLoader": "arrays, or any iterable of (x, y)",
+    "Dataset": "arrays, or any iterable of (x, y)",
+    "utils": "arrays, or any iterable of (x, y), as data",
+    "compile": "nothing to compile: net.fit(x, y, loss=..., optimizer=...)",
+    "CrossEntropyLoss": 'loss="cross_entropy"',
+    "MSELoss": 'loss="mse"',
+}
+"""What stands for names of `loom` that are names elsewhere."""
+
+_FUNCTIONS = {
+    "relu": "relu",
+    "relu6": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "softplus": "softplus",
+    "mish": "mish",
+    "hardswish": "hardswish",
+    "hardsigmoid": "hardsigmoid",
+    "logsigmoid": "sigmoid",
+}
+
+
+_LOSSES = frozenset(
+    {
+        "binary_cross_entropy",
+        "binary_focal",
+        "cross_entropy",
+        "hinge",
+        "huber",
+        "log_cosh",
+        "mae",
+        "mse",
+        "nll",
+        "poisson",
+        "quantile",
+        "squared_hinge",
+    }
+)
+
+
+def spelling(given: str, known: Iterable[str]) -> str | None:
+    """Returns loom's name for a name of somewhere else, where it is among those that are known."""
+    names = set(known)
+    key = given.rsplit(".", 1)[-1].lower()
+    return next((name for name in _NAMES.get(key, "").split() if name in names), None)
+
+
+def remark(what: str, given: str) -> str | None:
+    """Returns what is said of a setting, or a value of one, that has no counterpart in loom."""
+    if what.endswith((" setting", " argument")):
+        return _SETTINGS.get(given.lower())
+    return _VALUES.get((what.rsplit(" ", 1)[-1], given.lower()))
+
+
+def attribute_error(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Returns the error for what a module of loom does not have; it says what loom has instead.
+
+    Args:
+        module: The module's name.
+        name: What was asked for.
+        known: What it has.
+    """
+    said = f"module '{module}' has no attribute '{name}'"
+    if name.startswith("_"):
+        return AttributeError(said)
+    ours = spelling(name, known)
+    if ours is not None:
+        return AttributeError(f"{said}; loom's is {module}.{ours}")
+    if module == "loom" and name in _MODULES:
+        return AttributeError(f"{said}; instead there is {_MODULES[name]}")
+    if (function := _FUNCTIONS.get(name.lower())) is not None:
+        return AttributeError(
+            f'{said}; loom\'s is loom.nn.Activation("{function}"), or activation="{function}" of a layer'
+        )
+    if (loss := spelling(name, _LOSSES)) is not None:
+        return AttributeError(f'{said}; losses are settings of training: loss="{loss}"')
+    return AttributeError(said)
+
+
+def method_error(name: str) -> AttributeError:
+    """Returns the error for what a network does not have; it says what loom has instead."""
+    said = f"'Network' object has no attribute '{name}'"
+    return AttributeError(f"{said}; instead there is {_METHODS[name]}" if name in _METHODS else said)

@@ -1,0 +1,68 @@
+"""What a user writes, for type checkers: lines that are right pass, and those that are not are found.
+
+`make lint` has mypy and basedpyright read this file; each complains of an ignore that ignores nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import loom
+from loom import nn
+
+x = np.zeros((32, 1, 8, 8))
+y = np.zeros(32, dtype=int)
+
+net = loom.Network(input_shape=(1, 8, 8), grid=(1, 1, 2), precision="float32")
+net[0, 0, 0].add(
+    nn.Conv2D(8, kernel_size=3, padding="same", activation="relu"),
+    nn.BatchNorm(),
+    nn.MaxPool2D(2),
+    nn.Residual([nn.Conv2D(8, kernel_size=3, padding=1)]),
+)
+net[0, 0, 1].add(nn.Flatten(), nn.Dense(16, activation=nn.LeakyReLU(0.2)), nn.Dropout(0.1), nn.Dense(10))
+words = loom.Sequential(
+    [nn.Embedding(100, 16), nn.LSTM(8), nn.MultiHeadAttention(4), nn.LayerNorm(), nn.Dense(8)],
+    input_shape=12,
+)
+
+units: int = nn.Dense(8).units
+rate: float = nn.Dropout(0.5).rate
+decay: float = loom.AdamW(weight_decay=0.1).weight_decay
+factor: float = loom.schedules.Cosine(end_factor=0.1).end_factor
+delta: float = loom.losses.Huber(0.5).delta
+patience: int = loom.EarlyStopping(patience=3).patience
+
+config = loom.TrainingConfig(
+    epochs=3,
+    batch_size=16,
+    optimizer=loom.SGD(momentum=0.9, nesterov=True),
+    schedule=loom.schedules.Warmup(10, then=loom.schedules.OneCycle()),
+    loss="cross_entropy",
+    metrics=["accuracy", loom.metrics.TopKAccuracy(3), "sklearn.f1_score"],
+    early_stopping=loom.EarlyStopping(patience=2),
+)
+result = loom.train(
+    net, (x, y), config, validation=(x, y), callbacks=[loom.History(), loom.CSVLogger("a.csv")]
+)
+again: loom.TrainingResult = net.fit(
+    x, y, epochs=3, validation_split=0.1, batch_size=8, optimizer="adam", schedule="cosine", loss="auto"
+)
+third = net.fit((x, y), config, epochs=1, callbacks=[loom.ModelCheckpoint("best.loom")])
+loss: float = result.final_loss + again.best_loss + third.total_time
+accuracy: float = net.evaluate((x, y), metrics=["accuracy"])["accuracy"]
+classes = net.predict(x).argmax(axis=1)
+net.morph("int8").save("net.loom")
+weights = loom.load("net.loom").layers[0].parameters["weight"].mean()
+step: float = loom.Trainer(net, config).step(x, y)
+
+# What is wrong is found before it runs.
+nn.Dense(8, activation="rellu")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+nn.Dense("8")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+nn.Dense(8, unit=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+loom.TrainingConfig(loss="cross_entropie")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.TrainingConfig(optimizer="adamm")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.TrainingConfig(epoch=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+loom.AdamW(learning_rate=1e-3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+net.morph("int7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+loom.Network(3, precision="float16")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
