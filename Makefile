@@ -25,6 +25,7 @@ help:
 	@echo 'make demo    train a network on handwritten digits (writes to out/)'
 	@echo 'make test    every test, Rust and Python, with the totals last'
 	@echo 'make soak    the long tests that make test leaves out'
+	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make lint    formatting, lints and types'
@@ -51,6 +52,12 @@ soak: $(STAMPS)/release $(STAMPS)/dev
 	LOOM_RANDOM_NETWORKS=600 PROPTEST_CASES=500 cargo test --release --workspace -- --include-ignored
 	LOOM_SOAK=1 LOOM_RANDOM_GRIDS=20 LOOM_EXTENTS=10000 $(BIN)/python -m pytest
 
+MINUTES ?= 10
+
+.PHONY: fuzz
+fuzz:
+	fuzz/run $(MINUTES)
+
 .PHONY: bench
 bench: $(STAMPS)/release
 	cargo bench
@@ -73,7 +80,7 @@ lint: $(STAMPS)/development $(STAMPS)/dev
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) target dist out python/loom/_native*.so .coverage .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) target fuzz/target dist out python/loom/_native*.so .coverage .pytest_cache .ruff_cache .mypy_cache
 
 .PHONY: tools
 tools:
