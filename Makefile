@@ -26,6 +26,7 @@ help:
 	@echo 'make test    every test, Rust and Python, with the totals last'
 	@echo 'make soak    the long tests that make test leaves out'
 	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
+	@echo 'make model   the thread pool under a model checker'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make lint    formatting, lints and types'
@@ -57,6 +58,10 @@ MINUTES ?= 10
 .PHONY: fuzz
 fuzz:
 	fuzz/run $(MINUTES)
+
+.PHONY: model
+model:
+	cargo test --manifest-path rust/pool-model/Cargo.toml --target-dir target/pool-model -- --nocapture
 
 .PHONY: bench
 bench: $(STAMPS)/release
