@@ -6,8 +6,9 @@ use loom::io::SaveOptions;
 use loom::mesh::Mesh;
 use serde_json::Value;
 
-/// What a network of nothing takes.
+/// What a network of nothing takes, and a cell of a grid, whether or not it has layers.
 const BESIDE: usize = 1 << 18;
+const CELL: usize = 128;
 
 /// The most data that a header may ask for when a file is mended.
 const LONGEST: u64 = 1 << 20;
@@ -22,10 +23,8 @@ pub fn target(data: &[u8]) {
 
 /// Reads a file, as a network and as a mesh, and saves what it holds.
 pub fn check(file: &[u8]) {
-    let Some(mut network) = limits::within(BESIDE + 32 * file.len(), || read(Network::from_bytes(file)))
-    else {
-        return;
-    };
+    let allowed = BESIDE + 32 * file.len() + CELL * cells(file).unwrap_or(0);
+    let Some(mut network) = limits::within(allowed, || read(Network::from_bytes(file))) else { return };
     documented(network.summary_rows());
     for options in [SaveOptions::default(), SaveOptions::resumable(), SaveOptions::deployable()] {
         let Some(saved) = documented(network.to_bytes(options)) else { continue };
@@ -35,6 +34,15 @@ pub fn check(file: &[u8]) {
     }
     assert!(network.to_bytes(SaveOptions::default()).is_ok(), "what was read is saved");
     read(Mesh::from_bytes(file));
+}
+
+/// How many cells the grid has that a file speaks of.
+fn cells(file: &[u8]) -> Option<usize> {
+    let header = serde_json::Deserializer::from_slice(file.get(8..)?).into_iter::<Value>().next()?.ok()?;
+    let config: Value = serde_json::from_str(header["__metadata__"]["loom.config"].as_str()?).ok()?;
+    let extents = config["grid"].as_array()?.iter().filter_map(Value::as_u64);
+    let cells = extents.fold(1, |cells: u64, extent| cells.saturating_mul(extent));
+    usize::try_from(cells).ok().filter(|cells| *cells <= 1 << 20)
 }
 
 /// The file with the header's length, the data's, and all checksums made right, where its header is JSON.

@@ -1,8 +1,16 @@
 //! What is proved of loom on whatever input: no panic, no abort, only documented errors, memory in proportion to
 //! what was brought, and an end within two seconds.
 
+pub mod blocks;
 pub mod checkpoint;
+pub mod config;
+pub mod draw;
+pub mod edited_checkpoint;
+pub mod layers;
 pub mod limits;
+pub mod mesh;
+pub mod morphing;
+pub mod programs;
 pub mod tensor_file;
 
 use loom::Error;
@@ -11,8 +19,17 @@ use loom::Error;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const ALL: &[(&str, Target)] =
-    &[("checkpoint", checkpoint::target), ("tensor_file", tensor_file::target)];
+pub const ALL: &[(&str, Target)] = &[
+    ("blocks", blocks::target),
+    ("checkpoint", checkpoint::target),
+    ("config", config::target),
+    ("edited_checkpoint", edited_checkpoint::target),
+    ("layers", layers::target),
+    ("mesh", mesh::target),
+    ("morphing", morphing::target),
+    ("programs", programs::target),
+    ("tensor_file", tensor_file::target),
+];
 
 /// Fails where an error is loom's own fault.
 #[track_caller]

@@ -95,4 +95,4 @@ macro_rules! targets {
     };
 }
 
-targets!(checkpoint, tensor_file);
+targets!(blocks, checkpoint, config, edited_checkpoint, layers, mesh, morphing, programs, tensor_file);
