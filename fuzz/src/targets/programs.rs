@@ -3,7 +3,10 @@
 use super::draw::{Draws, input, is_small, network};
 use super::{documented, limits};
 use loom::io::SaveOptions;
-use loom::train::{Examples, LossConfig, Optimizer, Rows, Trainer, TrainingConfig};
+use loom::network::Incoming;
+use loom::train::{
+    Examples, LossConfig, Optimizer, Rows, TargetMode, Trainer, TrainingConfig, TweenConfig, Watch,
+};
 use loom::{Network, tensor_view};
 
 /// What a small network may take with all that it computes.
@@ -46,17 +49,28 @@ fn learn(data: &[u8]) {
     let (shape, numbers) = input(&mut draws, &network, rows);
     let view = tensor_view(&shape, &numbers).expect("an input is as long as its shape says");
     documented(network.predict(view.clone()));
-    while draws.more() {
-        match draws.below(4) {
-            0 => {
-                by_hand(&mut draws, &mut network, view.clone());
-            }
+    for _ in 0..12 {
+        if !draws.more() {
+            break;
+        }
+        match draws.below(6) {
+            0 => drop(by_hand(&mut draws, &mut network, view.clone())),
+            3 => drop(operated(&mut draws, &mut network)),
+            4 => drop(step_by_step(&mut draws, &mut network)),
             1 | 2 => {
                 let output = [&[rows], &network.output_shape()[..]].concat();
                 let targets = draws.numbers(output.iter().product());
                 let labels = vec![draws.below(4) as i32; rows];
                 let loss = LossConfig::parse(draws.name(&LOSSES)).or_else(|_| LossConfig::parse("mse"));
+                let tween = match draws.below(6) {
+                    0 => Some(TweenConfig::tween()),
+                    1 => Some(TweenConfig { local_steps: 2, ..TweenConfig::target_prop() }),
+                    2 => Some(TweenConfig { mode: TargetMode::Layerwise, ..TweenConfig::target_prop() }),
+                    _ => None,
+                };
                 let config = TrainingConfig {
+                    tween,
+                    watch: draws.once_in(4).then(Watch::observer),
                     batch_size: rows,
                     learning_rate: draws.real().abs(),
                     optimizer: draws.one_of(Optimizer::ALL).clone(),
@@ -82,6 +96,51 @@ fn learn(data: &[u8]) {
         }
     }
     saved_and_loaded(&mut draws, &mut network);
+}
+
+/// A layer taken out, or put in once more.
+fn operated(draws: &mut Draws<'_>, network: &mut Network) -> Option<()> {
+    let places: Vec<Vec<usize>> = network.layers().map(|placed| placed.path().indices().to_vec()).collect();
+    let (from, to) = (draws.one_of(&places), draws.one_of(&places));
+    let ([depth, row, column, layer], [z, y, x, place]) =
+        (from[..].try_into().ok()?, to[..].try_into().ok()?);
+    let shape = network.input_shape().clone();
+    let mut changed = Network::from_bytes(&documented(network.to_bytes(SaveOptions::resumable()))?)
+        .expect("what was saved is read");
+    if draws.once_in(2) {
+        documented(changed.remove([depth, row, column], layer))?;
+    } else {
+        let copy = documented(changed.copy_layer([depth, row, column], layer))?;
+        documented(match draws.once_in(2) {
+            true => changed.insert([z, y, x], place, Incoming::copy(copy)),
+            false => changed.replace([z, y, x], place, Incoming::copy(copy)),
+        })?;
+    }
+    documented(changed.build())?;
+    assert_eq!(&shape, changed.input_shape());
+    if documented(is_small(&changed))? {
+        *network = changed;
+    }
+    Some(())
+}
+
+/// A sequence that comes in parts.
+fn step_by_step(draws: &mut Draws<'_>, network: &mut Network) -> Option<()> {
+    let capacity = draws.below(6);
+    let mut session = documented(network.session(1, capacity))?;
+    for _ in 0..3 {
+        let steps = draws.below(4);
+        let shape: Vec<usize> = [&[1, steps], network.input_shape().get(1..)?].concat();
+        let mut numbers = draws.numbers(shape.iter().product());
+        if let Some(limit) = network.index_limit() {
+            numbers.iter_mut().for_each(|number| *number = (number.abs() * limit as f32).floor());
+        }
+        let part = tensor_view(&shape, &numbers).ok()?;
+        if documented(session.advance(network, part)).is_none() && draws.once_in(2) {
+            documented(session.reset(network))?;
+        }
+    }
+    Some(())
 }
 
 /// A step of the manual loop, cut short wherever something is refused.

@@ -9,8 +9,9 @@ use targets::Target;
 #[global_allocator]
 static ALLOCATOR: targets::limits::Limited = targets::limits::Limited;
 
-/// How many mutants there are of a target; more with `LOOM_MUTANTS`.
-const MUTANTS: u64 = 400;
+/// How many mutants there are of a file; more with `LOOM_MUTANTS`. Networks are built and run for fewer.
+const MUTANTS: u64 = 2000;
+const NETWORKS: u64 = 100;
 
 /// Numbers that follow from a seed (SplitMix64).
 struct Choices(u64);
@@ -70,7 +71,11 @@ fn try_out(name: &str, target: Target) {
         _ => {}
     }
     seeds.iter().for_each(|seed| target(seed));
-    let count = std::env::var("LOOM_MUTANTS").ok().and_then(|count| count.parse().ok()).unwrap_or(MUTANTS);
+    let usual = match name {
+        "edited_checkpoint" | "layers" | "mesh" | "morphing" | "programs" => NETWORKS,
+        _ => MUTANTS,
+    };
+    let count = std::env::var("LOOM_MUTANTS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual);
     for number in 0..count {
         let input = mutant(&mut Choices(number), &seeds);
         let failed = std::panic::catch_unwind(|| target(&input)).is_err();
