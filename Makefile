@@ -49,7 +49,7 @@ test: $(STAMPS)/development $(STAMPS)/dev
 	@test ! -e $(REPORTS)/failed
 
 .PHONY: soak
-soak: $(STAMPS)/release $(STAMPS)/dev
+soak: $(STAMPS)/release $(STAMPS)/dev model
 	LOOM_RANDOM_NETWORKS=600 LOOM_MUTANTS=20000 PROPTEST_CASES=500 cargo test --release --workspace -- --include-ignored
 	LOOM_SOAK=1 LOOM_RANDOM_GRIDS=20 LOOM_EXTENTS=10000 $(BIN)/python -m pytest
 
