@@ -25,6 +25,8 @@ help:
 	@echo 'make demo    train a network on handwritten digits (writes to out/)'
 	@echo 'make test    every test, Rust and Python, with the totals last'
 	@echo 'make soak    the long tests that make test leaves out'
+	@echo 'make fuzz    every fuzz target in turn, for MINUTES in all (10)'
+	@echo 'make model   the thread pool under a model checker'
 	@echo 'make bench   benchmarks, and the same work in PyTorch and JAX where they are installed'
 	@echo 'make build   the wheel, into dist/'
 	@echo 'make docs    the documentation as a site, into target/site'
@@ -48,9 +50,19 @@ test: $(STAMPS)/development $(STAMPS)/dev
 	@test ! -e $(REPORTS)/failed
 
 .PHONY: soak
-soak: $(STAMPS)/release $(STAMPS)/dev
-	LOOM_RANDOM_NETWORKS=600 PROPTEST_CASES=500 cargo test --release --workspace -- --include-ignored
+soak: $(STAMPS)/release $(STAMPS)/dev model
+	LOOM_RANDOM_NETWORKS=600 LOOM_MUTANTS=20000 PROPTEST_CASES=500 cargo test --release --workspace -- --include-ignored
 	LOOM_SOAK=1 LOOM_RANDOM_GRIDS=20 LOOM_EXTENTS=10000 $(BIN)/python -m pytest
+
+MINUTES ?= 10
+
+.PHONY: fuzz
+fuzz:
+	fuzz/run $(MINUTES)
+
+.PHONY: model
+model:
+	cargo test --manifest-path rust/pool-model/Cargo.toml --target-dir target/pool-model -- --nocapture
 
 .PHONY: bench
 bench: $(STAMPS)/release
@@ -79,7 +91,7 @@ docs: $(STAMPS)/docs
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) target dist out python/loom/_native*.so .coverage .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) target fuzz/target dist out python/loom/_native*.so .coverage .pytest_cache .ruff_cache .mypy_cache
 
 .PHONY: tools
 tools:

@@ -27,8 +27,10 @@ impl Recipe {
     ///
     /// # Errors
     /// [`Error::DType`] naming a type that cannot be made so: one without scales to find, one whose scale is
-    /// the mean, or one whose rounding is part of its published format.
+    /// the mean, or one whose rounding is part of its published format. [`Error::Value`] for a percentile that
+    /// there is not.
     pub fn checked(self, dtype: DType) -> Result<Self> {
+        self.calibration.checked()?;
         let granularity = dtype.granularity(self.granularity)?;
         let unscaled = granularity == Granularity::Unscaled;
         let refusal = match self.calibration {

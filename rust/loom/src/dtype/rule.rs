@@ -37,6 +37,27 @@ impl fmt::Display for Calibration {
     }
 }
 
+impl Calibration {
+    /// Refuses a percentile that there is not.
+    ///
+    /// # Errors
+    /// [`Error::Value`] then.
+    pub(super) fn checked(self) -> Result<Self> {
+        match self {
+            Calibration::Percentile(percentile) if !(percentile > 0.0 && percentile <= 100.0) => {
+                Err(no_percentile(&self.to_string()))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+fn no_percentile(text: &str) -> Error {
+    Error::Value(format!(
+        "a percentile is a number above 0 and up to 100, as in \"percentile(99.9)\", got \"{text}\""
+    ))
+}
+
 impl FromStr for Calibration {
     type Err = Error;
 
@@ -47,12 +68,10 @@ impl FromStr for Calibration {
             ("mse", _) => Ok(Calibration::Mse),
             ("percentile", _) => Ok(Calibration::Percentile(USUAL_PERCENTILE)),
             (_, Some(number)) => match number.trim().parse() {
-                Ok(percentile) if percentile > 0.0 && percentile <= 100.0 => {
-                    Ok(Calibration::Percentile(percentile))
+                Ok(percentile) => {
+                    Calibration::Percentile(percentile).checked().map_err(|_| no_percentile(text))
                 }
-                _ => Err(Error::Value(format!(
-                    "a percentile is a number above 0 and up to 100, as in \"percentile(99.9)\", got \"{text}\""
-                ))),
+                Err(_) => Err(no_percentile(text)),
             },
             _ => Err(Error::Value(format!(
                 "unknown calibration \"{text}\"; use \"absmax\", \"percentile(99.9)\" with any percentile, \

@@ -446,7 +446,9 @@ fn restore_moments(network: &mut Network, source: &Source<'_>, state: OptimizerS
             moments.push((name, store, slot));
         }
     }
-    network.registry.prepare_moments(state.optimizer.slots().len(), network.precision().size())?;
+    if state.updates > 0 || !moments.is_empty() {
+        network.registry.prepare_moments(state.optimizer.slots().len(), network.precision().size())?;
+    }
     for (name, store, slot) in moments {
         source.read_into(&name, network.registry.moment_mut(store, slot)?.bytes_mut())?;
     }

@@ -14,223 +14,21 @@
 //! A process that is forked off has none of the threads: a pool starts others there when it is first used.
 
 mod pieces;
+mod primitives;
+mod protocol;
 
 use super::float_control::FloatControl;
 use crate::process::generation;
 use crate::{Error, Result};
 use pieces::Pieces;
-use std::any::Any;
-use std::cell::UnsafeCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use protocol::Shared;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// The environment variable that sets the number of threads of [`Pool::global`].
 pub const THREADS_VARIABLE: &str = "LOOM_NUM_THREADS";
 /// More threads than this are refused: the count of workers inside a run has 16 bits.
 pub const MAX_THREADS: usize = 4096;
-
-/// How long a worker watches for work before it sleeps.
-const WATCH: Duration = Duration::from_micros(50);
-/// How long the caller watches for the last worker before it lets others run.
-const FINISH_WATCH: Duration = Duration::from_micros(100);
-/// ... and before it sleeps.
-const FINISH_YIELD: Duration = Duration::from_millis(1);
-
-// The state word: how many workers are inside the run, whether more may enter,
-// whether the caller sleeps until the last has left, and the run's number.
-const INSIDE: u64 = 0xFFFF;
-const OPEN: u64 = 1 << 16;
-const CALLER_SLEEPS: u64 = 1 << 17;
-const NUMBER: u32 = 18;
-
-/// One value on a cache line of its own (two, as lines are fetched in pairs).
-#[repr(align(128))]
-struct Padded<T>(T);
-
-type Task = dyn Fn(usize) + Sync;
-
-/// What a run does; written by the caller while no worker is inside.
-#[derive(Clone, Copy)]
-struct Job {
-    body: *const Task,
-    tasks: usize,
-    shares: usize,
-}
-
-struct Shared {
-    state: Padded<AtomicU64>,
-    sleepers: Padded<AtomicUsize>,
-    busy: AtomicBool,
-    stop: AtomicBool,
-    oversubscribed: bool,
-    job: UnsafeCell<Option<Job>>,
-    /// How much of each participant's share has been taken.
-    taken: Box<[Padded<AtomicUsize>]>,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
-    sleep: Mutex<()>,
-    wake: Condvar,
-    finish: Condvar,
-}
-
-// SAFETY: `job` is the only part that is not Sync by itself. The caller writes
-// it while `state` is closed and nobody is inside, then opens with release
-// order; workers read it only after entering with acquire order.
-unsafe impl Sync for Shared {}
-// SAFETY: the pointer inside `job` is used by workers only while they are
-// inside a run, which the caller that owns the pointee waits for.
-unsafe impl Send for Shared {}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    /// Takes tasks, `participant`'s own share first, until none is left.
-    fn work(&self, job: Job, participant: usize, body: &(dyn Fn(usize) + Sync)) {
-        let Job { tasks, shares, .. } = job;
-        for step in 0..shares {
-            let share = (participant + step) % shares;
-            let start = share * tasks / shares;
-            let len = (share + 1) * tasks / shares - start;
-            let taken = &self.taken[share].0;
-            while taken.load(Ordering::Relaxed) < len {
-                let index = taken.fetch_add(1, Ordering::Relaxed);
-                if index >= len {
-                    break;
-                }
-                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(start + index))) {
-                    lock(&self.panic).get_or_insert(payload);
-                }
-            }
-        }
-    }
-
-    /// A worker's life.
-    fn serve(&self, participant: usize) {
-        let mut seen = 0;
-        loop {
-            let state = self.await_run(seen);
-            if self.stop.load(Ordering::Acquire) {
-                return;
-            }
-            seen = state >> NUMBER;
-            if state & OPEN == 0 || !self.enter(seen) {
-                continue;
-            }
-            let _control = FloatControl::standard();
-            // SAFETY: this worker is inside the run (see `Sync` above), so the
-            // job is written, and its body lives until this worker leaves.
-            let (job, body) = unsafe {
-                match *self.job.get() {
-                    Some(job) => (job, &*job.body),
-                    None => return,
-                }
-            };
-            self.work(job, participant, body);
-            let before = self.state.0.fetch_sub(1, Ordering::AcqRel);
-            if before & INSIDE == 1 && before & CALLER_SLEEPS != 0 {
-                drop(lock(&self.sleep));
-                self.finish.notify_all();
-            }
-        }
-    }
-
-    /// Enters run `number`, unless it is over.
-    fn enter(&self, number: u64) -> bool {
-        let mut state = self.state.0.load(Ordering::Relaxed);
-        while state >> NUMBER == number && state & OPEN != 0 {
-            match self.state.0.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => state = now,
-            }
-        }
-        false
-    }
-
-    /// Waits until the run's number differs from `seen`, or until told to stop.
-    fn await_run(&self, seen: u64) -> u64 {
-        let news = |state: u64| state >> NUMBER != seen || self.stop.load(Ordering::Acquire);
-        let mut watch = Watch::new(self.oversubscribed);
-        loop {
-            let state = self.state.0.load(Ordering::Acquire);
-            if news(state) {
-                return state;
-            }
-            if watch.turn() >= WATCH {
-                break;
-            }
-        }
-        let mut guard = lock(&self.sleep);
-        // Sequentially consistent with the caller's opening of the run: either
-        // it sees a sleeper, or the sleeper sees the run.
-        self.sleepers.0.fetch_add(1, Ordering::SeqCst);
-        let state = loop {
-            let state = self.state.0.load(Ordering::SeqCst);
-            if news(state) {
-                break state;
-            }
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        };
-        self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
-        state
-    }
-
-    /// Closes the run and waits until no worker is inside.
-    fn finish(&self) {
-        let state = self.state.0.fetch_and(!OPEN, Ordering::AcqRel);
-        if state & INSIDE == 0 {
-            return;
-        }
-        let mut watch = Watch::new(self.oversubscribed);
-        while self.state.0.load(Ordering::Acquire) & INSIDE != 0 {
-            let waited = watch.turn();
-            if waited >= FINISH_YIELD {
-                let mut guard = lock(&self.sleep);
-                let mut state = self.state.0.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
-                while state & INSIDE != 0 {
-                    guard = self.finish.wait(guard).unwrap_or_else(PoisonError::into_inner);
-                    state = self.state.0.load(Ordering::Acquire);
-                }
-                return;
-            }
-            if waited >= FINISH_WATCH {
-                std::thread::yield_now();
-            }
-        }
-    }
-}
-
-/// Passes time without hurting a neighbour, and says how much has passed.
-struct Watch {
-    since: Option<Instant>,
-    waited: Duration,
-    turns: u32,
-    give_way: bool,
-}
-
-impl Watch {
-    fn new(give_way: bool) -> Self {
-        Self { since: None, waited: Duration::ZERO, turns: 0, give_way }
-    }
-
-    fn turn(&mut self) -> Duration {
-        self.turns += 1;
-        if self.give_way {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-        // The clock is read seldom: it costs as much as several turns.
-        if self.give_way || self.turns.is_multiple_of(32) {
-            let since = *self.since.get_or_insert_with(Instant::now);
-            self.waited = since.elapsed();
-        }
-        self.waited
-    }
-}
 
 /// Threads that run the tasks of a parallel loop.
 ///
@@ -265,19 +63,7 @@ impl Crew {
     /// A crew without threads yet.
     fn new(threads: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shared = Shared {
-            state: Padded(AtomicU64::new(0)),
-            sleepers: Padded(AtomicUsize::new(0)),
-            busy: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            oversubscribed: threads > cores,
-            job: UnsafeCell::new(None),
-            taken: (0..threads).map(|_| Padded(AtomicUsize::new(0))).collect(),
-            panic: Mutex::new(None),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
-            finish: Condvar::new(),
-        };
+        let shared = Shared::new(threads, threads > cores);
         let workers = Vec::with_capacity(threads - 1);
         Self { generation: generation(), shared: Arc::new(shared), workers, next: OnceLock::new() }
     }
@@ -307,9 +93,7 @@ impl Drop for Crew {
             self.workers.drain(..).for_each(std::mem::forget);
             return;
         }
-        self.shared.stop.store(true, Ordering::SeqCst);
-        drop(lock(&self.shared.sleep));
-        self.shared.wake.notify_all();
+        self.shared.stop();
         for worker in self.workers.drain(..) {
             // A worker catches the panics of tasks and has none of its own.
             let _ = worker.join();
@@ -381,37 +165,8 @@ impl Pool {
     pub fn run(&self, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
         let _control = FloatControl::standard();
         let crew = self.crew();
-        let shared = &*crew.shared;
-        if tasks <= 1 || crew.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
+        if tasks <= 1 || crew.workers.is_empty() || !crew.shared.run(tasks, body) {
             (0..tasks).for_each(body);
-            return;
-        }
-        let shares = tasks.min(self.threads());
-        // SAFETY: only the lifetime of the trait object is changed. Workers use
-        // it only while inside the run, and `finish` below waits for them
-        // before this call returns; nothing between here and there unwinds,
-        // as `work` catches the panics of `body`.
-        let body_pointer =
-            unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static Task>(body) } as *const Task;
-        let job = Job { body: body_pointer, tasks, shares };
-        for taken in &shared.taken[..shares] {
-            taken.0.store(0, Ordering::Relaxed);
-        }
-        // SAFETY: `busy` makes this the only caller, and the last run is closed
-        // and empty, so no worker reads the job now.
-        unsafe { *shared.job.get() = Some(job) };
-        let number = (shared.state.0.load(Ordering::Relaxed) >> NUMBER) + 1;
-        shared.state.0.store(number << NUMBER | OPEN, Ordering::SeqCst);
-        if shared.sleepers.0.load(Ordering::SeqCst) > 0 {
-            drop(lock(&shared.sleep));
-            shared.wake.notify_all();
-        }
-        shared.work(job, 0, body);
-        shared.finish();
-        let panic = lock(&shared.panic).take();
-        shared.busy.store(false, Ordering::Release);
-        if let Some(payload) = panic {
-            resume_unwind(payload);
         }
     }
 

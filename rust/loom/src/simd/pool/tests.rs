@@ -1,7 +1,9 @@
 //! The pool runs every task once, whatever its threads do.
 
 use super::*;
-use std::sync::atomic::AtomicU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn counts(pool: &Pool, tasks: usize) -> Vec<u32> {
     let counts: Vec<AtomicU32> = (0..tasks).map(|_| AtomicU32::new(0)).collect();
