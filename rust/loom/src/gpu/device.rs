@@ -1,8 +1,10 @@
 //! One opened GPU: its queue, its memory, what went wrong on it.
 
 use super::adapter::Adapter;
+use super::faults::Faults;
 use super::pipeline::Pipelines;
 use super::statistics::{FrameStatistics, KernelTime, Timing};
+use crate::error::AS_READ_BACK;
 use crate::process::generation;
 use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
 use crate::{Error, Result};
@@ -22,6 +24,7 @@ pub struct Gpu {
     failure: Arc<Mutex<Option<String>>>,
     lost: Arc<OnceLock<String>>,
     allocated: Arc<AtomicU64>,
+    pub(super) faults: Faults,
     cut: AtomicBool,
     /// The process that it was opened in.
     generation: usize,
@@ -91,6 +94,7 @@ impl Gpu {
             failure,
             lost,
             allocated: Arc::default(),
+            faults: Faults::default(),
             cut: AtomicBool::new(false),
             generation: generation(),
             timing: Mutex::default(),
@@ -197,10 +201,16 @@ impl Gpu {
 
     /// Gives the device up as though its driver had failed, for testing how a program copes.
     pub fn lose(&self) {
-        self.device.destroy();
-        // Whether or not the device still answers, it is gone.
-        let _ = self.device.poll(wgpu::PollType::Poll);
+        // The first message counts.
         let _ = self.lost.set("it was given up".into());
+        self.device.destroy();
+        let _ = self.device.poll(wgpu::PollType::Poll);
+    }
+
+    /// Sends commands to the device.
+    pub(super) fn submit(&self, commands: wgpu::CommandBuffer) {
+        self.before_submit();
+        self.queue.submit([commands]);
     }
 
     /// What went wrong on the device since this was last asked.
@@ -213,8 +223,8 @@ impl Gpu {
         }
         if let Some(message) = self.lost.get() {
             return Err(Error::Device(format!(
-                "{} was lost ({message}); the weights are as they were when last read back from it; \
-                 go on with to(\"cpu\"), or open the GPU anew with to(\"gpu\")",
+                "{} was lost ({message}); {AS_READ_BACK}; go on with to(\"cpu\"), or open the GPU anew with \
+                 to(\"gpu\")",
                 self.adapter
             )));
         }
@@ -255,7 +265,7 @@ impl Gpu {
             usage,
             mapped_at_creation: false,
         });
-        if pollster::block_on(scope.pop()).is_some() {
+        if pollster::block_on(scope.pop()).is_some() || self.refuses(size) {
             return refused("it is out of memory");
         }
         self.check()?;
@@ -301,9 +311,9 @@ impl Accelerator for Gpu {
 /// A child of a fork has asked for what its parent uses.
 pub(super) fn left_behind(what: &str) -> Error {
     Error::Device(format!(
-        "{what} was opened before this process was forked off, and drivers of GPUs do not survive a fork; the \
-         weights are as they were when last read back from it; go on with to(\"cpu\"), open the GPU in the child \
-         alone, or start processes with multiprocessing's \"spawn\" or \"forkserver\""
+        "{what} was opened before this process was forked off, and drivers of GPUs do not survive a fork; \
+         {AS_READ_BACK}; go on with to(\"cpu\"), open the GPU in the child alone, or start processes with \
+         multiprocessing's \"spawn\" or \"forkserver\""
     ))
 }
 

@@ -29,7 +29,7 @@ impl Gpu {
             }
             at += size;
         }
-        self.queue.submit([encoder.finish()]);
+        self.submit(encoder.finish());
         let mapped = self.map(buffer(&staging), total)?;
         let mut at = 0;
         for (_, bytes) in parts.iter_mut() {

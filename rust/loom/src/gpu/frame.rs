@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
     pub(super) fn submit(&mut self) {
         if let Some((encoder, pass)) = self.open.take() {
             drop(pass);
-            self.gpu.queue.submit([encoder.finish()]);
+            self.gpu.submit(encoder.finish());
             self.submits += 1;
             self.waiting = 0;
         }

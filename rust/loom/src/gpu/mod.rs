@@ -4,6 +4,7 @@
 //! adapter     what is known of a GPU
 //! statistics  what is counted and measured of the work on one
 //! device      one opened GPU: queue, memory, errors
+//! faults      faults that tests have a device meet
 //! system      the GPUs of this machine, and those that are open
 //! download    reading back
 //! engine      a GPU as what runs programs
@@ -23,6 +24,7 @@ mod device;
 mod dispatch;
 mod download;
 mod engine;
+mod faults;
 mod frame;
 mod memory;
 mod mirror;
@@ -40,6 +42,7 @@ mod training;
 pub use adapter::{Adapter, AdapterList};
 pub use device::Gpu;
 pub use engine::{GpuEngine, Gpus};
+pub use faults::Fault;
 pub use statistics::{FrameStatistics, KernelTime, Timing};
 pub use system::{adapters, release};
 

@@ -4,6 +4,7 @@ use super::frames::Frames;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
+use super::step::LEAST_PAUSE;
 use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Mode, Network};
@@ -14,6 +15,7 @@ use crate::simd::Real;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Targets of a step, copied out of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,8 @@ pub struct Trainer {
     pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
     pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
+    /// When the weights are next copied from a device, so that not all is lost with it.
+    pub(super) next_copy: Instant,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
 }
@@ -129,6 +133,7 @@ impl Trainer {
             earlier: Vec::new(),
             class_axis,
             frames: Frames::default(),
+            next_copy: Instant::now() + LEAST_PAUSE,
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
     }
