@@ -14,6 +14,7 @@
 //! memory      a run's values on the device
 //! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
 //! timer       how long frames and kernels take on the device
+//! wait        waiting for a device, with a limit
 //! training    many training steps in one frame
 //! ```
 
@@ -38,6 +39,7 @@ pub(crate) mod testing;
 mod tests;
 mod timer;
 mod training;
+mod wait;
 
 pub use adapter::{Adapter, AdapterList};
 pub use device::Gpu;

@@ -1,6 +1,9 @@
 //! The pipelines made of WGSL text.
 
+use super::Gpu;
+use super::dispatch::Dispatch;
 use crate::shader::{IMMEDIATE_BYTES, Kernel};
+use crate::{Error, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -19,7 +22,7 @@ pub(super) struct Layout {
 pub(super) struct Pipeline {
     kernel: Kernel,
     pub(super) layout: Arc<Layout>,
-    made: OnceLock<wgpu::ComputePipeline>,
+    made: OnceLock<std::result::Result<wgpu::ComputePipeline, String>>,
 }
 
 impl Pipeline {
@@ -28,9 +31,15 @@ impl Pipeline {
         self.kernel.label()
     }
 
-    /// The compiled pipeline.
-    pub(super) fn get(&self, device: &wgpu::Device, checked: bool) -> &wgpu::ComputePipeline {
-        self.made.get_or_init(|| {
+    /// The compiled pipeline, or why the driver does not compile it.
+    pub(super) fn get(
+        &self,
+        device: &wgpu::Device,
+        checked: bool,
+    ) -> std::result::Result<&wgpu::ComputePipeline, &String> {
+        let made = self.made.get_or_init(|| {
+            let refused = device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let failed = device.push_error_scope(wgpu::ErrorFilter::Internal);
             let checked = checked || !self.kernel.is_trusted();
             let checks = match checked {
                 true => wgpu::ShaderRuntimeChecks::checked(),
@@ -44,7 +53,7 @@ impl Pipeline {
             // loops over known extents and divides by constants or extents that are positive; the tests
             // run all of them, and with LOOM_GPU_CHECKED=1 the checks are in.
             let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };
-            device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(self.kernel.label()),
                 layout: Some(&self.layout.pipeline),
                 module: &module,
@@ -54,8 +63,15 @@ impl Pipeline {
                     ..Default::default()
                 },
                 cache: None,
-            })
-        })
+            });
+            // The inner scope ends first.
+            let failed = pollster::block_on(failed.pop());
+            match failed.or(pollster::block_on(refused.pop())) {
+                Some(error) => Err(error.to_string()),
+                None => Ok(pipeline),
+            }
+        });
+        made.as_ref()
     }
 }
 
@@ -76,11 +92,6 @@ impl Pipelines {
             entries: &[entry(0, false)],
         });
         Self { checked, made: Mutex::default(), layouts: Mutex::default(), table }
-    }
-
-    /// Whether kernels are compiled with run-time checks.
-    pub(super) fn checked(&self) -> bool {
-        self.checked
     }
 
     /// The pipeline of a kernel, not necessarily compiled yet.
@@ -121,7 +132,7 @@ impl Pipelines {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(waiting.len());
         if threads <= 1 {
             waiting.iter().for_each(|pipeline| {
-                pipeline.get(device, self.checked);
+                let _ = pipeline.get(device, self.checked);
             });
             return;
         }
@@ -132,11 +143,35 @@ impl Pipelines {
                     while let Some(pipeline) =
                         waiting.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
                     {
-                        pipeline.get(device, self.checked);
+                        let _ = pipeline.get(device, self.checked);
                     }
                 });
             }
         });
+    }
+}
+
+impl Gpu {
+    /// Compiles whatever these need that is not compiled yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the driver refuses a kernel.
+    pub(super) fn compile(&self, dispatches: &[Dispatch]) -> Result<()> {
+        let pipelines: Vec<Arc<Pipeline>> =
+            dispatches.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
+        self.pipelines.compile(&self.device, &pipelines);
+        pipelines.iter().try_for_each(|pipeline| self.compiled(pipeline).map(|_| ()))
+    }
+
+    /// A compiled pipeline.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub(super) fn compiled<'a>(&self, pipeline: &'a Pipeline) -> Result<&'a wgpu::ComputePipeline> {
+        pipeline.get(&self.device, self.pipelines.checked).map_err(|error| {
+            let (adapter, label) = (self.adapter(), pipeline.label());
+            Error::Device(format!("{adapter} does not compile the kernel \"{label}\": {error}"))
+        })
     }
 }
 
