@@ -2,7 +2,7 @@
 
 use super::landing::{Fate, count_explosion, count_update, foreseen_fault, land, repeats, settle};
 use super::states::take_on_states;
-use super::trainer::Trainer;
+use super::trainer::{LEAST_PAUSE, Trainer};
 use super::{Examples, OnNonFinite, Rows, TrainingConfig, diagnose, watch};
 use crate::network::Network;
 use crate::ops::StepValues;
@@ -11,10 +11,8 @@ use crate::program::{Access, FrameStep, Outcome, Outcomes, Phase};
 use crate::simd::Real;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The least time between two copies of the weights from a device.
-pub(super) const LEAST_PAUSE: Duration = Duration::from_secs(1);
 /// Copying takes at most one part in this many of the time.
 const COPYING_SHARE: u32 = 20;
 

@@ -4,7 +4,6 @@ use super::frames::Frames;
 use super::metrics::{ClassAxis, MetricState};
 use super::plan::{Plan, Turn};
 use super::prepare::{class_axis, prepare_state};
-use super::step::LEAST_PAUSE;
 use super::step_program::compile;
 use super::{Examples, Rows, TrainingConfig};
 use crate::network::{KeptStep, Mode, Network};
@@ -15,7 +14,10 @@ use crate::simd::Real;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The least time between two copies of the weights from a device.
+pub(super) const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Targets of a step, copied out of a run.
 #[derive(Clone, Debug, PartialEq)]
