@@ -1,10 +1,10 @@
 //! One opened GPU: its queue, its memory, what went wrong on it.
 
 use super::adapter::Adapter;
-use super::faults::Faults;
+use super::faults::{Fault, Faults};
 use super::pipeline::Pipelines;
 use super::statistics::{FrameStatistics, KernelTime, Timing};
-use super::wait::Waiting;
+use super::work::Waiting;
 use crate::error::AS_READ_BACK;
 use crate::process::generation;
 use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
@@ -199,6 +199,11 @@ impl Gpu {
         self.generation != generation() || self.lost.get().is_some()
     }
 
+    /// Has a fault come, so that tests see how a program copes; on this device alone.
+    pub fn meet(&self, fault: Fault) {
+        self.faults.set(fault);
+    }
+
     /// Takes the device for lost; whether it was not yet.
     pub(super) fn give_up_for(&self, why: String) -> bool {
         self.lost.set(why).is_ok()
@@ -262,7 +267,7 @@ impl Gpu {
             });
             pollster::block_on(scope.pop()).is_none().then_some(buffer)
         };
-        if self.refuses(size) {
+        if self.faults.refuses(size, self.allocated()) {
             return refused("it is out of memory");
         }
         let buffer = match create() {

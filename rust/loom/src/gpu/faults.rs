@@ -1,6 +1,5 @@
 //! Faults that tests have a device meet: real ones come when they like.
 
-use super::Gpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is to go wrong on a device.
@@ -38,36 +37,32 @@ fn strikes(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
 }
 
-impl Gpu {
-    /// Has a fault come, so that tests see how a program copes; on this device alone.
-    pub fn meet(&self, fault: Fault) {
+impl Faults {
+    /// Has a fault come.
+    pub(super) fn set(&self, fault: Fault) {
         let (which, value) = match fault {
-            Fault::Loss(after) => (&self.faults.loss, after),
-            Fault::Allocation(after) => (&self.faults.allocation, after),
-            Fault::Memory(bytes) => (&self.faults.memory, bytes),
-            Fault::Hang(after) => (&self.faults.hang, after),
+            Fault::Loss(after) => (&self.loss, after),
+            Fault::Allocation(after) => (&self.allocation, after),
+            Fault::Memory(bytes) => (&self.memory, bytes),
+            Fault::Hang(after) => (&self.hang, after),
         };
         which.store(value, Ordering::Relaxed);
     }
 
-    /// What comes before a submit.
-    pub(super) fn before_submit(&self) {
-        if strikes(&self.faults.loss) {
-            self.lose();
-        }
-        let hang = &self.faults.hang;
+    /// Counts a submit that is about to come; whether the device is lost before it.
+    pub(super) fn loses(&self) -> bool {
         let next = |left| (left != u64::MAX && left > 0).then(|| left - 1);
-        let _ = hang.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let _ = self.hang.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        strikes(&self.loss)
     }
 
-    /// Whether an allocation of so many bytes is to be refused.
-    pub(super) fn refuses(&self, bytes: u64) -> bool {
-        let most = self.faults.memory.load(Ordering::Relaxed);
-        strikes(&self.faults.allocation) || self.allocated().saturating_add(bytes) > most
+    /// Whether so many bytes are to be refused where so many are held.
+    pub(super) fn refuses(&self, bytes: u64, held: u64) -> bool {
+        strikes(&self.allocation) || held.saturating_add(bytes) > self.memory.load(Ordering::Relaxed)
     }
 
     /// Whether what was submitted last is never to end.
     pub(super) fn hangs(&self) -> bool {
-        self.faults.hang.load(Ordering::Relaxed) == 0
+        self.hang.load(Ordering::Relaxed) == 0
     }
 }

@@ -7,7 +7,7 @@ use super::mirror::of_gpu;
 use super::pipeline::Pipeline;
 use super::steps::{control_before, encode_step};
 use super::timer::Timer;
-use super::wait::Work;
+use super::work::Work;
 use crate::ops::StepValues;
 use crate::program::{Access, FrameTick, Phase, Program};
 use crate::shader::Accelerator;

@@ -15,6 +15,7 @@
 //! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
 //! timer       how long frames and kernels take on the device
 //! wait        waiting for a device, with a limit
+//! work        what is under way on one
 //! training    many training steps in one frame
 //! ```
 
@@ -40,6 +41,7 @@ mod tests;
 mod timer;
 mod training;
 mod wait;
+mod work;
 
 pub use adapter::{Adapter, AdapterList};
 pub use device::Gpu;

@@ -1,9 +1,6 @@
 //! The pipelines made of WGSL text.
 
-use super::Gpu;
-use super::dispatch::Dispatch;
 use crate::shader::{IMMEDIATE_BYTES, Kernel};
-use crate::{Error, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -22,7 +19,7 @@ pub(super) struct Layout {
 pub(super) struct Pipeline {
     kernel: Kernel,
     pub(super) layout: Arc<Layout>,
-    made: OnceLock<std::result::Result<wgpu::ComputePipeline, String>>,
+    made: OnceLock<Result<wgpu::ComputePipeline, String>>,
 }
 
 impl Pipeline {
@@ -36,7 +33,7 @@ impl Pipeline {
         &self,
         device: &wgpu::Device,
         checked: bool,
-    ) -> std::result::Result<&wgpu::ComputePipeline, &String> {
+    ) -> Result<&wgpu::ComputePipeline, &String> {
         let made = self.made.get_or_init(|| {
             let refused = device.push_error_scope(wgpu::ErrorFilter::Validation);
             let failed = device.push_error_scope(wgpu::ErrorFilter::Internal);
@@ -94,6 +91,11 @@ impl Pipelines {
         Self { checked, made: Mutex::default(), layouts: Mutex::default(), table }
     }
 
+    /// Whether kernels are compiled with run-time checks.
+    pub(super) fn checked(&self) -> bool {
+        self.checked
+    }
+
     /// The pipeline of a kernel, not necessarily compiled yet.
     pub(super) fn of(&self, device: &wgpu::Device, kernel: &Kernel, pattern: Pattern) -> Arc<Pipeline> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,30 +150,6 @@ impl Pipelines {
                 });
             }
         });
-    }
-}
-
-impl Gpu {
-    /// Compiles whatever these need that is not compiled yet.
-    ///
-    /// # Errors
-    /// [`Error::Device`] where the driver refuses a kernel.
-    pub(super) fn compile(&self, dispatches: &[Dispatch]) -> Result<()> {
-        let pipelines: Vec<Arc<Pipeline>> =
-            dispatches.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
-        self.pipelines.compile(&self.device, &pipelines);
-        pipelines.iter().try_for_each(|pipeline| self.compiled(pipeline).map(|_| ()))
-    }
-
-    /// A compiled pipeline.
-    ///
-    /// # Errors
-    /// As [`compile`](Self::compile).
-    pub(super) fn compiled<'a>(&self, pipeline: &'a Pipeline) -> Result<&'a wgpu::ComputePipeline> {
-        pipeline.get(&self.device, self.pipelines.checked).map_err(|error| {
-            let (adapter, label) = (self.adapter(), pipeline.label());
-            Error::Device(format!("{adapter} does not compile the kernel \"{label}\": {error}"))
-        })
     }
 }
 

@@ -1,74 +1,18 @@
 //! Waiting for a device, in pieces: somebody may want to end it, and a driver may never come back.
 
 use super::Gpu;
-use super::pipeline::Pipeline;
+use super::work::Work;
 use crate::{Error, Result, interrupt};
 use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// How long a device may take over one submit unless `LOOM_GPU_TIMEOUT` says otherwise.
-const LIMIT: Duration = Duration::from_secs(60);
 /// How long to wait until anything else is looked at.
 const PIECE: Duration = Duration::from_millis(50);
 /// After so long a wait that must not be ended may be, and the device is given up with it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most submits whose end is looked for one by one.
 const MOST_OUTSTANDING: usize = 256;
-
-/// What a device was last given to do.
-#[derive(Clone, Debug)]
-pub(super) struct Work {
-    pub(super) steps: usize,
-    pub(super) dispatches: u64,
-    /// Its last kernel.
-    pub(super) last: Option<Arc<Pipeline>>,
-}
-
-/// `a frame of 8 steps and 120 dispatches, the last of them "product"`.
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a frame of {} steps and {} dispatches", self.steps, self.dispatches)?;
-        match &self.last {
-            Some(last) => write!(f, ", the last of them \"{}\"", last.label()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What is under way on a device, and how long it may take.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    limit: Mutex<Option<Duration>>,
-    outstanding: Mutex<VecDeque<wgpu::SubmissionIndex>>,
-    newest: Mutex<Option<Work>>,
-}
-
-impl Waiting {
-    /// With the limit that the environment says.
-    ///
-    /// # Errors
-    /// [`Error::Value`] where that is no time.
-    pub(super) fn new() -> Result<Self> {
-        let limit = match std::env::var("LOOM_GPU_TIMEOUT") {
-            Ok(text) => seconds(&text)?,
-            Err(_) => Some(LIMIT),
-        };
-        Ok(Self { limit: Mutex::new(limit), outstanding: Mutex::default(), newest: Mutex::default() })
-    }
-}
-
-/// A limit in seconds, 0 for none.
-fn seconds(text: &str) -> Result<Option<Duration>> {
-    let parsed = text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    match parsed {
-        Some(limit) => Ok(Some(limit).filter(|limit| !limit.is_zero())),
-        None => Err(Error::Value(format!(
-            "LOOM_GPU_TIMEOUT is \"{text}\"; it must be a number of seconds, or 0 for no limit"
-        ))),
-    }
-}
 
 impl Gpu {
     /// How long the device may take over one submit before it is given up; `None` for as long as it likes.
@@ -78,7 +22,9 @@ impl Gpu {
 
     /// Sends commands to the device.
     pub(super) fn submit(&self, commands: wgpu::CommandBuffer) {
-        self.before_submit();
+        if self.faults.loses() {
+            self.lose();
+        }
         let index = self.queue.submit([commands]);
         let mut outstanding = self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner);
         if outstanding.len() >= MOST_OUTSTANDING {
@@ -154,7 +100,7 @@ impl Gpu {
         submission: Option<wgpu::SubmissionIndex>,
         timeout: Duration,
     ) -> std::result::Result<wgpu::PollStatus, wgpu::PollError> {
-        if self.hangs() {
+        if self.faults.hangs() {
             std::thread::sleep(timeout);
             return Err(wgpu::PollError::Timeout);
         }
@@ -165,20 +111,6 @@ impl Gpu {
     fn give_up(&self, why: String) {
         if self.give_up_for(why) {
             std::mem::forget((self.device.clone(), self.queue.clone()));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_seconds_and_zero_is_none() {
-        assert_eq!(seconds("2.5").unwrap(), Some(Duration::from_millis(2500)));
-        assert_eq!(seconds(" 0 ").unwrap(), None);
-        for text in ["", "-1", "soon", "nan", "inf", "1e99"] {
-            assert!(matches!(seconds(text), Err(Error::Value(message)) if message.contains(text)), "{text}");
         }
     }
 }

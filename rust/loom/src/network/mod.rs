@@ -25,6 +25,7 @@ mod parameters;
 mod placed;
 mod predict;
 mod programs;
+mod recovery;
 mod session;
 mod states;
 mod summary;
