@@ -53,19 +53,15 @@ def test_two_processes_share_a_device(gpu: str) -> None:
 
 
 def test_threads_with_networks_of_their_own_share_a_device(gpu: str) -> None:
-    alone = [
-        weights(loom.train(net, blobs(seed=n), quiet(device=gpu)) and net)
-        for n, net in enumerate(mlp(seed) for seed in range(3))
-    ]
-    nets = [mlp(seed) for seed in range(3)]
-    raised = in_threads(
-        *[
-            lambda n=n, net=net: loom.train(net, blobs(seed=n), quiet(device=gpu))
-            for n, net in enumerate(nets)
-        ]
-    )
+    def learn(number: int, net: loom.Network) -> None:
+        loom.train(net, blobs(seed=number), quiet(device=gpu))
+
+    alone, together = ([mlp(seed) for seed in range(3)] for _ in range(2))
+    for number, net in enumerate(alone):
+        learn(number, net)
+    raised = in_threads(*[lambda n=n, net=net: learn(n, net) for n, net in enumerate(together)])
     assert raised == []
-    assert [weights(net) for net in nets] == alone
+    assert [weights(net) for net in together] == [weights(net) for net in alone]
 
 
 def test_moving_and_releasing_during_a_training_changes_nothing(gpu: str) -> None:
