@@ -1,7 +1,7 @@
 //! `loom._native`'s view of GPUs: which there are, opening and releasing them, what their frames did.
 
 use crate::error::{detached, exception};
-use loom::gpu::{Adapter, Gpu, Timing};
+use loom::gpu::{Adapter, Fault, Gpu, Timing};
 use loom::{Device, Precision};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -53,6 +53,21 @@ pub fn release_gpus(py: Python<'_>) -> PyResult<()> {
         loom::gpu::release();
         Ok(())
     })
+}
+
+/// Has a GPU meet a fault, for tests of how programs cope: "loss", "allocation" or "hang" after so many submits or
+/// allocations, or "memory" of so many bytes.
+#[pyfunction]
+pub fn meet_fault(py: Python<'_>, device: &str, kind: &str, number: u64) -> PyResult<()> {
+    let fault = match kind {
+        "loss" => Fault::Loss(number),
+        "allocation" => Fault::Allocation(number),
+        "memory" => Fault::Memory(number),
+        "hang" => Fault::Hang(number),
+        _ => return Err(exception(loom::Error::Value(format!("unknown fault \"{kind}\"")))),
+    };
+    open(py, device)?.meet(fault);
+    Ok(())
 }
 
 /// What a GPU's frames have done since this was last reset, and the bytes that loom holds there.

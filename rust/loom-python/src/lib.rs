@@ -26,7 +26,7 @@ mod _native {
 
     #[pymodule_export]
     use super::device::{
-        adapters, frame_statistics, open_gpu, release_gpus, reset_frame_statistics, time_frames,
+        adapters, frame_statistics, meet_fault, open_gpu, release_gpus, reset_frame_statistics, time_frames,
     };
     #[pymodule_export]
     use super::forks::{after_fork_in_child, after_fork_in_parent, before_fork};

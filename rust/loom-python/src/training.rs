@@ -35,29 +35,10 @@ fn borrow<'py>(examples: &Bound<'py, PyTuple>) -> PyResult<ExampleArrays<'py>> {
     ExampleArrays::borrow(&input, &target, weight.as_ref())
 }
 
-/// The least time between two copies of the weights from a GPU.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
-/// Copying takes at most one part in this many of the time.
-const COPYING_SHARE: u32 = 20;
-
 struct State {
     trainer: engine::Trainer,
     config: TrainingConfig,
     epoch: Epoch,
-    /// When the weights are next copied from a GPU, so that not all is lost with the device.
-    next_copy: Instant,
-}
-
-impl State {
-    /// Brings the weights back from a GPU if it is time to.
-    fn keep_up(&mut self, network: &mut loom::Network) -> loom::Result<()> {
-        let started = Instant::now();
-        if started >= self.next_copy && !network.is_synchronized() {
-            network.synchronize()?;
-            self.next_copy = Instant::now() + LEAST_PAUSE.max(started.elapsed() * COPYING_SHARE);
-        }
-        Ok(())
-    }
 }
 
 /// Trains one network; batches come from arrays, or one by one.
@@ -98,8 +79,7 @@ impl Trainer {
             Ok((engine::Trainer::with_options(target, &settings, &view, options)?, epoch))
         })?;
         drop(guard);
-        let next_copy = Instant::now() + LEAST_PAUSE;
-        Ok(Self { network, state: Mutex::new(State { trainer, config, epoch, next_copy }) })
+        Ok(Self { network, state: Mutex::new(State { trainer, config, epoch }) })
     }
 
     /// Steps of one epoch over the arrays.
@@ -158,7 +138,7 @@ impl Trainer {
                 steps.iter().for_each(|step| report.add(step, config.track_perf.then_some(each)));
             }
             let done = epoch.is_done(network);
-            state.keep_up(network)?;
+            state.trainer.keep_up(network)?;
             Ok((report, done))
         })
     }
@@ -181,7 +161,7 @@ impl Trainer {
             engine::count_step(network, &step);
             let mut report = Report::default();
             report.add(&step, config.track_perf.then(|| started.elapsed()));
-            state.keep_up(network)?;
+            state.trainer.keep_up(network)?;
             Ok(report)
         })
     }

@@ -56,6 +56,9 @@ pub enum Error {
 /// The engine's result type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What errors say of weights that a device had alone, where nobody knows more of them.
+pub(crate) const AS_READ_BACK: &str = "the weights are as they were when last read back from it";
+
 /// Finds the known name nearest to `given`, to suggest it in an error message.
 pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();

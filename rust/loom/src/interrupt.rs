@@ -1,7 +1,7 @@
 //! Long work that somebody may want to end: who waits for it is asked from time to time whether it is to go on.
 
 use crate::Result;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ type Asked = (Ask, Duration, Instant);
 thread_local! {
     /// Who is asked on this thread.
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
+    /// Whether the work of this thread may be ended while it waits for something.
+    static WELCOME: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Puts back who was asked before.
@@ -49,6 +51,23 @@ pub fn asking<R>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> 
 fn asking_every<R>(period: Duration, ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> R) -> R {
     let _before = Before(ASKED.replace(Some((Rc::new(ask), period, Instant::now() + period))));
     work()
+}
+
+/// Does work that changes nothing that stays, so that it may be ended while it waits for a device.
+pub(crate) fn welcoming<R>(work: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WELCOME.set(self.0);
+        }
+    }
+    let _restore = Restore(WELCOME.replace(true));
+    work()
+}
+
+/// Whether work may be ended while it waits.
+pub(crate) fn is_welcome() -> bool {
+    WELCOME.get()
 }
 
 /// Asks, where it is time to.

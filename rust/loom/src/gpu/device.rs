@@ -1,8 +1,11 @@
 //! One opened GPU: its queue, its memory, what went wrong on it.
 
 use super::adapter::Adapter;
+use super::faults::{Fault, Faults};
 use super::pipeline::Pipelines;
 use super::statistics::{FrameStatistics, KernelTime, Timing};
+use super::work::Waiting;
+use crate::error::AS_READ_BACK;
 use crate::process::generation;
 use crate::shader::{Accelerator, Allocation, Capabilities, HeldMemory, Operand};
 use crate::{Error, Result};
@@ -19,9 +22,10 @@ pub struct Gpu {
     pub(super) pipelines: Pipelines,
     capabilities: Capabilities,
     max_binding: AtomicU64,
-    failure: Arc<Mutex<Option<String>>>,
     lost: Arc<OnceLock<String>>,
     allocated: Arc<AtomicU64>,
+    pub(super) faults: Faults,
+    pub(super) waiting: Waiting,
     cut: AtomicBool,
     /// The process that it was opened in.
     generation: usize,
@@ -56,14 +60,13 @@ impl Gpu {
         let (device, queue) =
             opened.map_err(|error| Error::Device(format!("{description} did not open: {error}")))?;
 
-        let failure = Arc::new(Mutex::new(None));
-        let report = failure.clone();
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            // The first failure is the cause of those after it.
-            let mut first = report.lock().unwrap_or_else(PoisonError::into_inner);
-            first.get_or_insert(error.to_string());
-        }));
         let lost = Arc::new(OnceLock::new());
+        let report = lost.clone();
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            // Something was left out, so that nothing there is certain any more. The first failure is the cause of
+            // those after it.
+            let _ = report.set(format!("it refused its work: {error}"));
+        }));
         let report = lost.clone();
         device.set_device_lost_callback(move |_, message| {
             // Only the first message counts.
@@ -88,9 +91,10 @@ impl Gpu {
             queue,
             max_binding: AtomicU64::new(capabilities.max_binding as u64),
             capabilities,
-            failure,
             lost,
             allocated: Arc::default(),
+            faults: Faults::default(),
+            waiting: Waiting::new()?,
             cut: AtomicBool::new(false),
             generation: generation(),
             timing: Mutex::default(),
@@ -195,15 +199,24 @@ impl Gpu {
         self.generation != generation() || self.lost.get().is_some()
     }
 
-    /// Gives the device up as though its driver had failed, for testing how a program copes.
-    pub fn lose(&self) {
-        self.device.destroy();
-        // Whether or not the device still answers, it is gone.
-        let _ = self.device.poll(wgpu::PollType::Poll);
-        let _ = self.lost.set("it was given up".into());
+    /// Has a fault come, so that tests see how a program copes; on this device alone.
+    pub fn meet(&self, fault: Fault) {
+        self.faults.set(fault);
     }
 
-    /// What went wrong on the device since this was last asked.
+    /// Takes the device for lost; whether it was not yet.
+    pub(super) fn give_up_for(&self, why: String) -> bool {
+        self.lost.set(why).is_ok()
+    }
+
+    /// Gives the device up as though its driver had failed, for testing how a program copes.
+    pub fn lose(&self) {
+        self.give_up_for("it was given up".into());
+        self.device.destroy();
+        let _ = self.device.poll(wgpu::PollType::Poll);
+    }
+
+    /// Whether all that the device was given is done, or will be.
     ///
     /// # Errors
     /// [`Error::Device`] where it was lost or refused something.
@@ -213,16 +226,12 @@ impl Gpu {
         }
         if let Some(message) = self.lost.get() {
             return Err(Error::Device(format!(
-                "{} was lost ({message}); the weights are as they were when last read back from it; \
-                 go on with to(\"cpu\"), or open the GPU anew with to(\"gpu\")",
+                "{} was lost ({message}); {AS_READ_BACK}; go on with to(\"cpu\"), or open the GPU anew with \
+                 to(\"gpu\")",
                 self.adapter
             )));
         }
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match failure {
-            None => Ok(()),
-            Some(message) => Err(Error::Device(format!("{} failed: {message}", self.adapter))),
-        }
+        Ok(())
     }
 
     /// New memory, zeroed.
@@ -248,16 +257,25 @@ impl Gpu {
                 self.adapter.max_buffer as f64 / 1048576.0
             ));
         }
-        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some(what),
-            size,
-            usage,
-            mapped_at_creation: false,
-        });
-        if pollster::block_on(scope.pop()).is_some() {
+        let create = || {
+            let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+            let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some(what),
+                size,
+                usage,
+                mapped_at_creation: false,
+            });
+            pollster::block_on(scope.pop()).is_none().then_some(buffer)
+        };
+        if self.faults.refuses(size, self.allocated()) {
             return refused("it is out of memory");
         }
+        let buffer = match create() {
+            Some(buffer) => Some(buffer),
+            // What was let go of is only free once nothing uses it any more.
+            None => self.wait().map(|()| create())?,
+        };
+        let Some(buffer) = buffer else { return refused("it is out of memory") };
         self.check()?;
         self.allocated.fetch_add(size, Ordering::Relaxed);
         Ok(Allocation::new(Arc::new(Held { buffer, size, allocated: self.allocated.clone() })))
@@ -301,9 +319,9 @@ impl Accelerator for Gpu {
 /// A child of a fork has asked for what its parent uses.
 pub(super) fn left_behind(what: &str) -> Error {
     Error::Device(format!(
-        "{what} was opened before this process was forked off, and drivers of GPUs do not survive a fork; the \
-         weights are as they were when last read back from it; go on with to(\"cpu\"), open the GPU in the child \
-         alone, or start processes with multiprocessing's \"spawn\" or \"forkserver\""
+        "{what} was opened before this process was forked off, and drivers of GPUs do not survive a fork; \
+         {AS_READ_BACK}; go on with to(\"cpu\"), open the GPU in the child alone, or start processes with \
+         multiprocessing's \"spawn\" or \"forkserver\""
     ))
 }
 

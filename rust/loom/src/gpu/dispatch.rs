@@ -4,6 +4,7 @@ use super::Gpu;
 use super::device::binding;
 use super::pipeline::Pipeline;
 use crate::shader::{Allocation, Bind, Recorded};
+use crate::{Error, Result};
 use std::sync::Arc;
 
 /// A kernel with its operands and extents, ready to be replayed.
@@ -83,4 +84,28 @@ pub(super) fn schedule(dispatches: impl IntoIterator<Item = Dispatch>) -> Vec<Di
     }
     levels.sort_by_key(|(level, _)| *level);
     levels.into_iter().map(|(_, dispatch)| dispatch).collect()
+}
+
+impl Gpu {
+    /// Compiles whatever these need that is not compiled yet.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the driver refuses a kernel.
+    pub(super) fn compile(&self, dispatches: &[Dispatch]) -> Result<()> {
+        let pipelines: Vec<Arc<Pipeline>> =
+            dispatches.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
+        self.pipelines.compile(&self.device, &pipelines);
+        pipelines.iter().try_for_each(|pipeline| self.compiled(pipeline).map(|_| ()))
+    }
+
+    /// A compiled pipeline.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub(super) fn compiled<'a>(&self, pipeline: &'a Pipeline) -> Result<&'a wgpu::ComputePipeline> {
+        pipeline.get(&self.device, self.pipelines.checked()).map_err(|error| {
+            let (adapter, label) = (self.adapter(), pipeline.label());
+            Error::Device(format!("{adapter} does not compile the kernel \"{label}\": {error}"))
+        })
+    }
 }

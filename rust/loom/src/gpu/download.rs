@@ -2,7 +2,7 @@
 
 use super::Gpu;
 use super::device::buffer;
-use crate::shader::Operand;
+use crate::shader::{Allocation, Operand};
 use crate::{Error, Result};
 
 impl Gpu {
@@ -12,32 +12,48 @@ impl Gpu {
     /// [`Error::Device`] where the device was lost or is out of memory.
     pub(super) fn download(&self, parts: &mut [(Operand, &mut [u8])]) -> Result<()> {
         self.check()?;
-        let padded = |bytes: usize| bytes.next_multiple_of(4) as u64;
         let total: u64 = parts.iter().map(|(_, bytes)| padded(bytes.len())).sum();
         if total == 0 {
             return Ok(());
         }
+        let staging = self.staging(total)?;
+        self.download_by(&staging, parts)
+    }
+
+    /// Memory that so many bytes are read back by.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub(super) fn staging(&self, bytes: u64) -> Result<Allocation> {
         use wgpu::BufferUsages as Usage;
-        let staging = self.allocate("reading back", total, Usage::MAP_READ | Usage::COPY_DST)?;
+        self.allocate("reading back", bytes, Usage::MAP_READ | Usage::COPY_DST)
+    }
+
+    /// [`download`](Self::download) by memory that is there already.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost.
+    pub(super) fn download_by(&self, staging: &Allocation, parts: &mut [(Operand, &mut [u8])]) -> Result<()> {
+        let total: u64 = parts.iter().map(|(_, bytes)| padded(bytes.len())).sum();
         let mut encoder = self.device.create_command_encoder(&Default::default());
         let mut at = 0;
         for (operand, bytes) in parts.iter() {
             let size = padded(bytes.len());
             if size > 0 {
                 let from = buffer(operand.allocation());
-                encoder.copy_buffer_to_buffer(from, operand.offset(), buffer(&staging), at, size);
+                encoder.copy_buffer_to_buffer(from, operand.offset(), buffer(staging), at, size);
             }
             at += size;
         }
-        self.queue.submit([encoder.finish()]);
-        let mapped = self.map(buffer(&staging), total)?;
+        self.submit(encoder.finish());
+        let mapped = self.map(buffer(staging), total)?;
         let mut at = 0;
         for (_, bytes) in parts.iter_mut() {
             bytes.copy_from_slice(&mapped[at..at + bytes.len()]);
             at += padded(bytes.len()) as usize;
         }
         drop(mapped);
-        buffer(&staging).unmap();
+        buffer(staging).unmap();
         self.count(|statistics| {
             statistics.submits += 1;
             statistics.bytes_down += total;
@@ -56,8 +72,7 @@ impl Gpu {
             Err(error) => error,
             Ok(()) => Error::Device(format!("reading back from {} failed: {why}", self.adapter())),
         };
-        self.device.poll(wgpu::PollType::wait_indefinitely()).map_err(|error| refused(error.to_string()))?;
-        self.check()?;
+        self.wait()?;
         match receiver.recv() {
             Ok(Ok(())) => {
                 buffer.slice(..bytes).get_mapped_range().map_err(|error| refused(error.to_string()))
@@ -66,4 +81,9 @@ impl Gpu {
             Err(error) => Err(refused(error.to_string())),
         }
     }
+}
+
+/// Copies are made in units of four bytes.
+fn padded(bytes: usize) -> u64 {
+    bytes.next_multiple_of(4) as u64
 }

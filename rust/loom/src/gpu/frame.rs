@@ -4,15 +4,17 @@ use super::Gpu;
 use super::dispatch::Dispatch;
 use super::memory::{Memory, Stored};
 use super::mirror::of_gpu;
+use super::pipeline::Pipeline;
 use super::steps::{control_before, encode_step};
 use super::timer::Timer;
+use super::work::Work;
 use crate::ops::StepValues;
 use crate::program::{Access, FrameTick, Phase, Program};
 use crate::shader::Accelerator;
 use crate::state::Registry;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 /// Dispatches after which what there is is submitted, so that the device works while the rest
 /// is recorded: few at first, since until then it has nothing to do, then ever more.
@@ -31,18 +33,37 @@ pub(super) struct Frame<'a> {
     dispatches: u64,
     submits: u64,
     timer: Option<Timer>,
+    /// The newest kernel.
+    last: Option<Arc<Pipeline>>,
+    /// What could not be recorded.
+    refused: Result<()>,
 }
 
 impl<'a> Frame<'a> {
     /// An empty frame whose kernels read this step table.
     pub(super) fn begin(gpu: &'a Gpu, table: &'a wgpu::BindGroup) -> Self {
         let timer = Timer::new(gpu);
-        Self { gpu, table, open: None, waiting: 0, enough: FIRST_SUBMIT, dispatches: 0, submits: 0, timer }
+        Self {
+            gpu,
+            table,
+            open: None,
+            waiting: 0,
+            enough: FIRST_SUBMIT,
+            dispatches: 0,
+            submits: 0,
+            timer,
+            last: None,
+            refused: Ok(()),
+        }
     }
 
     /// Adds a dispatch, as that of step number `step` of the frame.
     pub(super) fn record(&mut self, dispatch: &Dispatch, step: u32) {
         let (gpu, table) = (self.gpu, self.table);
+        let pipeline = match gpu.compiled(&dispatch.pipeline) {
+            Ok(pipeline) => pipeline,
+            Err(error) => return self.refused = Err(error),
+        };
         let timer = &mut self.timer;
         let (_, pass) = self.open.get_or_insert_with(|| {
             let mut encoder = gpu.device.create_command_encoder(&Default::default());
@@ -52,7 +73,7 @@ impl<'a> Frame<'a> {
             pass.set_bind_group(1, table, &[]);
             (encoder, pass)
         });
-        pass.set_pipeline(dispatch.pipeline.get(&gpu.device, gpu.pipelines.checked()));
+        pass.set_pipeline(pipeline);
         pass.set_bind_group(0, &dispatch.bindings, &[]);
         // The step's number comes before the kernel's own constants.
         pass.set_immediates(0, bytemuck::bytes_of(&(step + dispatch.ahead)));
@@ -65,6 +86,7 @@ impl<'a> Frame<'a> {
         }
         self.dispatches += 1;
         self.waiting += 1;
+        self.last = Some(dispatch.pipeline.clone());
         if self.waiting >= self.enough || gpu.cuts_every_dispatch() {
             self.enough = (2 * self.enough).min(LARGEST_SUBMIT);
             self.submit();
@@ -75,7 +97,7 @@ impl<'a> Frame<'a> {
     pub(super) fn submit(&mut self) {
         if let Some((encoder, pass)) = self.open.take() {
             drop(pass);
-            self.gpu.queue.submit([encoder.finish()]);
+            self.gpu.submit(encoder.finish());
             self.submits += 1;
             self.waiting = 0;
         }
@@ -87,6 +109,7 @@ impl<'a> Frame<'a> {
     /// [`Error::Device`] for what the device has refused so far.
     pub(super) fn finish(mut self, steps: usize) -> Result<()> {
         self.submit();
+        self.gpu.note_work(Work { steps, dispatches: self.dispatches, last: self.last.take() });
         let seconds = match self.timer.take() {
             Some(timer) => timer.finish(self.gpu)?,
             None => 0.0,
@@ -98,7 +121,8 @@ impl<'a> Frame<'a> {
             statistics.submits += self.submits;
             statistics.device_seconds += seconds;
         });
-        self.gpu.check()
+        self.gpu.check()?;
+        self.refused
     }
 }
 

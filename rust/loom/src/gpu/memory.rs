@@ -4,10 +4,9 @@ use super::Gpu;
 use super::device::buffer;
 use super::dispatch::{Dispatch, schedule};
 use super::mirror::Mirror;
-use super::pipeline::Pipeline;
 use super::steps::{CONTROL_WORDS, STEP_BYTES};
 use crate::ops::{Direction, Op};
-use crate::program::{Kind, Phase, Place, Program, RunMemory, Step, Value, Write};
+use crate::program::{Kind, Phase, Place, Program, RunMemory, Step, Value, ValueInfo, Write};
 use crate::shader::{Accelerator, Allocation, BothGradients, Operand, Recorder};
 use crate::state::{Carried, Registry, Ring};
 use crate::{Error, Result};
@@ -53,12 +52,16 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// Memory for this program at its full capacity.
+    ///
+    /// # Errors
+    /// [`Error::Device`] saying which values need how much where there is too little.
     pub(crate) fn new(gpu: Arc<Gpu>, program: &Program) -> Result<Self> {
         let mut values = Vec::with_capacity(program.values.len());
         for info in &program.values {
             values.push(match info.place {
                 Place::Buffer(buffer) if buffer != usize::MAX => {
-                    Some(Operand::allocate(&*gpu, info.label, info.len(program.capacity))?)
+                    let operand = Operand::allocate(&*gpu, info.label, info.len(program.capacity));
+                    Some(operand.map_err(|error| needed(&gpu, program, error))?)
                 }
                 _ => None,
             });
@@ -209,8 +212,7 @@ impl Memory {
             }
         }
         let list = schedule(Dispatch::all(&self.gpu, recorder.recorded, 0));
-        let pipelines: Vec<Arc<Pipeline>> = list.iter().map(|dispatch| dispatch.pipeline.clone()).collect();
-        self.gpu.pipelines.compile(&self.gpu.device, &pipelines);
+        self.gpu.compile(&list)?;
         self.gpu.check()?;
         // One for each turn of a ring, and twice that for gradients.
         if self.lists.len() >= MAX_LISTS + registry.ring.as_ref().map_or(0, |ring| 2 * ring.turns()) {
@@ -237,6 +239,34 @@ impl RunMemory for Memory {
         self.gpu.upload(operand.allocation(), operand.offset(), bytes);
         Ok(())
     }
+}
+
+/// What a program needs, behind the error of a device that does not have it.
+fn needed(gpu: &Gpu, program: &Program, error: Error) -> Error {
+    let Error::Device(message) = error else { return error };
+    if gpu.is_lost() {
+        return Error::Device(message);
+    }
+    let mut values: Vec<(usize, &ValueInfo)> = program
+        .values
+        .iter()
+        .filter(|info| matches!(info.place, Place::Buffer(buffer) if buffer != usize::MAX))
+        .map(|info| (info.len(program.capacity) * 4, info))
+        .collect();
+    values.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let mib = |bytes: usize| bytes as f64 / 1048576.0;
+    let largest: Vec<String> = values
+        .iter()
+        .take(5)
+        .map(|(bytes, info)| format!("{} {} {:.1} MiB", info.label, info.shape, mib(*bytes)))
+        .collect();
+    Error::Device(format!(
+        "{message}; {} rows at a time need {:.1} MiB beside the weights, of them {}; a smaller batch_size needs \
+         less, and with accumulate= learns as the large one",
+        program.capacity,
+        mib(values.iter().map(|(bytes, _)| bytes).sum()),
+        largest.join(", ")
+    ))
 }
 
 /// Whether a weight gradient sums over the same values as the bias gradient before it.

@@ -4,6 +4,7 @@
 //! adapter     what is known of a GPU
 //! statistics  what is counted and measured of the work on one
 //! device      one opened GPU: queue, memory, errors
+//! faults      faults that tests have a device meet
 //! system      the GPUs of this machine, and those that are open
 //! download    reading back
 //! engine      a GPU as what runs programs
@@ -13,6 +14,8 @@
 //! memory      a run's values on the device
 //! frame       dispatches in order, submitted in ever longer parts while the rest is recorded
 //! timer       how long frames and kernels take on the device
+//! wait        waiting for a device, with a limit
+//! work        what is under way on one
 //! training    many training steps in one frame
 //! ```
 
@@ -23,6 +26,7 @@ mod device;
 mod dispatch;
 mod download;
 mod engine;
+mod faults;
 mod frame;
 mod memory;
 mod mirror;
@@ -36,10 +40,13 @@ pub(crate) mod testing;
 mod tests;
 mod timer;
 mod training;
+mod wait;
+mod work;
 
 pub use adapter::{Adapter, AdapterList};
 pub use device::Gpu;
 pub use engine::{GpuEngine, Gpus};
+pub use faults::Fault;
 pub use statistics::{FrameStatistics, KernelTime, Timing};
 pub use system::{adapters, release};
 

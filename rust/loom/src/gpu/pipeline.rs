@@ -19,7 +19,7 @@ pub(super) struct Layout {
 pub(super) struct Pipeline {
     kernel: Kernel,
     pub(super) layout: Arc<Layout>,
-    made: OnceLock<wgpu::ComputePipeline>,
+    made: OnceLock<Result<wgpu::ComputePipeline, String>>,
 }
 
 impl Pipeline {
@@ -28,9 +28,15 @@ impl Pipeline {
         self.kernel.label()
     }
 
-    /// The compiled pipeline.
-    pub(super) fn get(&self, device: &wgpu::Device, checked: bool) -> &wgpu::ComputePipeline {
-        self.made.get_or_init(|| {
+    /// The compiled pipeline, or why the driver does not compile it.
+    pub(super) fn get(
+        &self,
+        device: &wgpu::Device,
+        checked: bool,
+    ) -> Result<&wgpu::ComputePipeline, &String> {
+        let made = self.made.get_or_init(|| {
+            let refused = device.push_error_scope(wgpu::ErrorFilter::Validation);
+            let failed = device.push_error_scope(wgpu::ErrorFilter::Internal);
             let checked = checked || !self.kernel.is_trusted();
             let checks = match checked {
                 true => wgpu::ShaderRuntimeChecks::checked(),
@@ -44,7 +50,7 @@ impl Pipeline {
             // loops over known extents and divides by constants or extents that are positive; the tests
             // run all of them, and with LOOM_GPU_CHECKED=1 the checks are in.
             let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };
-            device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(self.kernel.label()),
                 layout: Some(&self.layout.pipeline),
                 module: &module,
@@ -54,8 +60,15 @@ impl Pipeline {
                     ..Default::default()
                 },
                 cache: None,
-            })
-        })
+            });
+            // The inner scope ends first.
+            let failed = pollster::block_on(failed.pop());
+            match failed.or(pollster::block_on(refused.pop())) {
+                Some(error) => Err(error.to_string()),
+                None => Ok(pipeline),
+            }
+        });
+        made.as_ref()
     }
 }
 
@@ -121,7 +134,7 @@ impl Pipelines {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(waiting.len());
         if threads <= 1 {
             waiting.iter().for_each(|pipeline| {
-                pipeline.get(device, self.checked);
+                let _ = pipeline.get(device, self.checked);
             });
             return;
         }
@@ -132,7 +145,7 @@ impl Pipelines {
                     while let Some(pipeline) =
                         waiting.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
                     {
-                        pipeline.get(device, self.checked);
+                        let _ = pipeline.get(device, self.checked);
                     }
                 });
             }

@@ -37,6 +37,8 @@ fn system() -> &'static System {
     SYSTEM.get_or_init(|| {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         descriptor.flags = wgpu::InstanceFlags::empty();
+        // The rest is for what drivers need themselves: without that they lose the device.
+        descriptor.memory_budget_thresholds.for_resource_creation = Some(97);
         let instance = wgpu::Instance::new(descriptor);
         let mut adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
         adapters.sort_by_key(|adapter| rank(adapter.get_info().device_type));

@@ -71,7 +71,7 @@ impl Timer {
         let resolved = gpu.allocate("frame times", bytes, Usage::QUERY_RESOLVE | Usage::COPY_SRC)?;
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         encoder.resolve_query_set(&self.queries, 0..self.used, buffer(&resolved), 0);
-        gpu.queue.submit([encoder.finish()]);
+        gpu.submit(encoder.finish());
         let mut ticks = vec![0u64; self.used as usize];
         let operand = Operand::new(&resolved, 0, ticks.len() * 2);
         gpu.download(&mut [(operand, bytemuck::cast_slice_mut(&mut ticks))])?;

@@ -45,8 +45,11 @@ impl Resident {
             gpu.upload(data.allocation(), 0, bytes);
             resident.push((data, bytes.len() / 4 / rows.max(1)));
         }
-        let order = Operand::allocate(gpu, "order of the examples", rows)?;
-        Ok(Some(Self { arrays: resident, rows, order }))
+        match Operand::allocate(gpu, "order of the examples", rows) {
+            Ok(order) => Ok(Some(Self { arrays: resident, rows, order })),
+            Err(error) if gpu.is_lost() => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// What copies a batch into the ports of a run, for the step that comes so many after the one it
@@ -164,12 +167,19 @@ pub(crate) fn train_frame(
         let mut list = |phases| memory.dispatches(program, stored, mirror, rows, true, phases);
         let (before, after) = (list(Phase::Forward..=Phase::Verdict)?, list(Phase::States..=Phase::Commit)?);
         let (before, after) = (before.iter().cloned(), after.iter().cloned());
-        lists.push(((rows, next), schedule(before.chain(verdict).chain(after).chain(gathered))));
+        let list = schedule(before.chain(verdict).chain(after).chain(gathered));
+        gpu.compile(&list)?;
+        lists.push(((rows, next), list));
     }
     let first = match (resident, steps.first()) {
         (Some(resident), Some(step)) => resident.gather(&gpu, memory, program, step.rows, 0)?,
         _ => Vec::new(),
     };
+    gpu.compile(&first)?;
+    // Memory for what comes back is there before anything moves.
+    let kept = outputs.as_ref().map_or(0, |(operand, _)| operand.elements);
+    let measured = figures.as_ref().map_or(0, |(operand, _)| operand.elements);
+    let staging = gpu.staging(((steps.len() * OUTCOME_WORDS + kept + measured) * 4) as u64)?;
     let mut frame = Frame::begin(&gpu, memory.table_group());
     first.iter().for_each(|dispatch| frame.record(dispatch, 0));
     for (number, key) in keys.iter().enumerate() {
@@ -180,16 +190,16 @@ pub(crate) fn train_frame(
     frame.finish(steps.len())?;
     note_writes(program, registry, &(Phase::Forward..=Phase::Commit))?;
     let mut words = vec![0u32; steps.len() * OUTCOME_WORDS];
-    let mut kept = vec![0f32; outputs.as_ref().map_or(0, |(operand, _)| operand.elements)];
+    let mut kept = vec![0f32; kept];
     let mut parts = vec![(outcomes, bytemuck::cast_slice_mut(&mut words))];
     if let Some((operand, _)) = outputs {
         parts.push((operand, bytemuck::cast_slice_mut(&mut kept)));
     }
-    let mut measures = vec![0f32; figures.as_ref().map_or(0, |(operand, _)| operand.elements)];
+    let mut measures = vec![0f32; measured];
     if let Some((operand, _)) = figures {
         parts.push((operand, bytemuck::cast_slice_mut(&mut measures)));
     }
-    gpu.download(&mut parts)?;
+    gpu.download_by(&staging, &mut parts)?;
     let outcomes = words.chunks_exact(OUTCOME_WORDS).map(|words| Outcome {
         loss: f32::from_bits(words[0]),
         norm: f32::from_bits(words[1]),

@@ -119,7 +119,10 @@ impl Mesh {
         count: usize,
     ) -> Result<()> {
         match self.training {
-            true => network.passes.note_training(),
+            true => {
+                network.passes.note_training();
+                network.keep_back();
+            }
             false => _ = network.passes.note(),
         }
         match compiled {

@@ -9,7 +9,7 @@ use super::programs::ProgramKey;
 use super::values::values_of;
 use crate::ops::{Attention, Direction, Op};
 use crate::precision::in_precision;
-use crate::program::{Builder, InnerLayer, Kind, LayerPath, Run, Step, Value};
+use crate::program::{Builder, InnerLayer, Kind, LayerPath, Ports, Run, Step, Value};
 use crate::simd::Real;
 use crate::tensor::{Precision, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents};
@@ -99,10 +99,10 @@ impl Network {
         self.for_each_batch::<T>(
             input,
             &key,
-            |_, _| Ok(()),
+            |_, _| (),
+            |ports| ports.asked.concat(),
             |run| {
                 let values = run.program().ports().asked.clone();
-                run.fetch(&values.concat())?;
                 for (((path, which), values), (shape, elements)) in asked.iter().zip(&values).zip(&mut made) {
                     let attention = match which {
                         LayerValue::AttentionWeights => attention_of(run.program().steps(), path),
@@ -175,11 +175,10 @@ impl Network {
                 gradient.slice_rows(rows).copy_to(scaled);
                 scaled.iter_mut().for_each(|g| *g *= scale);
             }
-            Ok(())
         };
-        self.for_each_batch::<T>(input, &key, prepare, |run| {
+        let wanted = |ports: &Ports| ports.input_gradient.into_iter().collect();
+        self.for_each_batch::<T>(input, &key, prepare, wanted, |run| {
             if let Some(port) = run.program().ports().input_gradient {
-                run.fetch(&[port])?;
                 made.extend(run.read::<T>(port).iter().map(|g| *g / scale));
             }
             Ok(())

@@ -8,6 +8,7 @@ mod calibrate;
 mod config;
 mod feedback;
 mod history;
+mod kept_back;
 mod kept_step;
 mod lending;
 mod link;
@@ -24,6 +25,7 @@ mod parameters;
 mod placed;
 mod predict;
 mod programs;
+mod recovery;
 mod session;
 mod states;
 mod summary;
@@ -66,6 +68,7 @@ use crate::program::{LayerPath, Rewrites};
 use crate::state::{Notes, OptimizerState};
 use crate::tensor::{Precision, Shape};
 use crate::{Device, Error, Result, extents};
+use kept_back::KeptBack;
 use placed::no_layer;
 use std::sync::Arc;
 
@@ -113,6 +116,8 @@ pub struct Network {
     pub(crate) card: String,
     /// Whether the weights came from a file that has no training state.
     pub(crate) came_without_state: bool,
+    /// What a device's newest step has left on the host.
+    pub(crate) kept_back: Option<KeptBack>,
     /// Which steps programs fuse.
     pub(crate) rewrites: Rewrites,
     /// What it computes on.
@@ -177,6 +182,7 @@ impl Network {
             notes: Notes::default(),
             card: String::new(),
             came_without_state: false,
+            kept_back: None,
             rewrites: Rewrites::default(),
             device: Device::cpu(),
             revision: 0,
@@ -213,6 +219,9 @@ impl Network {
         {
             return Err(error);
         }
+        if self.device.is_lost() {
+            self.go_back()?;
+        }
         let carried = match &self.registry.carried {
             Some(_) if self.device.is_lost() => None,
             Some(carried) => Some(carried.moved_to(device.accelerator().as_ref())?),
@@ -234,7 +243,12 @@ impl Network {
     /// # Errors
     /// [`Error::Device`] where the GPU was lost.
     pub fn synchronize(&mut self) -> Result<()> {
-        self.registry.synchronize()
+        let was_ahead = !self.registry.is_synchronized();
+        let outcome = self.registry.synchronize();
+        if was_ahead {
+            self.keep_back();
+        }
+        outcome.map_err(|error| self.with_loss(error))
     }
 
     /// Whether nothing on a GPU is newer than what the host has.

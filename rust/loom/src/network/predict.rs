@@ -6,7 +6,7 @@ use super::mode::Mode;
 use super::programs::ProgramKey;
 use crate::ops::StepValues;
 use crate::precision::in_precision;
-use crate::program::{Access, Builder, Phase, Program, Run, Value};
+use crate::program::{Access, Builder, Phase, Ports, Program, Run, Value};
 use crate::simd::Real;
 use crate::tensor::{Elements, Shape, Tensor, TensorView, check_finite};
 use crate::{Error, Result, extents, interrupt};
@@ -91,15 +91,9 @@ impl Network {
         self.for_each_batch::<T>(
             &input,
             &key,
-            |_, _| Ok(()),
-            |run| {
-                if run.is_remote() {
-                    let ports = run.program().ports();
-                    let shown: Vec<Value> = ports.output.into_iter().chain(ports.looked_at()).collect();
-                    run.fetch(&shown)?;
-                }
-                show(run)
-            },
+            |_, _| (),
+            |ports| ports.output.into_iter().chain(ports.looked_at()).collect(),
+            |run| show(run),
         )
     }
 
@@ -114,33 +108,61 @@ impl Network {
     }
 
     /// Runs programs like `key` over these rows, as many at a time as it has room for, which moves nothing;
-    /// `prepare` gets each run with its rows before, `show` after that.
+    /// `prepare` gets each run with its rows before, `show` once the `wanted` values are there. Fewer rows at a
+    /// time go to a device that has no room for so many.
     pub(super) fn for_each_batch<T: Real>(
         &self,
         input: &TensorView<'_>,
         key: &ProgramKey,
-        mut prepare: impl FnMut(&mut Run, Range<usize>) -> Result<()>,
+        mut prepare: impl FnMut(&mut Run, Range<usize>),
+        wanted: impl Fn(&Ports) -> Vec<Value>,
         mut show: impl FnMut(&mut Run) -> Result<()>,
     ) -> Result<()> {
         let last = if key.backward { Phase::Backward } else { Phase::Forward };
-        let mut start = 0;
+        let (mut start, mut most) = (0, key.capacity);
         while start < input.rows() {
             interrupt::check()?;
-            let end = input.rows().min(start.saturating_add(key.capacity));
+            let end = input.rows().min(start.saturating_add(most));
             let key = ProgramKey { capacity: (end - start).next_power_of_two(), ..key.clone() };
-            let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
-            run.rows = end - start;
-            if let Some(port) = run.program().ports().input {
-                input.slice_rows(start..end).copy_to(run.write::<T>(port));
+            let mut work = || {
+                let mut run = self.programs.lease(&key, &self.device, || self.compile(&key))?;
+                run.rows = end - start;
+                if let Some(port) = run.program().ports().input {
+                    input.slice_rows(start..end).copy_to(run.write::<T>(port));
+                }
+                prepare(&mut run, start..end);
+                let values = StepValues { seed: self.seed, ..StepValues::default() };
+                run.execute(Access::Shared(&self.registry), Phase::Forward..=last, &values)?;
+                let values = wanted(run.program().ports());
+                run.fetch(&values)?;
+                Ok(run)
+            };
+            match interrupt::welcoming(&mut work) {
+                Ok(mut run) => {
+                    show(&mut run)?;
+                    self.programs.give_back(&key, run);
+                    start = end;
+                }
+                Err(error) => most = self.fewer_rows(error, end - start)?,
             }
-            prepare(&mut run, start..end)?;
-            let values = StepValues { seed: self.seed, ..StepValues::default() };
-            run.execute(Access::Shared(&self.registry), Phase::Forward..=last, &values)?;
-            show(&mut run)?;
-            self.programs.give_back(&key, run);
-            start = end;
         }
         Ok(())
+    }
+
+    /// How many rows to go on with after an error of a device, where it may have been too many for its memory.
+    ///
+    /// # Errors
+    /// The error, where fewer rows would not help.
+    pub(crate) fn fewer_rows(&self, error: Error, rows: usize) -> Result<usize> {
+        let may_help = matches!(error, Error::Device(_)) && !self.device.is_lost() && !self.device.is_host();
+        if !may_help {
+            return Err(self.with_loss(error));
+        }
+        // What was kept for later calls makes room first.
+        if self.programs.drop_idle() {
+            return Ok(rows);
+        }
+        if rows == 1 { Err(error) } else { Ok(rows.div_ceil(2)) }
     }
 
     /// Lowers a forward program, and, if asked, the backward one from a given output gradient.

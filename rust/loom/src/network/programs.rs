@@ -85,6 +85,15 @@ impl Programs {
         }
     }
 
+    /// Drops the memory of all idle runs; whether there was any.
+    pub(crate) fn drop_idle(&self) -> bool {
+        let mut entries = self.lock();
+        let dropped: Vec<Run> =
+            entries.values_mut().flat_map(|entry| std::mem::take(&mut entry.idle)).collect();
+        drop(entries);
+        !dropped.is_empty()
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.lock().clear();

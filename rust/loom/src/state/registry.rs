@@ -90,6 +90,8 @@ pub struct Registry {
     pub(crate) reach: Vec<Option<KnownReach>>,
     /// What layers kept and carried before the newest step.
     pub(crate) copies: StateCopies,
+    /// States that were brought back from a device by themselves, as the host had them when it last had everything.
+    pub(crate) fetched: Vec<(usize, Buffer)>,
     /// Whether all gradients are to be replaced by the next contribution.
     pub(crate) gradients_zeroed: bool,
     /// What the epochs of stores that are no more count for; grows with every change of which layers there are.
@@ -316,6 +318,9 @@ impl Registry {
         let mut inner = mirror.into_inner().unwrap_or_else(PoisonError::into_inner);
         let outcome = inner.synchronize(self);
         self.mirror = Some(inner.into());
+        if outcome.is_ok() {
+            self.fetched.clear();
+        }
         outcome
     }
 
@@ -326,8 +331,28 @@ impl Registry {
     pub(crate) fn fetch_state(&mut self, number: usize) -> Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         let mirror = mirror.lock().unwrap_or_else(PoisonError::into_inner);
-        let elements = self.states[number].spec.shape.len();
-        mirror.current_state(number, elements, self.states[number].content.bytes_mut())
+        let state = &mut self.states[number];
+        if mirror.is_ahead() && !self.fetched.iter().any(|(known, _)| *known == number) {
+            self.fetched.push((number, state.content.clone()));
+        }
+        mirror.current_state(number, state.spec.shape.len(), state.content.bytes_mut())
+    }
+
+    /// Goes back to what was last brought back of everything, where the device that has the newest was lost.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] for weights that a packed type does not hold.
+    pub(crate) fn go_back(&mut self) -> Result<()> {
+        for (number, content) in std::mem::take(&mut self.fetched) {
+            if let Some(state) = self.states.get_mut(number) {
+                state.content = content;
+            }
+        }
+        // Those of a step that did not land.
+        self.gradients_zeroed = true;
+        self.reach.clear();
+        let cpu = crate::simd::Cpu::global()?;
+        self.stores.iter_mut().try_for_each(|store| store.refresh(cpu))
     }
 
     /// Whether nothing on the GPU is newer than what the host has.

@@ -11,7 +11,7 @@ use crate::ops::{Loss, StepValues};
 use crate::precision::in_precision;
 use crate::program::{Access, Builder, Phase, Run, Value};
 use crate::simd::Real;
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
 use std::sync::Arc;
 
 /// What an evaluation found.
@@ -35,6 +35,45 @@ pub struct Evaluator {
     loss: f64,
     weight: f64,
     rows: usize,
+}
+
+/// What rows have come to.
+struct Found<'a, T> {
+    output: &'a [T],
+    losses: &'a [T],
+    labels: &'a [i32],
+    truth: &'a [T],
+    weights: &'a [T],
+}
+
+/// The same of the parts of a batch, one after another.
+#[derive(Default)]
+struct Parts<T> {
+    output: Vec<T>,
+    losses: Vec<T>,
+    labels: Vec<i32>,
+    truth: Vec<T>,
+    weights: Vec<T>,
+}
+
+impl<T: Real> Parts<T> {
+    fn add(&mut self, found: &Found<'_, T>) {
+        self.output.extend_from_slice(found.output);
+        self.losses.extend_from_slice(found.losses);
+        self.labels.extend_from_slice(found.labels);
+        self.truth.extend_from_slice(found.truth);
+        self.weights.extend_from_slice(found.weights);
+    }
+
+    fn found(&self) -> Found<'_, T> {
+        Found {
+            output: &self.output,
+            losses: &self.losses,
+            labels: &self.labels,
+            truth: &self.truth,
+            weights: &self.weights,
+        }
+    }
 }
 
 impl Evaluator {
@@ -80,8 +119,64 @@ impl Evaluator {
         Ok(())
     }
 
+    /// Takes in a batch, in parts where a device has no room for all of it at once.
     fn batch<T: Real>(&mut self, network: &Network, examples: &Examples<'_>) -> Result<()> {
         network.passes.note();
+        let rows = examples.rows();
+        let (mut start, mut most) = (0, rows);
+        // What the parts have come to is counted together, as that of the whole batch would be.
+        let mut parts = Parts::<T>::default();
+        while start < rows {
+            let end = rows.min(start + most);
+            let part = examples.slice_rows(start..end);
+            let (run, op, classes, weighted) =
+                match interrupt::welcoming(|| self.run_rows::<T>(network, &part)) {
+                    Ok(run) => run,
+                    Err(error) => {
+                        most = network.fewer_rows(error, end - start)?;
+                        continue;
+                    }
+                };
+            let ports = run.program().ports();
+            let read = |port: Option<Value>| port.map_or(&[][..], |port| run.read::<T>(port));
+            let labels = ports.target.filter(|_| classes).map_or(&[][..], |port| run.read_indices(port));
+            let found = Found {
+                output: read(ports.output),
+                losses: read(ports.row_losses),
+                labels,
+                truth: read(ports.target.filter(|_| !classes)),
+                weights: read(ports.sample_weight),
+            };
+            if end - start == rows {
+                self.count(&op, classes, rows, &found);
+            } else {
+                parts.add(&found);
+                if end == rows {
+                    self.count(&op, classes, rows, &parts.found());
+                }
+            }
+            self.run = Some((run, op, classes, weighted));
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn count<T: Real>(&mut self, op: &Loss, classes: bool, rows: usize, found: &Found<'_, T>) {
+        self.weight += divisor(op, rows, found.labels, found.weights);
+        self.loss += found.losses.iter().map(|loss| loss.to_f64()).sum::<f64>();
+        self.rows += rows;
+        let truth = if classes { Truth::Classes(found.labels) } else { Truth::Real(found.truth) };
+        for metric in &mut self.metrics {
+            metric.update(found.output, truth, self.class_axis);
+        }
+    }
+
+    /// Runs rows through the network and the loss.
+    fn run_rows<T: Real>(
+        &mut self,
+        network: &Network,
+        examples: &Examples<'_>,
+    ) -> Result<(Run, Loss, bool, bool)> {
         let rows = examples.rows();
         let classes = examples.target.are_classes_for(&self.config.loss, network.output_shape())?;
         let weighted = examples.weight.is_some();
@@ -115,19 +210,7 @@ impl Evaluator {
         run.execute(access, Phase::Forward..=Phase::Loss, &values)?;
         let fetched: Vec<Value> = ports.row_losses.into_iter().chain([output]).collect();
         run.fetch(&fetched)?;
-        let labels: &[i32] = if classes { run.read_indices(target) } else { &[] };
-        let weights: &[T] = ports.sample_weight.map_or(&[], |port| run.read(port));
-        self.weight += divisor(&op, rows, labels, weights);
-        self.loss += ports
-            .row_losses
-            .map_or(0.0, |port| run.read::<T>(port).iter().map(|loss| loss.to_f64()).sum::<f64>());
-        self.rows += rows;
-        let truth = if classes { Truth::Classes(labels) } else { Truth::Real(run.read::<T>(target)) };
-        for metric in &mut self.metrics {
-            metric.update(run.read::<T>(output), truth, self.class_axis);
-        }
-        self.run = Some((run, op, classes, weighted));
-        Ok(())
+        Ok((run, op, classes, weighted))
     }
 
     fn compile(

@@ -139,6 +139,7 @@ pub fn train_with(
         while flow.is_continue() && !order.is_done(network) {
             let steps_started = Instant::now();
             let reports = order.advance(&mut trainer, network, &examples, most, SLICE)?;
+            trainer.keep_up(network)?;
             if config.track_perf {
                 let each = steps_started.elapsed().as_secs_f64() / reports.len().max(1) as f64;
                 result.step_times.extend(reports.iter().map(|_| each));

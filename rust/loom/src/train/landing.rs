@@ -176,7 +176,8 @@ pub(crate) fn land_carefully(
     let device = !network.device.is_host();
     network.synchronize()?;
     let before = Before::of(&mut network.registry, stores())?;
-    let outcome = work(network).and_then(|()| network.synchronize());
+    // The step is not counted yet.
+    let outcome = work(network).and_then(|()| network.registry.synchronize());
     let fault = match &outcome {
         Ok(()) => stores().find_map(|store| odd_store(network, store)),
         // A version could not be made of its master; the others are looked at first.

@@ -16,6 +16,8 @@ use crate::{Error, Result};
 
 /// Makes gradients and moments ready; fresh ones unless resuming.
 pub(crate) fn prepare_state(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result<()> {
+    // What a device alone has is of the training before.
+    network.synchronize()?;
     let element = network.precision().size();
     let rule = config.rule();
     let slots = rule.slots().len();

@@ -2,7 +2,7 @@
 
 use super::landing::{Fate, count_explosion, count_update, foreseen_fault, land, repeats, settle};
 use super::states::take_on_states;
-use super::trainer::Trainer;
+use super::trainer::{LEAST_PAUSE, Trainer};
 use super::{Examples, OnNonFinite, Rows, TrainingConfig, diagnose, watch};
 use crate::network::Network;
 use crate::ops::StepValues;
@@ -11,6 +11,10 @@ use crate::program::{Access, FrameStep, Outcome, Outcomes, Phase};
 use crate::simd::Real;
 use crate::{Error, Result};
 use std::ops::RangeInclusive;
+use std::time::Instant;
+
+/// Copying takes at most one part in this many of the time.
+const COPYING_SHARE: u32 = 20;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +78,23 @@ impl Trainer {
         network: &mut Network,
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
-        in_precision!(network.precision(), T => self.step_in::<T>(network, batches))
+        let outcome = in_precision!(network.precision(), T => self.step_in::<T>(network, batches));
+        outcome.map_err(|error| network.with_loss(error))
+    }
+
+    /// Brings the newest weights back from a device if it is time to, so that not all is lost with it: at most one
+    /// part in twenty of the time goes into that, and no more than a second of training can be lost on
+    /// devices that answer at once.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost.
+    pub fn keep_up(&mut self, network: &mut Network) -> Result<()> {
+        let started = Instant::now();
+        if started >= self.next_copy && !network.is_synchronized() {
+            network.synchronize()?;
+            self.next_copy = Instant::now() + LEAST_PAUSE.max(started.elapsed() * COPYING_SHARE);
+        }
+        Ok(())
     }
 
     fn step_in<T: Real>(
@@ -83,6 +103,7 @@ impl Trainer {
         batches: &[(&Examples<'_>, Rows<'_>)],
     ) -> Result<StepReport> {
         network.passes.note_training();
+        network.keep_back();
         let mut values = step_values(&self.config, network, 0, self.total_steps);
         if batches.len() > 1 {
             self.config.check_accumulation()?;
@@ -120,10 +141,19 @@ impl Trainer {
         network.registry.gradients_zeroed = true;
         // What layers keep follows every batch; a bad one takes all of the step back.
         let commits = batches.len() > 1 && self.run.program().commits_states();
+        if commits {
+            network.synchronize()?;
+        }
         let before = commits.then(|| network.registry.copy_states()).transpose()?;
         let mut report =
             StepReport { loss: 0.0, weight: values.loss_divisor, rate: values.rate, ..StepReport::default() };
-        let fate = self.run_and_land::<T>(network, batches, values, &mut report)?;
+        let fate = match self.run_and_land::<T>(network, batches, values, &mut report) {
+            Ok(fate) => fate,
+            Err(error) => {
+                network.registry.restore_states(before);
+                return Err(error);
+            }
+        };
         match fate {
             Fate::Landed => {}
             // That it exploded, and the rate that follows from it, are noted for the steps to come.
@@ -344,8 +374,10 @@ impl Trainer {
             return Err(Error::Internal("an engine without frames was given one".into()));
         };
         network.passes.note_training();
+        network.keep_back();
         network.registry.gradients_zeroed = true;
-        frames.train(&mut self.run, &mut network.registry, steps, resident, kept, halts)
+        let outcome = frames.train(&mut self.run, &mut network.registry, steps, resident, kept, halts);
+        outcome.map_err(|error| network.with_loss(error))
     }
 }
 

@@ -14,6 +14,10 @@ use crate::simd::Real;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The least time between two copies of the weights from a device.
+pub(super) const LEAST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Targets of a step, copied out of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +62,8 @@ pub struct Trainer {
     pub(super) earlier: Vec<(Tensor, OwnedTargets)>,
     pub(super) class_axis: ClassAxis,
     pub(super) frames: Frames,
+    /// When the weights are next copied from a device, so that not all is lost with it.
+    pub(super) next_copy: Instant,
     /// Metrics gathered since they were last reset.
     pub metrics: Vec<MetricState>,
 }
@@ -129,6 +135,7 @@ impl Trainer {
             earlier: Vec::new(),
             class_axis,
             frames: Frames::default(),
+            next_copy: Instant::now() + LEAST_PAUSE,
             metrics: config.metrics.iter().copied().map(MetricState::new).collect(),
         })
     }

@@ -1,0 +1,116 @@
+//! Waiting for a device, in pieces: somebody may want to end it, and a driver may never come back.
+
+use super::Gpu;
+use super::work::Work;
+use crate::{Error, Result, interrupt};
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// How long to wait until anything else is looked at.
+const PIECE: Duration = Duration::from_millis(50);
+/// After so long a wait that must not be ended may be, and the device is given up with it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most submits whose end is looked for one by one.
+const MOST_OUTSTANDING: usize = 256;
+
+impl Gpu {
+    /// How long the device may take over one submit before it is given up; `None` for as long as it likes.
+    pub fn set_time_limit(&self, limit: Option<Duration>) {
+        *self.waiting.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
+    }
+
+    /// Sends commands to the device.
+    pub(super) fn submit(&self, commands: wgpu::CommandBuffer) {
+        if self.faults.loses() {
+            self.lose();
+        }
+        let index = self.queue.submit([commands]);
+        let mut outstanding = self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner);
+        if outstanding.len() >= MOST_OUTSTANDING {
+            outstanding.pop_front();
+        }
+        outstanding.push_back(index);
+    }
+
+    /// Notes what the device has been given to do.
+    pub(super) fn note_work(&self, work: Work) {
+        *self.waiting.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+    }
+
+    /// Waits until everything that was submitted has ended.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the device was lost, or takes longer over one submit than it may: it is then given
+    /// up. What who is asked whether to go on answers, where that is no.
+    pub(super) fn wait(&self) -> Result<()> {
+        let limit = *self.waiting.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = Instant::now();
+        let mut since = started;
+        loop {
+            let newest = self.outstanding(VecDeque::back);
+            match self.poll(newest, PIECE) {
+                Ok(_) => {
+                    self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    return self.check();
+                }
+                Err(wgpu::PollError::Timeout) => self.check()?,
+                Err(error) => {
+                    self.check()?;
+                    return Err(Error::Device(format!("waiting for {} failed: {error}", self.adapter())));
+                }
+            }
+            // What ends meanwhile shows that the driver is alive.
+            while let Some(oldest) = self.outstanding(VecDeque::front)
+                && self.poll(Some(oldest), Duration::ZERO).is_ok()
+            {
+                self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                since = Instant::now();
+            }
+            if let Some(limit) = limit
+                && since.elapsed() >= limit
+            {
+                let newest = self.waiting.newest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let work = newest.map_or_else(|| "reading back".into(), |work| work.to_string());
+                self.give_up(format!(
+                    "{work} did not end within {} seconds; LOOM_GPU_TIMEOUT sets the limit",
+                    limit.as_secs_f64()
+                ));
+                return self.check();
+            }
+            if interrupt::is_welcome() {
+                interrupt::check()?;
+            } else if started.elapsed() >= PATIENCE {
+                interrupt::check().inspect_err(|_| {
+                    self.give_up("it was interrupted in the middle of a frame".into());
+                })?;
+            }
+        }
+    }
+
+    fn outstanding(
+        &self,
+        which: impl Fn(&VecDeque<wgpu::SubmissionIndex>) -> Option<&wgpu::SubmissionIndex>,
+    ) -> Option<wgpu::SubmissionIndex> {
+        which(&self.waiting.outstanding.lock().unwrap_or_else(PoisonError::into_inner)).cloned()
+    }
+
+    fn poll(
+        &self,
+        submission: Option<wgpu::SubmissionIndex>,
+        timeout: Duration,
+    ) -> std::result::Result<wgpu::PollStatus, wgpu::PollError> {
+        if self.faults.hangs() {
+            std::thread::sleep(timeout);
+            return Err(wgpu::PollError::Timeout);
+        }
+        self.device.poll(wgpu::PollType::Wait { submission_index: submission, timeout: Some(timeout) })
+    }
+
+    /// Takes a device for lost that may still be busy. Nobody waits for it again: it is never closed.
+    fn give_up(&self, why: String) {
+        if self.give_up_for(why) {
+            std::mem::forget((self.device.clone(), self.queue.clone()));
+        }
+    }
+}
