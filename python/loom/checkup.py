@@ -91,8 +91,7 @@ def doctor(
     engine.build()
     source, held_out = _sources(data, validation, config)
     first = source if isinstance(source, ArraySource) else _first(source)
-    looked_at = first.batch if isinstance(first, ArraySource) else first
-    config = settled_by_target(engine, config, looked_at.target)
+    config = settled_by_target(engine, config, first.batch.target)
     # As `split` leaves it: the last rows are held out.
     case = case_of(engine, config, first, held_out)
     if first is not source:

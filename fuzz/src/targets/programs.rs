@@ -78,8 +78,7 @@ fn learn(data: &[u8]) {
                     gradient_clip: draws.once_in(3).then_some(0.5),
                     ..TrainingConfig::default()
                 };
-                // The trainer trusts that there are as many labels as the loss compares: callers check their examples.
-                let classes = config.loss.name() == "cross_entropy" && output.len() == 2;
+                let classes = config.loss.takes_classes();
                 let examples = match classes {
                     true => Examples::classified(view.clone(), &labels),
                     false => match tensor_view(&output, &targets) {

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from loom.command_line.output import write
+
+if TYPE_CHECKING:
+    from loom._typing import NumericTypeName
 
 __all__ = ["command"]
 
@@ -41,7 +45,7 @@ def command(source: str, target: str, dtype: str | None, *, keep_masters: bool) 
         raise ConfigError(f"{target} is the file that is to be converted; give another one")
     net = load(source)
     if dtype is not None and ending != ".gguf":
-        net.morph(dtype)
+        net.morph(cast("NumericTypeName", dtype))
     if ending == ".loom":
         net.save(path, deploy=dtype is not None and not keep_masters)
     elif ending == ".safetensors":

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from loom import nn
 from loom._settings.checks import whole
 from loom._settings.suggestions import shown
+from loom._typing import Precision
 from loom.activations import ActivationLike
 from loom.errors import ConfigError
 from loom.network import Network, Sequential
@@ -43,7 +44,7 @@ def built(
     default: Layers,
     n_features: int,
     n_outputs: int | None,
-    precision: str,
+    precision: Precision,
     seed: int,
 ) -> Network:
     """Makes the network that learns.

@@ -14,6 +14,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from loom._typing import Precision
 from loom.errors import DataError, StateError
 from loom.sklearn.estimator import Learner
 
@@ -110,7 +111,7 @@ class LoomClassifier(ClassifierMixin, Learner):
         n_iter_no_change: int | None = 10,
         tol: float = 1e-4,
         warm_start: bool = False,
-        precision: str = "float32",
+        precision: Precision = "float32",
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -220,8 +221,8 @@ class LoomClassifier(ClassifierMixin, Learner):
             weights = factors if weights is None else weights * factors
         self._begin(len(self.classes_), further=further)
         if several:
-            targets, loss, score = labels.astype(np.float64), "binary_cross_entropy", _subset_accuracy
-            self._learn((x, targets, weights), loss, score, once=once)
+            samples = x, labels.astype(np.float64), weights
+            self._learn(samples, "binary_cross_entropy", _subset_accuracy, once=once)
         else:
             targets = np.searchsorted(self.classes_, labels).astype(np.int32)
             self._learn((x, targets, weights), "cross_entropy", "accuracy", once=once, strata=targets)

@@ -111,7 +111,11 @@ class Learner(BaseEstimator):
         stopping = None
         if patience is not None:
             stopping = EarlyStopping(
-                monitor, patience, self.tol, "min", restore_best_weights=validation is not None
+                monitor,
+                patience=patience,
+                min_delta=self.tol,
+                mode="min",
+                restore_best_weights=validation is not None,
             )
         result = train(
             self.network_,

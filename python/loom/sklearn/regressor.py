@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
+from loom._typing import Precision
 from loom.errors import ConfigError, ShapeError, StateError
 from loom.losses import name_of, resolve
 from loom.sklearn.estimator import Learner
@@ -114,7 +115,7 @@ class LoomRegressor(MultiOutputMixin, RegressorMixin, Learner):
         n_iter_no_change: int | None = 10,
         tol: float = 1e-4,
         warm_start: bool = False,
-        precision: str = "float32",
+        precision: Precision = "float32",
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,

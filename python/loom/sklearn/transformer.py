@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from loom import nn
 from loom._settings.checks import whole
 from loom._settings.suggestions import shown
+from loom._typing import Precision
 from loom.errors import ConfigError
 from loom.network import Network
 from loom.network.selecting import layer_at
@@ -121,7 +122,7 @@ class LoomTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Learner
         validation_fraction: float = 0.1,
         n_iter_no_change: int | None = 10,
         tol: float = 1e-4,
-        precision: str = "float32",
+        precision: Precision = "float32",
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,

@@ -3,11 +3,11 @@
 use super::data::gather;
 use super::metrics::Truth;
 use super::trainer::Trainer;
-use super::{Examples, Rows};
+use super::{Examples, Rows, Targets};
 use crate::ops::loss::divisor;
 use crate::program::{Ports, Value};
 use crate::simd::Real;
-use crate::tensor::TensorView;
+use crate::tensor::{Shape, TensorView};
 use crate::{Error, Result};
 
 /// The values a batch is copied to.
@@ -30,6 +30,7 @@ impl Trainer {
     /// Copies a batch into the run; returns what its summed losses are to be divided by.
     pub(super) fn fill<T: Real>(&mut self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<f64> {
         let ports = BatchPorts::of(self.run.program().ports())?;
+        self.check_fit(examples, rows)?;
         self.fill_input::<T>(&examples.input, rows)?;
         if self.plan.class_targets {
             examples.target.copy_labels(rows, self.run.write_indices(ports.target));
@@ -48,6 +49,35 @@ impl Trainer {
             None => &[],
         };
         Ok(divisor(&self.op, rows.len(), labels, weights))
+    }
+
+    /// Refuses targets and weights that are not as many as the loss compares, and rows that are not there: whoever
+    /// makes steps by hand may give other examples than the trainer was made for.
+    fn check_fit(&self, examples: &Examples<'_>, rows: Rows<'_>) -> Result<()> {
+        let there = examples.input.rows();
+        if rows.most() > there {
+            let asked = rows.most() - 1;
+            return Err(Error::Index(format!("row {asked} is asked for, and there are {there}")));
+        }
+        let shape = examples.target.shape();
+        let row: usize = shape.iter().skip(1).product();
+        let classes = matches!(examples.target, Targets::Classes { .. });
+        let positions = self.op.outer * self.op.inner;
+        let wanted = if self.plan.class_targets { positions } else { positions * self.op.classes };
+        if shape.first() != Some(&there) || row != wanted || (self.plan.class_targets && !classes) {
+            return Err(Error::Shape(format!(
+                "targets have shape {}; the trainer was made for {wanted} {} for each of the {there} rows",
+                Shape::from(shape),
+                if self.plan.class_targets { "class indices" } else { "numbers" }
+            )));
+        }
+        match &examples.weight {
+            Some(weight) if weight.elements().len() != there => Err(Error::Shape(format!(
+                "there are {there} rows but {} sample weights",
+                weight.elements().len()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Copies a batch's inputs into the run.

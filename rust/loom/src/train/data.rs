@@ -55,6 +55,14 @@ impl Rows<'_> {
         self.len() == 0
     }
 
+    /// How many rows there must be for these to be among them.
+    pub(crate) fn most(&self) -> usize {
+        match self {
+            Rows::First(count) => *count,
+            Rows::At(indices) => indices.iter().max().map_or(0, |last| *last as usize + 1),
+        }
+    }
+
     fn get(&self, position: usize) -> usize {
         match self {
             Rows::First(_) => position,
