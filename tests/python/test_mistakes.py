@@ -12,6 +12,9 @@ import loom
 from loom import nn
 from loom.network import Network
 
+# What else training warns of, and goes on, is told elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore::loom.DoctorWarning")
+
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 4)), np.arange(12) % 3
 IMAGES = RNG.normal(size=(12, 1, 8, 8))
