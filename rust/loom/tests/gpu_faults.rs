@@ -76,7 +76,7 @@ fn learn(network: &mut Network, config: &TrainingConfig, resume: bool) -> Result
         while !epoch.is_done(network) {
             let left = 3 - network.optimizer_state().step % 3;
             epoch.advance(&mut trainer, network, &examples, left, Duration::MAX)?;
-            if network.optimizer_state().step % 3 == 0 {
+            if network.optimizer_state().step.is_multiple_of(3) {
                 network.synchronize()?;
             }
         }

@@ -96,7 +96,8 @@ fn scaled(element: ElementType, bytes: &[u8]) -> Result<Vec<f32>> {
         .ok_or_else(|| Error::Internal(format!("{} is no type of integers", element.name())))?;
     let blocks = bytes.chunks_exact(element.block_bytes());
     let mut numbers: Vec<f32> = extents::zeros(blocks.len().saturating_mul(element.block()))?;
-    let (mut codes, mut scales) = (vec![0; element.block()], vec![0.0; element.block() / group]);
+    let (mut codes, mut scales) =
+        (vec![0; element.block()], vec![0.0; element.block().checked_div(group).unwrap_or(0)]);
     for (block, numbers) in blocks.zip(numbers.chunks_exact_mut(element.block())) {
         read(block, &mut codes, &mut scales);
         for ((numbers, codes), scale) in
