@@ -17,6 +17,11 @@ os.environ["LOOM_DEVICE"] = "cpu"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names cases by their bytes' place, not by the bytes: compressed ones say when they were made."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def gpu() -> str:
     """The first GPU, be it software; without one the test is skipped, or fails where there has to be one."""
