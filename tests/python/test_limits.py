@@ -278,3 +278,13 @@ def test_random_calls_end_in_documented_errors(seed: int) -> None:
     )
     last = done.stderr.rsplit("\r", 1)[-1]
     assert done.returncode == 0, f"{done.returncode} at {seed}/{last}:\n{done.stdout}"
+
+
+def test_extents_and_sizes_of_any_kind_are_told_as_such() -> None:
+    net = mlp().build()
+    x = np.zeros((2, 6), np.float32)
+    assert net.predict(x, batch_size=1 << 63).shape == net.predict(x).shape
+    with pytest.raises(loom.ConfigError, match=r"batch_size must be below 2\*\*64"):
+        net.predict(x, batch_size=1 << 64)
+    with pytest.raises(loom.ConfigError, match="Reshape: shape must be a positive whole number"):
+        nn.Reshape((np.arange(3), -1))  # type: ignore[arg-type]

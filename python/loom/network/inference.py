@@ -38,7 +38,7 @@ def predict(self: HasEngine, x: ArrayLike, batch_size: int = 256) -> RealArray:
             type(x) is np.ndarray and x.dtype is engine.dtype and x.flags.c_contiguous and x.flags.aligned
         ):
             x = as_real_array(x, engine.precision)
-        if type(batch_size) is int and x.ndim and x.shape[0] <= batch_size:
+        if type(batch_size) is int and x.ndim and x.shape[0] <= batch_size < 1 << 63:
             return engine.native.predict(x, batch_size)
     size = whole("predict", "batch_size", batch_size, least=1)
     array = engine.as_input(x)

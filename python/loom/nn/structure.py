@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from loom._settings.checks import items, whole
 from loom._settings.suggestions import shown
 from loom.errors import ConfigError
@@ -48,7 +50,9 @@ class Reshape(Layer):
         if extents == ():
             raise ConfigError("Reshape: shape must be one or more whole numbers, got ()")
         shape = tuple(
-            -1 if extent == -1 else whole("Reshape", "shape", extent, least=1)
+            -1
+            if isinstance(extent, (int, np.integer)) and extent == -1
+            else whole("Reshape", "shape", extent, least=1)
             for extent in (extents or (self.shape,))
         )
         if shape.count(-1) > 1:
